@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/order/distributed/order_server.hpp>
-#include <troupe/collectives/transport/ring_connection.hpp>
+#include <troupe/collectives/transport/shared_memory/ring_connection.hpp>
 #include <troupe/completion/completion_settings.hpp>
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // Descriptors that pass between processes, exactly as many as were announced; and the end of processes.
 #include "collectives/transport/forked_process.hpp"
 
-#include <troupe/collectives/transport/descriptor_passing.hpp>
-#include <troupe/collectives/transport/peer_process.hpp>
+#include <troupe/collectives/transport/shared_memory/descriptor_passing.hpp>
+#include <troupe/collectives/transport/shared_memory/peer_process.hpp>
 #include <troupe/device/error.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -2,7 +2,7 @@
 #include "collectives/transport/forked_process.hpp"
 #include "collectives/transport/ring_rig.hpp"
 
-#include <troupe/collectives/transport/descriptor_passing.hpp>
+#include <troupe/collectives/transport/shared_memory/descriptor_passing.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

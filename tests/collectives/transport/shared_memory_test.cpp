@@ -1,7 +1,7 @@
 // Memory from another process: what could shrink, vanish or belong to somebody else is refused.
 #include "collectives/transport/forked_process.hpp"
 
-#include <troupe/collectives/transport/shared_ring.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_ring.hpp>
 #include <troupe/device/error.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,7 +1,7 @@
 // Rings in real memory: sizes, wrap-around, a full ring, a writer that is hostile or is killed.
 #include "collectives/transport/forked_process.hpp"
 
-#include <troupe/collectives/transport/shared_ring.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_ring.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

@@ -12,7 +12,7 @@
 // all visible, on any machine. Not modelled: a load that is delayed behind a later store of its own thread.
 #pragma once
 
-#include <troupe/collectives/transport/ring_protocol.hpp>
+#include <troupe/collectives/transport/shared_memory/ring_protocol.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 /// A connection between a rank's process and the order service of its host: two rings in shared memory.
 #pragma once
 
-#include <troupe/collectives/transport/peer_process.hpp>
-#include <troupe/collectives/transport/shared_ring.hpp>
+#include <troupe/collectives/transport/shared_memory/peer_process.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_ring.hpp>
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/device/error.hpp>
 

@@ -1,9 +1,9 @@
 /// A ring of records, and a doorbell, in sealed shared memory with a header that says what they are for.
 #pragma once
 
-#include <troupe/collectives/transport/ring_protocol.hpp>
-#include <troupe/collectives/transport/shared_memory.hpp>
-#include <troupe/collectives/transport/shared_words.hpp>
+#include <troupe/collectives/transport/shared_memory/ring_protocol.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_memory.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_words.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <array>

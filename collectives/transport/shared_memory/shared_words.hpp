@@ -1,7 +1,7 @@
 /// The real memory of the ring protocol: words that another process maps, too.
 #pragma once
 
-#include <troupe/collectives/transport/ring_protocol.hpp>
+#include <troupe/collectives/transport/shared_memory/ring_protocol.hpp>
 
 #include <atomic>
 #include <bit>

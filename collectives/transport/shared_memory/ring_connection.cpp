@@ -1,5 +1,5 @@
-#include <troupe/collectives/transport/descriptor_passing.hpp>
-#include <troupe/collectives/transport/ring_connection.hpp>
+#include <troupe/collectives/transport/shared_memory/descriptor_passing.hpp>
+#include <troupe/collectives/transport/shared_memory/ring_connection.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
 
 #include <algorithm>

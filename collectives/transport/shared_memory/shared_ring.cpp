@@ -1,4 +1,4 @@
-#include <troupe/collectives/transport/shared_ring.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_ring.hpp>
 #include <troupe/device/error.hpp>
 
 #include <sys/random.h>

@@ -1,4 +1,4 @@
-#include <troupe/collectives/transport/shared_memory.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_memory.hpp>
 #include <troupe/device/error.hpp>
 
 #include <fcntl.h>

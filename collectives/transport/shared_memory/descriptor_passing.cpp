@@ -1,4 +1,4 @@
-#include <troupe/collectives/transport/descriptor_passing.hpp>
+#include <troupe/collectives/transport/shared_memory/descriptor_passing.hpp>
 #include <troupe/device/error.hpp>
 
 #include <poll.h>

@@ -1,5 +1,5 @@
-#include <troupe/collectives/transport/peer_process.hpp>
-#include <troupe/collectives/transport/shared_memory.hpp>
+#include <troupe/collectives/transport/shared_memory/peer_process.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_memory.hpp>
 #include <troupe/device/error.hpp>
 
 #include <poll.h>

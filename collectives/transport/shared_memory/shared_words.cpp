@@ -1,4 +1,4 @@
-#include <troupe/collectives/transport/shared_words.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_words.hpp>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
