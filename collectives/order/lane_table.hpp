@@ -54,7 +54,7 @@ private:
     transfer_end* last = nullptr;
   };
 
-  std::pmr::unordered_map<route, queue, hash> routes_; ///< Only routes on which an end waits.
+  std::pmr::unordered_map<route, queue, hash> routes_; ///< The routes on which a send or a recv waits.
 };
 
 /// A pool of nodes. Its memory grows to the maximum number of nodes in use at one time and is released only with the

@@ -71,7 +71,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
   helpers staff;        ///< All threads except those in `lost` and `finished`.
   helpers lost;         ///< Abandoned threads that are still in their tasks.
   helpers finished;     ///< Ended threads that must be joined.
-  std::size_t free = 0; ///< Threads of `staff` that will look for a job before they sleep or end.
+  std::size_t free = 0; ///< The number of threads in `staff` that will look for a job before they sleep or end.
   std::size_t reserved = 0;
   bool stopping = false;
   bool over = false;

@@ -543,7 +543,7 @@ struct transport_listener::parts {
   asio::steady_timer pause{loop.context};
   tcp::endpoint where;
   std::string where_text;
-  std::list<std::shared_ptr<line>> lines; ///< Oldest first.
+  std::list<std::shared_ptr<line>> lines; ///< The connections, the oldest first.
   std::uint64_t latest = 0;
   bool is_stopping = false;
   std::mutex mutex;

@@ -28,8 +28,9 @@ enum class transport_mode : std::uint8_t {
 struct transport_limits {
   std::chrono::milliseconds admission{5'000}; ///< From accept or connect until admission: TLS handshake and preamble.
   std::chrono::milliseconds connect{5'000};   ///< For a dialer to connect, all addresses together.
-  std::chrono::milliseconds stall{60'000};    ///< For bytes that wait for a reader or for the rest of their frame.
-  std::uint32_t frame_bytes = 16u << 20;      ///< Maximum payload of a frame.
+  /// Time for a peer to read the bytes that wait for it, and to send the rest of a frame that it has begun.
+  std::chrono::milliseconds stall{60'000};
+  std::uint32_t frame_bytes = 16u << 20; ///< Maximum payload of a frame.
   /// Maximum number of bytes that wait for one peer. A peer that lets more accumulate is disconnected.
   std::size_t queue_bytes = 64u << 20;
   int connections = 256; ///< Maximum number of admitted connections.

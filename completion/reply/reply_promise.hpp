@@ -29,8 +29,8 @@ struct launch_mark {
   std::uint64_t launch = 0; ///< The same number as completion::launch.
 };
 
-/// Is notified when a rank has enqueued its part of a request. Threads: called on the launcher's thread, so it must not
-/// wait.
+/// Receives a notification when a rank has enqueued its part of a request. Threads: called on the launcher's thread, so
+/// it must not wait.
 class launch_listener {
 public:
   launch_listener() = default;

@@ -150,7 +150,7 @@ private:
   struct plan_memory {
     std::vector<place> sets; ///< Each set receives the sum, followed by its copy.
     std::size_t used = 0;
-    std::map<std::uint64_t, std::size_t> taken_in; ///< The index of the set, by formation.
+    std::map<std::uint64_t, std::size_t> taken_in; ///< The index of the set that a formation uses.
   };
   /// Returns a range of the rank's memory as an operand. Its release is reported.
   [[nodiscard]] buffer hand_out(const planned_request& what, rank self, std::byte* first, std::size_t count) const;
