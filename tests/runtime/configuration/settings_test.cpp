@@ -202,7 +202,7 @@ TEST_CASE("the order in which sources are taken does not matter", "[runtime]") {
   CHECK(all.settings().ranks == 3);
 }
 
-TEST_CASE("--config beats TROUPE_CONFIG", "[runtime]") {
+TEST_CASE("the option --config beats TROUPE_CONFIG", "[runtime]") {
   const setting& ranks = find_setting("ranks");
   const settings_on_disk named{R"({"ranks": 2})"}, other{R"({"ranks": 3})"};
   const std::map<std::string, std::string> environment{{"TROUPE_CONFIG", other.path().string()}};
