@@ -5,8 +5,8 @@
 ///   dialer → listener  claim     nonce (32), version (24), proof (32)
 ///   listener → dialer  answer    verdict, 3 × 0, proof (32); the proof is 0 unless the dialer knows the token
 ///
-/// Both proofs cover both nonces, both versions and a value of the TLS session, the listener's its verdict as well. All
-/// frames have fixed sizes, so neither side can make the other wait for more bytes or buffer more.
+/// Both proofs cover both nonces, both versions and a value of the TLS session. The listener's proof also covers its
+/// verdict. All frames have fixed sizes, so neither side can make the other wait for more bytes or buffer more.
 #pragma once
 
 #include <troupe/collectives/transport/frame.hpp>
@@ -20,7 +20,7 @@
 namespace troupe {
 
 /// Returns \p version as the preamble sends it. Errors: invalid_argument if it is empty, longer than 24 characters, or
-/// has others than letters, digits and ".+-~".
+/// contains other characters than letters, digits and ".+-~".
 [[nodiscard]] join_version encode_version(std::string_view version);
 
 struct join_greeting {
