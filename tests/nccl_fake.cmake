@@ -11,7 +11,7 @@ function(troupe_use_fake_nccl target)
     troupe_fake_nccl(troupe_fake_nccl_incomplete 22809)
   endif()
   add_dependencies(${target} troupe_fake_nccl_old troupe_fake_nccl_incomplete)
-  target_compile_definitions(${target} PRIVATE
+  target_compile_definitions(${target} PUBLIC
     TROUPE_TEST_HAS_NCCL=$<BOOL:${TROUPE_HAS_CUDA}>
     TROUPE_FAKE_NCCL_OLD="$<TARGET_FILE:troupe_fake_nccl_old>"
     TROUPE_FAKE_NCCL_INCOMPLETE="$<TARGET_FILE:troupe_fake_nccl_incomplete>")
