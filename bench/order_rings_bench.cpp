@@ -262,8 +262,8 @@ void serve(const std::vector<socket_pair>& sockets, const ring_session& session,
   order_service service{{.wait = profile}};
   std::vector<order_route> ranks;
   for (std::size_t i = 0; i < sockets.size(); ++i)
-    ranks.push_back({.rings = ring_connection::offer(sockets[i].service, session, rank{static_cast<int>(i)}, {},
-                                                     service.bell())});
+    ranks.push_back(
+        {.rings = ring_connection::offer(sockets[i].service, session, rank{static_cast<int>(i)}, {}, service.bell())});
   service.open(of, std::move(ranks));
   std::thread serving{[&service] { service.run(); }};
   ++shared.ready;

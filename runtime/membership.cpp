@@ -145,6 +145,11 @@ membership::membership(join_request who, const configuration& settings, std::sha
           [](const error& why) {
             log_warning("requests go through the control connection, not through shared memory: " + to_string(why));
           },
+      .order_opened =
+          [](epoch of, bool through_rings) {
+            log_info("requests of epoch " + to_string(of) + " are ordered through " +
+                     (through_rings ? "shared memory" : "the control connection"));
+          },
       .ring_wait = wait,
       .enter_ring_thread = [api = selected.api] { api->enter_thread(std::nullopt); }};
   if (settings.ordering == ordering::agreed) // else there is no order to agree on

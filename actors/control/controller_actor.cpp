@@ -31,12 +31,13 @@ controller_actor::controller_actor(caf::actor_config& settings, controller_terms
                                    const wait_profile& wait, std::shared_ptr<order_gate> gate, controller_hooks hooks)
   : controller_inner_handle::base{settings},
     state_{std::move(terms), steady_now()},
-    order_{std::make_shared<order_service>(order_service_settings{
-        .limits = limits,
-        .wait = wait,
-        .on_news = [self = compat::weak_handle<controller_inner_handle>{this}] {
-          self.post(controller_note{order_news{}});
-        }})},
+    order_{std::make_shared<order_service>(
+        order_service_settings{.limits = limits,
+                               .wait = wait,
+                               .on_news =
+                                   [self = compat::weak_handle<controller_inner_handle>{this}] {
+                                     self.post(controller_note{order_news{}});
+                                   }})},
     gate_{std::move(gate)},
     hooks_{std::move(hooks)} {}
 

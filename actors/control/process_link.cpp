@@ -208,18 +208,18 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
   };
   if (auto rings = std::exchange(accepted_, std::nullopt); rings && of == epoch_) {
     try {
-      rings_ = std::make_shared<ring_endpoint>(
-          *std::move(rings), services_.ring_wait,
-          ring_listener{.receive =
-                            [weak = weak_from_this(), of](std::string_view bytes) {
-                              const auto self = weak.lock();
-                              return self && self->follow(of, bytes);
-                            },
-                        .failed =
-                            [weak = weak_from_this(), of](const error& why) {
-                              if (const auto self = weak.lock()) self->lose_order(of, why);
-                            },
-                        .enter = services_.enter_ring_thread});
+      rings_ = std::make_shared<ring_endpoint>(*std::move(rings), services_.ring_wait,
+                                               ring_listener{.receive =
+                                                                 [weak = weak_from_this(), of](std::string_view bytes) {
+                                                                   const auto self = weak.lock();
+                                                                   return self && self->follow(of, bytes);
+                                                                 },
+                                                             .failed =
+                                                                 [weak = weak_from_this(), of](const error& why) {
+                                                                   if (const auto self = weak.lock())
+                                                                     self->lose_order(of, why);
+                                                                 },
+                                                             .enter = services_.enter_ring_thread});
       send = rings_->sender();
     } catch (const exception& failure) { // no thread: the first batch that comes without rings tells the controller
       if (services_.without_rings) services_.without_rings(failure.why());
@@ -227,6 +227,7 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
   }
   order_ = std::make_shared<distributed_order>(std::move(pipeline), of, services_.time, std::move(send));
   followed_ = 0;
+  if (services_.order_opened) services_.order_opened(of, rings_ != nullptr);
   return order_;
 }
 

@@ -34,12 +34,14 @@ struct link_services {
   std::function<void(std::function<void(unique_id)>)> make_id;
   /// Reports that the process has no controller and has stopped searching for one, because of \p why.
   std::function<void(const error& why)> abandoned;
-  /// Connects to the gate of the controller, if it is on this host. Returns without waiting. May be empty: the process's
-  /// requests then go through its control connection.
+  /// Connects to the gate of the controller, if it is on this host. Returns without waiting. May be empty: the
+  /// process's requests then go through its control connection.
   std::function<std::optional<gate_connection>()> knock{};
   /// Reports that the process could not use the rings that it was offered, and does without.
   std::function<void(const error& why)> without_rings{};
-  wait_profile ring_wait{};                ///< How the thread waits that receives decisions from the rings.
+  /// Reports how the requests of this process's rank reach the order of an epoch.
+  std::function<void(epoch of, bool through_rings)> order_opened{};
+  wait_profile ring_wait{};                  ///< How the thread waits that receives decisions from the rings.
   std::function<void()> enter_ring_thread{}; ///< Called first by that thread.
 };
 
@@ -71,7 +73,7 @@ public:
   /// earlier, the controller would treat it as lost.
   void await_farewell(nanoseconds at_most);
   [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) override;
-  /// Ends the use of rings, for ever, and waits for the thread that reads them.
+  /// Stops using rings permanently, and waits for the thread that reads them.
   void close_rings();
   /// Returns whether the requests of the present epoch go through rings.
   [[nodiscard]] bool has_rings() const;

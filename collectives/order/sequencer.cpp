@@ -124,7 +124,7 @@ error sequencer::state::objection(const sequencing_terms& asked) const {
                       " have been");
   if (there->closed) {
     error why = there->closed;
-    why.rank = asked.rank;
+    if (!why.rank) why.rank = asked.rank; // else it names the rank for which the world was closed
     return why;
   }
   if (asked.rank.value() < 0 || asked.rank.value() >= there->size)

@@ -32,10 +32,11 @@ struct frames_scene {
           join_request{.token = "secret", .who = {.name = "0", .host = "here", .pid = 12}},
           link_services{.time = time,
                         .send = [this](const std::string& bytes) { take(bytes); },
-                        .deliver = [this](controller_directive what) {
-                          const std::lock_guard lock{mutex};
-                          delivered.push_back(std::move(what));
-                        },
+                        .deliver =
+                            [this](controller_directive what) {
+                              const std::lock_guard lock{mutex};
+                              delivered.push_back(std::move(what));
+                            },
                         .make_id = [this](std::function<void(unique_id)> give) { naming = std::move(give); },
                         .abandoned = [this](const error& why) { abandoned = why; },
                         .knock = std::move(knock),

@@ -20,7 +20,8 @@ std::unique_lock<std::mutex> order_service::enter() const {
 
 std::shared_ptr<shared_doorbell> order_service::bell() {
   const auto lock = enter();
-  if (!bell_) bell_ = std::make_shared<shared_doorbell>(shared_doorbell::create({.purpose = ring_purpose::service_bell}));
+  if (!bell_)
+    bell_ = std::make_shared<shared_doorbell>(shared_doorbell::create({.purpose = ring_purpose::service_bell}));
   return bell_;
 }
 
@@ -110,7 +111,8 @@ void order_service::lose(std::size_t index, error why) {
   why.rank = self;
   drop_rings(ranks_[index]);
   ranks_[index].route.send = nullptr;
-  order_.close({.code = errc::communicator_failed, .text = "rank " + to_string(self) + " is lost: " + why.text, .rank = self});
+  order_.close(
+      {.code = errc::communicator_failed, .text = "rank " + to_string(self) + " is lost: " + why.text, .rank = self});
   losses_.push_back({epoch_, self, std::move(why)});
 }
 

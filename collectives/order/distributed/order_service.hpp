@@ -50,9 +50,9 @@ struct order_route {
 /// concern it.
 ///
 /// A rank whose process has ended, that has written what cannot be read, or that falls behind with reading its
-/// decisions is closed, and with it the epoch: what waits is refused at the remaining ranks (communicator_failed), and nothing
-/// is waited for. While decisions for a rank wait for room, no more requests of it are read, so its share of memory is
-/// bounded.
+/// decisions is closed, and with it the epoch: what waits is refused at the remaining ranks (communicator_failed), and
+/// nothing is waited for. While decisions for a rank wait for room, no more requests of it are read, so its share of
+/// memory is bounded.
 ///
 /// Threads: all functions may be called from any thread. run() is for a thread of its own. A caller waits for at most
 /// one round of it.

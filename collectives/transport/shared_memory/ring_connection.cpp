@@ -141,7 +141,8 @@ error ring_sender::send(std::string_view message, time_point now) {
 }
 
 error ring_sender::keep(std::string_view message, std::size_t from, time_point now) {
-  if (writer_.fault() != ring_fault::none) return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
+  if (writer_.fault() != ring_fault::none)
+    return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
   if (kept_bytes_ + message.size() > settings_.most_waiting_bytes)
     return fail(errc::deadline_exceeded, peer_ + " is fenced: it does not read the ring that " + self_ +
                                              " writes, and " + std::to_string(kept_bytes_ + message.size()) +
@@ -171,7 +172,8 @@ error ring_sender::flush(time_point now) {
 }
 
 error ring_sender::check_progress(time_point now) {
-  if (writer_.fault() != ring_fault::none) return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
+  if (writer_.fault() != ring_fault::none)
+    return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
   if (writer_.read_words() != read_words_) {
     read_words_ = writer_.read_words();
     progress_ = now;

@@ -43,7 +43,7 @@ struct ring_endpoint::core {
 
   ring_connection rings; ///< The receiving half belongs to the thread.
   const wait_profile wait;
-  std::mutex sending;                    ///< Guards the sending half.
+  std::mutex sending;                   ///< Guards the sending half.
   std::atomic<bool> needs_flush{false}; ///< Something was kept, or sending has failed.
   std::atomic<bool> is_stopped{false};
 };
@@ -56,7 +56,9 @@ void ring_endpoint::core::run(const ring_listener& to) {
   while (!is_stopped.load(std::memory_order_relaxed)) {
     const nanoseconds idle = now - last_work;
     const bool is_waiting = needs_flush.load(std::memory_order_relaxed);
-    const nanoseconds park = is_waiting ? ring_sender::room_interval : idle >= idle_after ? idle_park : ring_receiver::usual_park;
+    const nanoseconds park = is_waiting           ? ring_sender::room_interval
+                             : idle >= idle_after ? idle_park
+                                                  : ring_receiver::usual_park;
     const nanoseconds spin = wait.spin > idle ? wait.spin - idle : nanoseconds{0};
     static_cast<void>(in.wait({.spin = spin, .nap = wait.nap}, later(now, park), park));
     while (!is_stopped.load(std::memory_order_relaxed) && in.receive(message)) {

@@ -48,9 +48,7 @@ struct rings_scene {
     if (order) order->close({.code = errc::stopping});
     one.link->close_rings();
   }
-  ring_connection offer(epoch of) {
-    return ring_connection::offer(gate, session_in(nonce, of), rank{0}, {}, bell);
-  }
+  ring_connection offer(epoch of) { return ring_connection::offer(gate, session_in(nonce, of), rank{0}, {}, bell); }
   void form(epoch of) { one.hear(formation_order{.of = of, .self = rank{0}, .world_size = 2, .has_rings = true}); }
   void open() { order = one.link->open_order(rig.rig.ranks[0]); }
   void ask(std::uint64_t number) {
@@ -89,7 +87,8 @@ TEST_CASE("requests and decisions of a process on the controller's host go throu
   CHECK(await([&] { return at.order->waiting() == 0; }));
 }
 
-TEST_CASE("a message of the controller waits for the decisions that were written before it", "[control][order][ORD-1]") {
+TEST_CASE("a message of the controller waits for the decisions that were written before it",
+          "[control][order][ORD-1]") {
   rings_scene at;
   auto service = at.offer(rig_epoch);
   at.form(rig_epoch);
@@ -144,7 +143,9 @@ TEST_CASE("decisions that were announced and do not come are given up in time", 
 TEST_CASE("a process that cannot accept its rings sends its requests through its connection", "[control][order]") {
   rings_scene at;
   SECTION("nothing was offered") {}
-  SECTION("rings of another epoch were offered") { static_cast<void>(at.offer(epoch{rig_epoch.value() + 1})); }
+  SECTION("rings of another epoch were offered") {
+    static_cast<void>(at.offer(epoch{rig_epoch.value() + 1}));
+  }
   at.form(rig_epoch);
   REQUIRE(at.one.without_rings);
   char byte = 0;

@@ -110,8 +110,8 @@ TEST_CASE("a failure of either direction is reported once, and names both sides"
   send_descriptors(sockets.service, passed.bytes, again);
   auto rank_side = ring_connection::accept(sockets.rank, session, rank{2}, {}, handover_limit());
   const auto ring = is_of_reading ? ring_purpose::decisions : ring_purpose::requests;
-  const auto raw = shared_ring::open(std::move(passed.descriptors[is_of_reading ? 1 : 0]), {ring, session, rank{2}}, 256,
-                                     "the ring");
+  const auto raw = shared_ring::open(std::move(passed.descriptors[is_of_reading ? 1 : 0]), {ring, session, rank{2}},
+                                     256, "the ring");
   heard_messages heard;
   ring_endpoint one{std::move(rank_side), {.spin = 0s}, heard.listener()};
   const auto send = one.sender();

@@ -228,8 +228,7 @@ TEST_CASE("a process that is killed at any time ends the epoch for the others in
     const auto losses = service.take_losses();
     REQUIRE(losses.size() == 1);
     CHECK(losses[0].why.code == errc::rank_lost);
-    CHECK_THAT(losses[0].why.text,
-               ContainsSubstring("rank 1 (process " + std::to_string(asks.pid()) + ") has ended"));
+    CHECK_THAT(losses[0].why.text, ContainsSubstring("rank 1 (process " + std::to_string(asks.pid()) + ") has ended"));
     CHECK_FALSE(survivor.is_wrong());
   }
 }
@@ -370,6 +369,15 @@ TEST_CASE("when an order is closed its decisions are written, and counted", "[co
   CHECK(at.service.batches_for(rank{0}, of) == 2); // a confirmation, and the refusal
   CHECK(at.service.batches_for(rank{2}, of) == at.batches);
   CHECK(at.service.batches_for(rank{0}, epoch{2}) == 0);
+}
+
+TEST_CASE("a request that comes after the loss of a rank is refused with that rank", "[collectives][order]") {
+  mixed_ranks at{2};
+  at.service.close({.code = errc::communicator_failed, .text = "lost", .rank = rank{1}}, steady_now());
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  REQUIRE(at.ranks[0].refused.size() == 1);
+  CHECK(at.ranks[0].refused[0].second.rank == rank{1});
 }
 
 TEST_CASE("a process that leaves is no loss", "[collectives][order]") {
