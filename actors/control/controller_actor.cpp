@@ -76,7 +76,8 @@ controller_actor::behavior_type controller_actor::make_behavior() {
 }
 
 void controller_actor::on_exit() {
-  end_order();
+  order_->stop();
+  if (ordering_.joinable()) ordering_.join();
   rings_.clear();
   links_.clear();
   latest_.clear();
@@ -88,11 +89,6 @@ void controller_actor::on_exit() {
   last.reason = why;
   if (hooks_.heard) hooks_.heard(last);
   if (hooks_.ended) hooks_.ended(why);
-}
-
-void controller_actor::end_order() {
-  order_->stop();
-  if (ordering_.joinable()) ordering_.join();
 }
 
 void controller_actor::tick_later() {

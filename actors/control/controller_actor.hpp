@@ -70,7 +70,6 @@ private:
   /// Handles what the order has found: lost ranks and late peers.
   void hear_of_order();
   void forget(link_id which);
-  void end_order();
   void tick_later();
 
   controller_state state_;

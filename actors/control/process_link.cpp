@@ -206,20 +206,21 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
   std::function<void(std::string)> send = [weak = weak_from_this(), of](std::string bytes) {
     if (const auto self = weak.lock()) self->tell(order_batch{of, std::move(bytes)});
   };
-  if (auto rings = std::exchange(accepted_, std::nullopt); rings && of == epoch_) {
+  // The next epoch may have been ordered already: its rings are not for this one.
+  if (accepted_ && of == epoch_) {
+    ring_listener listener{.receive =
+                               [weak = weak_from_this(), of](std::string_view bytes) {
+                                 const auto self = weak.lock();
+                                 return self && self->follow(of, bytes);
+                               },
+                           .failed =
+                               [weak = weak_from_this(), of](const error& why) {
+                                 if (const auto self = weak.lock()) self->lose_order(of, why);
+                               },
+                           .enter = services_.enter_ring_thread};
     try {
-      rings_ = std::make_shared<ring_endpoint>(*std::move(rings), services_.ring_wait,
-                                               ring_listener{.receive =
-                                                                 [weak = weak_from_this(), of](std::string_view bytes) {
-                                                                   const auto self = weak.lock();
-                                                                   return self && self->follow(of, bytes);
-                                                                 },
-                                                             .failed =
-                                                                 [weak = weak_from_this(), of](const error& why) {
-                                                                   if (const auto self = weak.lock())
-                                                                     self->lose_order(of, why);
-                                                                 },
-                                                             .enter = services_.enter_ring_thread});
+      rings_ = std::make_shared<ring_endpoint>(*std::exchange(accepted_, std::nullopt), services_.ring_wait,
+                                               std::move(listener));
       send = rings_->sender();
     } catch (const exception& failure) { // no thread: the first batch that comes without rings tells the controller
       if (services_.without_rings) services_.without_rings(failure.why());

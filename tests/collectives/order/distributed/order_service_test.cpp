@@ -371,13 +371,16 @@ TEST_CASE("when an order is closed its decisions are written, and counted", "[co
   CHECK(at.service.batches_for(rank{0}, epoch{2}) == 0);
 }
 
-TEST_CASE("a request that comes after the loss of a rank is refused with that rank", "[collectives][order]") {
+TEST_CASE("requests that come before and after the loss of a rank are refused with that rank",
+          "[collectives][order]") {
   mixed_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
   at.service.close({.code = errc::communicator_failed, .text = "lost", .rank = rank{1}}, steady_now());
   REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
   at.poll();
-  REQUIRE(at.ranks[0].refused.size() == 1);
-  CHECK(at.ranks[0].refused[0].second.rank == rank{1});
+  REQUIRE(at.ranks[0].refused.size() == 2);
+  for (const auto& [number, why] : at.ranks[0].refused) CHECK(why.rank == rank{1});
 }
 
 TEST_CASE("a process that leaves is no loss", "[collectives][order]") {
