@@ -371,8 +371,7 @@ TEST_CASE("when an order is closed its decisions are written, and counted", "[co
   CHECK(at.service.batches_for(rank{0}, epoch{2}) == 0);
 }
 
-TEST_CASE("requests that come before and after the loss of a rank are refused with that rank",
-          "[collectives][order]") {
+TEST_CASE("requests that come before and after the loss of a rank are refused with that rank", "[collectives][order]") {
   mixed_ranks at{2};
   REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
   at.poll();
