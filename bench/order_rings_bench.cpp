@@ -260,13 +260,17 @@ private:
 void serve(const std::vector<socket_pair>& sockets, const ring_session& session, block_state& shared,
            const wait_profile& profile) {
   order_service service{{.wait = profile}};
-  std::vector<ring_connection> ranks;
+  std::vector<order_route> ranks;
   for (std::size_t i = 0; i < sockets.size(); ++i)
-    ranks.push_back(ring_connection::offer(sockets[i].service, session, rank{static_cast<int>(i)}, {}, service.bell()));
+    ranks.push_back(
+        {.rings = ring_connection::offer(sockets[i].service, session, rank{static_cast<int>(i)}, {}, service.bell())});
   service.open(of, std::move(ranks));
+  std::thread serving{[&service] { service.run(); }};
   ++shared.ready;
-  service.run(shared.stop_service);
-  if (!service.losses().empty()) give_up(to_string(service.losses().front().why));
+  while (!shared.stop_service.load(std::memory_order_relaxed)) std::this_thread::sleep_for(10ms);
+  service.stop();
+  serving.join();
+  if (const auto losses = service.take_losses(); !losses.empty()) give_up(to_string(losses.front().why));
 }
 
 constexpr std::size_t echo_bytes = 12; ///< About a batch of one request.

@@ -7,11 +7,13 @@
 #include <troupe/actors/control/controller_actor.hpp>
 #include <troupe/collectives/transport/transport.hpp>
 #include <troupe/device/threads/condition.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -45,6 +47,22 @@ std::unique_ptr<caf::actor_system_config> make_controller_settings() {
   return made;
 }
 
+wait_profile wait_of_order(const controller_options& options) {
+  const auto processes = static_cast<std::size_t>(options.terms.world_size); // each has a thread that spins, or more
+  return options.wait.value_or(
+      choose_wait(latency_profile::balanced, processes + 1, std::thread::hardware_concurrency()).wait);
+}
+
+/// Returns null if there can be none: the processes' requests then go through their control connections.
+std::shared_ptr<order_gate> open_gate(std::uint16_t port) {
+  try {
+    return std::make_shared<order_gate>(port);
+  } catch (const exception& failure) {
+    log_warning("requests do not go through shared memory: " + to_string(failure.why()));
+    return nullptr;
+  }
+}
+
 } // namespace
 
 struct controller::parts {
@@ -60,6 +78,7 @@ struct controller::parts {
                                },
                            .straggling = [](const absence_report& late) { log_warning(describe(late)); },
                            .refused = [](const error& why) { log_warning(to_string(why)); },
+                           .without_rings = [](const error& why) { log_warning(to_string(why)); },
                            .kill = reports.kill,
                            .joined = reports.joined,
                            .wanted = reports.wanted,
@@ -91,7 +110,8 @@ struct controller::parts {
               const std::string text = event.peer.empty() ? event.text : event.peer + " " + event.text;
               is_usual ? log_info(text) : log_warning(text);
             }});
-    self = system->spawn<controller_actor>(options.terms, options.sequencing, std::move(inner));
+    self = system->spawn<controller_actor>(options.terms, options.sequencing, wait_of_order(options),
+                                           open_gate(transport->port()), std::move(inner));
   }
 
   ~parts() {

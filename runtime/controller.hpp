@@ -4,6 +4,7 @@
 
 #include <troupe/actors/control/controller_terms.hpp>
 #include <troupe/collectives/collective_settings.hpp>
+#include <troupe/completion/completion_settings.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,9 @@ struct controller_options {
   /// The controller's certificates, for mutual TLS with its processes. Without them only the join token is checked.
   /// (docs/security.md)
   std::optional<transport_credentials> certificates{};
+  /// How the thread waits that orders the requests of the processes of this host. Without requests it parks in any
+  /// case. By default as under latency_profile::balanced, or frugal if the processes need all cores of this host.
+  std::optional<wait_profile> wait{};
 };
 
 /// Decides which processes belong to the world, forms its epochs, detects lost processes, and keeps the order of its

@@ -107,7 +107,7 @@ struct membership::listener {
 };
 
 membership::membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
-                       const selected_backend& selected, std::shared_ptr<const clock> time)
+                       const selected_backend& selected, std::shared_ptr<const clock> time, const wait_profile& wait)
   : settings_{settings.control},
     claim_{who.who.gpu.empty() ? device_claim{}
                                : device_claim{device_claims_folder(), who.who.gpu, settings.control.address,
@@ -140,7 +140,20 @@ membership::membership(join_request who, const configuration& settings, std::sha
       .abandoned =
           [is_watched = settings.assignment.is_watched](const error& why) {
             if (is_watched) leave_soon(why);
-          }};
+          },
+      .without_rings =
+          [](const error& why) {
+            log_warning("requests go through the control connection, not through shared memory: " + to_string(why));
+          },
+      .order_opened =
+          [](epoch of, bool through_rings) {
+            log_info("requests of epoch " + to_string(of) + " are ordered through " +
+                     (through_rings ? "shared memory" : "the control connection"));
+          },
+      .ring_wait = wait,
+      .enter_ring_thread = [api = selected.api] { api->enter_thread(std::nullopt); }};
+  if (settings.ordering == ordering::agreed) // else there is no order to agree on
+    services.knock = [port = parse_control_address(settings_.address).port] { return knock_at_gate(port); };
   link_ = std::make_shared<process_link>(std::move(who), std::move(services), settings_.orphaned, settings_.patience);
 }
 
@@ -179,6 +192,7 @@ std::shared_ptr<transport_dialer> membership::make_dialer(std::string token) con
 
 void membership::end() {
   link_->await_farewell(time_for_farewells);
+  link_->close_rings();
   if (self_) compat::post(self_, process_note{stop_control{}});
   self_ = process_inner_handle{};
   dialer_->stop();

@@ -32,9 +32,10 @@ namespace troupe {
 class membership {
 public:
   /// Errors: invalid_argument (the controller's address; certificates that are not valid, or are missing beyond
-  /// loopback), missing (certificate files), device_occupied (another world uses the GPU).
+  /// loopback), missing (certificate files), device_occupied (another world uses the GPU). \p wait: of the thread that
+  /// receives the decisions about this rank's requests.
   membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
-             const selected_backend& selected, std::shared_ptr<const clock> time);
+             const selected_backend& selected, std::shared_ptr<const clock> time, const wait_profile& wait);
   ~membership() { end(); }
 
   [[nodiscard]] const std::shared_ptr<process_link>& link() const noexcept { return link_; }

@@ -245,7 +245,7 @@ std::shared_ptr<controller_channel> runtime::parts::join(device_id where) {
     throw exception{errc::invalid_argument, "this runtime has joined its controller's world already: it holds one rank "
                                             "of that world, from which other worlds can be split"};
   member = std::make_unique<membership>(describe_process(settings, *selected.api, *selected.collectives, where),
-                                        settings, helpers, selected, services.time);
+                                        settings, helpers, selected, services.time, wait.wait);
   return member->link();
 }
 

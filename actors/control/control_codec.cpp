@@ -149,6 +149,9 @@ void fields(Archive& io, Message& what) {
     whole(io, what.device_count);
     strong(io, what.last_epoch, any_number);
     signed_whole(io, what.wall_clock_ns);
+    io.maybe(what.nonce, [&](auto& one) {
+      for (auto& word : one.words) io.number(word, any_number);
+    });
   } else if constexpr (std::is_same_v<type, heartbeat>) {
     static_cast<void>(io);
   } else if constexpr (std::is_same_v<type, id_offer>) {
@@ -165,8 +168,11 @@ void fields(Archive& io, Message& what) {
     strong(io, what.of, any_number);
     io.bytes(what.bytes, control_frame_limit);
   } else if constexpr (std::is_same_v<type, leave_notice> || std::is_same_v<type, join_refusal> ||
-                       std::is_same_v<type, fence_notice> || std::is_same_v<type, stop_order>) {
+                       std::is_same_v<type, fence_notice>) {
     fields_of_error(io, what.why);
+  } else if constexpr (std::is_same_v<type, stop_order>) {
+    fields_of_error(io, what.why);
+    io.number(what.decided, any_number);
   } else if constexpr (std::is_same_v<type, join_welcome>) {
     io.number(what.session, any_number);
     span_of_time(io, what.heartbeat);
@@ -179,8 +185,13 @@ void fields(Archive& io, Message& what) {
     fields_of_error(io, what.reason);
     io.flag(what.has_newcomers);
     io.list(what.hosts, most_ranks, [&](auto& one) { io.text(one, most_of_name); });
+    io.flag(what.has_rings);
+  } else if constexpr (std::is_same_v<type, quiesce_order>) {
+    strong(io, what.of, any_number);
+    fields_of_error(io, what.why);
+    io.number(what.decided, any_number);
   } else {
-    static_assert(std::is_same_v<type, failure_order> || std::is_same_v<type, quiesce_order>);
+    static_assert(std::is_same_v<type, failure_order>);
     strong(io, what.of, any_number);
     fields_of_error(io, what.why);
   }

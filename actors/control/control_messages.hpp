@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/actors/control/controller_terms.hpp>
+#include <troupe/collectives/transport/shared_memory/shared_ring.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -16,7 +17,7 @@
 namespace troupe {
 
 /// The version of the control protocol. Both ends must use the same version.
-inline constexpr std::uint32_t control_protocol = 1;
+inline constexpr std::uint32_t control_protocol = 2;
 
 /// Identifies one membership of one process with one controller; 0 means no session. It is drawn at random, so that
 /// only a process that received it can use it. The session of a process that was declared lost is no longer valid, even
@@ -44,6 +45,8 @@ struct join_request {
   int device_count = 0;           ///< Number of devices on its host.
   epoch last_epoch{};             ///< The latest epoch that it was part of. A restarted controller continues from it.
   std::int64_t wall_clock_ns = 0; ///< Send time in nanoseconds since 1970.
+  /// What it has said at the gate of a controller on its host, if there is one (order_gate.hpp).
+  std::optional<ring_session> nonce{};
 };
 
 /// Process → controller: the process is alive.
@@ -104,8 +107,10 @@ struct formation_order {
   error reason{};                   ///< Why the previous epoch ended; errc::none for the first.
   bool has_newcomers = false;       ///< Whether some process was not part of the previous epoch.
   std::vector<std::string> hosts{}; ///< The host of each rank.
+  bool has_rings = false;           ///< Whether the process has been sent rings for its requests in this epoch.
 };
-/// Controller → process: the epoch has failed at some rank. The outcome of its unanswered requests is unknown.
+/// Controller → process: the epoch has failed at some rank. The outcome of its unanswered requests is unknown. May
+/// overtake decisions in rings: what this rank has not launched is rejected, and what its peers have launched fails.
 struct failure_order {
   epoch of;
   error why;
@@ -115,14 +120,20 @@ struct failure_order {
 struct quiesce_order {
   epoch of;
   error why; ///< The error for requests that arrive meanwhile.
+  /// Number of batches of decisions for the process's rank in this epoch, which may come through rings, later than this
+  /// message. The process must have followed them before it refuses what is undecided: its peers launch what was
+  /// released, and would wait for it.
+  std::uint64_t decided = 0;
 };
-/// Controller → process: the process no longer belongs to the world, and its session has ended.
+/// Controller → process: the process no longer belongs to the world, and its session has ended. May overtake decisions
+/// in rings, as failure_order.
 struct fence_notice {
   error why;
 };
 /// Controller → process: the world ends; without a fault if `why` is errc::stopping.
 struct stop_order {
   error why;
+  std::uint64_t decided = 0; ///< As in quiesce_order, for the process's latest epoch.
 };
 
 using controller_message = std::variant<join_welcome, join_refusal, heartbeat, id_wanted, formation_order,

@@ -35,9 +35,12 @@ struct peer_lost {
   peer_id which{};
 };
 
+/// The order service has found losses or late peers.
+struct order_news {};
+
 /// A message to a controller.
 struct controller_note {
-  std::variant<time_passes, peer_message, peer_lost, process_end, stop_control, quit_control> what;
+  std::variant<time_passes, peer_message, peer_lost, process_end, stop_control, quit_control, order_news> what;
 };
 
 /// The controller has admitted this process's connection. \p attempt numbers the connections of a process.

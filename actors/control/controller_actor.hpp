@@ -3,11 +3,14 @@
 
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/control/controller_state.hpp>
-#include <troupe/collectives/order/distributed/order_server.hpp>
+#include <troupe/collectives/order/distributed/order_service.hpp>
+#include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/collectives/transport/transport.hpp>
+#include <troupe/device/threads/worker.hpp>
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -16,13 +19,15 @@ namespace troupe {
 /// Callbacks of a controller's owner. The controller's actor calls them while it handles a message, so they must
 /// neither block nor throw.
 struct controller_hooks {
-  /// Sends a frame to a process.
+  /// Sends a frame to a process. Called by the thread of the order, too.
   std::function<void(peer_id to, std::string bytes)> send;
   std::function<void(const control_event&)> heard;
   /// Called when peers of an operation are late.
   std::function<void(const absence_report&)> straggling;
   /// Called for input that is not a valid troupe message or not meant for this world.
   std::function<void(const error&)> refused;
+  /// Called when a rank cannot be given rings in shared memory although its process is on this host.
+  std::function<void(const error&)> without_rings;
   /// Called to ensure that a process is dead.
   std::function<void(const process_identity&)> kill;
   /// Called when a process has joined.
@@ -36,12 +41,14 @@ struct controller_hooks {
 using controller_inner_handle = compat::typed_actor<caf::result<void>(controller_note)>;
 
 /// Connects controller_state to the transport and to CAF: it passes on frames of processes (control_codec.hpp) and
-/// ticks, and executes the returned effects. It ends on quit_control. If an exception in a handler ends it, its hooks
-/// report that the world has failed.
+/// ticks, and executes the returned effects. It hands rings in shared memory to the processes that have come to its
+/// gate, and owns the thread that reads them ("troupe/order"). It ends on quit_control. If an exception in a handler
+/// ends it, its hooks report that the world has failed.
 class controller_actor final : public controller_inner_handle::base {
 public:
+  /// \p gate may be null: all requests then come through the control connections. \p wait: of the order's thread.
   controller_actor(caf::actor_config& settings, controller_terms terms, sequencer_limits limits,
-                   controller_hooks hooks);
+                   const wait_profile& wait, std::shared_ptr<order_gate> gate, controller_hooks hooks);
 
   behavior_type make_behavior() override;
   void on_exit() override;
@@ -51,19 +58,31 @@ private:
   void admit(peer_id from, const join_request& asked);
   void lose(peer_id process);
   void carry_out(const control_effects& effects);
+  void send(link_id to, const controller_message& what);
+  void announce(control_event event);
+  /// Begins the order of an epoch: makes rings for the ranks whose processes can have them.
+  void open_order(epoch of, int world_size);
+  [[nodiscard]] std::optional<ring_connection> offer_rings(link_id to, rank self, epoch of);
+  /// Returns \p what with the number of decisions that precede it.
+  [[nodiscard]] controller_message mark(link_id to, const controller_message& what) const;
   /// Adds the requests of a process's rank to the common order.
   void take(link_id from, const order_batch& asked);
-  /// Sends every rank its pending decisions of the order.
-  void hand_out();
+  /// Handles what the order has found: lost ranks and late peers.
+  void hear_of_order();
+  void forget(link_id which);
   void tick_later();
 
   controller_state state_;
-  order_server order_;
+  std::shared_ptr<order_service> order_;
+  std::shared_ptr<order_gate> gate_;
   controller_hooks hooks_;
-  int ordered_ = 0; ///< Number of ranks whose requests are ordered.
+  epoch opened_{}; ///< The epoch of the order.
+  bool is_ordering_ = false;
   bool is_told_to_quit_ = false;
   std::map<link_id, peer_id> links_;
+  std::map<link_id, gate_connection> rings_; ///< The processes that have come to the gate.
   std::map<peer_id, link_id> latest_; ///< The latest link of each connected process, which may join several times.
+  worker ordering_;                   ///< Runs order_. Ended by on_exit().
 };
 
 } // namespace troupe

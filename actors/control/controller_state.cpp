@@ -394,6 +394,18 @@ control_effects controller_state::on_link_down(link_id which, time_point now) {
   return out;
 }
 
+control_effects controller_state::on_rank_lost(link_id which, const std::string& how, time_point now) {
+  control_effects out;
+  const auto found = members_.find(which);
+  if (found == members_.end()) return out;
+  lose(found,
+       {.code = errc::communicator_failed,
+        .effect = effect::unknown_outcome,
+        .text = describe(found->second.who) + " is lost: " + how},
+       true, now, out);
+  return out;
+}
+
 control_effects controller_state::on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
                                                    time_point now) {
   control_effects out;
@@ -416,6 +428,8 @@ void controller_state::let_go(members::iterator which, time_point now, control_e
   if (was_needed)
     return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
                 now, out);
+  // First: the end of a process that may end is no loss.
+  if (which->second.self) out.emplace_back(control_effect::leave_order{epoch_, *which->second.self});
   // confirms the leave_notice: the process may end
   out.emplace_back(control_effect::send{which->first, stop_order{told_to_end()}});
   members_.erase(which);
@@ -437,6 +451,7 @@ void controller_state::lose(members::iterator which, error why, bool kill, time_
   const member gone = std::move(which->second);
   if (gone.self && !why.rank) why.rank = gone.self;
   fenced_[which->first] = why;
+  if (gone.self) out.emplace_back(control_effect::leave_order{epoch_, *gone.self});
   out.emplace_back(control_effect::send{which->first, fence_notice{ended_session(why)}});
   members_.erase(which);
   if (kill) out.emplace_back(control_effect::kill_process{gone.who});
@@ -560,6 +575,7 @@ bool is_same_process(const process_identity& one, const process_identity& other)
 std::string describe(const control_event& event) {
   std::string text = "world " + std::string{to_string(event.phase)} + " in epoch " + to_string(event.epoch) + " with " +
                      std::to_string(event.ranks) + " of " + std::to_string(event.world_size) + " ranks";
+  if (event.ring_ranks > 0) text += ", " + std::to_string(event.ring_ranks) + " through shared memory";
   if (event.spares > 0) text += ", " + std::to_string(event.spares) + " standing by";
   if (event.lost) text += "; lost: " + describe(*event.lost);
   if (event.since_detection)

@@ -57,6 +57,11 @@ struct open_order {
 struct close_order {
   error why;
 };
+/// Stops expecting requests of a rank of this epoch: its process has left the world.
+struct leave_order {
+  epoch of;
+  rank self;
+};
 /// Reports that the world has ended: it waits for no further process.
 struct end {
   error why;
@@ -66,7 +71,7 @@ struct end {
 using control_effects =
     std::vector<std::variant<control_effect::send, control_effect::close_link, control_effect::kill_process,
                              control_effect::request_process, control_effect::announce, control_effect::open_order,
-                             control_effect::close_order, control_effect::end>>;
+                             control_effect::close_order, control_effect::leave_order, control_effect::end>>;
 
 /// Implements the membership decisions of a controller as a state machine whose calls return effects.
 /// SEC-2: a message of a process that has not been admitted changes no state; it is at most answered.
@@ -84,6 +89,8 @@ public:
   /// started it.
   [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
                                                  time_point now);
+  /// Handles the report that a rank's process has been lost, as observed on this host.
+  [[nodiscard]] control_effects on_rank_lost(link_id which, const std::string& how, time_point now);
   [[nodiscard]] control_effects on_tick(time_point now);
   [[nodiscard]] control_effects on_stop(time_point now);
 

@@ -84,6 +84,7 @@ struct control_event {
   troupe::epoch epoch{};
   int ranks = 0;                      ///< Number of ranks in the epoch.
   int world_size = 0;                 ///< Configured number of ranks.
+  int ring_ranks = 0;                 ///< Number of ranks whose requests come through shared memory.
   std::size_t spares = 0;             ///< Number of processes that stand by.
   std::vector<std::string> holders{}; ///< Names of the processes that are ranks of the epoch.
   error reason{}; ///< Why the world rebuilds or failed; in phase serving, why the previous epoch ended.

@@ -15,6 +15,10 @@ std::int64_t wall_clock_now() {
   return std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+/// Limit for decisions that the controller has announced and written into the rings. They are there in microseconds,
+/// unless the controller has closed the rings meanwhile.
+constexpr nanoseconds announced_limit = std::chrono::seconds{5};
+
 } // namespace
 
 process_link::process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for)
@@ -29,6 +33,8 @@ std::string process_link::introduction() {
   const std::lock_guard lock{mutex_};
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
+  gate_ = services_.knock && !is_closed_to_rings_ ? services_.knock() : std::nullopt;
+  who_.nonce = gate_ ? std::optional{gate_->nonce} : std::nullopt;
   return encode(process_frame{0, who_});
 }
 
@@ -43,7 +49,8 @@ void process_link::receive(std::string_view bytes) {
   error why;
   auto frame = decode_controller_frame(bytes, why);
   if (frame && std::holds_alternative<order_batch>(frame->what)) {
-    if (frame->session == session_.load(std::memory_order_relaxed)) follow(std::get<order_batch>(frame->what));
+    const auto& batch = std::get<order_batch>(frame->what);
+    if (frame->session == session_.load(std::memory_order_relaxed)) static_cast<void>(follow(batch.of, batch.bytes));
     return;
   }
   const std::lock_guard lock{mutex_};
@@ -70,14 +77,20 @@ void process_link::receive(std::string_view bytes) {
                    });
                  },
                  [&](formation_order& order) {
+                   release_held(true);
+                   retire_rings();
                    epoch_ = order.of;
+                   if (order.has_rings) accept_rings(order);
                    services_.deliver({std::move(order)});
                  },
-                 [&](failure_order& order) { services_.deliver({std::move(order)}); },
-                 [&](quiesce_order& order) { services_.deliver({std::move(order)}); },
+                 [&](failure_order& order) {
+                   services_.deliver({std::move(order)});
+                   release_held(true);
+                 },
+                 [&](quiesce_order& order) { deliver_after(order.decided, {std::move(order)}); },
                  [](const order_batch&) {}, // handled above
                  [&](const fence_notice& notice) { end(notice.why); },
-                 [&](stop_order& order) { services_.deliver({std::move(order)}); },
+                 [&](stop_order& order) { deliver_after(order.decided, {std::move(order)}); },
              },
              frame->what);
 }
@@ -93,6 +106,7 @@ void process_link::hear(const join_welcome& welcome) {
 
 void process_link::take_leave() {
   state_ = state::left;
+  retire_rings();
   heard_out_.notify_all();
 }
 
@@ -103,6 +117,8 @@ void process_link::await_farewell(nanoseconds at_most) {
 
 void process_link::end(const error& why) {
   state_ = state::left;
+  retire_rings();
+  held_.clear(); // the world ends at once
   services_.deliver({fence_notice{why}});
   services_.abandoned(why);
 }
@@ -118,6 +134,9 @@ void process_link::disconnected(const error& why) {
     error lost = why;
     lost.effect = effect::unknown_outcome;
     if (was_joined_) services_.deliver({failure_order{epoch_, std::move(lost)}});
+    release_held(true);
+    retire_rings();
+    gate_.reset();
   }
   const bool is_refused = why.code == errc::invalid_argument;
   if ((was_joined_ && policy_ == orphan_policy::leave) || is_refused || now - orphaned_ >= orphaned_for_) end(why);
@@ -126,9 +145,18 @@ void process_link::disconnected(const error& why) {
 bool process_link::tick() {
   std::unique_lock lock{mutex_};
   const time_point now = services_.time->now();
-  if (const auto order = order_) {
+  auto retired = std::exchange(retired_, {});
+  const auto order = order_;
+  lock.unlock();
+  retired.clear(); // waits for threads, which may wait for the lock
+  if (order) order->expire(now);
+  lock.lock();
+  if (!held_.empty() && now - held_.front().since > announced_limit) {
+    const epoch of = epoch_;
     lock.unlock();
-    order->expire(now);
+    lose_order(of, {.code = errc::deadline_exceeded,
+                    .text = "decisions that the controller has announced have not come through the rings in shared "
+                            "memory: it has closed them"});
     lock.lock();
   }
   forgive_sleep(now);
@@ -174,28 +202,114 @@ void process_link::send(process_message what) {
 
 std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank_pipeline> pipeline) {
   const epoch of = pipeline->formed_in();
-  auto made = std::make_shared<distributed_order>(std::move(pipeline), of, services_.time,
-                                                  [weak = weak_from_this(), of](std::string bytes) {
-                                                    if (const auto self = weak.lock())
-                                                      self->tell(order_batch{of, std::move(bytes)});
-                                                  });
   const std::lock_guard lock{mutex_};
-  order_ = made;
-  return made;
+  std::function<void(std::string)> send = [weak = weak_from_this(), of](std::string bytes) {
+    if (const auto self = weak.lock()) self->tell(order_batch{of, std::move(bytes)});
+  };
+  // The next epoch may have been ordered already: its rings are not for this one.
+  if (accepted_ && of == epoch_) {
+    ring_listener listener{.receive =
+                               [weak = weak_from_this(), of](std::string_view bytes) {
+                                 const auto self = weak.lock();
+                                 return self && self->follow(of, bytes);
+                               },
+                           .failed =
+                               [weak = weak_from_this(), of](const error& why) {
+                                 if (const auto self = weak.lock()) self->lose_order(of, why);
+                               },
+                           .enter = services_.enter_ring_thread};
+    try {
+      rings_ = std::make_shared<ring_endpoint>(*std::exchange(accepted_, std::nullopt), services_.ring_wait,
+                                               std::move(listener));
+      send = rings_->sender();
+    } catch (const exception& failure) { // no thread: the first batch that comes without rings tells the controller
+      if (services_.without_rings) services_.without_rings(failure.why());
+    }
+  }
+  order_ = std::make_shared<distributed_order>(std::move(pipeline), of, services_.time, std::move(send));
+  followed_ = 0;
+  if (services_.order_opened) services_.order_opened(of, rings_ != nullptr);
+  return order_;
 }
 
-void process_link::follow(const order_batch& decided) {
+void process_link::accept_rings(const formation_order& order) {
+  if (!gate_ || is_closed_to_rings_) return;
+  try {
+    // The descriptors were sent before the order, so there is nothing to wait for.
+    accepted_ = ring_connection::accept(gate_->socket, session_in(gate_->nonce, order.of), order.self,
+                                        peer_process::of_socket(gate_->socket), std::chrono::steady_clock::now());
+  } catch (const exception& failure) {
+    // The controller learns it from the first batch of requests, which comes without rings, and cannot offer rings
+    // again without this socket.
+    gate_.reset();
+    if (services_.without_rings) services_.without_rings(failure.why());
+  }
+}
+
+void process_link::retire_rings() {
+  accepted_.reset();
+  if (!rings_) return;
+  rings_->stop();
+  retired_.push_back(std::move(rings_));
+}
+
+void process_link::close_rings() {
+  std::unique_lock lock{mutex_};
+  is_closed_to_rings_ = true;
+  retire_rings();
+  gate_.reset();
+  auto retired = std::exchange(retired_, {});
+  lock.unlock();
+  retired.clear();
+}
+
+bool process_link::has_rings() const {
+  const std::lock_guard lock{mutex_};
+  return rings_ != nullptr;
+}
+
+void process_link::deliver_after(std::uint64_t decided, controller_directive what) {
+  // Without rings, decisions come through the same connection, and have been followed.
+  if (rings_ && followed_ < decided)
+    held_.push_back({decided, services_.time->now(), std::move(what)});
+  else
+    services_.deliver(std::move(what));
+}
+
+void process_link::release_held(bool all) {
+  while (!held_.empty() && (all || held_.front().decided <= followed_)) {
+    services_.deliver(std::move(held_.front().what));
+    held_.erase(held_.begin());
+  }
+}
+
+bool process_link::follow(epoch of, std::string_view decided) {
   std::shared_ptr<distributed_order> order;
   {
     const std::lock_guard lock{mutex_};
     heard_ = services_.time->now();
-    if (decided.of == epoch_) order = order_;
+    if (of == epoch_) order = order_;
   }
-  if (!order) return;
-  if (const error why = order->receive(decided.bytes)) {
-    services_.deliver({failure_order{decided.of, with_unknown_outcome(why)}});
-    tell(failed_report{.of = decided.of, .why = why});
+  if (!order) return true;
+  if (const error why = order->receive(decided)) {
+    lose_order(of, why);
+    return false;
   }
+  const std::lock_guard lock{mutex_};
+  if (order != order_) return true;
+  ++followed_;
+  release_held(false);
+  return true;
+}
+
+void process_link::lose_order(epoch of, const error& why) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (of != epoch_) return;
+    services_.deliver({failure_order{of, with_unknown_outcome(why)}});
+    release_held(true);
+  }
+  tell(failed_report{.of = of, .why = why});
 }
 
 void process_link::tell(process_message what) {

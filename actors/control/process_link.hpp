@@ -5,6 +5,9 @@
 #include <troupe/actors/world/controller_channel.hpp>
 #include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/actors/world/world_notes.hpp>
+#include <troupe/collectives/transport/shared_memory/order_gate.hpp>
+#include <troupe/collectives/transport/shared_memory/ring_endpoint.hpp>
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/threads/condition.hpp>
 
@@ -15,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -30,9 +34,20 @@ struct link_services {
   std::function<void(std::function<void(unique_id)>)> make_id;
   /// Reports that the process has no controller and has stopped searching for one, because of \p why.
   std::function<void(const error& why)> abandoned;
+  /// Connects to the gate of the controller, if it is on this host. Returns without waiting. May be empty: the
+  /// process's requests then go through its control connection.
+  std::function<std::optional<gate_connection>()> knock{};
+  /// Reports that the process could not use the rings that it was offered, and does without.
+  std::function<void(const error& why)> without_rings{};
+  /// Reports how the requests of this process's rank reach the order of an epoch.
+  std::function<void(epoch of, bool through_rings)> order_opened{};
+  wait_profile ring_wait{};                  ///< How the thread waits that receives decisions from the rings.
+  std::function<void()> enter_ring_thread{}; ///< Called first by that thread.
 };
 
-/// Holds the connection state of one process. Threads: safe from any; the services must not call back into it.
+/// Holds the connection state of one process. Requests and decisions of an epoch go through rings in shared memory if
+/// the controller is on this host and both could set them up, else through the control connection.
+/// Threads: safe from any; the services must not call back into it.
 class process_link final : public controller_channel, public std::enable_shared_from_this<process_link> {
 public:
   /// \p orphaned_for: how long the process may be without a controller before it gives up.
@@ -58,19 +73,39 @@ public:
   /// earlier, the controller would treat it as lost.
   void await_farewell(nanoseconds at_most);
   [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) override;
+  /// Stops using rings permanently, and waits for the thread that reads them.
+  void close_rings();
+  /// Returns whether the requests of the present epoch go through rings.
+  [[nodiscard]] bool has_rings() const;
 
 private:
   enum class state : std::uint8_t { unconnected, joining, joined, leaving, left };
 
   void forgive_sleep(time_point now);
   void hear(const join_welcome& welcome);
-  /// Applies the controller's decisions about this rank's requests.
-  void follow(const order_batch& decided);
+  /// Applies the controller's decisions about this rank's requests in epoch \p of. Returns whether they could be read.
+  bool follow(epoch of, std::string_view decided);
+  /// Reports that the decisions of an epoch are lost, to the world and to the controller.
+  void lose_order(epoch of, const error& why);
+  void accept_rings(const formation_order& order);
+  /// Drops the rings of an epoch that is over. Their thread is waited for by a later tick().
+  void retire_rings();
+  /// Delivers \p what when \p decided batches of decisions have been followed. Only those in rings can be missing.
+  void deliver_after(std::uint64_t decided, controller_directive what);
+  /// Delivers what waits for decisions that have been followed; \p all: or will not come.
+  void release_held(bool all);
   void end(const error& why);
   void take_leave();
   void send(process_message what);
 
-  std::mutex mutex_;
+  /// A message that waits for decisions in the rings.
+  struct held_directive {
+    std::uint64_t decided;
+    time_point since;
+    controller_directive what;
+  };
+
+  mutable std::mutex mutex_;
   condition heard_out_; ///< Signals the end of state::leaving.
   join_request who_;
   link_services services_;
@@ -88,6 +123,14 @@ private:
   time_point orphaned_{};                      ///< Time since which it has had no controller.
   std::shared_ptr<distributed_order> order_{}; ///< The order of the present epoch, if the controller keeps one.
   epoch epoch_{};                              ///< The epoch of the latest formation_order.
+  std::uint64_t followed_ = 0;                 ///< Number of batches that order_ has followed.
+
+  std::optional<gate_connection> gate_{};
+  std::optional<ring_connection> accepted_{}; ///< The rings of the present epoch, before open_order().
+  std::shared_ptr<ring_endpoint> rings_{};    ///< Since then.
+  std::vector<std::shared_ptr<ring_endpoint>> retired_{};
+  std::vector<held_directive> held_{}; ///< In the order in which they came.
+  bool is_closed_to_rings_ = false;
 };
 
 } // namespace troupe

@@ -124,7 +124,7 @@ error sequencer::state::objection(const sequencing_terms& asked) const {
                       " have been");
   if (there->closed) {
     error why = there->closed;
-    why.rank = asked.rank;
+    if (!why.rank) why.rank = asked.rank; // else it names the rank for which the world was closed
     return why;
   }
   if (asked.rank.value() < 0 || asked.rank.value() >= there->size)
@@ -613,7 +613,7 @@ void sequencer::state::close_world(std::uint32_t world, const error& why, sequen
         if (slot.where != nullptr && slot.where->kind == operation_match::form::exchange)
           drop(static_cast<exchange*>(slot.where));
         effects.refused.push_back({std::unique_ptr<sequenced>{std::exchange(slot.one, nullptr)}, there->closed});
-        effects.refused.back().why.rank = rank{static_cast<int>(self)};
+        if (error& told = effects.refused.back().why; !told.rank) told.rank = rank{static_cast<int>(self)};
         --waiting_;
       }
     }

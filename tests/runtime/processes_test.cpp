@@ -4,6 +4,7 @@
 
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/transport/certificates.hpp>
+#include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/rank_lane.hpp>
@@ -58,6 +59,34 @@ configuration settings_of(const controller& control, int place) {
   made.deadlines.abort = 5s;
   return made;
 }
+
+/// The controller's events.
+class control_log {
+public:
+  [[nodiscard]] controller::hooks hooks() {
+    return {.heard = [this](const control_event& one) {
+      const std::lock_guard lock{mutex_};
+      all_.push_back(one);
+    }};
+  }
+  /// Returns how many ranks of an epoch had rings in shared memory when it began to serve; -1 if it did not within 20
+  /// s. The processes may know that they serve before the controller does.
+  [[nodiscard]] int ring_ranks(epoch of) const {
+    for (const auto until = std::chrono::steady_clock::now() + 20s; std::chrono::steady_clock::now() < until;) {
+      {
+        const std::lock_guard lock{mutex_};
+        for (const control_event& one : all_)
+          if (one.phase == control_phase::serving && one.epoch == of) return one.ring_ranks;
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+    return -1;
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::vector<control_event> all_;
+};
 
 /// One "process": a runtime, and its world as soon as that is ready.
 class member {
@@ -132,7 +161,8 @@ void check_sum(const std::vector<member*>& all) {
 
 TEST_CASE("processes join a controller, form a world and leave it", "[processes]") {
   kept_by = GENERATE(ordering::agreed, ordering::caller);
-  controller control{options_of(3)};
+  control_log log;
+  controller control{options_of(3), log.hooks()};
   member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
   CHECK(first.self() == rank{0});
   CHECK(second.self() == rank{1});
@@ -140,6 +170,7 @@ TEST_CASE("processes join a controller, form a world and leave it", "[processes]
   CHECK(first.in().size() == 3);
   CHECK(first.in().epoch() == epoch{1});
   check_sum({&first, &second, &third});
+  CHECK(log.ring_ranks(epoch{1}) == (kept_by == ordering::agreed ? 3 : 0));
   for (member* const one : {&first, &second, &third}) one->in().stop();
   REQUIRE(control.wait(10s));
   CHECK_FALSE(control.reason());
@@ -182,6 +213,7 @@ TEST_CASE("a world over processes comes back with a spare, and what was pending 
     static_cast<void>(pending.outcome.get());
     FAIL("it has been answered well");
   } catch (const exception& failure) {
+    INFO(to_string(failure.why()));
     // Under ordering::agreed it waited for its peer, and certainly has not run.
     CHECK(failure.why().effect == (kept_by == ordering::agreed ? effect::rejected : effect::unknown_outcome));
     CHECK(failure.why().rank == rank{1});
@@ -209,7 +241,8 @@ TEST_CASE("a world over processes comes back with a spare, and what was pending 
 
 TEST_CASE("a world over processes shrinks and grows back without a fault", "[processes]") {
   kept_by = GENERATE(ordering::agreed, ordering::caller);
-  controller control{options_of(3, loss_policy::shrink)};
+  control_log log;
+  controller control{options_of(3, loss_policy::shrink), log.hooks()};
   member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
   check_sum({&first, &second, &third});
   control.process_ended("1", ::getpid(), "the test says so");
@@ -227,6 +260,67 @@ TEST_CASE("a world over processes shrinks and grows back without a fault", "[pro
   CHECK(newcomer.self() == rank{1});
   CHECK(third.self() == rank{2});
   check_sum({&first, &newcomer, &third});
+  const bool is_agreed = kept_by == ordering::agreed;
+  CHECK(log.ring_ranks(epoch{2}) == (is_agreed ? 2 : 0));
+  CHECK(log.ring_ranks(epoch{3}) == (is_agreed ? 3 : 0));
+}
+
+TEST_CASE("without a gate the requests of processes go through their connections", "[processes]") {
+  kept_by = ordering::agreed;
+  controller_options options = options_of(2, loss_policy::shrink);
+  std::optional<order_gate> holder; // another process has the name
+  while (!holder) {
+    controller probe{options_of(2)};
+    options.port = parse_control_address(probe.address()).port;
+    holder.emplace(static_cast<std::uint16_t>(options.port + 1));
+  }
+  ++options.port;
+  control_log log;
+  controller control{options, log.hooks()};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  check_sum({&first, &second});
+  CHECK(log.ring_ranks(epoch{1}) == 0);
+}
+
+TEST_CASE("worlds that grow under load let every request that was released finish", "[processes][ORD-1]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3, loss_policy::shrink)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  check_sum({&first, &second, &third});
+  control.process_ended("2", ::getpid(), "the test says so");
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  REQUIRE(is_ready(second.in(), epoch{2}, 2));
+  // Requests are on their way through every stage while the world is quiesced for a third process.
+  std::atomic<bool> over{false};
+  std::atomic<int> answered{0}, started{0};
+  std::vector<std::thread> clients;
+  for (member* const one : {&first, &second})
+    clients.emplace_back([&, one] {
+      rank_lane mine{one->in(), one->self(), lane::named("load")};
+      mine.acknowledge(epoch{2});
+      std::vector<std::future<completion>> pending;
+      while (!over) {
+        for (int i = 0; i < 20; ++i) pending.push_back(mine.ask(barrier{}, {.deadline = 20s}));
+        for (auto& each : pending) try {
+            static_cast<void>(each.get());
+            ++answered;
+          } catch (const exception& failure) {
+            if (failure.why().effect != effect::rejected) ++started; // what was released must finish
+            over = true;
+          }
+        pending.clear();
+      }
+    });
+  while (answered < 200 && !over) std::this_thread::sleep_for(1ms);
+  configuration again = settings_of(control, 2);
+  again.assignment.name = "2b";
+  again.assignment.attempt = 1;
+  member newcomer{again};
+  for (auto& one : clients) one.join();
+  CHECK(started == 0);
+  REQUIRE(is_ready(first.in(), epoch{3}, 3));
+  REQUIRE(is_ready(second.in(), epoch{3}, 3));
+  check_sum({&first, &second, &newcomer});
 }
 
 TEST_CASE("a controller that is told to stop lets all processes finish", "[processes]") {
@@ -366,14 +460,15 @@ TEST_CASE("processes of one host compose nothing", "[processes][hierarchy]") {
   CHECK(first.used_bytes() < std::size_t{32} << 20U);
 }
 
-TEST_CASE("SEC-2: a controller without certificates has one port, and its processes have none", "[processes]") {
+TEST_CASE("SEC-2: a controller without certificates has one port and a gate, and its processes have none",
+          "[processes]") {
   kept_by = ordering::agreed;
   const std::set<std::string> before = listening_sockets();
   controller control{options_of(2)};
-  CHECK(listening_sockets().size() == before.size() + 1);
+  CHECK(listening_sockets().size() == before.size() + 2);
   member first{settings_of(control, 0)}, second{settings_of(control, 1)};
   check_sum({&first, &second});
-  CHECK(listening_sockets().size() == before.size() + 1);
+  CHECK(listening_sockets().size() == before.size() + 2);
 
   // A frame without a payload, and one of 4 GiB, before the sender has proved that it knows the token.
   const std::uint16_t port = parse_control_address(control.address()).port;

@@ -32,6 +32,10 @@ public:
   }
   /// Returns the next batch; empty if there is nothing to send.
   [[nodiscard]] std::string take();
+  /// Returns the number of batches so far, with those that take() has not returned yet.
+  [[nodiscard]] std::uint64_t batches() const noexcept {
+    return batches_ + full_.size() + (out_.empty() && !(owes_ && full_.empty()) ? 0 : 1);
+  }
 
 private:
   void end_record();

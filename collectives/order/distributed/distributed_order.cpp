@@ -125,6 +125,7 @@ void distributed_order::end_round() noexcept {
 }
 
 error distributed_order::receive(std::string_view batch) {
+  const std::lock_guard deciding{deciding_};
   wire_reader in{batch};
   const batch_header header = batch_header::read(in);
   if (in.ok() && header.epoch < epoch_) return {};
@@ -197,10 +198,14 @@ error distributed_order::decide(decision_record& one) {
 }
 
 void distributed_order::expire(time_point now) {
-  std::vector<std::pair<std::uint64_t, undecided_ask>> late;
   {
     const std::lock_guard lock{mutex_};
     if (now < due_) return;
+  }
+  const std::lock_guard deciding{deciding_};
+  std::vector<std::pair<std::uint64_t, undecided_ask>> late;
+  {
+    const std::lock_guard lock{mutex_};
     due_ = time_point::max();
     asks_.visit([&](std::uint64_t number, const undecided_ask& one) {
       if (one.give_up <= now)

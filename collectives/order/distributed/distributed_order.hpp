@@ -78,8 +78,8 @@ private:
 /// are collected until the controller has acknowledged one batch, or until enough requests are collected. A single
 /// request is therefore sent immediately, and a stream of requests needs few messages.
 ///
-/// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: receive() and expire()
-/// may be called by one thread at a time, all other functions by any thread.
+/// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: all functions may be
+/// called from any thread; receive() must be called in the order in which batches arrive.
 class distributed_order final : public rank_order {
 public:
   /// Sends a batch to the controller's order_server. It is called from any thread, once at a time, in the order in
@@ -148,6 +148,9 @@ private:
   alignas(64) std::atomic<std::uint64_t> sent_{0};
   std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
 
+  /// Held by receive() and expire(): a request that is being given up must not look like one that does not exist.
+  /// Locked before mutex_.
+  std::mutex deciding_;
   // Accessed only by receive(), except the atomic.
   alignas(64) std::atomic<std::uint64_t> seen_{0}; ///< Number of batches that the controller has seen.
   std::uint64_t received_ = 0;

@@ -141,6 +141,11 @@ std::string order_server::take_outgoing(rank to) {
   return to.value() >= 0 && index < ranks_.size() ? ranks_[index].out.take() : std::string{};
 }
 
+std::uint64_t order_server::batches_for(rank to) const noexcept {
+  const auto index = static_cast<std::size_t>(to.value());
+  return to.value() >= 0 && index < ranks_.size() ? ranks_[index].out.batches() : 0;
+}
+
 std::vector<std::shared_ptr<const absence_report>> order_server::take_straggling() {
   return std::exchange(straggling_, {});
 }

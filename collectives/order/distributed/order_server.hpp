@@ -44,6 +44,9 @@ public:
 
   /// Returns the next batch for \p to, of about one mebibyte at most; empty if there is none.
   [[nodiscard]] std::string take_outgoing(rank to);
+  /// Returns the number of batches for \p to in this epoch, with those that take_outgoing() has not returned yet. A
+  /// rank that has received as many knows all decisions so far.
+  [[nodiscard]] std::uint64_t batches_for(rank to) const noexcept;
   /// Returns reports of operations whose peers are late, found since the last call. They do not contain what ranks have
   /// launched and finished, because this is not known in the controller.
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();

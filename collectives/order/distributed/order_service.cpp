@@ -2,51 +2,125 @@
 #include <troupe/completion/poller/wake_signal.hpp>
 
 #include <algorithm>
+#include <iterator>
+#include <thread>
 #include <utility>
 
 namespace troupe {
 
 static_assert(longest_ring_message_bytes >= longest_batch_bytes);
 
-namespace {
+std::unique_lock<std::mutex> order_service::enter() const {
+  // A mutex is not fair: without this count a thread that spins could take it again and again.
+  callers_.fetch_add(1);
+  std::unique_lock lock{mutex_};
+  callers_.fetch_sub(1);
+  return lock;
+}
 
-/// While decisions wait for room in a ring, whose reader wakes nobody, rounds are at most this far apart.
-constexpr nanoseconds room_interval = std::chrono::microseconds{100};
+std::shared_ptr<shared_doorbell> order_service::bell() {
+  const auto lock = enter();
+  if (!bell_)
+    bell_ = std::make_shared<shared_doorbell>(shared_doorbell::create({.purpose = ring_purpose::service_bell}));
+  return bell_;
+}
 
-} // namespace
-
-order_service::order_service(const order_service_settings& settings)
-  : settings_{settings},
-    bell_{std::make_shared<shared_doorbell>(shared_doorbell::create({.purpose = ring_purpose::service_bell}))},
-    order_{settings.limits} {}
-
-void order_service::open(epoch of, std::vector<ring_connection> ranks) {
-  order_.open(of, static_cast<int>(ranks.size()));
-  ranks_.clear();
-  losses_.clear();
-  next_check_ = {};
-  connected_ = ranks.size();
-  for (ring_connection& one : ranks) ranks_.emplace_back(std::move(one));
+void order_service::open(epoch of, std::vector<order_route> ranks) {
+  {
+    const auto lock = enter();
+    order_.open(of, static_cast<int>(ranks.size()));
+    epoch_ = of;
+    ranks_.clear();
+    losses_.clear();
+    next_check_ = {};
+    std::size_t connected = 0;
+    for (order_route& one : ranks) {
+      connected += one.rings ? 1 : 0;
+      ranks_.push_back({.route = std::move(one)});
+    }
+    connected_ = connected;
+  }
+  changed_.notify_all();
 }
 
 void order_service::close(const error& why, time_point now) {
+  const auto lock = enter();
   order_.close(why);
-  deliver(now);
+  static_cast<void>(deliver_all(now));
+}
+
+error order_service::receive(rank from, std::string_view batch, time_point now) {
+  const auto lock = enter();
+  if (from.value() >= 0 && static_cast<std::size_t>(from.value()) < ranks_.size()) {
+    place& one = ranks_[static_cast<std::size_t>(from.value())];
+    if (one.has_written)
+      return {.code = errc::internal,
+              .text = "rank " + to_string(from) +
+                      " has sent a batch through its connection to the controller, and uses rings in shared memory",
+              .rank = from};
+    drop_rings(one);
+  }
+  error why = order_.receive(from, batch, now);
+  static_cast<void>(deliver_all(now));
+  return why;
+}
+
+void order_service::release(rank one) {
+  const auto lock = enter();
+  if (one.value() >= 0 && static_cast<std::size_t>(one.value()) < ranks_.size())
+    drop_rings(ranks_[static_cast<std::size_t>(one.value())]);
+}
+
+void order_service::expire(time_point now) {
+  const auto lock = enter();
+  if (order_.next_due() > now) return;
+  order_.expire(now);
+  static_cast<void>(deliver_all(now));
+}
+
+std::vector<order_service::loss> order_service::take_losses() {
+  const auto lock = enter();
+  return std::exchange(losses_, {});
+}
+
+std::vector<std::shared_ptr<const absence_report>> order_service::take_straggling() {
+  const auto lock = enter();
+  std::ranges::move(order_.take_straggling(), std::back_inserter(straggling_));
+  return std::exchange(straggling_, {});
+}
+
+std::uint64_t order_service::batches_for(rank to, epoch of) const {
+  const auto lock = enter();
+  return of == epoch_ ? order_.batches_for(to) : 0;
+}
+
+bool order_service::has_rings(rank one) const {
+  const auto lock = enter();
+  const auto index = static_cast<std::size_t>(one.value());
+  return one.value() >= 0 && index < ranks_.size() && ranks_[index].route.rings.has_value();
+}
+
+void order_service::drop_rings(place& one) {
+  if (!one.route.rings) return;
+  one.route.rings.reset();
+  --connected_;
 }
 
 void order_service::lose(std::size_t index, error why) {
   const rank self{static_cast<int>(index)};
   why.rank = self;
-  ranks_[index].reset();
-  --connected_;
-  order_.close({.code = errc::world_failed, .text = "rank " + to_string(self) + " is lost: " + why.text, .rank = self});
-  losses_.push_back({self, std::move(why)});
+  drop_rings(ranks_[index]);
+  ranks_[index].route.send = nullptr;
+  order_.close(
+      {.code = errc::communicator_failed, .text = "rank " + to_string(self) + " is lost: " + why.text, .rank = self});
+  losses_.push_back({epoch_, self, std::move(why)});
 }
 
 bool order_service::read(std::size_t index, time_point now) {
-  auto& from = ranks_[index];
+  auto& from = ranks_[index].route.rings;
   if (!from || from->is_waiting()) return false;
   if (from->receive(message_)) {
+    ranks_[index].has_written = true;
     if (error why = order_.receive(rank{static_cast<int>(index)}, message_, now)) lose(index, std::move(why));
     return true;
   }
@@ -56,11 +130,11 @@ bool order_service::read(std::size_t index, time_point now) {
 }
 
 bool order_service::check(time_point now) {
-  next_check_ = later(now, settings_.check_interval);
   bool is_changed = false;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (!ranks_[i] || !ranks_[i]->check_peer()) continue;
-    lose(i, ranks_[i]->failure());
+    auto& one = ranks_[i].route.rings;
+    if (!one || !one->check_peer()) continue;
+    lose(i, one->failure());
     is_changed = true;
   }
   if (order_.next_due() > now) return is_changed;
@@ -70,56 +144,114 @@ bool order_service::check(time_point now) {
 
 void order_service::deliver(time_point now) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    auto& to = ranks_[i];
-    if (!to) continue;
-    to->flush(now);
-    while (!to->is_waiting() && !to->failure()) {
-      const std::string batch = order_.take_outgoing(rank{static_cast<int>(i)});
+    auto& [rings, send] = ranks_[i].route;
+    if (!rings && !send) continue;
+    if (rings) rings->flush(now);
+    while (!rings || (!rings->is_waiting() && !rings->failure())) {
+      std::string batch = order_.take_outgoing(rank{static_cast<int>(i)});
       if (batch.empty()) break;
-      to->send(batch, now);
+      if (rings)
+        rings->send(batch, now);
+      else
+        send(std::move(batch));
     }
   }
 }
 
-bool order_service::poll(time_point now) {
-  bool has_worked = false;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) has_worked = read(i, now) || has_worked;
-  if (now >= next_check_) has_worked = check(now) || has_worked;
-  const bool is_waiting = std::ranges::any_of(ranks_, [](const auto& one) { return one && one->is_waiting(); });
-  if (!has_worked && !is_waiting) return false;
+bool order_service::deliver_all(time_point now) {
   deliver(now);
   bool has_lost = false;
   for (std::size_t i = 0; i < ranks_.size(); ++i)
-    if (ranks_[i] && ranks_[i]->failure()) {
-      lose(i, ranks_[i]->failure());
+    if (const auto& one = ranks_[i].route.rings; one && one->failure()) {
+      lose(i, one->failure());
       has_lost = true;
     }
   if (has_lost) deliver(now); // the refusals at the remaining ranks; a failure of these is found in the next round
-  return has_worked || has_lost;
+  return has_lost;
 }
 
-void order_service::park(time_point now) {
-  nanoseconds span = std::min<nanoseconds>(settings_.park, std::max<nanoseconds>(next_check_ - now, nanoseconds{1}));
-  if (std::ranges::any_of(ranks_, [](const auto& one) { return one && one->is_waiting(); }))
-    span = std::min(span, room_interval);
+bool order_service::is_any_waiting() const {
+  return std::ranges::any_of(ranks_, [](const place& one) { return one.route.rings && one.route.rings->is_waiting(); });
+}
+
+bool order_service::poll(time_point now) {
+  const auto lock = enter();
+  return do_round(now);
+}
+
+bool order_service::do_round(time_point now) {
+  bool has_worked = false;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) has_worked = read(i, now) || has_worked;
+  if (now >= next_check_) {
+    next_check_ = later(now, settings_.check_interval);
+    has_worked = check(now) || has_worked;
+  }
+  if (!has_worked && !is_any_waiting()) return false;
+  return deliver_all(now) || has_worked;
+}
+
+void order_service::park(time_point now, bool is_idle) {
+  nanoseconds span{};
+  {
+    const std::lock_guard lock{mutex_};
+    if (is_idle) next_check_ = later(now, settings_.idle_park);
+    span = std::min<nanoseconds>(is_idle ? settings_.idle_park : settings_.park,
+                                 std::max<nanoseconds>(next_check_ - now, nanoseconds{1}));
+    if (order_.next_due() < later(now, span)) span = std::max(order_.next_due() - now, nanoseconds{1});
+    if (is_any_waiting()) span = std::min(span, ring_sender::room_interval);
+  }
+  // The rings may change while the thread sleeps, not while it looks.
   bell_->sleeper().park(
       [this] {
-        return std::ranges::any_of(ranks_, [](auto& one) { return one && !one->is_waiting() && one->has_news(); });
+        const std::lock_guard lock{mutex_};
+        return is_stopped_ || std::ranges::any_of(ranks_, [](place& one) {
+                 auto& rings = one.route.rings;
+                 return rings && !rings->is_waiting() && rings->has_news();
+               });
       },
       span);
 }
 
-void order_service::run(const std::atomic<bool>& stop) {
+void order_service::run() {
   time_point last_work = steady_now();
-  while (!stop.load(std::memory_order_relaxed) && connected_ > 0) {
+  while (!is_stopped_) {
+    while (callers_ > 0) std::this_thread::yield();
     const time_point now = steady_now();
-    if (poll(now))
+    bool has_worked = false, has_news = false;
+    {
+      std::unique_lock lock{mutex_};
+      if (connected_ == 0) {
+        changed_.wait(lock, [this] { return is_stopped_ || connected_ > 0; });
+        last_work = steady_now();
+        continue;
+      }
+      const std::size_t losses = losses_.size();
+      has_worked = do_round(now);
+      if (auto late = order_.take_straggling(); !late.empty()) {
+        std::ranges::move(late, std::back_inserter(straggling_));
+        has_news = true;
+      }
+      has_news = has_news || losses_.size() > losses;
+    }
+    if (has_news && settings_.on_news) settings_.on_news();
+    if (has_worked)
       last_work = now;
     else if (now - last_work < settings_.wait.spin)
       spin_pause();
     else
-      park(now);
+      park(now, now - last_work >= settings_.idle_after);
   }
+}
+
+void order_service::stop() {
+  std::shared_ptr<shared_doorbell> bell;
+  {
+    const auto lock = enter();
+    is_stopped_ = true;
+    bell = bell_;
+  }
+  changed_.notify_all();
+  if (bell) bell->caller().ring();
 }
 
 } // namespace troupe

@@ -1,16 +1,22 @@
-/// Decides the order of the requests of the processes of one host, which reach it through rings in shared memory.
+/// Decides the order of the requests of the processes of a world: those of the same host reach it through rings in
+/// shared memory, the others through their control connections.
 #pragma once
 
 #include <troupe/collectives/order/distributed/order_server.hpp>
 #include <troupe/collectives/transport/shared_memory/ring_connection.hpp>
 #include <troupe/completion/completion_settings.hpp>
+#include <troupe/device/threads/condition.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -24,64 +30,109 @@ struct order_service_settings {
   nanoseconds park{std::chrono::milliseconds{5}};
   /// Interval between checks of the processes and of the deadlines of requests.
   nanoseconds check_interval{std::chrono::milliseconds{5}};
+  /// Replaces both once there has been no work for `idle_after`.
+  nanoseconds idle_park{std::chrono::milliseconds{50}};
+  nanoseconds idle_after{std::chrono::seconds{1}};
+  /// Called by run() when take_losses() or take_straggling() has something new. May be empty. Must neither block nor
+  /// throw.
+  std::function<void()> on_news{};
 };
 
-/// Reads the rings of all ranks, decides with an order_server, and writes each rank the decisions that concern it.
+/// How an order_service reaches a rank.
+struct order_route {
+  /// The rings of a rank in this host. Without them the owner hands in the rank's batches by receive().
+  std::optional<ring_connection> rings{};
+  /// Sends a batch of decisions to a rank without rings. Must neither block, throw nor call the service.
+  std::function<void(std::string batch)> send{};
+};
+
+/// Reads the rings of the ranks that have them, decides with an order_server, and sends each rank the decisions that
+/// concern it.
 ///
 /// A rank whose process has ended, that has written what cannot be read, or that falls behind with reading its
-/// decisions is closed, and with it the epoch: what waits is refused at the remaining ranks (world_failed), and nothing
-/// is waited for. While decisions for a rank wait for room, no more requests of it are read, so its share of memory is
-/// bounded.
+/// decisions is closed, and with it the epoch: what waits is refused at the remaining ranks (communicator_failed), and
+/// nothing is waited for. While decisions for a rank wait for room, no more requests of it are read, so its share of
+/// memory is bounded.
 ///
-/// Threads: one at a time; run() has the object to itself until it returns.
+/// Threads: all functions may be called from any thread. run() is for a thread of its own. A caller waits for at most
+/// one round of it.
 class order_service {
 public:
-  /// Errors: out_of_memory, unsupported.
-  explicit order_service(const order_service_settings& settings = {});
+  explicit order_service(const order_service_settings& settings = {}) : settings_{settings}, order_{settings.limits} {}
 
-  /// The doorbell for ring_connection::offer().
-  [[nodiscard]] const std::shared_ptr<shared_doorbell>& bell() const noexcept { return bell_; }
+  /// Returns the doorbell for ring_connection::offer(). Made by the first call. Errors: out_of_memory, unsupported.
+  [[nodiscard]] std::shared_ptr<shared_doorbell> bell();
 
-  /// Begins an epoch, with the connection of each rank in order. Earlier connections and losses are dropped.
+  /// Begins an epoch, with the route to each rank in order. Earlier routes and losses are dropped.
   /// Errors: invalid_argument (no rank).
-  void open(epoch of, std::vector<ring_connection> ranks);
-  /// Refuses what waits, and all later requests of this epoch.
+  void open(epoch of, std::vector<order_route> ranks);
+  /// Refuses what waits, and all later requests of this epoch. All decisions have been written or sent when it returns,
+  /// except those for which a ring has no room; batches_for() counts them.
   void close(const error& why, time_point now);
+  /// Handles a batch of a rank whose rings are not used. If the rank has rings, and nothing has come through them, its
+  /// process could not accept them: its route is the sender from here on. Errors: those of order_server::receive();
+  /// internal (the rank uses its rings).
+  [[nodiscard]] error receive(rank from, std::string_view batch, time_point now);
+  /// Closes the rings of a rank whose process has left the world. This is no loss.
+  void release(rank one);
+  /// Refuses requests whose deadline has passed. run() does so too while there are rings.
+  void expire(time_point now);
 
   /// Does one round: reads at most one message of each rank, and writes what was decided. Returns whether there was
   /// anything to do. Never waits.
   bool poll(time_point now);
-  /// Does rounds until \p stop is true or no rank is connected any more. Between them spins and parks by the profile.
-  /// Reads \p stop at least at every settings.park.
-  void run(const std::atomic<bool>& stop);
+  /// Does rounds until stop(). Between them spins and parks by the profile; without any ring it sleeps.
+  void run();
+  /// Ends run().
+  void stop();
 
   /// A rank that was closed.
   struct loss {
+    epoch of;
     troupe::rank rank{0};
     error why;
   };
-  /// In the order in which they were found. The first one ended the epoch.
-  [[nodiscard]] const std::vector<loss>& losses() const noexcept { return losses_; }
-  /// Returns the number of ranks that are connected.
-  [[nodiscard]] std::size_t connected() const noexcept { return connected_; }
-  [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling() {
-    return order_.take_straggling();
-  }
+  /// Returns the losses since the last call, in the order in which they were found. The first one of an epoch ended it.
+  [[nodiscard]] std::vector<loss> take_losses();
+  [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
+  /// Returns the number of ranks that are connected by rings.
+  [[nodiscard]] std::size_t connected() const noexcept { return connected_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool has_rings(rank one) const;
+  /// Returns the number of batches of decisions for a rank in epoch \p of, the latest; 0 for other epochs.
+  [[nodiscard]] std::uint64_t batches_for(rank to, epoch of) const;
 
 private:
+  struct place {
+    order_route route;
+    bool has_written = false; ///< Whether a message has come through the rings.
+  };
+
+  /// Locks mutex_ for a caller, before the next round of run().
+  [[nodiscard]] std::unique_lock<std::mutex> enter() const;
+  bool do_round(time_point now);
   bool read(std::size_t index, time_point now);
   bool check(time_point now);
   void deliver(time_point now);
+  /// As deliver(), and closes the ranks whose rings have failed. Returns whether there were any.
+  bool deliver_all(time_point now);
   void lose(std::size_t index, error why);
-  void park(time_point now);
+  void drop_rings(place& one);
+  [[nodiscard]] bool is_any_waiting() const;
+  void park(time_point now, bool is_idle);
 
-  order_service_settings settings_;
+  const order_service_settings settings_;
+  mutable std::mutex mutex_;
+  mutable std::atomic<int> callers_{0}; ///< Threads that wait for mutex_. The thread in run() lets them go first.
+  condition changed_;                   ///< Rings were opened, or stop() was called.
   std::shared_ptr<shared_doorbell> bell_;
   order_server order_;
-  std::vector<std::optional<ring_connection>> ranks_;
-  std::size_t connected_ = 0;
+  epoch epoch_{};
+  std::vector<place> ranks_;
+  std::atomic<std::size_t> connected_{0};
   std::vector<loss> losses_;
+  std::vector<std::shared_ptr<const absence_report>> straggling_;
   time_point next_check_{};
+  std::atomic<bool> is_stopped_{false};
   std::string message_; ///< A member to reuse its memory.
 };
 

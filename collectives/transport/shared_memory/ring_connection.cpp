@@ -25,15 +25,18 @@ struct rings_offer {
 };
 static_assert(sizeof(rings_offer) == 48);
 
-/// A side that parks wakes after this time at the latest, because a peer that ends while it writes wakes nobody.
-constexpr nanoseconds longest_park = std::chrono::milliseconds{5};
-
 std::string name_of(rank one) {
   return "rank " + to_string(one);
 }
 
 std::string name_of(const std::string& role, const peer_process& process) {
   return process.id() == 0 ? role : role + " (process " + std::to_string(process.id()) + ")";
+}
+
+std::string describe_forgery(const std::string& peer, ring_fault fault, const std::string& self,
+                             std::string_view doing) {
+  return peer + " has written " + std::string{describe(fault)} + " into the ring that " + self + " " +
+         std::string{doing} + ": the ring is closed";
 }
 
 } // namespace
@@ -53,9 +56,9 @@ ring_connection ring_connection::offer(const file_descriptor& socket, const ring
   requests.memory().close_descriptor();
   decisions.memory().close_descriptor();
   bell->memory().close_descriptor();
-  const std::string name = name_of(name_of(to), peer);
-  return {"the order service",     name,           std::move(peer), settings, std::move(decisions), std::move(requests),
-          std::move(service_bell), std::move(bell)};
+  const std::string self = "the order service", name = name_of(name_of(to), peer);
+  return {ring_sender{self, name, settings, std::move(decisions), std::move(bell)},
+          ring_receiver{self, name, std::move(peer), std::move(requests), std::move(service_bell)}};
 }
 
 ring_connection ring_connection::accept(const file_descriptor& socket, const ring_session& session, rank self,
@@ -90,40 +93,27 @@ ring_connection ring_connection::accept(const file_descriptor& socket, const rin
       std::move(from[3]), {ring_purpose::rank_bell, session, self}, what("doorbell of the rank")));
   for (shared_memory* one : {&requests.memory(), &decisions.memory(), &service_bell->memory(), &bell->memory()})
     one->close_descriptor();
-  return {name_of(self),       peer,
-          std::move(service),  settings,
-          std::move(requests), std::move(decisions),
-          std::move(bell),     std::move(service_bell)};
+  return {ring_sender{name_of(self), peer, settings, std::move(requests), std::move(service_bell)},
+          ring_receiver{name_of(self), peer, std::move(service), std::move(decisions), std::move(bell)}};
 }
 
-ring_connection::ring_connection(std::string self, std::string peer, peer_process process,
-                                 const ring_settings& settings, shared_ring out, shared_ring in,
-                                 std::shared_ptr<shared_doorbell> own_bell, std::shared_ptr<shared_doorbell> peer_bell)
+ring_sender::ring_sender(std::string self, std::string peer, const ring_settings& settings, shared_ring out,
+                         std::shared_ptr<shared_doorbell> peer_bell)
   : self_{std::move(self)},
     peer_{std::move(peer)},
-    process_{std::move(process)},
     settings_{settings},
     out_{std::move(out)},
-    in_{std::move(in)},
-    own_bell_{std::move(own_bell)},
     peer_bell_{std::move(peer_bell)},
-    writer_{out_.writer()},
-    reader_{in_.reader()} {}
+    writer_{out_.writer()} {}
 
-error ring_connection::fail(errc code, std::string text) {
+error ring_sender::fail(errc code, std::string text) {
   if (!failure_) failure_ = {.code = code, .text = std::move(text)};
   kept_.clear();
   kept_bytes_ = kept_from_ = 0;
-  partial_.clear();
   return failure_;
 }
 
-error ring_connection::fail_forged(ring_fault fault, std::string_view ring) {
-  return fail(errc::internal, peer_ + " has written " + std::string{describe(fault)} + " into the ring that " + self_ +
-                                  " " + std::string{ring} + ": the ring is closed");
-}
-
-std::size_t ring_connection::write(std::string_view message, std::size_t from) {
+std::size_t ring_sender::write(std::string_view message, std::size_t from) {
   do {
     const std::string_view part = message.substr(from, writer_.most_bytes());
     if (writer_.write(part, from + part.size() < message.size()) != ring_write::written) return from;
@@ -132,7 +122,7 @@ std::size_t ring_connection::write(std::string_view message, std::size_t from) {
   return std::string_view::npos;
 }
 
-error ring_connection::send(std::string_view message, time_point now) {
+error ring_sender::send(std::string_view message, time_point now) {
   if (failure_) return failure_;
   if (message.size() > longest_ring_message_bytes)
     return {.code = errc::invalid_argument,
@@ -150,8 +140,9 @@ error ring_connection::send(std::string_view message, time_point now) {
   return keep(message, at, now);
 }
 
-error ring_connection::keep(std::string_view message, std::size_t from, time_point now) {
-  if (writer_.fault() != ring_fault::none) return fail_forged(writer_.fault(), "writes");
+error ring_sender::keep(std::string_view message, std::size_t from, time_point now) {
+  if (writer_.fault() != ring_fault::none)
+    return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
   if (kept_bytes_ + message.size() > settings_.most_waiting_bytes)
     return fail(errc::deadline_exceeded, peer_ + " is fenced: it does not read the ring that " + self_ +
                                              " writes, and " + std::to_string(kept_bytes_ + message.size()) +
@@ -162,7 +153,7 @@ error ring_connection::keep(std::string_view message, std::size_t from, time_poi
   return check_progress(now);
 }
 
-error ring_connection::flush(time_point now) {
+error ring_sender::flush(time_point now) {
   if (failure_ || kept_.empty()) return failure_;
   bool has_written = false;
   while (!kept_.empty()) {
@@ -180,8 +171,9 @@ error ring_connection::flush(time_point now) {
   return kept_.empty() ? error{} : check_progress(now);
 }
 
-error ring_connection::check_progress(time_point now) {
-  if (writer_.fault() != ring_fault::none) return fail_forged(writer_.fault(), "writes");
+error ring_sender::check_progress(time_point now) {
+  if (writer_.fault() != ring_fault::none)
+    return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
   if (writer_.read_words() != read_words_) {
     read_words_ = writer_.read_words();
     progress_ = now;
@@ -193,12 +185,27 @@ error ring_connection::check_progress(time_point now) {
                   " ms from the ring that " + self_ + " writes, which is full");
 }
 
-bool ring_connection::receive(std::string& into) {
+ring_receiver::ring_receiver(std::string self, std::string peer, peer_process process, shared_ring in,
+                             std::shared_ptr<shared_doorbell> own_bell)
+  : self_{std::move(self)},
+    peer_{std::move(peer)},
+    process_{std::move(process)},
+    in_{std::move(in)},
+    own_bell_{std::move(own_bell)},
+    reader_{in_.reader()} {}
+
+error ring_receiver::fail(errc code, std::string text) {
+  if (!failure_) failure_ = {.code = code, .text = std::move(text)};
+  partial_.clear();
+  return failure_;
+}
+
+bool ring_receiver::receive(std::string& into) {
   while (!failure_) {
     const ring_read got = reader_.read(partial_);
     if (got == ring_read::empty) return false;
     if (got == ring_read::forged) {
-      fail_forged(reader_.fault(), "reads");
+      fail(errc::internal, describe_forgery(peer_, reader_.fault(), self_, "reads"));
     } else if (partial_.size() > longest_ring_message_bytes) {
       fail(errc::internal, peer_ + " has written a message of more than " + std::to_string(longest_ring_message_bytes) +
                                " bytes into the ring that " + self_ + " reads: the ring is closed");
@@ -211,12 +218,12 @@ bool ring_connection::receive(std::string& into) {
   return false;
 }
 
-error ring_connection::check_peer() {
+error ring_receiver::check_peer() {
   if (!failure_ && process_.has_ended()) fail(errc::rank_lost, peer_ + " has ended; " + self_ + " was connected to it");
   return failure_;
 }
 
-bool ring_connection::wait(const wait_profile& profile, time_point until) {
+bool ring_receiver::wait(const wait_profile& profile, time_point until, nanoseconds longest_park) {
   time_point now = steady_now();
   const time_point spun = later(now, profile.spin);
   time_point checked = now;

@@ -36,7 +36,8 @@ std::vector<process_frame> process_frames() {
                           .local_device = 1,
                           .device_count = 8,
                           .last_epoch = epoch{5},
-                          .wall_clock_ns = -12};
+                          .wall_clock_ns = -12,
+                          .nonce = ring_session{{~0ULL, 5}}};
   return {{0, join},
           {9, heartbeat{}},
           {9, id_offer{epoch{2}, sample_id()}},
@@ -58,12 +59,13 @@ std::vector<controller_frame> controller_frames() {
                               .id = sample_id(),
                               .reason = sample_error,
                               .has_newcomers = true,
-                              .hosts = {"here", "there"}}},
+                              .hosts = {"here", "there"},
+                              .has_rings = true}},
           {1, failure_order{epoch{3}, sample_error}},
-          {1, quiesce_order{epoch{3}, sample_error}},
+          {1, quiesce_order{epoch{3}, sample_error, 1ULL << 40U}},
           {1, order_batch{epoch{3}, "bytes"}},
           {1, fence_notice{sample_error}},
-          {1, stop_order{sample_error}}};
+          {1, stop_order{sample_error, 9}}};
 }
 
 } // namespace
@@ -126,6 +128,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   REQUIRE(joins);
   const auto& join = std::get<join_request>(joins->what);
   CHECK(join.protocol == control_protocol);
+  CHECK(join.nonce == ring_session{{~0ULL, 5}});
   CHECK(join.token == std::string{"a\0b", 3});
   CHECK(join.who.name == "s1");
   CHECK(join.who.host == "here");
@@ -176,6 +179,13 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(order.reason.text == sample_error.text);
   CHECK(order.has_newcomers);
   CHECK(order.hosts == std::vector<std::string>{"here", "there"});
+  CHECK(order.has_rings);
+  const auto quiesces = decode_controller_frame(encode(controller_frames()[6]), why);
+  REQUIRE(quiesces);
+  CHECK(std::get<quiesce_order>(quiesces->what).decided == 1ULL << 40U);
+  const auto stops = decode_controller_frame(encode(controller_frames()[9]), why);
+  REQUIRE(stops);
+  CHECK(std::get<stop_order>(stops->what).decided == 9);
 }
 
 TEST_CASE("a kind that there is not is refused", "[control]") {

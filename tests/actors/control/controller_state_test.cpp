@@ -425,6 +425,32 @@ TEST_CASE("the common order is closed before ranks are told to come to rest or t
   CHECK(growing.closed_before<quiesce_order>());
 }
 
+// Else the end of a process that has left would look like a loss.
+TEST_CASE("the order is told of a rank that leaves or is lost, before its process is", "[control][EPO-1]") {
+  controller_scene world{terms_of(3)};
+  for (const int place : {0, 1, 2}) world.join(static_cast<link_id>(11 + place), place);
+  world.form({11, 12, 13});
+  world.all.clear();
+  world.say(12, leave_notice{});
+  REQUIRE(world.count<control_effect::leave_order>() == 1);
+  const auto& left = std::get<control_effect::leave_order>(world.all.front());
+  CHECK(left.of == epoch{1});
+  CHECK(left.self == rank{1});
+  CHECK(world.told<stop_order>(12).size() == 1);
+  CHECK(world.count<control_effect::close_order>() == 0);
+
+  world.note(world.state.on_rank_lost(13, "it has ended", world.now));
+  CHECK(world.count<control_effect::leave_order>() == 2);
+  CHECK(world.count<control_effect::kill_process>() == 1);
+  CHECK(world.told<fence_notice>(13).size() == 1);
+  REQUIRE(world.told<failure_order>(11).size() == 1);
+  CHECK(world.told<failure_order>(11).front().why.rank == rank{2});
+  CHECK(world.told<failure_order>(11).front().why.text.find("it has ended") != std::string::npos);
+  world.all.clear();
+  world.note(world.state.on_rank_lost(13, "again", world.now));
+  CHECK(world.all.empty());
+}
+
 TEST_CASE("a controller that starts anew goes on from the latest epoch of those who join again", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });

@@ -7,7 +7,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <memory>
 #include <thread>
 
 namespace troupe::tests::order_service_test {
@@ -18,8 +20,8 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 constexpr epoch of{1};
-constexpr order_service_settings spins{.wait = {.spin = 1h}};
-constexpr order_service_settings parks{.wait = {.spin = 0s}, .park = 5ms, .check_interval = 5ms};
+const order_service_settings spins{.wait = {.spin = 1h}};
+const order_service_settings parks{.wait = {.spin = 0s}, .park = 5ms, .check_interval = 5ms};
 
 all_reduce sum(std::size_t count) {
   return {.send = {}, .recv = {}, .count = count};
@@ -29,10 +31,10 @@ all_reduce sum(std::size_t count) {
 struct served_ranks {
   explicit served_ranks(int count, const order_service_settings& settings = parks, const ring_settings& rings = {})
     : service{settings} {
-    std::vector<ring_connection> ends;
+    std::vector<order_route> ends;
     for (int r = 0; r < count; ++r) {
       auto pair = connect_rank(rank{r}, service.bell(), rings);
-      ends.push_back(std::move(pair.service));
+      ends.push_back({.rings = std::move(pair.service)});
       ranks.emplace_back(std::move(pair.rank), of, count);
     }
     service.open(of, std::move(ends));
@@ -49,17 +51,17 @@ struct served_ranks {
 /// Runs a service in a thread until the end of the scope.
 class running {
 public:
-  explicit running(order_service& service) : thread_{[this, &service] { service.run(stop_); }} {}
+  explicit running(order_service& service) : service_{service}, thread_{[&service] { service.run(); }} {}
   running(const running&) = delete;
   running& operator=(const running&) = delete;
   ~running() { stop(); }
   void stop() {
-    stop_ = true;
+    service_.stop();
     if (thread_.joinable()) thread_.join();
   }
 
 private:
-  std::atomic<bool> stop_{false};
+  order_service& service_;
   std::thread thread_;
 };
 
@@ -100,7 +102,7 @@ TEST_CASE("a request whose peers do not ask is refused at its deadline", "[colle
   at.poll(now + 1s);
   REQUIRE(at.ranks[0].refused.size() == 1);
   CHECK(at.ranks[0].refused[0].second.code == errc::deadline_exceeded);
-  CHECK(at.service.losses().empty());
+  CHECK(at.service.take_losses().empty());
 }
 
 TEST_CASE("a rank that writes what cannot be read is closed, and the others are refused",
@@ -110,12 +112,13 @@ TEST_CASE("a rank that writes what cannot be read is closed, and the others are 
   at.poll();
   REQUIRE_FALSE(at.ranks[1].link().send("what is this?", steady_now()));
   at.poll();
-  REQUIRE(at.service.losses().size() == 1);
-  CHECK(at.service.losses()[0].rank == rank{1});
-  CHECK(at.service.losses()[0].why.code == errc::internal);
-  CHECK_THAT(at.service.losses()[0].why.text, ContainsSubstring("a batch of rank 1 cannot be read"));
+  const auto losses = at.service.take_losses();
+  REQUIRE(losses.size() == 1);
+  CHECK(losses[0].rank == rank{1});
+  CHECK(losses[0].why.code == errc::internal);
+  CHECK_THAT(losses[0].why.text, ContainsSubstring("a batch of rank 1 cannot be read"));
   REQUIRE(at.ranks[0].refused.size() == 1);
-  CHECK(at.ranks[0].refused[0].second.code == errc::world_failed);
+  CHECK(at.ranks[0].refused[0].second.code == errc::communicator_failed);
   CHECK_THAT(at.ranks[0].refused[0].second.text, ContainsSubstring("rank 1 is lost"));
   REQUIRE_FALSE(at.ranks[2].ask(sum(8)));
   at.poll();
@@ -135,27 +138,28 @@ TEST_CASE("a rank that never reads its decisions is fenced with bounded memory, 
     for (int i = 0; i < 3; ++i) at.service.poll(now);
   }
   CHECK(sent < 200);
-  CHECK(at.service.losses().empty());
+  CHECK(at.service.take_losses().empty());
   at.service.poll(now + 1s);
-  CHECK(at.service.losses().empty());
+  CHECK(at.service.take_losses().empty());
   at.service.poll(now + 2s);
-  REQUIRE(at.service.losses().size() == 1);
-  CHECK(at.service.losses()[0].rank == rank{1});
-  CHECK_THAT(at.service.losses()[0].why.text, ContainsSubstring("rank 1 is fenced"));
+  const auto losses = at.service.take_losses();
+  REQUIRE(losses.size() == 1);
+  CHECK(losses[0].rank == rank{1});
+  CHECK_THAT(losses[0].why.text, ContainsSubstring("rank 1 is fenced"));
   at.ranks[0].read();
   REQUIRE(at.ranks[0].refused.size() == 1);
-  CHECK(at.ranks[0].refused[0].second.code == errc::world_failed);
+  CHECK(at.ranks[0].refused[0].second.code == errc::communicator_failed);
 }
 
 TEST_CASE("a new epoch has new rings, and the old ones are no longer read", "[collectives][order][EPO-1]") {
   served_ranks at{2};
   REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
   at.poll();
-  std::vector<ring_connection> ends;
+  std::vector<order_route> ends;
   std::vector<ring_client> ranks;
   for (int r = 0; r < 2; ++r) {
     auto pair = connect_rank(rank{r}, at.service.bell());
-    ends.push_back(std::move(pair.service));
+    ends.push_back({.rings = std::move(pair.service)});
     ranks.emplace_back(std::move(pair.rank), epoch{2}, 2);
   }
   at.service.open(epoch{2}, std::move(ends));
@@ -189,7 +193,7 @@ TEST_CASE("a service in a thread of its own answers ranks in threads, spinning a
   for (auto& one : threads) one.join();
   service.stop();
   CHECK(right == 2);
-  CHECK(at.service.losses().empty());
+  CHECK(at.service.take_losses().empty());
 }
 
 TEST_CASE("a process that is killed at any time ends the epoch for the others in time",
@@ -206,10 +210,10 @@ TEST_CASE("a process that is killed at any time ends the epoch for the others in
       for (std::size_t i = 0;; ++i)
         if (one.ask(sum(i)) || !one.await(i + 1, {.spin = 0s}, steady_now() + 30s)) return 1;
     }};
-    std::vector<ring_connection> ends;
-    ends.push_back(ring_connection::offer(sockets[0].service, session, rank{0}, {}, service.bell()));
-    ends.push_back(
-        ring_connection::offer(sockets[1].service, session, rank{1}, peer_process{asks.pid()}, service.bell()));
+    std::vector<order_route> ends;
+    ends.push_back({.rings = ring_connection::offer(sockets[0].service, session, rank{0}, {}, service.bell())});
+    ends.push_back({.rings = ring_connection::offer(sockets[1].service, session, rank{1}, peer_process{asks.pid()},
+                                                    service.bell())});
     service.open(of, std::move(ends));
     ring_client survivor{ring_connection::accept(sockets[0].rank, session, rank{0}, {}, handover_limit()), of, 2};
     running served{service};
@@ -220,11 +224,11 @@ TEST_CASE("a process that is killed at any time ends the epoch for the others in
       REQUIRE(survivor.await(i + 1, {.spin = 0s}, steady_now() + 20s));
     }
     served.stop();
-    CHECK(survivor.refused[0].second.code == errc::world_failed);
-    REQUIRE(service.losses().size() == 1);
-    CHECK(service.losses()[0].why.code == errc::rank_lost);
-    CHECK_THAT(service.losses()[0].why.text,
-               ContainsSubstring("rank 1 (process " + std::to_string(asks.pid()) + ") has ended"));
+    CHECK(survivor.refused[0].second.code == errc::communicator_failed);
+    const auto losses = service.take_losses();
+    REQUIRE(losses.size() == 1);
+    CHECK(losses[0].why.code == errc::rank_lost);
+    CHECK_THAT(losses[0].why.text, ContainsSubstring("rank 1 (process " + std::to_string(asks.pid()) + ") has ended"));
     CHECK_FALSE(survivor.is_wrong());
   }
 }
@@ -235,13 +239,12 @@ TEST_CASE("a service in a process of its own that is killed is noticed by its ra
   std::vector<ring_sockets> sockets(2);
   forked_process serves{[&] {
     order_service service{parks};
-    std::vector<ring_connection> ends;
+    std::vector<order_route> ends;
     for (int r = 0; r < 2; ++r)
-      ends.push_back(
-          ring_connection::offer(sockets[static_cast<std::size_t>(r)].service, session, rank{r}, {}, service.bell()));
+      ends.push_back({.rings = ring_connection::offer(sockets[static_cast<std::size_t>(r)].service, session, rank{r},
+                                                      {}, service.bell())});
     service.open(of, std::move(ends));
-    const std::atomic<bool> never{false};
-    service.run(never);
+    service.run();
     return 0;
   }};
   std::vector<ring_client> ranks;
@@ -262,12 +265,151 @@ TEST_CASE("a service in a process of its own that is killed is noticed by its ra
   }
 }
 
-TEST_CASE("run() ends when no rank is left", "[collectives][order][TIM-1]") {
-  served_ranks at{1, spins};
-  REQUIRE_FALSE(at.ranks[0].link().send("nothing that can be read", steady_now()));
-  const std::atomic<bool> never{false};
-  at.service.run(never);
+namespace {
+
+/// A world whose last rank has no rings: the test hands its batches in and takes its decisions.
+struct mixed_ranks {
+  explicit mixed_ranks(int with_rings) {
+    std::vector<order_route> routes;
+    for (int r = 0; r < with_rings; ++r) {
+      auto pair = connect_rank(rank{r}, service.bell());
+      routes.push_back({.rings = std::move(pair.service), .send = [this](std::string batch) { take(batch); }});
+      ranks.emplace_back(std::move(pair.rank), of, with_rings + 1);
+    }
+    routes.push_back({.send = [this](std::string batch) { take(batch); }});
+    in = std::make_unique<decision_reader>(with_rings + 1);
+    service.open(of, std::move(routes));
+  }
+  void take(const std::string& batch) {
+    ++batches;
+    wire_reader from{batch};
+    static_cast<void>(batch_header::read(from));
+    for (decision_record one; in->next(from, one);) kinds.push_back(one.kind);
+    REQUIRE(from.ok());
+  }
+  std::string batch_of(const operation& what) {
+    REQUIRE_FALSE(out.ask(what, lane{}, 1, {}, 30s));
+    return out.take({.epoch = of, .number = ++sent});
+  }
+  void poll() {
+    for (int i = 0; i < 5; ++i) service.poll(steady_now());
+    for (ring_client& one : ranks) one.read();
+  }
+
+  order_service service{parks};
+  std::vector<ring_client> ranks;
+  request_writer out{};
+  std::unique_ptr<decision_reader> in;
+  std::uint64_t sent = 0;
+  std::size_t batches = 0;
+  std::vector<decision_record::form> kinds;
+};
+
+constexpr auto released = decision_record::form::release;
+constexpr auto refused = decision_record::form::refusal;
+
+} // namespace
+
+TEST_CASE("ranks with rings and ranks without are in one order", "[collectives][order][ORD-3]") {
+  mixed_ranks at{2};
+  CHECK(at.service.connected() == 2);
+  CHECK(at.service.has_rings(rank{1}));
+  CHECK_FALSE(at.service.has_rings(rank{2}));
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  REQUIRE_FALSE(at.service.receive(rank{2}, at.batch_of(sum(8)), steady_now()));
+  at.poll();
+  CHECK(at.kinds.empty());
+  REQUIRE_FALSE(at.ranks[1].ask(sum(8)));
+  at.poll();
+  CHECK(at.kinds == std::vector{released});
+  for (const auto& one : at.ranks) CHECK(one.released.size() == 1);
+  // Now the one without rings is the last.
+  for (auto& one : at.ranks) REQUIRE_FALSE(one.ask(sum(9)));
+  at.poll();
+  REQUIRE_FALSE(at.service.receive(rank{2}, at.batch_of(sum(9)), steady_now()));
+  for (auto& one : at.ranks) {
+    one.read(); // written before receive() returned
+    CHECK(one.released.size() == 2);
+  }
+  CHECK(at.kinds == std::vector{released, released});
+}
+
+TEST_CASE("a rank whose process could not accept its rings goes on without", "[collectives][order][ORD-3]") {
+  mixed_ranks at{1};
+  request_writer without{};
+  REQUIRE_FALSE(without.ask(sum(8), lane{}, 1, {}, 30s));
+  REQUIRE_FALSE(at.service.receive(rank{0}, without.take({.epoch = of, .number = 1}), steady_now()));
   CHECK(at.service.connected() == 0);
+  CHECK(at.batches == 1); // the confirmation came through the sender
+  REQUIRE_FALSE(at.service.receive(rank{1}, at.batch_of(sum(8)), steady_now()));
+  CHECK(std::ranges::count(at.kinds, released) == 2);
+  CHECK(at.service.take_losses().empty());
+}
+
+TEST_CASE("a rank that uses its rings and then its connection is refused", "[collectives][order][SEC-2]") {
+  mixed_ranks at{1};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  request_writer beside{};
+  REQUIRE_FALSE(beside.ask(sum(8), lane{}, 1, {}, 30s));
+  CHECK(at.service.receive(rank{0}, beside.take({.epoch = of, .number = 2}), steady_now()).code == errc::internal);
+  CHECK(at.service.connected() == 1);
+}
+
+TEST_CASE("when an order is closed its decisions are written, and counted", "[collectives][order][ORD-1]") {
+  mixed_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  REQUIRE_FALSE(at.service.receive(rank{2}, at.batch_of(sum(8)), steady_now()));
+  at.poll();
+  CHECK(at.service.batches_for(rank{1}, of) == 0);
+  at.service.close({.code = errc::rebuilding}, steady_now());
+  at.ranks[0].read();
+  CHECK(at.ranks[0].refused.size() == 1);
+  CHECK(at.kinds == std::vector{refused});
+  CHECK(at.service.batches_for(rank{0}, of) == 2); // a confirmation, and the refusal
+  CHECK(at.service.batches_for(rank{2}, of) == at.batches);
+  CHECK(at.service.batches_for(rank{0}, epoch{2}) == 0);
+}
+
+TEST_CASE("requests that come before and after the loss of a rank are refused with that rank", "[collectives][order]") {
+  mixed_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  at.service.close({.code = errc::communicator_failed, .text = "lost", .rank = rank{1}}, steady_now());
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  REQUIRE(at.ranks[0].refused.size() == 2);
+  for (const auto& [number, why] : at.ranks[0].refused) CHECK(why.rank == rank{1});
+}
+
+TEST_CASE("a process that leaves is no loss", "[collectives][order]") {
+  mixed_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  at.service.release(rank{1});
+  REQUIRE_FALSE(at.ranks[1].link().send("nobody reads this", steady_now()));
+  at.poll();
+  CHECK(at.service.connected() == 1);
+  CHECK(at.service.take_losses().empty());
+  CHECK(at.ranks[0].refused.empty());
+}
+
+TEST_CASE("the thread of a service without rings sleeps until there are some, and ends when it is told to",
+          "[collectives][order][TIM-1]") {
+  served_ranks at{1, spins};
+  running served{at.service};
+  REQUIRE_FALSE(at.ranks[0].link().send("nothing that can be read", steady_now()));
+  const time_point until = steady_now() + 20s;
+  while (at.service.connected() > 0 && steady_now() < until) std::this_thread::yield();
+  REQUIRE(at.service.connected() == 0);
+  std::vector<order_route> ends;
+  auto pair = connect_rank(rank{0}, at.service.bell());
+  ends.push_back({.rings = std::move(pair.service)});
+  at.service.open(epoch{2}, std::move(ends));
+  ring_client again{std::move(pair.rank), epoch{2}, 1};
+  REQUIRE_FALSE(again.ask(sum(8)));
+  CHECK(again.await(1, {.spin = 0s}, steady_now() + 20s));
+  served.stop();
 }
 
 } // namespace troupe::tests::order_service_test

@@ -1,0 +1,111 @@
+/// The link of a process to its controller, whose frames a test writes and reads.
+#pragma once
+
+#include <troupe/actors/control/control_codec.hpp>
+#include <troupe/actors/control/process_link.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::tests {
+
+using namespace std::chrono_literals;
+
+/// A process's side of a connection, in a time of its own. The test is the controller.
+struct frames_scene {
+  static constexpr session_id session = 7;
+
+  explicit frames_scene(orphan_policy policy = orphan_policy::leave,
+                        std::shared_ptr<manual_clock> shared_time = std::make_shared<manual_clock>(),
+                        std::function<std::optional<gate_connection>()> knock = {})
+    : time{std::move(shared_time)},
+      link{std::make_shared<process_link>(
+          join_request{.token = "secret", .who = {.name = "0", .host = "here", .pid = 12}},
+          link_services{.time = time,
+                        .send = [this](const std::string& bytes) { take(bytes); },
+                        .deliver =
+                            [this](controller_directive what) {
+                              const std::lock_guard lock{mutex};
+                              delivered.push_back(std::move(what));
+                            },
+                        .make_id = [this](std::function<void(unique_id)> give) { naming = std::move(give); },
+                        .abandoned = [this](const error& why) { abandoned = why; },
+                        .knock = std::move(knock),
+                        .without_rings = [this](const error& why) { without_rings = why; }},
+          policy, 30s)} {}
+
+  void take(const std::string& bytes) {
+    error why;
+    auto frame = decode_process_frame(bytes, why);
+    REQUIRE(frame);
+    const std::lock_guard lock{mutex};
+    said.push_back(*std::move(frame));
+  }
+  void join() {
+    link->connected();
+    hear(join_welcome{.session = session, .heartbeat = 250ms, .suspicion = 10s});
+  }
+  void hear(controller_message what, session_id by = session) {
+    link->receive(encode(controller_frame{by, std::move(what)}));
+  }
+  void form(epoch of) { hear(formation_order{.of = of, .self = rank{0}, .world_size = 2}); }
+  /// Ticks and beats as its shells do. Returns whether a connection is wanted at the end.
+  bool pass(nanoseconds span) {
+    bool is_wanted = false;
+    for (nanoseconds passed{}; passed < span; passed += 20ms) {
+      time->advance(20ms);
+      is_wanted = link->tick();
+      link->beat();
+    }
+    return is_wanted;
+  }
+  /// As pass(), while the controller says that it lives.
+  void pass_in_peace(nanoseconds span) {
+    for (nanoseconds passed{}; passed < span; passed += 100ms) {
+      hear(heartbeat{});
+      pass(100ms);
+    }
+  }
+  template <class Message>
+  [[nodiscard]] std::vector<Message> got() const {
+    const std::lock_guard lock{mutex};
+    std::vector<Message> found;
+    for (const controller_directive& one : delivered)
+      if (const auto* what = std::get_if<Message>(&one.what)) found.push_back(*what);
+    return found;
+  }
+  template <class Message>
+  [[nodiscard]] std::vector<Message> told() const {
+    const std::lock_guard lock{mutex};
+    std::vector<Message> found;
+    for (const process_frame& one : said)
+      if (const auto* what = std::get_if<Message>(&one.what)) found.push_back(*what);
+    return found;
+  }
+  [[nodiscard]] join_request introduction() const {
+    error why;
+    const auto frame = decode_process_frame(link->introduction(), why);
+    REQUIRE(frame);
+    return std::get<join_request>(frame->what);
+  }
+
+  std::shared_ptr<manual_clock> time;
+  mutable std::mutex mutex; ///< A link with rings calls from their thread, too.
+  std::vector<process_frame> said;
+  std::vector<controller_directive> delivered;
+  std::function<void(unique_id)> naming;
+  std::optional<error> abandoned;
+  std::optional<error> without_rings;
+  std::shared_ptr<process_link> link;
+};
+
+} // namespace troupe::tests
