@@ -4,10 +4,12 @@
 
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/transport/certificates.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -73,6 +75,7 @@ public:
   }
   [[nodiscard]] bool has_formed() const { return formed_ || world_.wait_for(0s) == std::future_status::ready; }
   [[nodiscard]] rank self() { return in().local_ranks().front(); }
+  [[nodiscard]] driver& api() { return runtime_->api(); }
   [[nodiscard]] std::uint64_t used_bytes() {
     const device_description now = runtime_->api().describe(device_id{0});
     return now.total_bytes - now.free_bytes;
@@ -227,6 +230,68 @@ TEST_CASE("a world over processes shrinks and grows back without a fault", "[pro
   CHECK(newcomer.self() == rank{1});
   CHECK(third.self() == rank{2});
   check_sum({&first, &newcomer, &third});
+}
+
+TEST_CASE("a hang and a late error by script end the epoch of mock ranks in processes, which form the next one",
+          "[processes][mock-processes][FLT-1]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  const bool hangs = GENERATE(true, false);
+  const auto script = std::make_shared<testing::fault_script>();
+  script->on(rank{1}).forming(0).delay(50ms); // forms late, which is no fault
+  if (hangs)
+    script->on(rank{1}).operation(1).hang();
+  else
+    script->on(rank{1}).operation(1).fail_later(errc::communicator_failed);
+  controller control{options_of(2)};
+  configuration settings = settings_of(control, 0);
+  settings.limits.hang = 2s;
+  member first{settings};
+  settings = settings_of(control, 1);
+  settings.limits.hang = 2s;
+  settings.faults = script;
+  member second{settings};
+  check_sum({&first, &second});
+  std::vector<std::future<completion>> replies;
+  for (member* const one : {&first, &second}) {
+    const buffer memory = one->in().allocate(one->self(), count * sizeof(float));
+    replies.push_back(one->in().ask(one->self(), all_reduce{.send = memory, .recv = memory, .count = count}));
+  }
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    if (i == 0 && !hangs) continue; // it may have ended before the error was found
+    try {
+      static_cast<void>(replies[i].get());
+      FAIL("it has been answered well");
+    } catch (const exception& failure) {
+      CHECK(failure.why().effect == effect::unknown_outcome);
+    }
+  }
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  REQUIRE(is_ready(second.in(), epoch{2}, 2));
+  check_sum({&first, &second});
+  CHECK(script->waiting().empty());
+}
+
+TEST_CASE("a sticky error of its device ends one mock rank in a process, and a spare takes its place",
+          "[processes][mock-processes][FLT-1]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  configuration standing_by = settings_of(control, 1);
+  standing_by.assignment.name = "s1";
+  standing_by.assignment.spare = true;
+  member spare{standing_by};
+  check_sum({&first, &second});
+  dynamic_cast<mock_driver&>(second.api())
+      .fail_next(device_id{0}, {.code = errc::process_poisoned, .text = "an illegal address"});
+  std::vector<std::future<completion>> replies;
+  for (member* const one : {&first, &second}) {
+    const buffer memory = one->in().allocate(one->self(), count * sizeof(float));
+    replies.push_back(one->in().ask(one->self(), all_reduce{.send = memory, .recv = memory, .count = count}));
+  }
+  for (auto& one : replies) CHECK_THROWS_AS(one.get(), exception);
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  CHECK(spare.self() == rank{1});
+  check_sum({&first, &spare});
 }
 
 TEST_CASE("a controller that is told to stop lets all processes finish", "[processes]") {

@@ -169,7 +169,8 @@ bool formation_memory::open_board() {
     };
     if (found.st_uid != ::geteuid()) return refuse(errc::internal, "belongs to another user: remove it");
     if (!board && read_link(path_) == board_)
-      return refuse(errc::internal, "is not of this version of troupe: start the same version everywhere, or remove it");
+      return refuse(errc::internal,
+                    "is not of this version of troupe: start the same version everywhere, or remove it");
     if (!board) continue; // it was just removed
     if (board->world_size != world_size_)
       throw exception{errc::invalid_argument, "the unique id names a world of " + std::to_string(board->world_size) +
@@ -181,9 +182,9 @@ bool formation_memory::open_board() {
                                    "raise the limit (ulimit -n)");
     if (!opened && has_ended(board->process)) {
       ::unlink(path_.c_str());
-      throw exception{errc::communicator_failed,
-                      "rank " + std::to_string(board->rank) + " (process " + std::to_string(board->process) +
-                          ") has ended while the ranks joined: form a new world"};
+      throw exception{errc::communicator_failed, "rank " + std::to_string(board->rank) + " (process " +
+                                                     std::to_string(board->process) +
+                                                     ") has ended while the ranks joined: form a new world"};
     }
     try {
       if (!opened) throw_memory_failure("open", what() + " cannot be opened");
@@ -299,8 +300,9 @@ void formation_memory::leave(presence as) noexcept {
 }
 
 formation_memory::presence formation_memory::presence_of(rank one) const {
-  return static_cast<presence>(std::min<std::uint64_t>(
-      words_of(slot(one)).load(presence_at, std::memory_order_acquire, {}), static_cast<std::uint64_t>(presence::gone)));
+  return static_cast<presence>(
+      std::min<std::uint64_t>(words_of(slot(one)).load(presence_at, std::memory_order_acquire, {}),
+                              static_cast<std::uint64_t>(presence::gone)));
 }
 
 void formation_memory::connected() noexcept {

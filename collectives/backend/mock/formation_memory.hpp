@@ -26,9 +26,9 @@ namespace troupe {
 /// The first rank that comes makes it, and puts up a *board*: a symbolic link, named after the id, whose text says
 /// which descriptor of which process the memory is. The link is made and read by one system call each, so that there is
 /// no half-written board, and it is never mapped, so that no access ends in SIGBUS. The others open the descriptor
-/// through /proc. The board is removed as soon as all ranks have joined, or when the rank that put it up gives up or has
-/// ended; the next formation of the same user removes boards whose process has ended. Neither side trusts what it reads
-/// here: a value that the protocol does not allow is an error of the formation.
+/// through /proc. The board is removed as soon as all ranks have joined, or when the rank that put it up gives up or
+/// has ended; the next formation of the same user removes boards whose process has ended. Neither side trusts what it
+/// reads here: a value that the protocol does not allow is an error of the formation.
 class formation_memory {
 public:
   /// Finds the memory of \p id, or makes it. Does not wait for other ranks. \p has_rings: false for a formation that

@@ -265,9 +265,9 @@ public:
     for (const feature one : all_features) {
       const bool lacks = !has(one);
       const std::string why = lacks ? "the mock is configured without " + std::string{to_string(one)}
-                               : ranks_ == mock_ranks::in_processes
-                                   ? "the mock's ranks exchange data in shared memory and compute on the host"
-                                   : "the mock's ranks share one memory and compute on the host";
+                              : ranks_ == mock_ranks::in_processes
+                                  ? "the mock's ranks exchange data in shared memory and compute on the host"
+                                  : "the mock's ranks share one memory and compute on the host";
       found.features.push_back({one, lacks ? availability::no : availability::yes, why});
       if (!lacks) continue;
       for (exclusion& each : consequences_of(one, why)) found.exclusions.push_back(std::move(each));

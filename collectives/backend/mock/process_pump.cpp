@@ -17,7 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A writer that has written wakes the pump. These limits are for what wakes nobody: a peer that ends, a peer that reads.
+// A writer that has written wakes the pump. These limits are for what wakes nobody: a peer that ends, a peer that
+// reads.
 constexpr nanoseconds longest_idle = 100ms;
 constexpr nanoseconds longest_pending = 20ms;
 constexpr nanoseconds longest_blocked = 1ms;
@@ -76,8 +77,8 @@ std::shared_ptr<peer_endpoint> process_pump::peer(pid_t id, int bell, const ring
   if (!opened)
     throw_memory_failure("open", "the doorbell of process " + std::to_string(id) +
                                      " could not be opened: if no descriptor is left, raise the limit (ulimit -n)");
-  shared_doorbell opened_bell =
-      shared_doorbell::open(std::move(opened), identity_of_bell(session), "the doorbell of process " + std::to_string(id));
+  shared_doorbell opened_bell = shared_doorbell::open(std::move(opened), identity_of_bell(session),
+                                                      "the doorbell of process " + std::to_string(id));
   opened_bell.memory().close_descriptor();
   entry = found = std::make_shared<peer_endpoint>(peer_endpoint{std::move(process), std::move(opened_bell)});
   return found;

@@ -61,8 +61,8 @@ public:
   [[nodiscard]] int descriptor() const noexcept { return bell_.memory().descriptor().native(); }
   [[nodiscard]] const ring_session& session() const noexcept { return session_; }
 
-  /// Returns the process \p id, whose doorbell is its descriptor \p bell with the identity \p session. Errors: rank_lost
-  /// (it has ended, or has closed the doorbell), out_of_memory, internal (no doorbell), unsupported.
+  /// Returns the process \p id, whose doorbell is its descriptor \p bell with the identity \p session. Errors:
+  /// rank_lost (it has ended, or has closed the doorbell), out_of_memory, internal (no doorbell), unsupported.
   [[nodiscard]] std::shared_ptr<peer_endpoint> peer(pid_t id, int bell, const ring_session& session);
 
   void add(client& one);

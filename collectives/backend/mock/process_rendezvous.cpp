@@ -113,8 +113,7 @@ void process_rendezvous::expect_present(std::size_t peer) const {
     case formation_memory::presence::here: break;
   }
   if (links_[peer].peer && links_[peer].peer->process.has_ended()) why = "has ended";
-  if (why != nullptr)
-    throw exception{errc::communicator_failed, name_of(peer) + " " + why + ": form a new world"};
+  if (why != nullptr) throw exception{errc::communicator_failed, name_of(peer) + " " + why + ": form a new world"};
 }
 
 void process_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
@@ -224,7 +223,8 @@ void process_rendezvous::send_transfer(mock_launch& mine, mock_launch::transfer&
   own_ends_[key] = {&mine, &one};
   if (key.peer() != me_) {
     outgoing message{.head = {}, .launch = &mine};
-    const std::string_view part = key.sends && mine.computes ? bytes_of(one.call, {0, one.call.what.count}) : std::string_view{};
+    const std::string_view part =
+        key.sends && mine.computes ? bytes_of(one.call, {0, one.call.what.count}) : std::string_view{};
     wire_writer out;
     out.u8(static_cast<std::uint8_t>(key.sends ? message_kind::sends : message_kind::receives));
     out.varint(one.ordinal);
@@ -332,12 +332,14 @@ bool process_rendezvous::drain(std::size_t from) {
 }
 
 void process_rendezvous::accept(std::size_t from, std::string message) {
-  auto made = std::make_unique<incoming>(incoming{std::move(message), {.self = rank{static_cast<int>(from)}, .text = {}}});
+  auto made =
+      std::make_unique<incoming>(incoming{std::move(message), {.self = rank{static_cast<int>(from)}, .text = {}}});
   wire_reader in{made->bytes};
   const auto kind = in.one_of(message_kind::failure);
   if (kind == message_kind::failure) {
     const std::string text{in.bytes(2 * longest_text_bytes)};
-    if (in.ok()) return fail({.code = errc::mismatch, .text = text});
+    if (in.ok() && !announced_) announced_ = error{.code = errc::mismatch, .text = text};
+    if (in.ok()) return;
   }
   const bool is_collective = kind == message_kind::collectives;
   const std::uint64_t ordinal = in.varint();
@@ -369,7 +371,8 @@ void process_rendezvous::accept(std::size_t from, std::string message) {
   }
   const bool sends = kind == message_kind::sends;
   const end_key theirs{sends, sends ? from : me_, sends ? me_ : from, ordinal};
-  made->launch.transfers.push_back({.call = std::move(calls.front()), .from = theirs.from, .to = theirs.to, .ordinal = ordinal});
+  made->launch.transfers.push_back(
+      {.call = std::move(calls.front()), .from = theirs.from, .to = theirs.to, .ordinal = ordinal});
   peer_ends_[theirs] = std::move(made);
   if (own_ends_.contains(theirs.other())) conclude(theirs.other());
 }
@@ -443,7 +446,8 @@ void process_rendezvous::conclude(const end_key& mine) {
   }
   if (!mine.sends && there->second->launch.computes) {
     if (there->second->payload_bytes.front() != here.call.what.count * size_bytes(here.call.what.type))
-      return fail({.code = errc::internal, .text = name_of(mine.peer()) + " has sent a part of " + describe(other.call.what)});
+      return fail(
+          {.code = errc::internal, .text = name_of(mine.peer()) + " has sent a part of " + describe(other.call.what)});
     perform_transfer(other.call, here.call);
   }
   end(own->second);
@@ -474,7 +478,8 @@ void process_rendezvous::look_for_lost_peers() {
   if (looks_at_processes) looked_ = now;
   for (std::size_t i = 0; i < world_size_ && !failure_; ++i) {
     if (i == me_ || !needs(i)) continue;
-    if (memory_->presence_of(rank{static_cast<int>(i)}) == formation_memory::presence::here && !looks_at_processes) continue;
+    if (memory_->presence_of(rank{static_cast<int>(i)}) == formation_memory::presence::here && !looks_at_processes)
+      continue;
     try {
       expect_present(i);
     } catch (const exception& lost) {
@@ -508,8 +513,8 @@ void process_rendezvous::withdraw(const mock_launch& mine) noexcept {
 
 void process_rendezvous::check(rank self) const {
   const std::lock_guard lock{mutex_};
-  if (failure_) {
-    error why = *failure_;
+  if (failure_ || announced_) {
+    error why = failure_ ? *failure_ : *announced_;
     why.rank = self;
     if (why.code != errc::mismatch) why.effect = effect::unknown_outcome;
     throw exception{std::move(why)};

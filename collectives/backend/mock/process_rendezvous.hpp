@@ -118,9 +118,10 @@ private:
   std::vector<link> links_;
   bool is_formed_ = false;
   bool is_aborted_ = false;
-  bool is_to_wake_ = false; ///< A launch has ended since the engine was last woken.
-  time_point looked_{};     ///< When it last looked for processes that have ended.
-  std::optional<error> failure_;
+  bool is_to_wake_ = false;        ///< A launch has ended since the engine was last woken.
+  time_point looked_{};            ///< When it last looked for processes that have ended.
+  std::optional<error> failure_;   ///< Nothing more is read or computed.
+  std::optional<error> announced_; ///< A disagreement of two other ranks. What was launched before it goes on.
   std::map<std::uint64_t, mock_launch*> own_collectives_;
   std::map<std::uint64_t, std::vector<std::unique_ptr<incoming>>> peer_collectives_;
   std::map<end_key, own_end> own_ends_;
