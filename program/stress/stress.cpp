@@ -45,6 +45,8 @@ struct order_options {
   [[nodiscard]] bool asks_world(std::size_t client) const {
     return world_every > 0 && client % world_every == world_every - 1;
   }
+  /// A client sends a whole step at the same time, so none of it may be refused for being too far ahead.
+  [[nodiscard]] std::size_t lead() const { return clients * lanes * stress_window * requests_of_a_step; }
   /// With a limit of pending requests, every other client requests credit before it begins.
   [[nodiscard]] bool asks_credit(std::size_t client) const { return pending > 0 && client % 2 == 0; }
 };
@@ -156,9 +158,7 @@ std::filesystem::path log_of(const std::string& folder, std::size_t rank) {
 int run(const order_options& options) {
   const auto began = std::chrono::steady_clock::now();
   configuration settings = options.runtime.settings();
-  // A client sends a whole step at the same time, so none of it may be refused for being too far ahead.
-  settings.sequencing.lead =
-      std::max(settings.sequencing.lead, options.clients * options.lanes * stress_window * requests_of_a_step);
+  settings.sequencing.lead = std::max(settings.sequencing.lead, options.lead());
   if (options.pending > 0) settings.pending.operations = options.pending;
   runtime rt{std::move(settings)};
   world where = rt.form_world();
@@ -228,6 +228,8 @@ int run_processes(const order_options& options) {
   pass("mock-devices", ranks);
   launch::controlled_terms terms;
   terms.control.terms.policy = loss_policy::fail;
+  terms.control.sequencing = settings.sequencing;
+  terms.control.sequencing.lead = std::max(settings.sequencing.lead, options.lead());
   terms.respawns.count = 0;
   terms.job.supervisor.signals = {SIGINT, SIGTERM};
   std::signal(SIGCHLD, SIG_DFL);

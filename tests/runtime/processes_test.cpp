@@ -234,8 +234,9 @@ TEST_CASE("a world over processes shrinks and grows back without a fault", "[pro
 
 TEST_CASE("a hang and a late error by script end the epoch of mock ranks in processes, which form the next one",
           "[processes][mock-processes][FLT-1]") {
-  kept_by = GENERATE(ordering::agreed, ordering::caller);
   const bool hangs = GENERATE(true, false);
+  // The late error is found while its operation waits for a peer that does not ask, which only `caller` launches.
+  kept_by = hangs ? GENERATE(ordering::agreed, ordering::caller) : ordering::caller;
   const auto script = std::make_shared<testing::fault_script>();
   script->on(rank{1}).forming(0).delay(50ms); // forms late, which is no fault
   if (hangs)
@@ -251,19 +252,17 @@ TEST_CASE("a hang and a late error by script end the epoch of mock ranks in proc
   settings.faults = script;
   member second{settings};
   check_sum({&first, &second});
-  std::vector<std::future<completion>> replies;
-  for (member* const one : {&first, &second}) {
-    const buffer memory = one->in().allocate(one->self(), count * sizeof(float));
-    replies.push_back(one->in().ask(one->self(), all_reduce{.send = memory, .recv = memory, .count = count}));
-  }
-  for (std::size_t i = 0; i < replies.size(); ++i) {
-    if (i == 0 && !hangs) continue; // it may have ended before the error was found
-    try {
-      static_cast<void>(replies[i].get());
-      FAIL("it has been answered well");
-    } catch (const exception& failure) {
-      CHECK(failure.why().effect == effect::unknown_outcome);
-    }
+  const auto ask = [&](member& of) {
+    const buffer memory = of.in().allocate(of.self(), count * sizeof(float));
+    return of.in().ask(of.self(), all_reduce{.send = memory, .recv = memory, .count = count});
+  };
+  auto withheld = hangs ? ask(second) : std::future<completion>{}; // nothing is on its device, so it ends
+  auto waiting = ask(hangs ? first : second);
+  try {
+    static_cast<void>(waiting.get());
+    FAIL("it has been answered well");
+  } catch (const exception& failure) {
+    CHECK(failure.why().effect == effect::unknown_outcome);
   }
   REQUIRE(is_ready(first.in(), epoch{2}, 2));
   REQUIRE(is_ready(second.in(), epoch{2}, 2));
