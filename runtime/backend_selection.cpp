@@ -26,7 +26,10 @@ std::shared_ptr<driver> make_pretend_devices(const configuration& settings) {
 }
 
 selected_backend select_mock(const configuration& settings, std::string why) {
-  return {make_pretend_devices(settings), make_mock_backend(settings.mock_without, settings.mock_results),
+  const bool spans_processes =
+      !settings.control.address.empty() || (settings.position && settings.position->world_size > 1);
+  const auto ranks = spans_processes ? mock_ranks::in_processes : mock_ranks::in_this_process;
+  return {make_pretend_devices(settings), make_mock_backend(settings.mock_without, settings.mock_results, ranks),
           std::move(why)};
 }
 

@@ -5,15 +5,25 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
+#include <troupe/runtime/launch/controlled_job.hpp>
+#include <troupe/runtime/launch/program_path.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <latch>
 #include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
 #include <thread>
 
 namespace troupe::program {
@@ -29,10 +39,14 @@ struct order_options {
   std::size_t world_every = 8;
   std::size_t pending = 0;
   std::uint64_t seed = 1;
+  bool processes = false;
+  std::string logs; ///< In a process of such a run: the folder to which it writes its ledger.
 
   [[nodiscard]] bool asks_world(std::size_t client) const {
     return world_every > 0 && client % world_every == world_every - 1;
   }
+  /// A client sends a whole step at the same time, so none of it may be refused for being too far ahead.
+  [[nodiscard]] std::size_t lead() const { return clients * lanes * stress_window * requests_of_a_step; }
   /// With a limit of pending requests, every other client requests credit before it begins.
   [[nodiscard]] bool asks_credit(std::size_t client) const { return pending > 0 && client % 2 == 0; }
 };
@@ -62,23 +76,15 @@ bool grew(const sampled_footprint& seen) {
   return seen.early_bytes > 0 && seen.late_bytes > seen.early_bytes + seen.early_bytes / 4 + slack;
 }
 
-int run(const order_options& options) {
-  const auto began = std::chrono::steady_clock::now();
-  configuration settings = options.runtime.settings();
-  // A client sends a whole step at the same time, so none of it may be refused for being too far ahead.
-  settings.sequencing.lead =
-      std::max(settings.sequencing.lead, options.clients * options.lanes * stress_window * requests_of_a_step);
-  if (options.pending > 0) settings.pending.operations = options.pending;
-  runtime rt{std::move(settings)};
-  world where = rt.form_world();
-  std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
+/// Each step is three requests at each rank that takes part. Some steps are a transfer, in which few ranks take part.
+std::size_t steps_of(const order_options& options, std::size_t ranks) {
+  return std::max<std::size_t>(1, options.requests /
+                                      (options.clients * options.lanes * std::max<std::size_t>(1, ranks) * 2));
+}
 
+/// Runs the clients of this process's ranks to their end. Returns the resources used.
+sampled_footprint run_clients(const order_options& options, runtime& rt, world& where, stress_scene& scene) {
   const auto ranks = static_cast<std::size_t>(where.size());
-  stress_scene scene{.where = where,
-                     .script = {where.size(), options.seed, options.largest},
-                     .ledger = stress_ledger{ranks},
-                     .values = {},
-                     .bounded = options.pending > 0};
   const auto add = [&](const value_source& source) {
     scene.values[source] =
         std::make_shared<const reference_values>(source.type, source.op, where.size(), options.seed, source.kind);
@@ -86,9 +92,7 @@ int run(const order_options& options) {
   for (const value_source& source : stress_script::sources()) add(source);
   add({.type = dtype::u8});
 
-  // A step is three requests at each rank that takes part. Some steps are a transfer, in which few ranks take part.
-  const std::size_t steps = std::max<std::size_t>(
-      1, options.requests / (options.clients * options.lanes * std::max<std::size_t>(1, ranks) * 2));
+  const std::size_t steps = steps_of(options, ranks);
   const bool is_whole = where.local_ranks().size() == ranks;
   std::size_t actors = 0;
   for (std::size_t client = 0; client < options.clients; ++client)
@@ -108,26 +112,28 @@ int run(const order_options& options) {
       task.under = where.credit(room, 0, std::chrono::hours{24}).get();
     for (const rank self : where.local_ranks()) spawn_stress_client(rt.system(), task, self, scene, ended);
   }
-  {
-    const progress_line progress{stderr, [&scene] {
-                                   const auto now = scene.ledger.sum();
-                                   return "stress: " + std::to_string(now.asked) + " requests sent, " +
-                                          std::to_string(now.answered) + " answered";
-                                 }};
-    watcher.join();
-  }
-  where.stop();
+  std::optional<progress_line> progress;
+  if (options.logs.empty())
+    progress.emplace(stderr, [&scene] {
+      const auto now = scene.ledger.sum();
+      return "stress: " + std::to_string(now.asked) + " requests sent, " + std::to_string(now.answered) + " answered";
+    });
+  watcher.join();
+  return seen;
+}
 
-  const auto sums = scene.ledger.sum();
+/// Prints the results of a run. Returns the exit status.
+int report(const order_options& options, ordering order, std::size_t ranks, stress_ledger& ledger,
+           const sampled_footprint& seen, std::chrono::duration<double> took) {
+  const auto sums = ledger.sum();
   std::size_t compared = 0;
-  const std::string disorder = scene.ledger.disorder(compared);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  const std::string disorder = ledger.disorder(compared);
+  const std::size_t doubled = ledger.doubled();
   std::printf(
       "%zu clients at each of %zu ranks, %zu lanes each, %zu operations in a lane, seed %llu, ordering %s; %.1f s, "
       "%.0f requests/s\n",
-      options.clients, ranks, options.lanes, steps, static_cast<unsigned long long>(options.seed),
-      std::string{to_string(rt.settings().ordering)}.c_str(), took.count(),
-      static_cast<double>(sums.answered) / took.count());
+      options.clients, ranks, options.lanes, steps_of(options, ranks), static_cast<unsigned long long>(options.seed),
+      std::string{to_string(order)}.c_str(), took.count(), static_cast<double>(sums.answered) / took.count());
   std::printf("launch logs: %zu operations compared between two ranks: %s\n", compared,
               disorder.empty() ? "all in one order" : disorder.c_str());
   std::printf("pending: %zu requests at most", seen.pending);
@@ -135,13 +141,121 @@ int run(const order_options& options) {
   std::printf("; memory allocated: %zu MiB at most in the first half, %zu MiB in the second\n", seen.early_bytes >> 20U,
               seen.late_bytes >> 20U);
   if (!sums.first.empty()) std::printf("first failure: %s\n", sums.first.c_str());
-  const bool clean = sums.failed == 0 && sums.wrong == 0 && sums.answered == sums.asked && disorder.empty() &&
-                     sums.asked > 0 && sums.verified > 0 &&
+  const bool clean = sums.failed == 0 && sums.wrong == 0 && sums.answered == sums.asked && doubled == 0 &&
+                     disorder.empty() && sums.asked > 0 && sums.verified > 0 &&
                      (options.pending == 0 || (seen.pending <= options.pending && !grew(seen)));
-  std::printf("%s: asked %zu, answered %zu, failed %zu, lost %zu, verified %zu, wrong %zu\n",
+  std::printf("%s: asked %zu, answered %zu, failed %zu, lost %zu, doubled %zu, verified %zu, wrong %zu\n",
               clean ? "passed" : "FAILED", sums.asked, sums.answered, sums.failed,
-              sums.asked - std::min(sums.asked, sums.answered), sums.verified, sums.wrong);
+              sums.asked - std::min(sums.asked, sums.answered), doubled, sums.verified, sums.wrong);
   return clean ? 0 : 1;
+}
+
+/// The file to which the process of a rank writes what it has seen.
+std::filesystem::path log_of(const std::string& folder, std::size_t rank) {
+  return std::filesystem::path{folder} / ("rank-" + std::to_string(rank));
+}
+
+int run(const order_options& options) {
+  const auto began = std::chrono::steady_clock::now();
+  configuration settings = options.runtime.settings();
+  settings.sequencing.lead = std::max(settings.sequencing.lead, options.lead());
+  if (options.pending > 0) settings.pending.operations = options.pending;
+  runtime rt{std::move(settings)};
+  world where = rt.form_world();
+  const auto ranks = static_cast<std::size_t>(where.size());
+  stress_scene scene{.where = where,
+                     .script = {where.size(), options.seed, options.largest},
+                     .ledger = stress_ledger{ranks},
+                     .values = {},
+                     .bounded = options.pending > 0};
+  if (options.logs.empty()) {
+    std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
+    const sampled_footprint seen = run_clients(options, rt, where, scene);
+    where.stop();
+    return report(options, rt.settings().ordering, ranks, scene.ledger, seen, std::chrono::steady_clock::now() - began);
+  }
+  // One rank of several processes: its launcher reports for all.
+  const auto formed = std::chrono::steady_clock::now();
+  const sampled_footprint seen = run_clients(options, rt, where, scene);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - formed;
+  where.stop();
+  std::ofstream log{log_of(options.logs, static_cast<std::size_t>(where.local_ranks().front().value()))};
+  log << took.count() << ' ' << seen.pending << ' ' << seen.early_bytes << ' ' << seen.late_bytes << '\n';
+  scene.ledger.write(log);
+  log.close();
+  return log ? 0 : 1;
+}
+
+/// A new folder for the logs of a run. Removed with its contents.
+class log_folder {
+public:
+  log_folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "troupe-stress-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      throw exception{errc::missing, "a temporary folder cannot be created: set TMPDIR to a writable folder"};
+    path_ = std::move(name);
+  }
+  log_folder(const log_folder&) = delete;
+  log_folder& operator=(const log_folder&) = delete;
+  ~log_folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+private:
+  std::string path_;
+};
+
+/// Starts a process for each rank. Each runs the clients of its own rank and writes a log; this one compares the logs.
+int run_processes(const order_options& options) {
+  const configuration settings = options.runtime.settings();
+  const auto ranks = static_cast<std::size_t>(settings.ranks > 0 ? settings.ranks : 4);
+  const log_folder logs;
+  launch::launch_request request{
+      .processes = ranks, .program = launch::own_program(), .arguments = {"stress", "order", "--logs=" + logs.path()}};
+  const auto passed_on = options.runtime.arguments({"ranks", "mock.devices"});
+  request.arguments.insert(request.arguments.end(), passed_on.begin(), passed_on.end());
+  const auto pass = [&](const std::string& name, std::uint64_t value) {
+    request.arguments.push_back("--" + name + "=" + std::to_string(value));
+  };
+  pass("clients", options.clients);
+  pass("lanes", options.lanes);
+  pass("requests", options.requests);
+  pass("count", options.largest);
+  if (options.pending > 0) pass("pending", options.pending);
+  pass("seed", options.seed);
+  pass("mock-devices", ranks);
+  launch::controlled_terms terms;
+  terms.control.terms.policy = loss_policy::fail;
+  terms.control.sequencing = settings.sequencing;
+  terms.control.sequencing.lead = std::max(settings.sequencing.lead, options.lead());
+  terms.respawns.count = 0;
+  terms.job.supervisor.signals = {SIGINT, SIGTERM};
+  std::signal(SIGCHLD, SIG_DFL);
+  launch::controlled_job job{launch::make_launch_plan(std::move(request), launch::own_variables()), std::move(terms)};
+  const int status = job.run();
+
+  stress_ledger all{ranks};
+  sampled_footprint seen;
+  std::chrono::duration<double> took{};
+  bool is_complete = status == 0;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    std::ifstream log{log_of(logs.path(), i)};
+    double seconds = 0;
+    sampled_footprint one;
+    log >> seconds >> one.pending >> one.early_bytes >> one.late_bytes;
+    if (!log || !all.read(log)) {
+      std::printf("the process of rank %zu has left no log\n", i);
+      is_complete = false;
+    }
+    took = std::max(took, std::chrono::duration<double>{seconds});
+    seen.pending = std::max(seen.pending, one.pending);
+    seen.early_bytes = std::max(seen.early_bytes, one.early_bytes);
+    seen.late_bytes = std::max(seen.late_bytes, one.late_bytes);
+  }
+  const int found = report(options, settings.ordering, ranks, all, seen, took);
+  return is_complete ? found : 1;
 }
 
 } // namespace
@@ -167,7 +281,12 @@ void add_stress(CLI::App& program, action& chosen) {
   order->add_option("--seed", options->seed, "seed of operations, sizes and delays")
       ->capture_default_str()
       ->check(any_seed());
-  order->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  order->add_flag("--processes", options->processes, "run each rank in its own process (default 4 ranks)");
+  order->add_option("--logs", options->logs, "folder for the log of this rank; set by --processes for its processes")
+      ->group("");
+  order->callback([options, &chosen] {
+    chosen = [options] { return options->processes ? run_processes(*options) : run(*options); };
+  });
 }
 
 } // namespace troupe::program

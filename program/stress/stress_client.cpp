@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <istream>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -338,9 +340,62 @@ stress_ledger::totals stress_ledger::sum() const {
   return {asked_, answered_, failed_, refused_, verified_, wrong_, first_};
 }
 
+void stress_ledger::sort() {
+  for (log& one : logs_) std::ranges::sort(one.entries, {}, &entry::step);
+}
+
+std::size_t stress_ledger::doubled() {
+  sort();
+  std::size_t found = 0;
+  for (const log& one : logs_)
+    for (std::size_t i = 1; i < one.entries.size(); ++i)
+      found += one.entries[i - 1].step == one.entries[i].step ? 1 : 0;
+  return found;
+}
+
+void stress_ledger::write(std::ostream& out) const {
+  const auto one_line = [](std::string text) {
+    std::ranges::replace(text, '\n', ' ');
+    return text;
+  };
+  const totals sums = sum();
+  out << sums.asked << ' ' << sums.answered << ' ' << sums.failed << ' ' << sums.refused << ' ' << sums.verified << ' '
+      << sums.wrong << '\n'
+      << one_line(sums.first) << '\n';
+  for (const log& one : logs_) {
+    out << one.entries.size() << '\n';
+    for (const entry& each : one.entries)
+      out << each.step.client << ' ' << each.step.lane << ' ' << each.step.index << ' ' << each.launch << '\n';
+  }
+  out << "end\n";
+}
+
+bool stress_ledger::read(std::istream& in) {
+  totals sums;
+  std::string first, end;
+  in >> sums.asked >> sums.answered >> sums.failed >> sums.refused >> sums.verified >> sums.wrong;
+  in.ignore(1); // the end of that line
+  std::getline(in, first);
+  asked_ += sums.asked;
+  answered_ += sums.answered;
+  failed_ += sums.failed;
+  refused_ += sums.refused;
+  verified_ += sums.verified;
+  wrong_ += sums.wrong;
+  if (!first.empty()) note(first);
+  for (log& one : logs_) {
+    std::size_t count = 0;
+    in >> count;
+    for (entry each; count > 0 && in >> each.step.client >> each.step.lane >> each.step.index >> each.launch; --count)
+      one.entries.push_back(each);
+  }
+  in >> end;
+  return end == "end";
+}
+
 std::string stress_ledger::disorder(std::size_t& compared) {
   compared = 0;
-  for (log& one : logs_) std::ranges::sort(one.entries, {}, &entry::step);
+  sort();
   struct shared {
     std::uint64_t here = 0, there = 0;
     const stress_step* step = nullptr;

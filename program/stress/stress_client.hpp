@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <latch>
 #include <map>
 #include <memory>
@@ -82,6 +83,13 @@ public:
   /// Describes in one line what two ranks launched in different orders. Returns an empty string if all agree. \p
   /// compared is set to the number of operations compared, over all pairs of ranks.
   [[nodiscard]] std::string disorder(std::size_t& compared);
+  /// Returns how many parts of operations a rank has launched again after it had launched them.
+  [[nodiscard]] std::size_t doubled();
+
+  /// Writes everything to \p out, and adds what another ledger of the same run has written. read() returns false if
+  /// the text is not complete.
+  void write(std::ostream& out) const;
+  [[nodiscard]] bool read(std::istream& in);
 
 private:
   struct entry {
@@ -94,6 +102,7 @@ private:
     std::vector<entry> entries;
   };
   void note(const std::string& what);
+  void sort();
 
   std::atomic<std::size_t> asked_{0}, answered_{0}, failed_{0}, refused_{0}, verified_{0}, wrong_{0};
   mutable std::mutex mutex_;

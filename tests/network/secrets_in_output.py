@@ -42,7 +42,7 @@ def play(troupe, folder):
     member = f'echo "$TROUPE_JOIN_TOKEN $TROUPE_CONTROL $$" >>"{folder}/seats"; exec "$0" "$@"'
     environment = {**os.environ, "TROUPE_LOG": "trace", "TROUPE_BENCH_REPORT": str(report),
                    "TROUPE_REPORT_FOLDER": str(folder / "faults"), "TROUPE_PROFILE": "frugal"}
-    program = [troupe, "bench", "process-member", "--backend", "gloo"]
+    program = [troupe, "bench", "process-member", "--backend", "mock"]
     with open(output, "wb") as said:
         job = subprocess.Popen([troupe, "launch", "-n", "2", "--spares", "1", "--", "sh", "-c", member, *program],
                                stdout=said, stderr=subprocess.STDOUT, env=environment)

@@ -5,10 +5,12 @@
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/transport/certificates.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -102,6 +104,7 @@ public:
   }
   [[nodiscard]] bool has_formed() const { return formed_ || world_.wait_for(0s) == std::future_status::ready; }
   [[nodiscard]] rank self() { return in().local_ranks().front(); }
+  [[nodiscard]] driver& api() { return runtime_->api(); }
   [[nodiscard]] std::uint64_t used_bytes() {
     const device_description now = runtime_->api().describe(device_id{0});
     return now.total_bytes - now.free_bytes;
@@ -321,6 +324,67 @@ TEST_CASE("worlds that grow under load let every request that was released finis
   REQUIRE(is_ready(first.in(), epoch{3}, 3));
   REQUIRE(is_ready(second.in(), epoch{3}, 3));
   check_sum({&first, &second, &newcomer});
+}
+
+TEST_CASE("a hang and a late error by script end the epoch of mock ranks in processes, which form the next one",
+          "[processes][mock-processes][FLT-1]") {
+  const bool hangs = GENERATE(true, false);
+  // The late error is found while its operation waits for a peer that does not ask, which only `caller` launches.
+  kept_by = hangs ? GENERATE(ordering::agreed, ordering::caller) : ordering::caller;
+  const auto script = std::make_shared<testing::fault_script>();
+  script->on(rank{1}).forming(0).delay(50ms); // forms late, which is no fault
+  if (hangs)
+    script->on(rank{1}).operation(1).hang();
+  else
+    script->on(rank{1}).operation(1).fail_later(errc::communicator_failed);
+  controller control{options_of(2)};
+  configuration settings = settings_of(control, 0);
+  settings.limits.hang = 2s;
+  member first{settings};
+  settings = settings_of(control, 1);
+  settings.limits.hang = 2s;
+  settings.faults = script;
+  member second{settings};
+  check_sum({&first, &second});
+  const auto ask = [&](member& of) {
+    const buffer memory = of.in().allocate(of.self(), count * sizeof(float));
+    return of.in().ask(of.self(), all_reduce{.send = memory, .recv = memory, .count = count});
+  };
+  auto withheld = hangs ? ask(second) : std::future<completion>{}; // nothing is on its device, so it ends
+  auto waiting = ask(hangs ? first : second);
+  try {
+    static_cast<void>(waiting.get());
+    FAIL("it has been answered well");
+  } catch (const exception& failure) {
+    CHECK(failure.why().effect == effect::unknown_outcome);
+  }
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  REQUIRE(is_ready(second.in(), epoch{2}, 2));
+  check_sum({&first, &second});
+  CHECK(script->waiting().empty());
+}
+
+TEST_CASE("a sticky error of its device ends one mock rank in a process, and a spare takes its place",
+          "[processes][mock-processes][FLT-1]") {
+  kept_by = GENERATE(ordering::agreed, ordering::caller);
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  configuration standing_by = settings_of(control, 1);
+  standing_by.assignment.name = "s1";
+  standing_by.assignment.spare = true;
+  member spare{standing_by};
+  check_sum({&first, &second});
+  dynamic_cast<mock_driver&>(second.api())
+      .fail_next(device_id{0}, {.code = errc::process_poisoned, .text = "an illegal address"});
+  std::vector<std::future<completion>> replies;
+  for (member* const one : {&first, &second}) {
+    const buffer memory = one->in().allocate(one->self(), count * sizeof(float));
+    replies.push_back(one->in().ask(one->self(), all_reduce{.send = memory, .recv = memory, .count = count}));
+  }
+  for (auto& one : replies) CHECK_THROWS_AS(one.get(), exception);
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  CHECK(spare.self() == rank{1});
+  check_sum({&first, &spare});
 }
 
 TEST_CASE("a controller that is told to stop lets all processes finish", "[processes]") {

@@ -1,5 +1,6 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/mock/mock_rendezvous.hpp>
+#include <troupe/collectives/backend/mock/process_rendezvous.hpp>
 #include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
@@ -74,13 +75,21 @@ constexpr int every_color = -1;
 constexpr std::uint32_t no_split = 0xFFFFFFFF; ///< Takes the place of a split's ordinal; the purpose follows.
 constexpr std::uint32_t for_shrinking = 1, for_revoking = 2;
 
-/// The optional functions that the mock's communicators support.
+/// What the mock's communicators do and support.
 struct mock_features {
   mock_results results;
+  mock_ranks ranks;
   bool shrinks;
   bool revokes;
   bool suspends;
 };
+
+/// Returns the rendezvous of \p id for the rank \p self. \p launches: false if the ranks only join.
+std::shared_ptr<mock_rendezvous> make_rendezvous(const unique_id& id, rank self, int world_size, mock_ranks where,
+                                                 bool launches) {
+  if (where == mock_ranks::in_this_process) return local_rendezvous::find_or_make(id, world_size);
+  return std::make_shared<process_rendezvous>(id, self, world_size, launches);
+}
 
 class mock_communicator final : public communicator {
 public:
@@ -88,7 +97,7 @@ public:
                     mock_features supported)
     : communicator{self, world_size, std::move(where)},
       id_{id},
-      place_{mock_rendezvous::find_or_make(id, world_size)},
+      place_{make_rendezvous(id, self, world_size, supported.ranks, true)},
       driver_{driver},
       features_{supported} {}
 
@@ -208,7 +217,7 @@ private:
   }
 
   std::shared_ptr<mock_rendezvous> rendezvous_of(std::uint64_t ordinal) {
-    auto all = mock_rendezvous::find_or_make(split_id(id_, ordinal, every_color), world_size());
+    auto all = make_rendezvous(split_id(id_, ordinal, every_color), self(), world_size(), features_.ranks, false);
     const std::lock_guard lock{splits_guard_};
     splits_ = all;
     if (life_ == life::ended) all->abort(self()); // abort() ran concurrently and has not seen this one
@@ -243,17 +252,22 @@ private:
 
 class mock_backend final : public backend {
 public:
-  mock_backend(std::vector<feature> without, mock_results results) : without_{std::move(without)}, results_{results} {}
+  mock_backend(std::vector<feature> without, mock_results results, mock_ranks ranks)
+    : without_{std::move(without)}, results_{results}, ranks_{ranks} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mock"; }
-  [[nodiscard]] std::string version() const override { return "mock, in this process's memory"; }
+  [[nodiscard]] std::string version() const override {
+    return ranks_ == mock_ranks::in_processes ? "mock, in processes of their own" : "mock, in this process's memory";
+  }
 
   [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>>) override {
     capabilities found{.backend = std::string{name()}, .version = version(), .features = {}, .exclusions = {}};
     for (const feature one : all_features) {
       const bool lacks = !has(one);
       const std::string why = lacks ? "the mock is configured without " + std::string{to_string(one)}
-                                    : "the mock's ranks share one memory and compute on the host";
+                              : ranks_ == mock_ranks::in_processes
+                                  ? "the mock's ranks exchange data in shared memory and compute on the host"
+                                  : "the mock's ranks share one memory and compute on the host";
       found.features.push_back({one, lacks ? availability::no : availability::yes, why});
       if (!lacks) continue;
       for (exclusion& each : consequences_of(one, why)) found.exclusions.push_back(std::move(each));
@@ -282,6 +296,7 @@ public:
                                                   (where ? std::string{where->api().name()} : "none")};
     return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver,
                                                mock_features{.results = results_,
+                                                             .ranks = ranks_,
                                                              .shrinks = has(feature::shrink),
                                                              .revokes = has(feature::revoke),
                                                              .suspends = has(feature::suspend)});
@@ -292,12 +307,13 @@ private:
 
   std::vector<feature> without_;
   mock_results results_;
+  mock_ranks ranks_;
 };
 
 } // namespace
 
-std::shared_ptr<backend> make_mock_backend(std::vector<feature> without, mock_results results) {
-  return std::make_shared<mock_backend>(std::move(without), results);
+std::shared_ptr<backend> make_mock_backend(std::vector<feature> without, mock_results results, mock_ranks ranks) {
+  return std::make_shared<mock_backend>(std::move(without), results, ranks);
 }
 
 } // namespace troupe

@@ -4,10 +4,17 @@
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 namespace troupe {
+
+/// Where the ranks of a mock communicator live.
+enum class mock_ranks : std::uint8_t {
+  in_this_process, ///< All in this process.
+  in_processes     ///< Each in any process of this user on this host, over shared memory.
+};
 
 /// Creates a backend whose communicators serve devices of a mock_driver. All communicators of a process connect by
 /// unique id, also across backend objects, drivers and runtimes.
@@ -22,6 +29,7 @@ namespace troupe {
 /// for a transfer, that of the sender.
 /// Supports all features except those in \p without: it refuses their calls like a library that lacks them.
 [[nodiscard]] std::shared_ptr<backend> make_mock_backend(std::vector<feature> without = {},
-                                                         mock_results results = mock_results::computed);
+                                                         mock_results results = mock_results::computed,
+                                                         mock_ranks ranks = mock_ranks::in_this_process);
 
 } // namespace troupe

@@ -15,6 +15,9 @@ namespace troupe {
 /// One rank's part of one operation.
 struct mock_call {
   signature what;
+  /// Received from another process: it has only the elements that its rank gives to this one, and takes no result.
+  bool is_remote = false;
+  std::size_t send_first = 0; ///< The index of the first element at send.
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;
   std::vector<std::size_t> send_at{}; ///< For the v-forms: each rank's displacement, in elements.
@@ -26,6 +29,16 @@ struct mock_call {
 /// Returns one call for each part of a group, else one. Copies are not allowed.
 /// Errors: invalid_argument for an access beyond a buffer's end, or an unknown dtype or reduction.
 [[nodiscard]] std::vector<mock_call> calls_of(const operation& what, rank self, int world_size);
+
+/// Elements of a rank's send buffer.
+struct element_range {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// Returns the elements of the send buffer of rank \p from, whose part of a collective is \p call, on which the result
+/// of rank \p to depends.
+[[nodiscard]] element_range elements_for(const mock_call& call, std::size_t from, std::size_t to);
 
 /// Computes one collective. \p ranks are the matching parts of all ranks, in rank order.
 void perform(std::span<const mock_call* const> ranks);

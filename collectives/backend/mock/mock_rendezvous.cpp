@@ -13,17 +13,13 @@ using id_bytes = std::array<std::byte, 128>;
 
 struct registry {
   std::mutex mutex;
-  std::map<id_bytes, std::weak_ptr<mock_rendezvous>> places;
+  std::map<id_bytes, std::weak_ptr<local_rendezvous>> places;
 };
 
 // Never destroyed: communicators held by static objects may outlive any static registry.
 registry& the_registry() {
   static auto* const instance = new registry;
   return *instance;
-}
-
-error aborted_error(rank who) {
-  return {.code = errc::communicator_failed, .text = "the communicator was aborted", .rank = who};
 }
 
 /// Returns "rank 3", or "ranks 0, 1, 2 and 997 more".
@@ -37,7 +33,7 @@ std::string name_ranks(const std::vector<std::size_t>& ranks) {
 }
 
 /// Names which ranks requested what, in the order of the lowest rank of each request.
-std::string name_disagreement(std::uint64_t ordinal, const std::vector<mock_launch*>& launches) {
+std::string name_disagreement(std::uint64_t ordinal, std::span<const mock_launch* const> launches) {
   std::vector<std::pair<std::string, std::vector<std::size_t>>> camps;
   for (std::size_t i = 0; i < launches.size(); ++i) {
     const auto camp = std::ranges::find(camps, launches[i]->text, [](const auto& one) { return one.first; });
@@ -63,7 +59,7 @@ std::string describe_all(std::span<const operation* const> all) {
   return all.size() > most ? text + "; …" : text;
 }
 
-error find_disagreement(const std::vector<mock_launch*>& launches) {
+error find_disagreement(std::span<const mock_launch* const> launches) {
   std::vector<std::vector<signature>> asked;
   for (const mock_launch* one : launches) {
     auto& mine = asked.emplace_back();
@@ -74,23 +70,53 @@ error find_disagreement(const std::vector<mock_launch*>& launches) {
 
 } // namespace
 
-std::shared_ptr<mock_rendezvous> mock_rendezvous::find_or_make(const unique_id& id, int world_size) {
+error aborted_error(rank who) {
+  return {.code = errc::communicator_failed, .text = "the communicator was aborted", .rank = who};
+}
+
+error find_mismatch(std::uint64_t ordinal, std::span<const mock_launch* const> all) {
+  error why = find_disagreement(all);
+  if (!why) return {};
+  why.code = errc::mismatch;
+  if (std::ranges::any_of(all, [&](const mock_launch* one) { return one->text != all[0]->text; }))
+    why.text = name_disagreement(ordinal, all);
+  return why;
+}
+
+error find_mismatch(const mock_launch::transfer& sent, const mock_launch::transfer& received) {
+  const signature& out = sent.call.what;
+  const signature& in = received.call.what;
+  if (out.count == in.count && out.type == in.type && out.tag == in.tag) return {};
+  return {.code = errc::mismatch,
+          .text = "ranks disagree: rank " + std::to_string(sent.from) + " asked for " + describe(out) + ", and rank " +
+                  std::to_string(sent.to) + " for " + describe(in)};
+}
+
+void perform_all(std::span<const mock_launch* const> all) {
+  for (std::size_t i = 0; i < all.front()->collectives.size(); ++i) {
+    std::vector<const mock_call*> ranks;
+    for (const mock_launch* one : all) ranks.push_back(&one->collectives[i]);
+    perform(ranks);
+  }
+}
+
+std::shared_ptr<local_rendezvous> local_rendezvous::find_or_make(const unique_id& id, int world_size) {
   registry& all = the_registry();
-  std::shared_ptr<mock_rendezvous> place; // outlives the lock, because its destructor takes the lock
+  std::shared_ptr<local_rendezvous> place; // outlives the lock, because its destructor takes the lock
   const std::lock_guard lock{all.mutex};
-  std::weak_ptr<mock_rendezvous>& entry = all.places[id.bytes];
+  std::weak_ptr<local_rendezvous>& entry = all.places[id.bytes];
   place = entry.lock();
-  if (!place) entry = place = std::make_shared<mock_rendezvous>(id, world_size);
+  if (!place) entry = place = std::make_shared<local_rendezvous>(id, world_size);
   if (place->members_.size() != static_cast<std::size_t>(world_size))
     throw exception{errc::invalid_argument, "the unique id names a world of " + std::to_string(place->members_.size()) +
                                                 " ranks, not of " + std::to_string(world_size)};
   return place;
 }
 
-mock_rendezvous::mock_rendezvous(const unique_id& id, int world_size)
+local_rendezvous::local_rendezvous(const unique_id& id, int world_size)
   : id_{id}, members_(static_cast<std::size_t>(world_size)) {}
 
-mock_rendezvous::~mock_rendezvous() {
+local_rendezvous::~local_rendezvous() {
   registry& all = the_registry();
   const std::lock_guard lock{all.mutex};
   const auto entry = all.places.find(id_.bytes);
@@ -98,7 +124,7 @@ mock_rendezvous::~mock_rendezvous() {
   if (entry != all.places.end() && entry->second.expired()) all.places.erase(entry);
 }
 
-void mock_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
+void local_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
   std::unique_lock lock{mutex_};
   member& me = member_of(self);
   if (me.aborted) throw exception{aborted_error(self)};
@@ -112,14 +138,14 @@ void mock_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
   if (me.aborted) throw exception{aborted_error(self)};
 }
 
-progress mock_rendezvous::meet(mock_launch& mine) {
+progress local_rendezvous::meet(mock_launch& mine) {
   const std::lock_guard lock{mutex_};
   if (member_of(mine.self).aborted) return progress::reached; // completion does not mean success
   if (!mine.arrived) arrive(mine);
   return mine.pending == 0 ? progress::reached : progress::pending;
 }
 
-void mock_rendezvous::arrive(mock_launch& mine) {
+void local_rendezvous::arrive(mock_launch& mine) {
   mine.arrived = true;
   mine.pending = mine.transfers.size() + (mine.ordinal ? 1 : 0);
   for (mock_launch::transfer& one : mine.transfers) {
@@ -143,26 +169,22 @@ void mock_rendezvous::arrive(mock_launch& mine) {
   if (!mismatch_) arrivals_.erase(*mine.ordinal);
 }
 
-void mock_rendezvous::conclude(std::uint64_t ordinal, const arrivals& all) {
-  if (const error why = find_disagreement(all)) {
-    const bool told_apart = std::ranges::any_of(all, [&](const mock_launch* one) { return one->text != all[0]->text; });
-    return fail(told_apart ? name_disagreement(ordinal, all) : why.text);
+void local_rendezvous::conclude(std::uint64_t ordinal, const arrivals& all) {
+  const std::vector<const mock_launch*> launches(all.begin(), all.end());
+  if (error why = find_mismatch(ordinal, launches)) {
+    mismatch_ = std::move(why);
+    return;
   }
-  for (std::size_t i = 0; all.front()->computes && i < all.front()->collectives.size(); ++i) {
-    std::vector<const mock_call*> ranks;
-    for (const mock_launch* one : all) ranks.push_back(&one->collectives[i]);
-    perform(ranks);
-  }
+  if (all.front()->computes) perform_all(launches);
   for (mock_launch* one : all) --one->pending;
   wake_all();
 }
 
-void mock_rendezvous::conclude(const transfer_match& both) {
-  const signature& sent = both.sent->call.what;
-  const signature& received = both.received->call.what;
-  if (sent.count != received.count || sent.type != received.type || sent.tag != received.tag)
-    return fail("ranks disagree: rank " + std::to_string(both.sent->from) + " asked for " + describe(sent) +
-                ", and rank " + std::to_string(both.sent->to) + " for " + describe(received));
+void local_rendezvous::conclude(const transfer_match& both) {
+  if (error why = find_mismatch(*both.sent, *both.received)) {
+    mismatch_ = std::move(why);
+    return;
+  }
   if (both.sender->computes) perform_transfer(both.sent->call, both.received->call);
   both.sent->over = both.received->over = true;
   --both.sender->pending;
@@ -170,16 +192,12 @@ void mock_rendezvous::conclude(const transfer_match& both) {
   wake_all();
 }
 
-void mock_rendezvous::fail(std::string text) {
-  mismatch_ = error{.code = errc::mismatch, .text = std::move(text)};
-}
-
-void mock_rendezvous::leave(mock_launch& mine) noexcept {
+void local_rendezvous::leave(mock_launch& mine) noexcept {
   const std::lock_guard lock{mutex_};
   withdraw(mine);
 }
 
-void mock_rendezvous::withdraw(mock_launch& mine) noexcept {
+void local_rendezvous::withdraw(mock_launch& mine) noexcept {
   if (!mine.arrived || mine.pending == 0) return;
   for (const mock_launch::transfer& one : mine.transfers) {
     const auto found = encounters_.find({{one.from, one.to}, one.ordinal});
@@ -195,7 +213,7 @@ void mock_rendezvous::withdraw(mock_launch& mine) noexcept {
   if (place == &mine) place = nullptr;
 }
 
-void mock_rendezvous::check(rank self) const {
+void local_rendezvous::check(rank self) const {
   const std::lock_guard lock{mutex_};
   if (mismatch_) {
     error why = *mismatch_;
@@ -205,7 +223,7 @@ void mock_rendezvous::check(rank self) const {
   if (member_of(self).aborted) throw exception{aborted_error(self)};
 }
 
-void mock_rendezvous::abort(rank self) noexcept {
+void local_rendezvous::abort(rank self) noexcept {
   {
     const std::lock_guard lock{mutex_};
     member& me = member_of(self);
@@ -243,7 +261,7 @@ void mock_order::number(mock_launch& next) {
   if (!next.collectives.empty()) next.ordinal = collectives_++;
 }
 
-void mock_rendezvous::wake_all() const noexcept {
+void local_rendezvous::wake_all() const noexcept {
   for (const member& one : members_) one.engine->wake();
 }
 

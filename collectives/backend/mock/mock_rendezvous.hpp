@@ -42,6 +42,7 @@ struct mock_launch {
 
   bool arrived = false;
   std::size_t pending = 0;
+  std::size_t unsent = 0; ///< Messages to other processes that are not written yet.
 };
 
 /// Makes a launch of one operation or of several together, without its numbers.
@@ -58,37 +59,61 @@ private:
   std::map<std::size_t, std::uint64_t> received_; ///< Number of receives, by sender.
 };
 
-/// Matches the launches of the ranks of one formation. Shared by its communicators and their tasks in flight.
+/// Returns errc::none, or errc::mismatch that names which ranks launched what. \p all: the launches with the number
+/// \p ordinal, in rank order.
+[[nodiscard]] error find_mismatch(std::uint64_t ordinal, std::span<const mock_launch* const> all);
+/// The same for the two ends of a transfer.
+[[nodiscard]] error find_mismatch(const mock_launch::transfer& sent, const mock_launch::transfer& received);
+/// Computes the results of the launches \p all, in rank order, whose ranks agree.
+void perform_all(std::span<const mock_launch* const> all);
+/// Returns the error of calls after abort().
+[[nodiscard]] error aborted_error(rank who);
+
+/// Connects the ranks of one formation. Shared by its communicators and their tasks in flight.
 ///
 /// Invariants (ORD-1, ORD-2): the k-th collective launch of a rank matches the k-th of every other rank, and the k-th
 /// send from one rank to another matches the k-th recv. If the ranks disagree, no memory is accessed, check() reports
 /// which rank launched what, and only abort() ends the operations. Threads: safe from any. Results are computed under
-/// the lock, so that after leave() (abort, a dropped task) a launch's memory is no longer accessed.
+/// a lock, so that after leave() (abort, a dropped task) a launch's memory is no longer accessed.
 class mock_rendezvous {
 public:
-  /// Returns the rendezvous of \p id. The first communicator that asks creates it, the last one destroys it.
-  /// Errors: invalid_argument if it was made for another world size.
-  [[nodiscard]] static std::shared_ptr<mock_rendezvous> find_or_make(const unique_id& id, int world_size);
-
-  mock_rendezvous(const unique_id& id, int world_size);
+  mock_rendezvous() = default;
   mock_rendezvous(const mock_rendezvous&) = delete;
   mock_rendezvous& operator=(const mock_rendezvous&) = delete;
-  ~mock_rendezvous();
+  virtual ~mock_rendezvous() = default;
 
   /// Joins, and blocks until all ranks have joined. \p engine is woken when a launch of this rank may have ended.
   /// Errors: communicator_failed after abort(), invalid_argument if this rank has already joined.
-  void join(rank self, std::shared_ptr<mock_waker> engine);
+  virtual void join(rank self, std::shared_ptr<mock_waker> engine) = 0;
 
   /// Registers \p mine on the first call, and returns reached when it is complete for this rank. \p mine must keep its
-  /// address until then, or until leave().
-  [[nodiscard]] progress meet(mock_launch& mine);
+  /// address until then, or until leave(). Never blocks.
+  [[nodiscard]] virtual progress meet(mock_launch& mine) = 0;
   /// Withdraws an incomplete launch: its memory is no longer accessed, and the other ranks hang.
-  void leave(mock_launch& mine) noexcept;
+  virtual void leave(mock_launch& mine) noexcept = 0;
 
   /// Throws mismatch after ranks have disagreed, communicator_failed after abort().
-  void check(rank self) const;
+  virtual void check(rank self) const = 0;
   /// Ends all work of this rank. Idempotent.
-  void abort(rank self) noexcept;
+  virtual void abort(rank self) noexcept = 0;
+};
+
+/// The rendezvous of ranks that live in one process: they access each other's memory. After abort() of a rank its peers
+/// hang until their own abort().
+class local_rendezvous final : public mock_rendezvous {
+public:
+  /// Returns the rendezvous of \p id. The first communicator that asks creates it, the last one destroys it.
+  /// Errors: invalid_argument if it was made for another world size.
+  [[nodiscard]] static std::shared_ptr<local_rendezvous> find_or_make(const unique_id& id, int world_size);
+
+  local_rendezvous(const unique_id& id, int world_size);
+  ~local_rendezvous() override;
+
+  void join(rank self, std::shared_ptr<mock_waker> engine) override;
+  [[nodiscard]] progress meet(mock_launch& mine) override;
+  void leave(mock_launch& mine) noexcept override;
+  void check(rank self) const override;
+  void abort(rank self) noexcept override;
 
 private:
   using arrivals = std::vector<mock_launch*>; ///< Indexed by rank; null for ranks that have not arrived.
@@ -112,7 +137,6 @@ private:
   /// Called when all have arrived: computes the results, or finds a disagreement.
   void conclude(std::uint64_t ordinal, const arrivals& all);
   void conclude(const transfer_match& both);
-  void fail(std::string text);
   void withdraw(mock_launch& mine) noexcept;
   void wake_all() const noexcept;
 

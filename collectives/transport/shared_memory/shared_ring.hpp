@@ -28,6 +28,7 @@ enum class ring_purpose : std::uint8_t {
   decisions = 2,    ///< From the order service to a rank's process.
   rank_bell = 3,    ///< Wakes the rank's process.
   service_bell = 4, ///< Wakes the order service; shared by all its ranks, so it belongs to no session.
+  process_bell = 5, ///< Wakes a process that has mock ranks; its session is the process's own.
 };
 
 /// Identifies one ring or doorbell. Memory with another identity is refused.
