@@ -3,6 +3,7 @@
 #include "../../support/outcomes.hpp"
 
 #include <troupe/collectives/transport/join_secret.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -94,6 +95,15 @@ TEST_CASE("a program that is not here is found out before anything is started", 
   launch_request wanted = request(2);
   wanted.program = "no-such-program-anywhere";
   CHECK(code_of([&] { static_cast<void>(make_launch_plan(wanted)); }) == errc::missing);
+}
+
+TEST_CASE("an IPv6 address of a controller has brackets where it is written, and none where it is used", "[launch]") {
+  for (const char* text : {"[fe80::1]:4321", "[::1]:1", "127.0.0.1:65535", "controller:27700"})
+    CHECK(to_string(parse_control_address(text)) == text);
+  CHECK(parse_control_address("[fe80::1]:4321").host == "fe80::1");
+  CHECK(parse_control_address("[::1]:1").is_loopback());
+  CHECK_FALSE(parse_control_address("[fe80::1]:1").is_loopback());
+  CHECK(code_of([] { static_cast<void>(parse_control_address("[::1]")); }) == errc::invalid_argument);
 }
 
 TEST_CASE("each job has a secret of its own", "[launch]") {
