@@ -2,7 +2,7 @@
 
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
-#include <troupe/runtime/launch/program_path.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -20,7 +20,7 @@ void add_config(CLI::App& program, action& chosen);
 void add_bench(CLI::App& program, action& chosen);
 void add_certs(CLI::App& program, action& chosen);
 void add_conform(CLI::App& program, action& chosen);
-/// Adds `troupe launch`, and the agent that it starts on other hosts. \p launched are the words after its "--".
+/// Adds `troupe launch`. \p launched are the words after its "--".
 void add_launch(CLI::App& program, action& chosen, std::vector<std::string> launched);
 void add_controller(CLI::App& program, action& chosen);
 void add_simulate(CLI::App& program, action& chosen);

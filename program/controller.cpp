@@ -1,6 +1,7 @@
 /// `troupe controller`: runs the controller of a world whose processes are started by another program.
 
 #include <troupe/program/commands.hpp>
+#include <troupe/program/support/interruption.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/runtime/configuration/launch_environment.hpp>
@@ -10,13 +11,12 @@
 
 #include <CLI/CLI.hpp>
 
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace troupe::program {
 
@@ -32,12 +32,6 @@ struct controller_command {
   std::string suspicion = format_duration(controller_terms{}.suspicion);
   std::string log = "info";
 };
-
-std::atomic<bool> told_to_stop{false};
-
-void take_signal(int) {
-  told_to_stop.store(true);
-}
 
 int run_controller(const controller_command& command) {
   using namespace std::chrono_literals;
@@ -58,16 +52,12 @@ int run_controller(const controller_command& command) {
                                                  .key_file = folder / "controller.key"};
   }
   controller control{std::move(options)};
-  // The handlers are installed after the start, during which a signal ends the process. Each handles one signal: a
-  // second one ends the process while the world stops.
-  struct sigaction once {};
-  once.sa_handler = take_signal;
-  once.sa_flags = SA_RESETHAND | SA_RESTART;
-  for (const int one : {SIGTERM, SIGINT}) ::sigaction(one, &once, nullptr);
+  // Until here, a signal ends the process.
+  const interruption interrupted;
   std::printf("TROUPE_CONTROL=%s\n", control.address().c_str());
   std::fflush(stdout);
-  while (!control.wait(20ms))
-    if (told_to_stop.exchange(false)) control.stop();
+  for (bool stops = false; !control.wait(20ms);)
+    if (interruption::signal() != 0 && !std::exchange(stops, true)) control.stop();
   const error why = control.reason();
   if (!why) return 0;
   std::fprintf(stderr, "troupe controller: %s\n", to_string(why).c_str());

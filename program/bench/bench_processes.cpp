@@ -12,8 +12,7 @@
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
-#include <troupe/runtime/launch/controlled_job.hpp>
-#include <troupe/runtime/launch/program_path.hpp>
+#include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
@@ -410,22 +409,21 @@ public:
 private:
   [[nodiscard]] std::size_t planned() const { return options_.cycles * options_.faults.size(); }
 
-  std::unique_ptr<launch::controlled_job> make_job() {
+  std::unique_ptr<launch::launched_job> make_job() {
     launch::launch_request request{.processes = options_.processes,
                                    .spares = options_.spares,
                                    .program = launch::own_program(),
                                    .arguments = {"bench", "process-member"}};
     request.arguments.insert(request.arguments.end(), options_.settings.begin(), options_.settings.end());
-    launch::controlled_terms terms;
+    launch::job_terms terms;
     terms.control.terms.policy = parse_loss_policy(options_.policy);
     terms.control.terms.rebuilds = 100'000;
     terms.control.terms.suspicion = 1s; // Only the time after the detection is measured.
     terms.respawns.count = 100'000;
     terms.respawns.first_delay = terms.respawns.longest_delay = 10ms;
-    terms.job.grace = 20s;
+    terms.grace = 20s;
     terms.heard = [this](const control_event& event) { events_.add(event); };
-    return std::make_unique<launch::controlled_job>(launch::make_launch_plan(request, launch::own_variables()),
-                                                    std::move(terms));
+    return std::make_unique<launch::launched_job>(launch::make_launch_plan(request), std::move(terms));
   }
 
   void play_all() {
@@ -462,7 +460,7 @@ private:
     const auto place = place_of(victim->second);
     loss_record record{.kind = kind.name, .phase = std::string{to_string(now->phase)}};
     const std::int64_t began = steady_now().time_since_epoch().count();
-    job_->job().kill(place, kind.signal);
+    job_->kill(place, kind.signal);
     epoch after{};
     std::int64_t detected = 0;
     record.recovered = await([&] {
@@ -517,7 +515,7 @@ private:
   }
 
   [[nodiscard]] launch::place_index place_of(const std::string& process) const {
-    const auto& places = job_->job().plan().places;
+    const auto& places = job_->plan().places;
     const auto found = std::ranges::find(places, process, &launch::launch_place::name);
     return static_cast<launch::place_index>(found - places.begin());
   }
@@ -582,7 +580,7 @@ private:
   std::mt19937_64 draw_;
   event_log events_;
   traffic_reports reports_; ///< Declared before the job, whose processes inherit the path of the report file.
-  std::unique_ptr<launch::controlled_job> job_;
+  std::unique_ptr<launch::launched_job> job_;
   std::vector<loss_record> records_;
   std::atomic<bool> over_{false};
 };

@@ -8,7 +8,7 @@
 #include <troupe/program/support/whole_file.hpp>
 
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/launch/program_path.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
 
 #include <CLI/CLI.hpp>
 

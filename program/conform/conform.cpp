@@ -8,8 +8,7 @@
 
 #include <troupe/runtime/runtime.hpp>
 
-#include <troupe/runtime/launch/controlled_job.hpp>
-#include <troupe/runtime/launch/program_path.hpp>
+#include <troupe/runtime/launch/launched_job.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -94,12 +93,12 @@ int run_processes(const conform_options& options) {
   request.arguments.push_back("--seed=" + std::to_string(seed));
   if (!options.only.empty()) request.arguments.push_back("--only=" + options.only);
   request.arguments.push_back("--mock-devices=" + std::to_string(count));
-  launch::controlled_terms terms;
+  launch::job_terms terms;
   terms.control.terms.policy = loss_policy::fail;
   terms.respawns.count = 0;
-  terms.job.supervisor.signals = {SIGINT, SIGTERM};
+  terms.supervisor.signals = {SIGINT, SIGTERM};
   std::signal(SIGCHLD, SIG_DFL);
-  launch::controlled_job job{launch::make_launch_plan(std::move(request), launch::own_variables()), std::move(terms)};
+  launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
   const int status = job.run();
   std::printf(status == 0 ? "%zu processes: 0 failed in each\n" : "%zu processes: some failed\n", count);
   return status;

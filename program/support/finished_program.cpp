@@ -1,7 +1,6 @@
 #include <troupe/program/support/finished_program.hpp>
 
 #include <troupe/runtime/launch/child_process.hpp>
-#include <troupe/runtime/launch/program_path.hpp>
 
 #include <spawn.h>
 #include <sys/mman.h>

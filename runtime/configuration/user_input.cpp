@@ -100,11 +100,14 @@ control_address parse_control_address(std::string_view text) {
   const auto port = colon == std::string_view::npos ? std::nullopt : parse_whole_number(text.substr(colon + 1));
   if (!port || *port > std::numeric_limits<std::uint16_t>::max() || colon == 0)
     refuse_input(text, "is not an address of a controller: write HOST:PORT, for example 127.0.0.1:27700");
-  return {std::string{text.substr(0, colon)}, static_cast<std::uint16_t>(*port)};
+  std::string_view host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return {std::string{host}, static_cast<std::uint16_t>(*port)};
 }
 
 std::string to_string(const control_address& where) {
-  return where.host + ":" + std::to_string(where.port);
+  const bool is_ipv6 = where.host.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + where.host + "]" : where.host) + ":" + std::to_string(where.port);
 }
 
 std::size_t edit_distance(std::string_view from, std::string_view to) {

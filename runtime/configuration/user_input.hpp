@@ -29,7 +29,7 @@ namespace troupe {
 /// is not negative.
 [[nodiscard]] std::string format_duration(std::chrono::nanoseconds span);
 
-/// The parts of HOST:PORT.
+/// The parts of HOST:PORT. An IPv6 address has brackets there, and none in host.
 struct control_address {
   std::string host;
   std::uint16_t port = 0;

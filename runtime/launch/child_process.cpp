@@ -2,7 +2,7 @@
 
 #include <troupe/device/error.hpp>
 #include <troupe/device/memory/leak_report.hpp>
-#include <troupe/runtime/launch/program_path.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,6 +14,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace troupe::launch {
@@ -42,6 +46,12 @@ file_descriptor above_standard(file_descriptor given) {
   return moved;
 }
 
+void make_nonblocking(const file_descriptor& descriptor) {
+  const int flags = ::fcntl(descriptor.native(), F_GETFL);
+  if (flags < 0 || ::fcntl(descriptor.native(), F_SETFL, flags | O_NONBLOCK) != 0)
+    throw_system_error("fcntl", "a pipe could not be made non-blocking");
+}
+
 } // namespace
 
 pipe_ends make_pipe() {
@@ -52,16 +62,42 @@ pipe_ends make_pipe() {
   return {above_standard(std::move(reading)), above_standard(std::move(writing))};
 }
 
-void make_nonblocking(const file_descriptor& descriptor) {
-  const int flags = ::fcntl(descriptor.native(), F_GETFL);
-  if (flags < 0 || ::fcntl(descriptor.native(), F_SETFL, flags | O_NONBLOCK) != 0)
-    throw_system_error("fcntl", "a pipe could not be made non-blocking");
-}
-
 void throw_system_error(const char* call, const std::string& text) {
   const int code = errno;
   throw exception{error{
       .code = errc::unsupported, .text = text, .call = call, .native_code = code, .native_text = std::strerror(code)}};
+}
+
+namespace {
+
+bool is_executable(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+}
+
+} // namespace
+
+std::string find_program(const std::string& program) {
+  if (program.find('/') != std::string::npos) {
+    if (is_executable(program)) return program;
+    std::error_code ignored;
+    throw exception{errc::missing,
+                    "the program '" + program + "' " +
+                        (std::filesystem::exists(program, ignored) ? "is not an executable file" : "does not exist")};
+  }
+  std::istringstream folders{process_variables()("PATH").value_or("/usr/local/bin:/usr/bin:/bin")};
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string path = (folder.empty() ? "." : folder) + "/" + program;
+    if (!program.empty() && is_executable(path)) return path;
+  }
+  throw exception{errc::missing, "the program '" + program + "' is not in PATH: write its path, as in ./" + program};
+}
+
+std::string own_program() {
+  std::error_code problem;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", problem);
+  if (problem) throw exception{errc::unsupported, "/proc/self/exe cannot be read: " + problem.message()};
+  return path.string();
 }
 
 namespace {
@@ -73,8 +109,6 @@ struct exec_plan {
   std::vector<std::string> variables;
   std::vector<char*> argument_pointers{};
   std::vector<char*> variable_pointers{};
-  const char* directory = nullptr;
-  bool dies_with_starter = true;
   sigset_t signals{};
   int standard[3]{-1, -1, -1};
   int tell = -1;
@@ -82,7 +116,7 @@ struct exec_plan {
 
 /// The step that failed between fork and exec. The child writes it to a pipe that exec closes.
 struct exec_failure {
-  enum class step : int { start, directory, exec } at;
+  enum class step : int { start, exec } at;
   int code;
 };
 
@@ -116,14 +150,11 @@ std::vector<std::string> changed_environment(const std::vector<variable_change>&
 /// Runs in the child. Only functions that are safe after fork() in a process with threads may be called.
 [[noreturn]] void become(const exec_plan& plan, pid_t parent) noexcept {
   using step = exec_failure::step;
-  if (plan.dies_with_starter) {
-    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(plan, step::start);
-    if (::getppid() != parent) ::_exit(127); // the parent ended before prctl()
-  }
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(plan, step::start);
+  if (::getppid() != parent) ::_exit(127); // the parent ended before prctl()
   if (::setpgid(0, 0) != 0) fail(plan, step::start);
   for (int i = 0; i < 3; ++i)
     if (::dup2(plan.standard[i], i) < 0) fail(plan, step::start);
-  if (plan.directory != nullptr && ::chdir(plan.directory) != 0) fail(plan, step::directory);
   ::sigprocmask(SIG_SETMASK, &plan.signals, nullptr);
   ::execve(plan.program.c_str(), plan.argument_pointers.data(), plan.variable_pointers.data());
   fail(plan, step::exec);
@@ -135,19 +166,12 @@ child_process::child_process(const process_spec& what, const sigset_t& signals) 
   exec_plan plan{.program = find_program(what.program),
                  .words = what.arguments,
                  .variables = changed_environment(what.environment),
-                 .dies_with_starter = what.dies_with_starter,
                  .signals = signals};
   plan.words.insert(plan.words.begin(), what.program);
   plan.argument_pointers = pointers_to(plan.words);
   plan.variable_pointers = pointers_to(plan.variables);
-  if (!what.directory.empty()) plan.directory = what.directory.c_str();
 
-  auto [its_input, input] = make_pipe();
-  if (what.has_input) {
-    make_nonblocking(input);
-    input_ = std::move(input);
-  }
-  input.close(); // otherwise the child's input ends at once
+  const file_descriptor nothing = make_pipe().reading; // its input ends at once
   auto [output, its_output] = make_pipe();
   auto [errors, its_errors] = make_pipe();
   auto [told, tell] = make_pipe();
@@ -155,7 +179,7 @@ child_process::child_process(const process_spec& what, const sigset_t& signals) 
   errors_ = std::move(errors);
   make_nonblocking(output_);
   make_nonblocking(errors_);
-  plan.standard[STDIN_FILENO] = its_input.native();
+  plan.standard[STDIN_FILENO] = nothing.native();
   plan.standard[STDOUT_FILENO] = its_output.native();
   plan.standard[STDERR_FILENO] = its_errors.native();
   plan.tell = tell.native();
@@ -185,12 +209,9 @@ void child_process::await_exec(file_descriptor told, const process_spec& what) {
   if (count != static_cast<ssize_t>(sizeof why)) return; // exec closed the pipe
   ::waitpid(pid_, nullptr, 0);
   ended_.close();
-  const bool in_directory = why.at == exec_failure::step::directory;
   throw exception{error{.code = why.at == exec_failure::step::start ? errc::unsupported : errc::missing,
-                        .text = in_directory ? "the folder '" + what.directory + "' to start '" + what.program +
-                                                   "' in does not exist"
-                                             : "'" + what.program + "' cannot be started",
-                        .call = in_directory ? "chdir" : "execve",
+                        .text = "'" + what.program + "' cannot be started",
+                        .call = "execve",
                         .native_code = why.code,
                         .native_text = std::strerror(why.code)}};
 }

@@ -1,4 +1,4 @@
-/// Starts a child process with pipes for its input and output, and reports its exit.
+/// Finds programs, starts a child process with pipes for its output, and reports its exit.
 #pragma once
 
 #include <troupe/device/file_descriptor.hpp>
@@ -6,7 +6,6 @@
 #include <sys/types.h>
 
 #include <csignal>
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,22 +23,16 @@ struct process_spec {
   std::vector<std::string> arguments; ///< The arguments, without the program's name.
   /// Changes relative to the environment of this process.
   std::vector<variable_change> environment{};
-  std::string directory{}; ///< The working folder. Empty: that of this process.
-  std::string prefix{};    ///< Text before each of its output lines, for example "[2] ".
-  /// Whether it is killed with SIGKILL when the thread that starts it ends, for any reason.
-  bool dies_with_starter = true;
-  bool has_input = false; ///< Whether standard input is a pipe from this process. Otherwise it is empty.
-  /// Longer lines are forwarded in pieces.
-  std::size_t line_limit_bytes = std::size_t{64} << 10U;
+  std::string prefix{}; ///< Text before each of its output lines, for example "[2] ".
 };
 
 struct exit_status {
   int code = 0;      ///< The exit code, 0 to 255. Not valid if a signal ended the process or it was lost.
   int signal = 0;    ///< The signal that ended it. 0: it exited.
-  bool lost = false; ///< Its end was not observed, for example because the connection to its host broke.
+  bool lost = false; ///< Its end was not observed, because another part of the program reaped it.
 
   [[nodiscard]] bool succeeded() const noexcept { return code == 0 && signal == 0 && !lost; }
-  /// Returns the status as shells report it: the code, or 128 + signal; 255 for a lost process, as ssh does.
+  /// Returns the status as shells report it: the code, or 128 + signal; 255 for a lost process.
   [[nodiscard]] int as_shell_status() const noexcept {
     if (lost) return 255;
     return signal != 0 ? 128 + signal : code;
@@ -62,20 +55,23 @@ struct pipe_ends {
 /// there are no more descriptors.
 [[nodiscard]] pipe_ends make_pipe();
 
-/// Makes reads and writes of \p descriptor return at once.
-void make_nonblocking(const file_descriptor& descriptor);
+/// Finds an executable file. \p program is a path, or a name that is searched in PATH. Errors: missing.
+[[nodiscard]] std::string find_program(const std::string& program);
+/// Returns the path of the program that this process runs. Errors: unsupported if /proc is not mounted.
+[[nodiscard]] std::string own_program();
 
 /// Throws an error with code unsupported and errno's number and text. \p text names the remedy.
 [[noreturn]] void throw_system_error(const char* call, const std::string& text);
 
-/// A running child process, the leader of its own process group. Move-only. When it ends, the rest of its group is
-/// killed, so that none of its children runs beside its replacement.
+/// A running child process, the leader of its own process group. Its standard input is empty. Move-only. When it ends,
+/// the rest of its group is killed, so that none of its children runs beside its replacement. It is killed with SIGKILL
+/// when the thread that constructs the object ends, for any reason.
 ///
-/// Threads: one at a time. With process_spec::dies_with_starter, the thread that constructs the object must outlive it.
+/// Threads: one at a time.
 class child_process {
 public:
-  /// Starts the program and returns when it is running. \p signals is its initial signal mask. Errors: missing (the
-  /// program or the folder), unsupported (the system refuses).
+  /// Starts the program and returns when it is running. \p signals is its initial signal mask. Errors: missing
+  /// (the program), unsupported (the system refuses).
   child_process(const process_spec& what, const sigset_t& signals);
   child_process(child_process&&) noexcept = default;
   child_process& operator=(child_process&&) noexcept = delete;
@@ -86,8 +82,7 @@ public:
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   /// Returns a descriptor that becomes readable when the process has ended.
   [[nodiscard]] int ended() const noexcept { return ended_.native(); }
-  /// Return this process's ends of the pipes. Reads and writes never block.
-  [[nodiscard]] file_descriptor& input() noexcept { return input_; }
+  /// Return this process's ends of the pipes. Reads never block.
   [[nodiscard]] file_descriptor& output() noexcept { return output_; }
   [[nodiscard]] file_descriptor& errors() noexcept { return errors_; }
 
@@ -101,7 +96,6 @@ private:
 
   pid_t pid_ = 0;
   file_descriptor ended_; ///< Closed when the process has been reaped.
-  file_descriptor input_;
   file_descriptor output_;
   file_descriptor errors_;
 };

@@ -99,6 +99,8 @@ namespace {
 using steady = std::chrono::steady_clock;
 
 constexpr std::size_t read_at_once_bytes = std::size_t{64} << 10U;
+/// Longer lines are forwarded in pieces.
+constexpr std::size_t line_limit_bytes = std::size_t{64} << 10U;
 
 /// Blocks \p wanted in the calling thread, except signals that the process ignores (nohup). Returns the previous mask.
 sigset_t block_signals(const std::vector<int>& wanted, sigset_t& blocked) {
@@ -150,7 +152,7 @@ public:
   void after(steady::time_point when, std::function<void()> action) { timers_.emplace(when, std::move(action)); }
 
 private:
-  enum class part : std::uint8_t { end, output, errors, input };
+  enum class part : std::uint8_t { end, output, errors };
   struct watched {
     process_number which;
     part what;
@@ -188,18 +190,13 @@ private:
 void process_supervisor::loop::run() {
   thread_ = std::this_thread::get_id();
   name_this_thread("troupe-supervisor");
-  // A process may close its input while we write to it.
-  sigset_t broken_pipe;
-  sigemptyset(&broken_pipe);
-  sigaddset(&broken_pipe, SIGPIPE);
-  ::pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
   while (!stopping_) {
     gather();
     wait();
     if (stopping_) break;
+    take_posted(); // what was posted before a process ended is carried out before its end is reported
     take_events();
     take_signals();
-    take_posted();
     take_timers();
   }
   end_all();
@@ -210,18 +207,16 @@ void process_supervisor::loop::gather() {
   polled_.assign({{.fd = wake_.native(), .events = POLLIN, .revents = 0},
                   {.fd = on_signal_ ? signals_.native() : -1, .events = POLLIN, .revents = 0}});
   watched_.clear();
-  const auto watch = [this](process_number which, part what, int descriptor, short events) {
+  const auto watch = [this](process_number which, part what, int descriptor) {
     if (descriptor < 0) return;
-    polled_.push_back({.fd = descriptor, .events = events, .revents = 0});
+    polled_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
     watched_.push_back({which, what});
   };
-  for (auto& [which, process] : kept_) watch(which, part::end, process.child().ended(), POLLIN);
-  const bool full = writer_.full();
+  for (auto& [which, process] : kept_) watch(which, part::end, process.child().ended());
+  if (writer_.full()) return;
   for (auto& [which, process] : kept_) {
-    if (process.has_unwritten()) watch(which, part::input, process.child().input().native(), POLLOUT);
-    if (full) continue;
-    watch(which, part::output, process.child().output().native(), POLLIN);
-    watch(which, part::errors, process.child().errors().native(), POLLIN);
+    watch(which, part::output, process.child().output().native());
+    watch(which, part::errors, process.child().errors().native());
   }
 }
 
@@ -248,9 +243,8 @@ void process_supervisor::loop::take_event(const watched& one) {
   if (process == nullptr) return; // the process has ended meanwhile
   switch (one.what) {
     case part::end: return take_end(one.which);
-    case part::input: return process->write_input();
-    case part::output: return process->read(output_stream::output, read_at_once_bytes, writer_, options_.output_mark);
-    case part::errors: return process->read(output_stream::errors, read_at_once_bytes, writer_, options_.output_mark);
+    case part::output: return process->read(output_stream::output, read_at_once_bytes, writer_);
+    case part::errors: return process->read(output_stream::errors, read_at_once_bytes, writer_);
   }
 }
 
@@ -260,7 +254,7 @@ void process_supervisor::loop::take_end(process_number which) {
   if (!status) return;
   // Removed before the handler runs: it may start other processes and must not use this number any more.
   auto ended = kept_.extract(found);
-  ended.mapped().finish(writer_, options_.output_mark);
+  ended.mapped().finish(writer_);
   if (const auto& handler = ended.mapped().handlers().on_exit) handler(which, ended.mapped().child().pid(), *status);
 }
 
@@ -295,7 +289,7 @@ void process_supervisor::loop::end_all() {
     constexpr int patience_ms = 5000;
     while (::poll(&waiting, 1, patience_ms) < 0 && errno == EINTR) {
     }
-    process.finish(writer_, options_.output_mark);
+    process.finish(writer_);
   }
   kept_.clear();
 }
@@ -342,30 +336,6 @@ void process_supervisor::kill(process_number which, int signal) {
   });
 }
 
-void process_supervisor::rename(process_number which, std::string prefix) {
-  post([this, which, prefix = std::move(prefix)] {
-    if (supervised_process* const process = loop_->find(which)) process->rename(prefix);
-  });
-}
-
-void process_supervisor::feed(process_number which, std::string bytes) {
-  post([this, which, bytes = std::move(bytes)] {
-    supervised_process* const process = loop_->find(which);
-    if (process == nullptr) return;
-    process->feed(bytes);
-    process->write_input();
-  });
-}
-
-void process_supervisor::end_input(process_number which) {
-  post([this, which] {
-    supervised_process* const process = loop_->find(which);
-    if (process == nullptr) return;
-    process->end_input();
-    process->write_input();
-  });
-}
-
 void process_supervisor::on_signal(std::function<void(int)> handler) {
   post([this, handler = std::move(handler)] { loop_->on_signal(handler); });
 }
@@ -386,24 +356,13 @@ supervised_process::supervised_process(const process_spec& what, process_handler
   : child_{what, signals},
     handlers_{std::move(handlers)},
     prefix_{what.prefix},
-    lines_{line_splitter{what.line_limit_bytes}, line_splitter{what.line_limit_bytes}} {}
+    lines_{line_splitter{line_limit_bytes}, line_splitter{line_limit_bytes}} {}
 
 file_descriptor& supervised_process::pipe_of(output_stream where) noexcept {
   return where == output_stream::output ? child_.output() : child_.errors();
 }
 
-void supervised_process::pass_on(output_stream where, std::string_view line, output_writer& writer,
-                                 const std::string& mark) const {
-  if (where == output_stream::errors)
-    writer.write(where, prefix_, line);
-  else if (handlers_.on_line)
-    handlers_.on_line(line);
-  else
-    writer.write(where, mark + prefix_, line);
-}
-
-void supervised_process::read(output_stream where, std::size_t at_most, output_writer& writer,
-                              const std::string& mark) {
+void supervised_process::read(output_stream where, std::size_t at_most, output_writer& writer) {
   std::array<char, std::size_t{64} << 10U> buffer; // NOLINT(cppcoreguidelines-pro-type-member-init): read() fills it
   file_descriptor& from = pipe_of(where);
   while (from && at_most > 0) {
@@ -416,33 +375,18 @@ void supervised_process::read(output_stream where, std::size_t at_most, output_w
     }
     at_most -= static_cast<std::size_t>(count);
     lines_[static_cast<std::size_t>(where)].feed({buffer.data(), static_cast<std::size_t>(count)},
-                                                 [&](std::string_view line) { pass_on(where, line, writer, mark); });
+                                                 [&](std::string_view line) { writer.write(where, prefix_, line); });
   }
 }
 
-void supervised_process::finish(output_writer& writer, const std::string& mark) {
+void supervised_process::finish(output_writer& writer) {
   for (const output_stream where : {output_stream::output, output_stream::errors}) {
     // Other processes may hold the pipe and continue to write, so only the bytes available now are read.
     int left = 0;
     if (pipe_of(where) && ::ioctl(pipe_of(where).native(), FIONREAD, &left) == 0)
-      read(where, static_cast<std::size_t>(left), writer, mark);
-    lines_[static_cast<std::size_t>(where)].finish([&](std::string_view line) { pass_on(where, line, writer, mark); });
+      read(where, static_cast<std::size_t>(left), writer);
+    lines_[static_cast<std::size_t>(where)].finish([&](std::string_view line) { writer.write(where, prefix_, line); });
   }
-}
-
-void supervised_process::write_input() {
-  file_descriptor& to = child_.input();
-  while (to && !unwritten_.empty()) {
-    const ssize_t count = ::write(to.native(), unwritten_.data(), unwritten_.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return;
-    if (count < 0)
-      to.close(); // the process no longer reads
-    else
-      unwritten_.erase(0, static_cast<std::size_t>(count));
-  }
-  if (!to) unwritten_.clear();
-  if (input_ends_) to.close();
 }
 
 } // namespace troupe::launch

@@ -1,5 +1,4 @@
-/// Starts child processes and serves them from one thread: observes their exits, forwards their output line by line,
-/// and writes their input.
+/// Starts child processes and serves them from one thread: observes their exits and forwards their output line by line.
 #pragma once
 
 #include <troupe/device/identity.hpp>
@@ -75,13 +74,10 @@ struct started_process {
 struct process_handlers {
   /// The process has ended, and all its output has been read.
   std::function<void(process_number, pid_t, exit_status)> on_exit{};
-  /// A line of its standard output. If set, lines are not forwarded.
-  std::function<void(std::string_view line)> on_line{};
 };
 
 struct supervisor_options {
   std::vector<int> signals{}; ///< Signals to receive for on_signal(). Those that the process ignores are left alone.
-  std::string output_mark{};  ///< Put before each line on standard output, in front of its prefix.
   int output = 1;             ///< The descriptors for lines. The caller owns them.
   int errors = 2;
 };
@@ -106,12 +102,6 @@ public:
   started_process start(process_spec what, process_handlers handlers);
   /// Sends \p signal to the process group of \p which, unless it has ended.
   void kill(process_number which, int signal);
-  /// Changes the prefix of later lines.
-  void rename(process_number which, std::string prefix);
-  /// Writes \p bytes to the standard input of a process that has one. Bytes that it does not read yet are queued here.
-  void feed(process_number which, std::string bytes);
-  /// Closes the standard input of \p which when all queued bytes have been written.
-  void end_input(process_number which);
 
   /// Sets the function that the supervisor's thread calls for each signal, including those received before.
   void on_signal(std::function<void(int)> handler);
@@ -172,30 +162,19 @@ public:
 
   [[nodiscard]] child_process& child() noexcept { return child_; }
   [[nodiscard]] const process_handlers& handlers() const noexcept { return handlers_; }
-  void rename(std::string prefix) { prefix_ = std::move(prefix); }
 
-  /// Reads the bytes that are available on \p where, at most \p at_most, and forwards complete lines. On standard
-  /// output, \p mark precedes the prefix.
-  void read(output_stream where, std::size_t at_most, output_writer& writer, const std::string& mark);
+  /// Reads the bytes that are available on \p where, at most \p at_most, and forwards complete lines.
+  void read(output_stream where, std::size_t at_most, output_writer& writer);
   /// Reads all that the process wrote before it ended, including a last line without an end.
-  void finish(output_writer& writer, const std::string& mark);
-
-  void feed(std::string bytes) { unwritten_ += bytes; }
-  void end_input() noexcept { input_ends_ = true; }
-  [[nodiscard]] bool has_unwritten() const noexcept { return !unwritten_.empty(); }
-  /// Writes as much as its input accepts now.
-  void write_input();
+  void finish(output_writer& writer);
 
 private:
   [[nodiscard]] file_descriptor& pipe_of(output_stream where) noexcept;
-  void pass_on(output_stream where, std::string_view line, output_writer& writer, const std::string& mark) const;
 
   child_process child_;
   process_handlers handlers_;
-  std::string prefix_;
+  const std::string prefix_;
   line_splitter lines_[2];
-  std::string unwritten_;
-  bool input_ends_ = false;
 };
 
 } // namespace troupe::launch

@@ -3,11 +3,14 @@
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/error.hpp>
 
+#include <prometheus/metric_family.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +20,16 @@ namespace troupe {
 
 namespace {
 
-using labels = std::vector<std::pair<std::string_view, std::string>>;
+using labels = std::vector<prometheus::ClientMetric::Label>;
+
+prometheus::MetricType type_of(metric_kind kind) {
+  switch (kind) {
+    case metric_kind::counter: return prometheus::MetricType::Counter;
+    case metric_kind::gauge: return prometheus::MetricType::Gauge;
+    case metric_kind::histogram: return prometheus::MetricType::Histogram;
+  }
+  return prometheus::MetricType::Untyped;
+}
 
 double in_seconds(nanoseconds span) {
   return std::chrono::duration<double>(span).count();
@@ -31,38 +43,48 @@ double since_epoch(std::chrono::system_clock::time_point when) {
 class family_set {
 public:
   family_set() {
-    for (const metric_description& one : all_metrics()) all_.push_back({&one, {}});
+    for (const metric_description& one : all_metrics())
+      all_.push_back({std::string{one.name}, std::string{one.help}, type_of(one.kind), {}});
   }
 
-  void add(std::string_view name, labels of, double value) { find(name).push_back({std::move(of), value}); }
+  void add(std::string_view name, labels of, double value) {
+    prometheus::MetricFamily& family = find(name);
+    prometheus::ClientMetric& made = add_metric(family, std::move(of));
+    (family.type == prometheus::MetricType::Counter ? made.counter.value : made.gauge.value) = value;
+  }
   void add(std::string_view name, labels of, std::uint64_t value) {
     add(name, std::move(of), static_cast<double>(value));
   }
   /// Adds a histogram. \p within has the counts per bucket, and \p bound the upper bound of each.
   template <class Counts, class Bound>
   void add(std::string_view name, labels of, const Counts& within, Bound bound, std::uint64_t count, nanoseconds sum) {
-    metric_sample one{.labels = std::move(of), .value = in_seconds(sum)};
+    prometheus::ClientMetric::Histogram& made = add_metric(find(name), std::move(of)).histogram;
+    made.sample_sum = in_seconds(sum);
     std::uint64_t up_to_here = 0;
     for (std::size_t i = 0; i < within.size(); ++i) {
       up_to_here += within[i];
-      one.buckets.push_back({in_seconds(bound(i)), up_to_here});
+      made.bucket.push_back({up_to_here, in_seconds(bound(i))});
     }
     // Counts change while they are read: a bucket must not exceed the total.
-    one.count = std::max(count, up_to_here);
-    find(name).push_back(std::move(one));
+    made.sample_count = std::max(count, up_to_here);
+    made.bucket.push_back({made.sample_count, std::numeric_limits<double>::infinity()});
   }
 
-  [[nodiscard]] std::vector<metric_family> take() {
-    std::erase_if(all_, [](const metric_family& one) { return one.samples.empty(); });
+  [[nodiscard]] std::vector<prometheus::MetricFamily> take() {
+    std::erase_if(all_, [](const prometheus::MetricFamily& one) { return one.metric.empty(); });
     return std::move(all_);
   }
 
 private:
-  std::vector<metric_sample>& find(std::string_view name) {
-    return std::ranges::find(all_, name, [](const metric_family& one) { return one.what->name; })->samples;
+  prometheus::MetricFamily& find(std::string_view name) {
+    return *std::ranges::find(all_, name, &prometheus::MetricFamily::name);
+  }
+  static prometheus::ClientMetric& add_metric(prometheus::MetricFamily& family, labels of) {
+    family.metric.emplace_back().label = std::move(of);
+    return family.metric.back();
   }
 
-  std::vector<metric_family> all_;
+  std::vector<prometheus::MetricFamily> all_;
 };
 
 void add_requests(family_set& to, const labels& rank, const tally_reading& tally) {
@@ -71,8 +93,8 @@ void add_requests(family_set& to, const labels& rank, const tally_reading& tally
       const tally_cell& cell = tally.cells[kind][size];
       if (cell.requests == 0) continue;
       labels of = rank;
-      of.emplace_back("operation", name_of_kind(kind));
-      of.emplace_back("size", size_class_names[size]);
+      of.push_back({"operation", std::string{name_of_kind(kind)}});
+      of.push_back({"size", std::string{size_class_names[size]}});
       to.add("troupe_requests_total", of, cell.requests);
       to.add("troupe_request_bytes_total", of, cell.bytes);
       to.add("troupe_request_queue_seconds_total", of, in_seconds(cell.queueing));
@@ -83,7 +105,7 @@ void add_requests(family_set& to, const labels& rank, const tally_reading& tally
   for (std::size_t code = 1; code < errc_count; ++code) {
     if (tally.failed[code] == 0) continue;
     labels of = rank;
-    of.emplace_back("code", to_string(static_cast<errc>(code)));
+    of.push_back({"code", std::string{to_string(static_cast<errc>(code))}});
     to.add("troupe_request_failures_total", std::move(of), tally.failed[code]);
   }
 }
@@ -156,7 +178,7 @@ void add_world(family_set& to, const world_reading& one) {
 
 } // namespace
 
-std::vector<metric_family> families_of(const runtime_reading& seen) {
+std::vector<prometheus::MetricFamily> families_of(const runtime_reading& seen) {
   family_set all;
   all.add("troupe_build_info",
           {{"version", seen.version}, {"backend", seen.backend}, {"driver", seen.driver}, {"profile", seen.profile}},

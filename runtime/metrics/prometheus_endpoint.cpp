@@ -21,7 +21,6 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
-#include <limits>
 #include <list>
 #include <memory>
 #include <string>
@@ -31,8 +30,6 @@
 #include <vector>
 
 namespace troupe {
-
-[[nodiscard]] std::vector<prometheus::MetricFamily> as_prometheus(const std::vector<metric_family>& all);
 
 class prometheus_collectable final : public prometheus::Collectable {
 public:
@@ -44,51 +41,11 @@ private:
   std::shared_ptr<const metrics_source> from_;
 };
 
-namespace {
-
-prometheus::MetricType type_of(metric_kind kind) {
-  switch (kind) {
-    case metric_kind::counter: return prometheus::MetricType::Counter;
-    case metric_kind::gauge: return prometheus::MetricType::Gauge;
-    case metric_kind::histogram: return prometheus::MetricType::Histogram;
-  }
-  return prometheus::MetricType::Untyped;
-}
-
-void add_histogram(prometheus::ClientMetric::Histogram& to, const metric_sample& from) {
-  to.sample_count = from.count;
-  to.sample_sum = from.value;
-  for (const metric_sample::bucket& one : from.buckets) to.bucket.push_back({one.count, one.upper_bound});
-  to.bucket.push_back({from.count, std::numeric_limits<double>::infinity()});
-}
-
-} // namespace
-
-std::vector<prometheus::MetricFamily> as_prometheus(const std::vector<metric_family>& all) {
-  std::vector<prometheus::MetricFamily> made;
-  for (const metric_family& one : all) {
-    prometheus::MetricFamily family{
-        std::string{one.what->name}, std::string{one.what->help}, type_of(one.what->kind), {}};
-    for (const metric_sample& sample : one.samples) {
-      prometheus::ClientMetric metric;
-      for (const auto& [name, value] : sample.labels) metric.label.push_back({std::string{name}, value});
-      switch (one.what->kind) {
-        case metric_kind::counter: metric.counter.value = sample.value; break;
-        case metric_kind::gauge: metric.gauge.value = sample.value; break;
-        case metric_kind::histogram: add_histogram(metric.histogram, sample); break;
-      }
-      family.metric.push_back(std::move(metric));
-    }
-    made.push_back(std::move(family));
-  }
-  return made;
-}
-
 std::vector<prometheus::MetricFamily> prometheus_collectable::Collect() const {
   // Runs on a thread of its own: the threads of the web server have stacks of 100 KiB, which a sanitized build exceeds.
   const auto look = [this] {
     const auto seen = from_->read();
-    return seen ? as_prometheus(families_of(*seen)) : std::vector<prometheus::MetricFamily>{};
+    return seen ? families_of(*seen) : std::vector<prometheus::MetricFamily>{};
   };
   try {
     return std::async(std::launch::async, look).get();
@@ -231,7 +188,7 @@ private:
     const std::string_view path = line.substr(4, line.find_first_of(" ?", 4) - 4);
     if (path != "/metrics") return reply_of("404 Not Found", "metrics are at /metrics\n");
     const auto seen = shown_->read();
-    const auto collected = seen ? as_prometheus(families_of(*seen)) : std::vector<prometheus::MetricFamily>{};
+    const auto collected = seen ? families_of(*seen) : std::vector<prometheus::MetricFamily>{};
     return reply_of("200 OK", prometheus::TextSerializer{}.Serialize(collected));
   }
 

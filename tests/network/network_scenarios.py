@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Worlds of Gloo over four hosts whose network is cut, slow, lossy, or works in one direction only.
 
-Each host is a network namespace, a fifth has the launcher with the world's controller, behind mutual TLS. The processes
-verify all_reduces without pause and report what they see. The pipe between the launcher and its agents is not cut, so
-the launcher can kill a process that it cannot reach; in the scenario self-fencing there is no launcher.
+Each host is a network namespace, a fifth has the launcher with the world's controller, behind mutual TLS. Each process
+enters the namespace of its place. The processes verify all_reduces without pause and report what they see. The launcher
+can kill a process that it cannot reach; in the scenario self-fencing there is no launcher.
 Exits with 77 where no namespaces can be made.
 """
 import argparse
@@ -101,17 +101,19 @@ class Reports:
 
 
 class Job(Reports):
-    """troupe launch over the hosts, from the host of control."""
+    """troupe launch on the host of control; each of its processes moves to a host of its own."""
 
     def __init__(self, troupe, network, folder, suspicion, policy="shrink", options=(), variables=None):
         super().__init__(troupe, network, folder, suspicion)
-        hosts = ",".join(f"{network.name(host)}:1" for host in range(HOSTS))
-        member = ('export TROUPE_GLOO_INTERFACE_ADDRESS=10.77.0.$((NODE_RANK + 1)); exec "$0" "$@"')
+        prefix = network.name(0).removesuffix("0")
+        member = (f"export TROUPE_HOST={prefix}$TROUPE_PLACE TROUPE_DEVICE=0 "
+                  'TROUPE_GLOO_INTERFACE_ADDRESS=10.77.0.$((TROUPE_PLACE + 1)); '
+                  'exec ip netns exec "$TROUPE_HOST" "$0" "$@"')
         with open(self.said, "wb") as said:
             self.launcher = subprocess.Popen(
-                ["ip", "netns", "exec", network.name(CONTROL), troupe, "launch", "--hosts", hosts, "--rsh",
-                 "ip netns exec", "--agent", troupe, "--bind", network.address(CONTROL), "--certs", self.certificates,
-                 "--policy", policy, "--suspicion", f"{int(suspicion * 1000)}ms", "--export", "PATH", *options,
+                ["ip", "netns", "exec", network.name(CONTROL), troupe, "launch", "-n", str(HOSTS), "--bind",
+                 network.address(CONTROL), "--certs", self.certificates, "--policy", policy, "--suspicion",
+                 f"{int(suspicion * 1000)}ms", *options,
                  "--", "sh", "-c", member, troupe, "bench", "process-member", "--backend", "gloo"],
                 stdout=said, stderr=subprocess.STDOUT, env={**self.environment, **(variables or {})})
 

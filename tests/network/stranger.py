@@ -473,7 +473,7 @@ def not_files(folder):
                                  folder / "not" / "there", "x" * 5000)]
 
 
-TAKES_FILE = re.compile(r"config|out|path|file|events|record|trace|certs|report|json|--agent|--nccl$|-ca$|-key$|-certificate$")
+TAKES_FILE = re.compile(r"config|out|path|file|events|record|trace|certs|report|json|--nccl$|-ca$|-key$|-certificate$")
 
 
 def add_option_cases():
@@ -487,8 +487,7 @@ def add_option_cases():
             if "PATH" not in takes and "FOLDER" not in takes and "FILE" not in takes:
                 @case(f"numbers/{command} {option}", beside=True, in_slice=few)
                 def _(command=command, option=option, seconds=seconds):
-                    must_end = command in ENDS and option != "--hosts"  # ssh may wait long for a host that is not there
-                    try_values(command, option, FEW_NUMBERS if SLICE else NUMBERS, seconds, must_end)
+                    try_values(command, option, FEW_NUMBERS if SLICE else NUMBERS, seconds, command in ENDS)
             if TAKES_FILE.search(option):
                 @case(f"files/{command} {option}", beside=True, in_slice=few or command == "config")
                 def _(command=command, option=option, seconds=seconds):

@@ -3,7 +3,6 @@
 #include "../../support/settings_sources.hpp"
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
-#include <troupe/runtime/launch/launch_plan.hpp>
 
 #include <sys/stat.h>
 
@@ -113,7 +112,6 @@ TEST_CASE("what never ends, or never begins, is refused as a settings file", "[r
   const auto pipe = file.path().parent_path() / "pipe"; // without a writer: to open it would block
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   CHECK(says(refused(pipe), "not a regular file"));
-  CHECK(says(refusal_of([&] { static_cast<void>(launch::read_hosts_file(pipe)); }), "not a regular file"));
   const settings_on_disk longest{"{}" + std::string((std::size_t{1} << 20U) - 2, ' ')};
   CHECK(refused(longest.path()).empty());
 }

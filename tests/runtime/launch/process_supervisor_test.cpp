@@ -1,4 +1,4 @@
-/// Processes under a supervisor: their ends, their lines, their input.
+/// Processes under a supervisor: their ends and their lines.
 
 #include "../../support/outcomes.hpp"
 #include "captured_lines.hpp"
@@ -91,7 +91,7 @@ TEST_CASE("lines get their process's prefix, a last one without an end too, befo
   captured_lines output;
   captured_lines errors;
   {
-    process_supervisor supervisor{{.output_mark = "<", .output = output.native(), .errors = errors.native()}};
+    process_supervisor supervisor{{.output = output.native(), .errors = errors.native()}};
     const awaited_end end;
     supervisor.start(with_prefix(shell_script("printf 'a\\n\\nb'; printf 'c' >&2"), "[3] "),
                      {.on_exit = [&](process_number number, pid_t pid, const exit_status& status) {
@@ -100,7 +100,7 @@ TEST_CASE("lines get their process's prefix, a last one without an end too, befo
                      }});
     CHECK(end.get().succeeded());
   }
-  CHECK(output.rest() == std::vector<std::string>{"<[3] a", "<[3] ", "<[3] b", "ended"});
+  CHECK(output.rest() == std::vector<std::string>{"[3] a", "[3] ", "[3] b", "ended"});
   CHECK(errors.rest() == std::vector<std::string>{"[3] c"});
 }
 
@@ -124,57 +124,16 @@ TEST_CASE("lines of two writers never mix, though each writes them in pieces", "
   CHECK(next == std::map<char, int>{{'a', count}, {'b', count}});
 }
 
-TEST_CASE("a prefix can change while a process runs", "[launch]") {
-  captured_lines output;
-  process_supervisor supervisor{{.output = output.native()}};
-  process_spec spec = with_prefix(shell_script("echo one; read word; echo $word"), "[s0] ");
-  spec.has_input = true;
-  const auto started = supervisor.start(spec, {});
-  CHECK(output.next() == "[s0] one");
-  supervisor.rename(started.number, "[2] ");
-  supervisor.feed(started.number, "two\n");
-  CHECK(output.next() == "[2] two");
-}
-
-TEST_CASE("an input is fed whole, however much, and ended", "[launch]") {
-  process_supervisor supervisor;
-  process_spec spec = shell_script("sleep 0.05; wc -c");
-  spec.has_input = true;
-  std::promise<std::string> counted;
-  const auto started =
-      supervisor.start(spec, {.on_line = [&](std::string_view line) { counted.set_value(std::string{line}); }});
-  constexpr std::size_t bytes = 300'000; // More than a pipe takes.
-  supervisor.feed(started.number, std::string(bytes, 'x'));
-  supervisor.end_input(started.number);
-  CHECK(counted.get_future().get() == std::to_string(bytes));
-}
-
-TEST_CASE("a process that does not read its input does no harm", "[launch]") {
-  process_supervisor supervisor;
-  process_spec spec = shell_script("exec 0<&-; echo closed; sleep 1000");
-  spec.has_input = true;
-  std::promise<void> closed;
-  const awaited_end end;
-  auto handlers = end.handlers();
-  handlers.on_line = [&](std::string_view) { closed.set_value(); };
-  const auto started = supervisor.start(spec, handlers);
-  closed.get_future().get();
-  supervisor.feed(started.number, "nobody reads this\n");
-  supervisor.kill(started.number, SIGTERM);
-  CHECK(end.get() == exit_status{.signal = SIGTERM});
-}
-
 TEST_CASE("the signals that a supervisor takes are not blocked in what it starts", "[launch]") {
-  std::string blocked;
+  captured_lines output;
   std::thread{[&] { // whose mask the supervisor changes for good
-    std::promise<std::string> seen;
-    process_supervisor supervisor{{.signals = {SIGUSR2}}};
-    supervisor.start({.program = "grep", .arguments = {"SigBlk", "/proc/self/status"}},
-                     {.on_line = [&](std::string_view line) { seen.set_value(std::string{line}); }});
-    blocked = seen.get_future().get();
+    process_supervisor supervisor{{.signals = {SIGUSR2}, .output = output.native()}};
+    const awaited_end end;
+    supervisor.start({.program = "grep", .arguments = {"SigBlk", "/proc/self/status"}}, end.handlers());
+    CHECK(end.get().succeeded());
   }}
       .join();
-  CHECK(blocked == "SigBlk:\t0000000000000000");
+  CHECK(output.next() == "SigBlk:\t0000000000000000");
 }
 
 TEST_CASE("a supervisor leaves signals alone that the process ignores", "[launch]") {

@@ -1,6 +1,6 @@
 /// How often and how soon a process is started again, and what is decided without a controller.
 
-#include <troupe/runtime/launch/launch_policy.hpp>
+#include <troupe/runtime/launch/respawn_policy.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -20,7 +20,7 @@ using launch::respawn_policy;
 using instant = std::chrono::steady_clock::time_point;
 
 launch::launch_plan plan_of(std::size_t processes, std::size_t spares) {
-  return launch::make_launch_plan({.processes = processes, .spares = spares, .program = "sh"}, {});
+  return launch::make_launch_plan({.processes = processes, .spares = spares, .program = "sh"});
 }
 
 } // namespace
@@ -47,34 +47,33 @@ TEST_CASE("without a controller, a process that dies is started again until it h
   const auto plan = plan_of(2, 1);
   respawn_policy policy{plan, {.count = 2}};
   const exit_status died{.signal = 9};
-  CHECK(policy.on_exit(0, 1, died).what == after_exit::respawn);
-  const auto second = policy.on_exit(0, 1, died);
+  CHECK(policy.on_exit(0, true, died).what == after_exit::respawn);
+  const auto second = policy.on_exit(0, true, died);
   CHECK(second.what == after_exit::respawn);
   CHECK(second.delay == 500ms);
   CHECK(second.reason == "is started again in 500ms (2 of 2 within 600s)");
   // Each place has a budget of its own.
-  CHECK(policy.on_exit(1, 1, {.code = 1}).what == after_exit::respawn);
-  const auto third = policy.on_exit(0, 1, died);
+  CHECK(policy.on_exit(1, true, {.code = 1}).what == after_exit::respawn);
+  const auto third = policy.on_exit(0, true, died);
   CHECK(third.what == after_exit::end_job);
   CHECK(third.reason == "has been started again too often (2 within 600s)");
   // A spare that does not live is no reason to end what does.
-  CHECK(policy.on_exit(2, 1, died).what == after_exit::respawn);
-  CHECK(policy.on_exit(2, 1, died).what == after_exit::respawn);
-  CHECK(policy.on_exit(2, 1, died).what == after_exit::done);
+  CHECK(policy.on_exit(2, true, died).what == after_exit::respawn);
+  CHECK(policy.on_exit(2, true, died).what == after_exit::respawn);
+  CHECK(policy.on_exit(2, true, died).what == after_exit::done);
 }
 
 TEST_CASE("a place where no process has joined is given up after two quick ends, others are not", "[launch]") {
   const auto plan = plan_of(2, 1);
   respawn_policy policy{plan, {.hasty = 1h}};
   const auto ends = [&](launch::place_index place, exit_status how = {.code = 1}) {
-    policy.on_started(place, 1);
-    return policy.on_exit(place, 1, how).what;
+    policy.on_started(place);
+    return policy.on_exit(place, true, how).what;
   };
   CHECK(ends(0) == after_exit::respawn);
   CHECK(ends(0) == after_exit::end_job);
   policy.on_joined(1);
   for (int i = 0; i < 5; ++i) CHECK(ends(1) == after_exit::respawn);
-  CHECK(ends(2, {.lost = true}) == after_exit::respawn); // its host's connection broke
   CHECK(ends(2) == after_exit::respawn);
   CHECK(ends(2) == after_exit::done); // a spare
 }
@@ -82,7 +81,7 @@ TEST_CASE("a place where no process has joined is given up after two quick ends,
 TEST_CASE("a spare that took a rank, and a process that is needed again, keep the job from ending", "[launch]") {
   const auto plan = plan_of(2, 1);
   respawn_policy policy{plan, {.count = 2}};
-  const auto ends_well = [&](launch::place_index place) { return policy.on_exit(place, 1, {}).what; };
+  const auto ends_well = [&](launch::place_index place) { return policy.on_exit(place, true, {}).what; };
   policy.on_rank(2);
   policy.on_rank(2); // in the next epoch
   CHECK(ends_well(0) == after_exit::done);
@@ -106,15 +105,15 @@ TEST_CASE("a world may rebuild as often as its processes may be started again", 
 TEST_CASE("without a controller, the job ends when all but the spares are done", "[launch]") {
   const auto plan = plan_of(2, 1);
   respawn_policy policy{plan, {}};
-  CHECK(policy.on_exit(2, 1, {}).what == after_exit::done);
-  CHECK(policy.on_exit(0, 1, {}).what == after_exit::done);
-  CHECK(policy.on_exit(1, 1, {}).what == after_exit::end_job);
+  CHECK(policy.on_exit(2, true, {}).what == after_exit::done);
+  CHECK(policy.on_exit(0, true, {}).what == after_exit::done);
+  CHECK(policy.on_exit(1, true, {}).what == after_exit::end_job);
 }
 
 TEST_CASE("without respawns, a process that dies ends the job", "[launch]") {
   const auto plan = plan_of(2, 0);
   respawn_policy policy{plan, {.count = 0}};
-  const auto decision = policy.on_exit(0, 1, {.code = 3});
+  const auto decision = policy.on_exit(0, true, {.code = 3});
   CHECK(decision.what == after_exit::end_job);
   CHECK(decision.reason.empty());
 }

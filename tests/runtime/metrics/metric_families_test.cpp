@@ -2,11 +2,14 @@
 
 #include <troupe/runtime/metrics/metric_families.hpp>
 
+#include <prometheus/metric_family.h>
+
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -17,21 +20,24 @@ namespace {
 using namespace std::chrono_literals;
 using label_values = std::vector<std::string>;
 
+using families = std::vector<prometheus::MetricFamily>;
+
 /// The one sample called \p name with labels of these values.
-const metric_sample* find_sample(const std::vector<metric_family>& all, std::string_view name, const label_values& of) {
-  for (const metric_family& family : all)
-    for (const metric_sample& one : family.samples)
-      if (family.what->name == name &&
-          std::ranges::equal(one.labels, of, {}, &decltype(one.labels)::value_type::second))
+const prometheus::ClientMetric* find_sample(const families& all, std::string_view name, const label_values& of) {
+  for (const prometheus::MetricFamily& family : all)
+    for (const prometheus::ClientMetric& one : family.metric)
+      if (family.name == name && std::ranges::equal(one.label, of, {}, &prometheus::ClientMetric::Label::value))
         return &one;
   return nullptr;
 }
 
-double value_of(const std::vector<metric_family>& all, std::string_view name, const label_values& of) {
-  const metric_sample* const found = find_sample(all, name, of);
+double value_of(const families& all, std::string_view name, const label_values& of) {
+  const auto* const found = find_sample(all, name, of);
   INFO(name);
   REQUIRE(found != nullptr);
-  return found->value;
+  const bool is_counter =
+      std::ranges::find(all, name, &prometheus::MetricFamily::name)->type == prometheus::MetricType::Counter;
+  return is_counter ? found->counter.value : found->gauge.value;
 }
 
 rank_reading busy_rank(int origin, std::uint64_t submitted, std::uint64_t finished) {
@@ -93,16 +99,19 @@ TEST_CASE("buckets of latencies add up, and the last has no bound", "[runtime][m
   cell.within[latency_buckets - 1] = 1; // of more than 4 s
   cell.requests = 4;
   const auto all = families_of(seen);
-  const metric_sample* const found = find_sample(all, "troupe_request_latency_seconds", {"7", "0", "all_reduce", "4K"});
+  const auto* const found = find_sample(all, "troupe_request_latency_seconds", {"7", "0", "all_reduce", "4K"});
   REQUIRE(found != nullptr);
-  REQUIRE(found->buckets.size() == latency_buckets - 1);
-  CHECK(found->buckets[0].upper_bound == Catch::Approx(1e-6));
-  CHECK(found->buckets[0].count == 2);
-  CHECK(found->buckets[1].upper_bound == Catch::Approx(2e-6));
-  CHECK(found->buckets[1].count == 3);
-  CHECK(found->buckets.back().count == 3);
-  CHECK(found->count == 4);
-  CHECK(found->value == Catch::Approx(3.5e-6));
+  const auto& buckets = found->histogram.bucket;
+  REQUIRE(buckets.size() == latency_buckets);
+  CHECK(buckets[0].upper_bound == Catch::Approx(1e-6));
+  CHECK(buckets[0].cumulative_count == 2);
+  CHECK(buckets[1].upper_bound == Catch::Approx(2e-6));
+  CHECK(buckets[1].cumulative_count == 3);
+  CHECK(buckets[latency_buckets - 2].cumulative_count == 3);
+  CHECK(buckets.back().upper_bound == std::numeric_limits<double>::infinity());
+  CHECK(buckets.back().cumulative_count == 4);
+  CHECK(found->histogram.sample_count == 4);
+  CHECK(found->histogram.sample_sum == Catch::Approx(3.5e-6));
 }
 
 TEST_CASE("a world's state, faults and recoveries are shown", "[runtime][metrics]") {
@@ -118,13 +127,13 @@ TEST_CASE("a world's state, faults and recoveries are shown", "[runtime][metrics
   CHECK(value_of(all, "troupe_world_pending_bytes", {"7"}) == 3400);
   CHECK(value_of(all, "troupe_world_pending_limit", {"7"}) == 100);
   CHECK(value_of(all, "troupe_world_retries_total", {"7", "run_again"}) == 3);
-  const metric_sample* const rung = find_sample(all, "troupe_world_recovery_seconds", {"7", "form_beside", "ready"});
+  const auto* const rung = find_sample(all, "troupe_world_recovery_seconds", {"7", "form_beside", "ready"});
   REQUIRE(rung != nullptr);
-  CHECK(rung->count == 2);
-  CHECK(rung->value == Catch::Approx(0.103));
-  CHECK(rung->buckets[1].count == 0);
-  CHECK(rung->buckets[2].count == 1);
-  CHECK(rung->buckets.back().count == 2);
+  CHECK(rung->histogram.sample_count == 2);
+  CHECK(rung->histogram.sample_sum == Catch::Approx(0.103));
+  CHECK(rung->histogram.bucket[1].cumulative_count == 0);
+  CHECK(rung->histogram.bucket[2].cumulative_count == 1);
+  CHECK(rung->histogram.bucket.back().cumulative_count == 2);
   CHECK(value_of(all, "troupe_poller_seconds_total", {"busy"}) == 2);
   CHECK(value_of(all, "troupe_poller_seconds_total", {"parked"}) == 6);
 }
@@ -137,14 +146,16 @@ TEST_CASE("lead is counted from what the slowest rank has finished", "[runtime][
 }
 
 TEST_CASE("every family has its description's labels, and is there once", "[runtime][metrics]") {
-  std::set<std::string_view> seen;
-  for (const metric_family& family : families_of(made_up())) {
-    INFO(family.what->name);
-    CHECK(seen.insert(family.what->name).second);
-    for (const metric_sample& one : family.samples) {
+  std::set<std::string> seen;
+  for (const prometheus::MetricFamily& family : families_of(made_up())) {
+    INFO(family.name);
+    CHECK(seen.insert(family.name).second);
+    const metric_description& what = *std::ranges::find(all_metrics(), family.name, &metric_description::name);
+    CHECK(family.help == what.help);
+    for (const prometheus::ClientMetric& one : family.metric) {
       std::string labels;
-      for (const auto& [name, value] : one.labels) labels += (labels.empty() ? "" : ",") + std::string{name};
-      CHECK(labels == family.what->labels);
+      for (const auto& [name, value] : one.label) labels += (labels.empty() ? "" : ",") + name;
+      CHECK(labels == what.labels);
     }
   }
   CHECK(seen.size() == all_metrics().size()); // made_up() has a sample of each

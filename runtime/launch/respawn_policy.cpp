@@ -1,4 +1,4 @@
-#include <troupe/runtime/launch/launch_policy.hpp>
+#include <troupe/runtime/launch/respawn_policy.hpp>
 
 #include <troupe/runtime/configuration/user_input.hpp>
 
@@ -8,12 +8,13 @@
 
 namespace troupe::launch {
 
-respawn_policy::respawn_policy(const launch_plan& plan, respawn_terms terms) : terms_{terms}, undone_{plan.processes} {
+respawn_policy::respawn_policy(const launch_plan& plan, respawn_terms terms)
+  : terms_{terms}, undone_{plan.request.processes} {
   for (const launch_place& place : plan.places)
     slots_.push_back({.budget = respawn_budget{terms}, .spare = place.spare});
 }
 
-void respawn_policy::on_started(place_index place, pid_t) {
+void respawn_policy::on_started(place_index place) {
   slots_[place].started = std::chrono::steady_clock::now();
 }
 
@@ -31,17 +32,16 @@ std::optional<std::chrono::nanoseconds> respawn_policy::on_wanted(place_index pl
   return delay;
 }
 
-std::string respawn_policy::objection(process_slot& one, pid_t pid, const exit_status& status) const {
+std::string respawn_policy::objection(process_slot& one, bool has_run) const {
   if (terms_.count == 0) return {};
-  const bool is_hasty =
-      !one.joined && pid != 0 && !status.lost && std::chrono::steady_clock::now() - one.started < terms_.hasty;
+  const bool is_hasty = !one.joined && has_run && std::chrono::steady_clock::now() - one.started < terms_.hasty;
   one.hasty_ends = is_hasty ? one.hasty_ends + 1 : 0;
   if (one.hasty_ends < 2) return {};
   return "has ended twice within " + format_duration(terms_.hasty) +
          " of its start without joining a world, so it is not started again";
 }
 
-exit_decision respawn_policy::on_exit(place_index place, pid_t pid, const exit_status& status) {
+exit_decision respawn_policy::on_exit(place_index place, bool has_run, const exit_status& status) {
   process_slot& one = slots_[place];
   const bool stood_in = std::exchange(one.stands_in, false);
   const bool counts = (!one.spare || stood_in) && !one.done;
@@ -51,7 +51,7 @@ exit_decision respawn_policy::on_exit(place_index place, pid_t pid, const exit_s
     return {.what = undone_ == 0 ? after_exit::end_job : after_exit::done};
   }
   if (stood_in) --undone_; // the process that takes over its rank counts instead
-  std::string why = objection(one, pid, status);
+  std::string why = objection(one, has_run);
   if (why.empty()) {
     if (const auto delay = one.budget.take(std::chrono::steady_clock::now()))
       return {.what = after_exit::respawn,

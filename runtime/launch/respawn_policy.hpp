@@ -4,8 +4,6 @@
 #include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -16,13 +14,9 @@
 
 namespace troupe::launch {
 
-/// Index in launch_plan::places.
-using place_index = std::size_t;
-
 enum class after_exit : std::uint8_t {
   respawn, ///< Start the place's program again.
-  /// Leave the place empty. The job ends when all places are empty. Until then launched_job::respawn() can fill it.
-  done,
+  done,    ///< Leave the place empty. The job ends when all places are empty.
   end_job, ///< End the other processes, and then the job. If this process failed, the job has its status.
 };
 
@@ -30,23 +24,6 @@ struct exit_decision {
   after_exit what = after_exit::done;
   std::chrono::nanoseconds delay{}; ///< The delay before a respawn.
   std::string reason{};             ///< Text for users that continues the description of the exit. May be empty.
-};
-
-/// The interface through which a job asks what to do after an exit. The job's supervisor thread calls it. Calls must
-/// return quickly and must not throw; they may call the launched_job.
-class launch_policy {
-public:
-  launch_policy() = default;
-  launch_policy(const launch_policy&) = delete;
-  launch_policy& operator=(const launch_policy&) = delete;
-  virtual ~launch_policy() = default;
-
-  virtual void on_started(place_index place, pid_t pid) = 0;
-  /// Decides after an exit. Also called while the job ends or drains, and for a place with a pending respawn(); the
-  /// decision then has no effect. \p pid is 0 for a process that could not be started again.
-  [[nodiscard]] virtual exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) = 0;
-  /// Called when the job is asked to end: its processes get a signal to finish, and are killed after the grace period.
-  virtual void on_drain() = 0;
 };
 
 /// The limits of respawns. The first respawn in a window is immediate. The second waits for first_delay, and each
@@ -88,15 +65,15 @@ private:
 /// the terms the job ends, or, if the process is a spare, the spare is given up.
 ///
 /// Threads: one at a time.
-class respawn_policy final : public launch_policy {
+class respawn_policy {
 public:
   /// With a count of 0, \p terms allow no respawn.
   respawn_policy(const launch_plan& plan, respawn_terms terms);
 
-  void on_started(place_index place, pid_t) override;
-  [[nodiscard]] exit_decision on_exit(place_index place, pid_t pid, const exit_status& status) override;
-  void on_drain() override {}
-
+  void on_started(place_index place);
+  /// Decides after an exit. While the job ends, the decision has no effect. \p has_run is false for a process that
+  /// could not be started again.
+  [[nodiscard]] exit_decision on_exit(place_index place, bool has_run, const exit_status& status);
   /// Call when a process of \p place has joined the job's world.
   void on_joined(place_index place) { slots_[place].joined = true; }
   /// Call when the process of \p place has become a rank of the world. If it is a spare, the job now waits for its end.
@@ -117,7 +94,7 @@ private:
   };
 
   /// Returns, as text for users, why \p one is not started again. Empty: it may be started again.
-  [[nodiscard]] std::string objection(process_slot& one, pid_t pid, const exit_status& status) const;
+  [[nodiscard]] std::string objection(process_slot& one, bool has_run) const;
 
   respawn_terms terms_;
   std::vector<process_slot> slots_;
