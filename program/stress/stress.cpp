@@ -5,7 +5,7 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
-#include <troupe/runtime/launch/controlled_job.hpp>
+#include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/launch/program_path.hpp>
 #include <troupe/runtime/runtime.hpp>
 
@@ -226,14 +226,14 @@ int run_processes(const order_options& options) {
   if (options.pending > 0) pass("pending", options.pending);
   pass("seed", options.seed);
   pass("mock-devices", ranks);
-  launch::controlled_terms terms;
+  launch::job_terms terms;
   terms.control.terms.policy = loss_policy::fail;
   terms.control.sequencing = settings.sequencing;
   terms.control.sequencing.lead = std::max(settings.sequencing.lead, options.lead());
   terms.respawns.count = 0;
-  terms.job.supervisor.signals = {SIGINT, SIGTERM};
+  terms.supervisor.signals = {SIGINT, SIGTERM};
   std::signal(SIGCHLD, SIG_DFL);
-  launch::controlled_job job{launch::make_launch_plan(std::move(request), launch::own_variables()), std::move(terms)};
+  launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
   const int status = job.run();
 
   stress_ledger all{ranks};
