@@ -49,10 +49,13 @@ if(TARGET troupe)
     set_target_properties(troupe ${tools} PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libraries}")
   endif()
   install(TARGETS ${tools} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
-  install(PROGRAMS ${PROJECT_SOURCE_DIR}/program/report/troupe_report.py RENAME troupe-report
-          DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
-  install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/troupe-plot ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/troupe-top # links to it
-          DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+  # The tools in Python: links beside the others, to ../share/troupe.
+  cmake_path(SET share NORMALIZE "${CMAKE_INSTALL_BINDIR}/../share/troupe")
+  file(GLOB python_files ${PROJECT_SOURCE_DIR}/program/report/*.py)
+  install(PROGRAMS ${python_files} DESTINATION ${share} COMPONENT program)
+  set(links ${TROUPE_PYTHON_TOOLS})
+  list(TRANSFORM links PREPEND ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/troupe-)
+  install(FILES ${links} DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(TARGETS troupe EXPORT troupe-program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(EXPORT troupe-program NAMESPACE troupe:: DESTINATION ${package_dir} COMPONENT program)
 endif()

@@ -46,6 +46,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS ${opened_at_run_time})
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME troupe)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "python3 (>= 3.9)") # plot, report, suite, top, trace, tune
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS python3-matplotlib python3-rich ${opened_at_run_time})
 list(JOIN CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS ", " CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS)
 # libtroupe.so, for dpkg-shlibdeps to look into; CPack lets each list end for itself.

@@ -58,7 +58,6 @@ void add_commands(CLI::App& program, action& chosen, std::vector<std::string> la
   add_certs(program, chosen);
   add_launch(program, chosen, std::move(launched));
   add_controller(program, chosen);
-  add_trace(program, chosen);
 }
 
 std::string find_tool(std::string_view name) {
@@ -88,7 +87,11 @@ void start_tool(const CLI::App& program, int argc, char** argv) {
     if (is_known) throw;
     return; // A mistyped subcommand, which the parser will refuse.
   }
-  ::execv(path.c_str(), argv); // argv is unchanged, so that messages name the command as it was called
+  become(path, argv); // argv is unchanged, so that messages name the command as it was called
+}
+
+void become(const std::string& path, char* const* argv) {
+  ::execv(path.c_str(), argv);
   throw std::system_error{errno, std::generic_category(), path + " cannot be started"};
 }
 

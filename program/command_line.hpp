@@ -25,6 +25,7 @@ inline constexpr std::array tools{
     tool{"simulate", "simulate seeded worlds with faults in virtual time"},
     tool{"stress", "load a world with many clients and check the order of its operations"},
     tool{"top", "watch a running process: its requests, their rate, and its faults"},
+    tool{"trace", "read flight records: where requests spent their time, and a trace for Perfetto"},
     tool{"tune", "measure which settings suit this machine"},
 };
 
@@ -35,6 +36,10 @@ inline constexpr std::array tools{
 /// Replaces this process by `troupe-NAME` if \p argv begins with a NAME that is not a subcommand of \p program.
 /// Returns if there is no such tool to start. Errors: missing, if NAME is one of `tools` and cannot be found.
 void start_tool(const CLI::App& program, int argc, char** argv);
+
+/// Replaces this process by the program \p path, whose arguments are \p argv. Throws std::system_error if the system
+/// cannot start it.
+[[noreturn]] void become(const std::string& path, char* const* argv);
 
 /// Implements main() of `troupe-NAME`: its arguments are those of the subcommand that \p add adds. Returns the exit
 /// status.

@@ -25,7 +25,5 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
 void add_controller(CLI::App& program, action& chosen);
 void add_simulate(CLI::App& program, action& chosen);
 void add_stress(CLI::App& program, action& chosen);
-void add_tune(CLI::App& program, action& chosen);
-void add_trace(CLI::App& program, action& chosen);
 
 } // namespace troupe::program

@@ -51,6 +51,9 @@ class CMakeBuild(build_ext):
             raise SystemExit(f"{program} does not exist: build with -DTROUPE_BUILD_PROGRAM=ON, or set a TROUPE_ROOT "
                              f"with its program")
         self.put(program, target.parent / "_bin" / "troupe")
+        trace = program.resolve().parent / "troupe-trace"  # a link to a program in Python
+        shutil.copy(trace, target.parent / "_bin")
+        shutil.copy(trace.resolve().with_name("troupe_tool.py"), target.parent / "_bin")
 
     @staticmethod
     def put(built, where):

@@ -1,4 +1,5 @@
 #include <troupe/program/bench/bench.hpp>
+#include <troupe/program/command_line.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/device/error.hpp>
@@ -7,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include <string>
+#include <vector>
 
 namespace troupe::program {
 
@@ -105,7 +107,7 @@ std::vector<bench_entry> all_benches() {
   for (bench_entry& one : collective_benches()) all.push_back(std::move(one));
   for (const auto make :
        {latency_bench, clients_bench, rate_bench, fusion_bench, plan_bench, registered_bench, host_bench, idle_bench,
-        corun_bench, recovery_bench, processes_bench, process_member, process_rates_bench, suite_bench})
+        corun_bench, recovery_bench, processes_bench, process_member, process_rates_bench})
     all.push_back(make());
   return all;
 }
@@ -118,6 +120,18 @@ void add_bench(CLI::App& program, action& chosen) {
     if (one.is_hidden) command->group("");
     command->callback([measure = one.add(*command), &chosen] { chosen = measure; });
   }
+  // A Python program, which parses the words behind it.
+  CLI::App* suite = bench->add_subcommand("suite", "run a set of benches, and write a page with their results");
+  suite->prefix_command()->set_help_flag();
+  suite->callback([suite, &chosen] {
+    chosen = [words = suite->remaining()]() mutable -> int {
+      words.insert(words.begin(), "troupe-suite");
+      std::vector<char*> argv;
+      for (std::string& word : words) argv.push_back(word.data());
+      argv.push_back(nullptr);
+      become(find_tool("suite"), argv.data());
+    };
+  });
 }
 
 } // namespace troupe::program

@@ -99,7 +99,6 @@ std::function<action(CLI::App& command)> measured_by(void (*add_options)(CLI::Ap
 /// Returns the hidden bench that runs in every process that processes_bench() starts.
 [[nodiscard]] bench_entry process_member();
 [[nodiscard]] bench_entry process_rates_bench();
-[[nodiscard]] bench_entry suite_bench();
 
 enum class suite_scale : std::uint8_t {
   full,  ///< For GPUs: sizes up to 1 GiB and each bench's default number of blocks. Takes minutes.

@@ -1,11 +1,11 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """troupe-plot, troupe-report and troupe-top: present the JSON reports of benches and the metrics of a running process.
 
     troupe plot REPORT.json FILE.svg    draws the report of a bench; "-" is standard input or output
     troupe report FOLDER                writes FOLDER/report.html from the output of `troupe bench suite --out FOLDER`
     troupe top [--url URL]              shows the requests and faults of a running process, from its Prometheus metrics
 
-One file with three names, so that it runs from the build tree and installed. Plots need matplotlib; top needs rich.
+One file with three names. Plots need matplotlib; top needs rich.
 """
 
 from __future__ import annotations
@@ -30,11 +30,9 @@ import time
 import typing
 from dataclasses import dataclass, field
 
+from troupe_tool import Problem, save, start
+
 SYSTEM_PYTHON = "/usr/bin/python3"
-
-
-class Problem(Exception):
-    """An error for the user: what, why and the remedy."""
 
 
 def need(module: str, purpose: str, remedy: str = "") -> typing.Any:
@@ -42,8 +40,9 @@ def need(module: str, purpose: str, remedy: str = "") -> typing.Any:
     try:
         return importlib.import_module(module)
     except ImportError as why:
-        if __name__ == "__main__" and sys.executable != SYSTEM_PYTHON and os.access(SYSTEM_PYTHON, os.X_OK):
-            os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
+        is_program = os.path.basename(sys.argv[0]).startswith("troupe-")
+        if is_program and sys.executable != SYSTEM_PYTHON and os.access(SYSTEM_PYTHON, os.X_OK):
+            os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, "-B", *sys.argv])
         package = module.split(".", 1)[0]
         raise Problem(f"{package}, which {purpose}, is missing ({why}): install it (on Debian and Ubuntu: "
                       f"apt-get install python3-{package}){remedy}") from None
@@ -626,20 +625,18 @@ def load(path: pathlib.Path | str) -> dict:
         raise Problem(f"{path} is not a readable JSON report: {why}") from None
 
 
-def save(path: pathlib.Path | str, text: str) -> None:
-    """Writes the file completely or not at all."""
-    if path == "-":
-        sys.stdout.write(text)
-        return
-    part = pathlib.Path(f"{path}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as why:
-        part.unlink(missing_ok=True)
-        raise Problem(f"cannot write {path}: {why.strerror}: name a file in a folder that you may write to") from None
+def refuses_other_json(run: typing.Callable[[list[str]], int]) -> typing.Callable[[list[str]], int]:
+    """Makes a Problem of the failures to find what reports have."""
+    def checked(words: list[str]) -> int:
+        try:
+            return run(words)
+        except (KeyError, TypeError, IndexError, AttributeError) as why:
+            raise Problem(f"this is not a report of a bench: {type(why).__name__}: {why}") from None
+
+    return checked
 
 
+@refuses_other_json
 def run_plot(words: list[str]) -> int:
     parser = argparse.ArgumentParser("troupe plot", description="draw the JSON report of a bench")
     parser.add_argument("report", metavar="REPORT.json", nargs="?",
@@ -660,6 +657,7 @@ def run_plot(words: list[str]) -> int:
     return 0
 
 
+@refuses_other_json
 def run_report(words: list[str]) -> int:
     parser = argparse.ArgumentParser("troupe report", description="write FOLDER/report.html of a suite of benches")
     parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path, help="as named by troupe bench suite --out")
@@ -1181,28 +1179,5 @@ def run_top(words: list[str]) -> int:
         print(flush=True)
 
 
-def main() -> int:
-    name = os.path.basename(sys.argv[0]).removeprefix("troupe-")
-    words = sys.argv[1:]
-    if words[:1] == [name]:  # `troupe plot ...` starts troupe-plot with all its arguments, "plot" included
-        words = words[1:]
-    run = {"plot": run_plot, "report": run_report, "top": run_top}.get(name)
-    try:
-        if run is None:
-            raise Problem(f"unknown program '{name}': start it as troupe-plot, troupe-report or troupe-top")
-        return run(words)
-    except Problem as why:
-        print(f"troupe: {why}", file=sys.stderr)
-    except (KeyError, TypeError, IndexError, AttributeError) as why:
-        print(f"troupe: this is not a report of a bench: {type(why).__name__}: {why}", file=sys.stderr)
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # pylint: disable=consider-using-with
-    except (OSError, MemoryError) as why:
-        print(f"troupe: {why}", file=sys.stderr)
-    except KeyboardInterrupt:
-        return 130
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start({"plot": run_plot, "report": run_report, "top": run_top}))

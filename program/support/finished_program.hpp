@@ -1,5 +1,4 @@
-/// Runs another program to its end and captures its output, e.g. troupe-plot, or a bench in its own process. Also
-/// quotes command lines for messages.
+/// Runs another program to its end and captures its output, e.g. troupe-plot.
 #pragma once
 
 #include <troupe/runtime/launch/child_process.hpp>
@@ -25,9 +24,5 @@ struct finished_program {
 /// The program belongs to this process's process group, so Ctrl-C ends both. Errors: missing when there is no such
 /// program; unsupported when the system refuses to start it.
 [[nodiscard]] finished_program run_to_end(const std::vector<std::string>& words, std::string_view input = {});
-
-/// Joins \p words so that a shell splits them into the same words. Words that a shell would change are in single
-/// quotes.
-[[nodiscard]] std::string shell_words(const std::vector<std::string>& words);
 
 } // namespace troupe::program

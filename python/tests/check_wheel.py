@@ -87,6 +87,7 @@ def main():
     program = work / "fresh" / "bin" / "troupe"
     print(run(program, "launch", "-n", "2", "--", "sh", "-c", "echo started as rank $RANK", cwd=work, env=environment), end="")
     run(python, "-m", "troupe", "certs", "--help", cwd=work, env=environment)
+    run(program, "trace", "--help", cwd=work, env=environment)  # a program of its own beside it
     print(run(python, "-m", "pip", "show", "troupe-runtime", env=environment).splitlines()[1])
     return 0
 

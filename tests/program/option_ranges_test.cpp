@@ -30,8 +30,7 @@ class command_line {
 public:
   command_line() {
     program::add_commands(app_, chosen_, {"true"});
-    for (const auto add :
-         {program::add_bench, program::add_conform, program::add_simulate, program::add_stress, program::add_tune})
+    for (const auto add : {program::add_bench, program::add_conform, program::add_simulate, program::add_stress})
       add(app_, chosen_); // programs of their own
   }
 

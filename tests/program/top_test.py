@@ -240,4 +240,4 @@ if __name__ == "__main__":
             os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])
         print("skipped: there is no rich (package python3-rich)")
         sys.exit(77)
-    unittest.main()
+    unittest.main(argv=sys.argv[:1])

@@ -9,7 +9,6 @@
 
 #include <sys/utsname.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -68,12 +67,6 @@ json device_report(const device& which) {
   return {{"device", which.id().value()}, {"name", what.name}, {"pci", what.pci_bus_id}};
 }
 
-bool is_of_mock(const json& report) {
-  return report.contains("devices") && std::ranges::any_of(report.at("devices"), [](const json& one) {
-           return one.at("pci").get<std::string>().starts_with("mock:");
-         });
-}
-
 json figures_report(const block_figures& figures) {
   return {{"p50", median(figures.p50)},
           {"p99", median(figures.p99)},
@@ -102,22 +95,14 @@ std::string local_time(const char* format) {
   return format_time(format, here);
 }
 
-json_file::json_file(const std::string& path) : standard_output_{path == "-"} {
-  if (path.empty() || standard_output_) return;
-  file_.emplace(path, "name a file in a folder that you may write to, or - for standard output");
+namespace {
+
+/// Returns \p report as text. A host name may contain any bytes; those that are not UTF-8 are replaced.
+std::string report_text(const json& report) {
+  return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-void json_file::write(const nlohmann::ordered_json& document) const {
-  if (!wanted()) return;
-  using handler = nlohmann::ordered_json::error_handler_t; // A host name may contain any bytes.
-  const std::string text = document.dump(2, ' ', false, handler::replace) + "\n";
-  if (file_) return file_->write(text);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw exception{errc::invalid_argument, "cannot write standard output: " +
-                                                std::string{std::strerror(errno)} + // NOLINT(concurrency-mt-unsafe)
-                                                ": name a file instead"};
-}
-
+/// Returns why troupe-plot cannot draw here, with the remedy, or an empty string if it can.
 std::string why_no_plots() {
   try {
     const finished_program done = run_to_end({find_tool("plot"), "--check"});
@@ -127,8 +112,21 @@ std::string why_no_plots() {
   }
 }
 
-std::string report_text(const json& report) {
-  return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+} // namespace
+
+json_file::json_file(const std::string& path) : standard_output_{path == "-"} {
+  if (path.empty() || standard_output_) return;
+  file_.emplace(path, "name a file in a folder that you may write to, or - for standard output");
+}
+
+void json_file::write(const nlohmann::ordered_json& document) const {
+  if (!wanted()) return;
+  const std::string text = report_text(document);
+  if (file_) return file_->write(text);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw exception{errc::invalid_argument, "cannot write standard output: " +
+                                                std::string{std::strerror(errno)} + // NOLINT(concurrency-mt-unsafe)
+                                                ": name a file instead"};
 }
 
 plot_file::plot_file(const std::string& path) {

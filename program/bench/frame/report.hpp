@@ -30,8 +30,6 @@ inline constexpr int bench_schema = 1;
 /// Returns a line about the device for headings, e.g. "NVIDIA H200 0000:00:06.0".
 [[nodiscard]] std::string device_line(const device& which);
 [[nodiscard]] json device_report(const device& which);
-/// Returns whether \p report was measured on the mock's devices.
-[[nodiscard]] bool is_of_mock(const json& report);
 
 /// Returns the medians over blocks, and the figures of the blocks.
 [[nodiscard]] json figures_report(const block_figures& figures);
@@ -68,12 +66,6 @@ private:
   bool standard_output_ = false;
   std::optional<whole_file> file_;
 };
-
-/// Returns why troupe-plot cannot draw here, with the remedy, or an empty string if it can.
-[[nodiscard]] std::string why_no_plots();
-
-/// Returns \p report as text. A host name may contain any bytes; those that are not UTF-8 are replaced.
-[[nodiscard]] std::string report_text(const json& report);
 
 /// The file that a bench writes its plot to.
 class plot_file {
