@@ -1,5 +1,5 @@
-/// The framework of all benches: common options, interleaved blocks, the outputs of a run, and the list of benches that
-/// `troupe bench suite` runs. A bench is one source file that returns a bench_entry.
+/// The framework of all benches: common options, interleaved blocks, the outputs of a run, and the list of benches. A
+/// bench is one source file that returns a bench_entry.
 #pragma once
 
 #include <troupe/program/bench/frame/rig.hpp>
@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -55,16 +54,11 @@ struct size_step {
 
 /// A bench: the subcommand `troupe bench NAME`.
 struct bench_entry {
-  /// The arguments of a bench in a suite, indexed by suite_scale.
-  using suite_arguments = std::array<std::vector<std::string>, 3>;
-
   std::string name;
   std::string what; ///< One-line description in the help text and on the page of a suite.
   /// Registers the options, and returns the function that measures.
   std::function<action(CLI::App& command)> add;
-  std::optional<suite_arguments> suite{}; ///< Empty if a suite does not run it.
-  bool takes_settings = true;             ///< If false, a suite passes only --backend; otherwise every given setting.
-  bool is_hidden = false;                 ///< If true, the help text does not show it.
+  bool is_hidden = false; ///< If true, the help text does not show it.
 };
 
 /// Returns what bench_entry::add needs: \p add_options registers the members of \p Options, and \p run measures with
@@ -79,7 +73,7 @@ std::function<action(CLI::App& command)> measured_by(void (*add_options)(CLI::Ap
   };
 }
 
-/// Returns every bench in the order in which a suite runs them. The first is the one that reports its devices soonest.
+/// Returns every bench, in the order of the help text.
 [[nodiscard]] std::vector<bench_entry> all_benches();
 
 /// Returns one entry for each of bench_operations().
@@ -99,12 +93,6 @@ std::function<action(CLI::App& command)> measured_by(void (*add_options)(CLI::Ap
 /// Returns the hidden bench that runs in every process that processes_bench() starts.
 [[nodiscard]] bench_entry process_member();
 [[nodiscard]] bench_entry process_rates_bench();
-
-enum class suite_scale : std::uint8_t {
-  full,  ///< For GPUs: sizes up to 1 GiB and each bench's default number of blocks. Takes minutes.
-  quick, ///< Sizes up to 16 MiB, fewer blocks.
-  tiny,  ///< Sizes up to 256 KiB, two blocks: a test that everything works. --quick selects it on the mock.
-};
 
 /// The outputs of one run of a bench: tables, the JSON report and the plot.
 class bench_session {

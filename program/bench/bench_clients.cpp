@@ -408,10 +408,7 @@ void add_options(CLI::App& command, clients_options& options) {
 bench_entry clients_bench() {
   return {.name = "clients",
           .what = "many clients at once: a burst, their rate, and its CPU time",
-          .add = measured_by<clients_options>(&add_options, &run),
-          .suite = {{{{},
-                      {"--requests", "5000", "-n", "10", "--blocks", "3"},
-                      {"--clients", "8", "--requests", "200", "-n", "2", "--blocks", "2"}}}}};
+          .add = measured_by<clients_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

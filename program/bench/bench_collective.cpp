@@ -249,17 +249,6 @@ void add_options(CLI::App& command, collective_options& options) {
 std::vector<bench_entry> collective_benches() {
   std::vector<bench_entry> all;
   for (const bench_operation& what : bench_operations()) {
-    const std::string largest = what.name == "all_reduce" ? "1G" : "256M";
-    bench_entry::suite_arguments suite;
-    if (what.moves_data)
-      suite = {{{"-b", "8", "-e", largest, "-f", "4"},
-                {"-b", "8", "-e", "16M", "-f", "8"},
-                {"-b", "8", "-e", "256K", "-f", "8"}}};
-    const bench_entry::suite_arguments counts{
-        {{"--raw"},
-         {"-n", "10", "--blocks", "3", "--latency-iters", "100", "--raw"},
-         {"-n", "3", "-w", "1", "--blocks", "2", "--latency-iters", "5", "--raw"}}};
-    for (std::size_t i = 0; i < suite.size(); ++i) suite[i].insert(suite[i].end(), counts[i].begin(), counts[i].end());
     all.push_back({.name = std::string{what.name},
                    .what = what.moves_data ? "bandwidth and time by size, and request-to-reply time"
                                            : "request-to-reply time, by completion strategy and client",
@@ -272,8 +261,7 @@ std::vector<bench_entry> collective_benches() {
                        options->raw |= !options->common.plot_path.empty(); // A plot shows both.
                        return run(*options);
                      };
-                   },
-                   .suite = std::move(suite)});
+                   }});
   }
   return all;
 }

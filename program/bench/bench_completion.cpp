@@ -194,9 +194,7 @@ void add_options(CLI::App& command, completion_options& options) {
 bench_entry completion_bench() {
   return {.name = "completion",
           .what = "cost of the completion strategies, without collectives",
-          .add = measured_by<completion_options>(&add_options, &run),
-          .suite = {{{{}, {"-n", "100", "--blocks", "5"}, {"-n", "20", "--blocks", "2", "--looks", "20"}}}},
-          .takes_settings = false};
+          .add = measured_by<completion_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

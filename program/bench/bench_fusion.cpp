@@ -296,10 +296,7 @@ void add_options(CLI::App& command, fusion_options& options) {
 bench_entry fusion_bench() {
   return {.name = "fusion",
           .what = "several all_reduces one by one, compared with a single launch",
-          .add = measured_by<fusion_options>(&add_options, &run),
-          .suite = {{{{},
-                      {"-n", "10", "--blocks", "3", "-f", "8"},
-                      {"-n", "2", "--blocks", "2", "--counts", "2,8", "-e", "32K", "-f", "8"}}}}};
+          .add = measured_by<fusion_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

@@ -343,10 +343,7 @@ void add_options(CLI::App& command, host_options& options) {
 bench_entry host_bench() {
   return {.name = "host",
           .what = "all_reduce of host memory, compared with its copies and its collective",
-          .add = measured_by<host_options>(&add_options, &run),
-          .suite = {{{{"-b", "1M", "-e", "256M"},
-                      {"-b", "256K", "-e", "16M", "--blocks", "3"},
-                      {"-b", "64K", "-e", "1M", "-n", "2", "--blocks", "2"}}}}};
+          .add = measured_by<host_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

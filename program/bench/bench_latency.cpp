@@ -197,8 +197,7 @@ void add_options(CLI::App& command, latency_options& options) {
 bench_entry latency_bench() {
   return {.name = "latency",
           .what = "one small operation at a time, through every kind of client",
-          .add = measured_by<latency_options>(&add_options, &run),
-          .suite = {{{{}, {"-n", "500", "--blocks", "3"}, {"-n", "30", "--blocks", "2"}}}}};
+          .add = measured_by<latency_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

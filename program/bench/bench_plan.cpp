@@ -270,8 +270,7 @@ void add_options(CLI::App& command, plan_bench_options& options) {
 bench_entry plan_bench() {
   return {.name = "plan",
           .what = "a captured plan, compared with a graph captured by hand and eager requests",
-          .add = measured_by<plan_bench_options>(&add_options, &run),
-          .suite = {{{{}, {"-n", "10", "--blocks", "3"}, {"-n", "2", "--blocks", "2", "--steps", "4"}}}}};
+          .add = measured_by<plan_bench_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

@@ -200,8 +200,7 @@ void add_options(CLI::App& command, rate_options& options) {
 bench_entry rate_bench() {
   return {.name = "rate",
           .what = "small operations per second, by the number in flight",
-          .add = measured_by<rate_options>(&add_options, &run),
-          .suite = {{{{}, {"-n", "2000", "--blocks", "3"}, {"-n", "64", "--blocks", "2", "--depths", "1,4,16"}}}}};
+          .add = measured_by<rate_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program

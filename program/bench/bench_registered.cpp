@@ -137,8 +137,7 @@ void add_options(CLI::App& command, registered_options& options) {
 bench_entry registered_bench() {
   return {.name = "registered",
           .what = "small requests on registered memory, compared with ordinary memory",
-          .add = measured_by<registered_options>(&add_options, &run),
-          .suite = {{{{}, {"-n", "50", "--blocks", "3"}, {"-n", "4", "--blocks", "2", "--depth", "2"}}}}};
+          .add = measured_by<registered_options>(&add_options, &run)};
 }
 
 } // namespace troupe::program
