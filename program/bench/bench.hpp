@@ -98,7 +98,6 @@ std::function<action(CLI::App& command)> measured_by(void (*add_options)(CLI::Ap
 [[nodiscard]] bench_entry processes_bench();
 /// Returns the hidden bench that runs in every process that processes_bench() starts.
 [[nodiscard]] bench_entry process_member();
-[[nodiscard]] bench_entry process_rates_bench();
 [[nodiscard]] bench_entry suite_bench();
 
 enum class suite_scale : std::uint8_t {
