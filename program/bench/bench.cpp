@@ -107,7 +107,7 @@ std::vector<bench_entry> all_benches() {
   for (bench_entry& one : collective_benches()) all.push_back(std::move(one));
   for (const auto make :
        {latency_bench, clients_bench, rate_bench, fusion_bench, plan_bench, registered_bench, host_bench, idle_bench,
-        corun_bench, recovery_bench, processes_bench, process_member, process_rates_bench})
+        corun_bench, recovery_bench, processes_bench, process_member})
     all.push_back(make());
   return all;
 }

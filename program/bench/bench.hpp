@@ -92,7 +92,6 @@ std::function<action(CLI::App& command)> measured_by(void (*add_options)(CLI::Ap
 [[nodiscard]] bench_entry processes_bench();
 /// Returns the hidden bench that runs in every process that processes_bench() starts.
 [[nodiscard]] bench_entry process_member();
-[[nodiscard]] bench_entry process_rates_bench();
 
 /// The outputs of one run of a bench: tables, the JSON report and the plot.
 class bench_session {

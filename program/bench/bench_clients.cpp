@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -92,7 +93,6 @@ public:
   [[nodiscard]] double raw_us(raw_ranks& raw, bool together) const;
 
 private:
-  std::vector<rank> ranks_;
   std::vector<std::vector<operation>> raw_;              ///< Indexed by rank.
   std::vector<std::vector<const operation*>> addresses_; ///< Addresses of the operations in raw_.
   std::vector<std::shared_ptr<const client_work>> work_;
@@ -100,27 +100,18 @@ private:
 };
 
 client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
-  : ranks_{rig.where.local_ranks()},
-    clients_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? ranks_.size() : 1)} {
+  : clients_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? rig.where.local_ranks().size() : 1)} {
   const std::size_t room = sums_bytes(plan.size_bytes, plan.in_flight);
   std::vector<std::vector<operation>> firsts;
   for (std::size_t c = 0; c < plan.clients; ++c) {
     // Buffers of one allocation share a reference count, for which the clients would contend.
     const auto memory = allocate_operands(rig.where, operand_memory::pool, room);
-    auto sums = make_sums(memory, plan.size_bytes, plan.in_flight);
+    const auto sums = make_sums(memory, plan.size_bytes, plan.in_flight);
     firsts.push_back(sums.front());
-    if (plan.lanes == 0) {
-      work_.push_back(std::make_shared<const client_work>(client_work{.slots = std::move(sums)}));
-      continue;
-    }
     std::vector<lane> lanes;
     for (std::size_t i = 0; i < plan.lanes; ++i)
       lanes.push_back(lane::named("bench " + std::to_string(c) + '.' + std::to_string(i)));
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      client_work one{.slots = {}, .target = ranks_[r], .lanes = lanes};
-      for (const auto& sum : sums) one.slots.push_back({sum[r]});
-      work_.push_back(std::make_shared<const client_work>(std::move(one)));
-    }
+    std::ranges::move(work_of(rig.where, sums, lanes), std::back_inserter(work_));
   }
   raw_ = by_rank(firsts);
   for (const auto& mine : raw_) {

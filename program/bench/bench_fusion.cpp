@@ -1,10 +1,8 @@
 /// `troupe bench fusion`: compares several all_reduces launched one at a time with one launch of all. The size from
 /// which one launch is no longer faster determines the limits of fusion.
 
-#include <troupe/collectives/backend/solo_communicator.hpp>
-#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/program/bench/bench.hpp>
-#include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -15,144 +13,20 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
-#include <exception>
+#include <future>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace troupe::program {
 
-/// Separate pipelines, with their own launchers, poller and communicators, over the same GPUs as \p where. They must
-/// not be used while those of troupe are busy.
-class bench_pipelines {
-public:
-  /// \p wait applies to the launchers and the poller.
-  bench_pipelines(runtime& rt, const world& where, wait_profile wait);
-  bench_pipelines(const bench_pipelines&) = delete;
-  bench_pipelines& operator=(const bench_pipelines&) = delete;
-  ~bench_pipelines();
-
-  /// Submits \p parts[r] to rank r, as one launch if \p together, otherwise one operation at a time, and spins until
-  /// all are answered. Returns the time from the first submission to the last reply. Throws the first error.
-  [[nodiscard]] nanoseconds ask(const std::vector<std::vector<operation>>& parts, bool together);
-
-private:
-  template <class Work>
-  void on_all(const Work& work);
-
-  std::shared_ptr<poller> poller_;
-  std::vector<std::shared_ptr<launcher>> launchers_;
-  std::vector<std::shared_ptr<rank_pipeline>> ranks_;
-};
-
 namespace {
 
 using steady = std::chrono::steady_clock;
-
-/// Counts the replies of one round.
-struct tally {
-  std::atomic<std::size_t> missing{0};
-  std::mutex mutex;
-  error failure;
-};
-
-class tally_sink final : public outcome_sink {
-public:
-  explicit tally_sink(tally& all) noexcept : all_{all} {}
-  void deliver(outcome result) noexcept override {
-    if (const error* why = failure_of(result)) {
-      const std::lock_guard lock{all_.mutex};
-      if (!all_.failure) all_.failure = *why;
-    }
-    all_.missing.fetch_sub(1, std::memory_order_release);
-  }
-
-private:
-  tally& all_;
-};
-
-} // namespace
-
-bench_pipelines::bench_pipelines(runtime& rt, const world& where, wait_profile wait) {
-  const auto time = std::make_shared<monotonic_clock>();
-  const auto& first = where.device_of(where.local_ranks().front());
-  poller_ = std::make_shared<poller>(time, wait, [first] { first->api().enter_thread(std::nullopt); });
-  poller_->start();
-  const pipeline_services services{
-      .time = time, .poller = poller_, .slots = std::make_shared<slot_table>(first, where.local_ranks().size())};
-  const int size = where.size();
-  const unique_id id = size > 1 ? rt.make_unique_id() : unique_id{};
-  for (const rank self : where.local_ranks()) {
-    const auto& on = where.device_of(self);
-    std::shared_ptr<communicator> peers =
-        size > 1 ? rt.collectives().create(id, self, size, on) : std::make_shared<solo_communicator>(on);
-    launchers_.push_back(std::make_shared<launcher>(on, wait, services.limits.check_interval));
-    ranks_.push_back(rank_pipeline::create(services, std::move(peers), launchers_.back(), epoch{1}, {}));
-  }
-  on_all([](rank_pipeline& one) { one.init(); });
-}
-
-bench_pipelines::~bench_pipelines() {
-  try {
-    on_all([](rank_pipeline& one) { one.failed() ? one.abort() : one.close(); });
-  } catch (const exception&) { // ask() has reported it.
-  }
-  ranks_.clear();
-  launchers_.clear();
-  poller_->stop();
-}
-
-template <class Work>
-void bench_pipelines::on_all(const Work& work) {
-  std::vector<std::exception_ptr> failures(ranks_.size());
-  {
-    std::vector<std::jthread> helpers;
-    for (std::size_t i = 0; i < ranks_.size(); ++i)
-      helpers.emplace_back([&, i] {
-        try {
-          work(*ranks_[i]);
-        } catch (...) {
-          failures[i] = std::current_exception();
-        }
-      });
-  }
-  for (const auto& one : failures)
-    if (one) std::rethrow_exception(one);
-}
-
-nanoseconds bench_pipelines::ask(const std::vector<std::vector<operation>>& parts, bool together) {
-  constexpr nanoseconds patience{std::chrono::seconds{60}};
-  tally all;
-  for (const auto& each : parts) all.missing += each.size();
-  const auto began = steady::now();
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    std::vector<submission> batch;
-    batch.reserve(parts[r].size());
-    for (const operation& what : parts[r]) {
-      submission one{.name = ticket{1},
-                     .what = what,
-                     .deadline = patience,
-                     .reply = reply_promise{std::make_unique<tally_sink>(all)}};
-      if (together)
-        batch.push_back(std::move(one));
-      else
-        ranks_[r]->submit(std::move(one));
-    }
-    if (together) ranks_[r]->submit_together(std::move(batch));
-  }
-  while (all.missing.load(std::memory_order_acquire) > 0) spin_pause();
-  const auto ended = steady::now();
-  if (all.failure) throw exception{all.failure};
-  return ended - began;
-}
-
-namespace {
 
 struct fusion_options {
   bench_options common{7, 20};
@@ -162,38 +36,38 @@ struct fusion_options {
   std::size_t factor = 4;
 };
 
-/// One column of the table: separate launches or one launch, by direct NCCL calls or through the pipelines.
+/// One column of the table: separate requests or one group, by direct NCCL calls or through the world.
 struct fusion_contender {
   const char* asker;
   const char* way;
   bool together;
-  bool piped;
 };
-constexpr std::array<fusion_contender, 4> fusion_contenders{{{"raw", "separate", false, false},
-                                                             {"raw", "together", true, false},
-                                                             {"pipelines", "separate", false, true},
-                                                             {"pipelines", "together", true, true}}};
+constexpr std::array<fusion_contender, 4> fusion_contenders{{{"raw", "separate", false},
+                                                             {"raw", "together", true},
+                                                             {"troupe", "separate", false},
+                                                             {"troupe", "together", true}}};
 
 /// \p count all_reduces of one size on every rank, each in place and in its own memory.
 class fusion_trial {
 public:
   fusion_trial(const std::vector<buffer>& memory, std::size_t count, std::size_t bytes) : count_{count}, bytes_{bytes} {
-    parts_ = by_rank(make_sums(memory, bytes, count));
-    for (const auto& mine : parts_) {
-      auto& all = addresses_.emplace_back();
-      for (const operation& one : mine) all.push_back(&one);
-    }
+    separate_ = make_sums(memory, bytes, count);
+    for (auto& mine : by_rank(separate_)) together_.emplace_back(group{std::move(mine)});
+    for (const operation& mine : together_) addresses_.push_back(pointers_to(std::get<group>(mine).parts));
   }
 
-  [[nodiscard]] double measure(const fusion_contender& how, raw_ranks& raw, bench_pipelines& pipelines) const {
-    if (how.piped) return in_microseconds(pipelines.ask(parts_, how.together));
-    return in_microseconds(raw.time([&](std::size_t index, communicator& peers, stream_ref stream) {
+  /// Returns the time from the first request to the last reply in microseconds.
+  [[nodiscard]] double measure(const fusion_contender& how, bench_rig& rig) const {
+    if (how.asker == std::string_view{"troupe"}) return ask(rig.where, how.together);
+    const nanoseconds took = rig.raw->time([&](std::size_t index, communicator& peers, stream_ref stream) {
       if (how.together) return peers.launch_together(addresses_[index], stream);
       for (const operation* one : addresses_[index]) peers.launch(*one, stream);
-    }));
+    });
+    rig.raw->rest();
+    return in_microseconds(took);
   }
 
-  /// Returns, for each block, the time of one launch divided by that of separate launches. Below 1, fusion is faster.
+  /// Returns, for each block, the time of one launch divided by that of separate launches. Below 1, one is faster.
   [[nodiscard]] std::vector<double> ratios(std::size_t together) const {
     return paired_ratios(figures[together].p50, figures[together - 1].p50);
   }
@@ -203,10 +77,26 @@ public:
   std::array<block_figures, fusion_contenders.size()> figures{};
 
 private:
+  [[nodiscard]] double ask(world& where, bool together) const {
+    std::vector<std::future<completion>> replies;
+    replies.reserve(count_);
+    const auto began = steady::now();
+    if (together)
+      replies.push_back(where.ask(together_));
+    else
+      for (const auto& parts : separate_) replies.push_back(where.ask(parts));
+    for (const auto& one : replies)
+      while (one.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+    const auto ended = steady::now();
+    for (auto& one : replies) static_cast<void>(one.get());
+    return in_microseconds(ended - began);
+  }
+
   std::size_t count_;
   std::size_t bytes_;
-  std::vector<std::vector<operation>> parts_;
-  std::vector<std::vector<const operation*>> addresses_;
+  std::vector<std::vector<operation>> separate_;         ///< The requests; each has a part for every rank.
+  std::vector<operation> together_;                      ///< The group of each rank.
+  std::vector<std::vector<const operation*>> addresses_; ///< Of the operations in together_.
 };
 
 void print_row(const text_table& table, const fusion_trial& trial) {
@@ -243,25 +133,20 @@ int run(const fusion_options& options) {
       sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end), {.factor = options.factor});
   const std::size_t most = *std::ranges::max_element(options.counts);
   bench_session session{"fusion", options.common};
-  const configuration settings = options.common.runtime.settings();
-  runtime rt{settings};
-  world where = rt.form_world();
-  const auto memory = allocate_operands(where, operand_memory::pool, sums_bytes(sizes.back(), most));
-  raw_ranks raw{rt, where};
-  // The raw threads, the launchers, the poller and the client thread all spin at the same time.
-  const chosen_wait wait =
-      choose_wait(settings.profile, 2 * where.local_ranks().size() + 2, std::thread::hardware_concurrency());
-  bench_pipelines pipelines{rt, where, wait.wait};
+  configuration settings = options.common.runtime.settings();
+  settings.fusion.mode = fusion::off;
+  bench_rig rig{settings, true};
+  const auto memory = allocate_operands(rig.where, operand_memory::pool, sums_bytes(sizes.back(), most));
 
   session.begin(
-      rt, where,
-      {"all_reduces of f32 in place, " + std::to_string(where.size()) + " ranks",
+      rig.rt, rig.where,
+      {"all_reduces of f32 in place, " + std::to_string(rig.where.size()) + " ranks",
        std::to_string(options.common.iterations) + " of each in each of " + std::to_string(options.common.blocks) +
            " interleaved blocks, medians of blocks, us from the first request to the last completion on every rank",
        "raw: NCCL's own calls, one spinning thread for each GPU, one by one or in one group; ratio: together / "
        "separate",
-       "pipelines: the same from one thread through launchers and poller, profile " +
-           std::string{to_string(wait.used)} + ", each with a reply of its own"},
+       "troupe: one thread asks the world without fusion, a request for each all_reduce and all sent before the first "
+       "wait, or one request that is a group"},
       {{"iterations", options.common.iterations}, {"blocks", options.common.blocks}, {"counts", options.counts}});
 
   progress_line progress{stderr, static_cast<double>(options.counts.size() * sizes.size())};
@@ -272,7 +157,7 @@ int run(const fusion_options& options) {
       fusion_trial trial{memory, count, bytes};
       trial.figures = sample_blocks<fusion_contenders.size()>(
           options.common, options.common.iterations,
-          [&](std::size_t what) { return trial.measure(fusion_contenders[what], raw, pipelines); },
+          [&](std::size_t what) { return trial.measure(fusion_contenders[what], rig); },
           [&](std::size_t) { progress.show(std::to_string(count) + " of " + std::to_string(bytes) + " bytes"); });
       progress.done(1);
       progress.clear();

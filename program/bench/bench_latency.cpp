@@ -1,4 +1,5 @@
-/// `troupe bench latency`: measures one small operation at a time, through every kind of client and by raw NCCL.
+/// `troupe bench latency`: measures one small operation at a time, through every kind of client and by raw NCCL. In a
+/// world of processes each process runs it: `troupe launch -n 4 -- troupe bench latency`.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,36 +69,50 @@ struct chosen_way {
 class latency_measurement {
 public:
   explicit latency_measurement(const latency_options& options)
-    : bytes_{float_bytes("--bytes", options.bytes)},
+    : options_{options.common},
+      bytes_{float_bytes("--bytes", options.bytes)},
       memory_{parse_operand_memory(options.memory)},
       iterations_{options.common.iterations},
       blocks_{options.common.blocks},
-      settings_{options.common.runtime.settings()},
-      session_{"latency", options.common} {
+      settings_{options.common.runtime.settings()} {
     for (const std::string& name : options.wanted) {
       const auto found = std::ranges::find(ways, name, &way::name);
       if (name == "raw")
         with_raw_ = true;
       else if (found == ways.end())
         throw exception{errc::invalid_argument, "unknown way '" + name + "': choose some of raw" + names()};
+      else if (spans_processes() && (found->order != settings_.ordering || name.starts_with("world")))
+        continue;
       else if (std::ranges::none_of(chosen_, [&](const chosen_way& one) { return one.how == &*found; }))
         chosen_.push_back({&*found, table_.add_way(name, {{"way", name}, {"what", found->what}})});
     }
+    if (chosen_.empty() && !with_raw_)
+      throw exception{errc::invalid_argument, "none of the ways can be measured in a world of processes whose ordering "
+                                              "is " +
+                                                  std::string{to_string(settings_.ordering)} +
+                                                  ": choose rank-* if it is agreed, caller-* if it is caller"};
   }
 
   [[nodiscard]] int run() {
-    progress_line progress{stderr, static_cast<double>(blocks_ * orders.size())};
-    interleave(blocks_, orders.size(), [&](std::size_t i, std::size_t block) {
-      progress.show(at(orders[i], block));
-      measure(orders[i], block, progress);
-      progress.done(1);
-    });
+    progress_line progress{stderr, static_cast<double>(blocks_ * (spans_processes() ? 1 : orders.size()))};
+    if (spans_processes()) {
+      bench_rig rig{settings_, with_raw_}; // A process joins its world once.
+      for (std::size_t block = 0; block < blocks_; ++block) measure(rig, block, progress);
+    } else {
+      interleave(blocks_, orders.size(), [&](std::size_t i, std::size_t block) {
+        configuration settings = settings_;
+        settings.ordering = orders[i];
+        const bool needed = chosen_.empty() || !ways_with(orders[i]).empty();
+        if (std::optional<bench_rig> rig; needed) measure(rig.emplace(settings, with_raw_), block, progress);
+      });
+    }
+    if (!session_) return 0;
     progress.clear();
-    table_.print(session_.out());
-    std::fputs("#\n# histogram: the number of requests in each range of times\n", session_.out());
-    table_.print_histogram(session_.out());
-    table_.add_to(session_.report, true);
-    return session_.finish();
+    table_.print(session_->out());
+    std::fputs("#\n# histogram: the number of requests in each range of times\n", session_->out());
+    table_.print_histogram(session_->out());
+    table_.add_to(session_->report, true);
+    return session_->finish();
   }
 
 private:
@@ -110,16 +126,24 @@ private:
     return at_block("latency, order by " + std::string{to_string(order)}, block + 1, blocks_);
   }
 
-  /// Runs one block of the ways that need \p order, in a runtime of its own.
-  void measure(ordering order, std::size_t block, progress_line& progress) {
-    std::vector<chosen_way> here;
-    for (const chosen_way& one : chosen_)
-      if (one.how->order == order) here.push_back(one);
-    if (here.empty() && !(with_raw_ && chosen_.empty())) return;
-    configuration settings = settings_;
-    settings.ordering = order;
-    bench_rig rig{settings, with_raw_};
-    if (!session_.has_begun()) begin(rig, progress);
+  /// Returns whether the launched processes form one world. Only ranks can then be asked, and only rank 0 reports.
+  [[nodiscard]] bool spans_processes() const noexcept { return !settings_.control.address.empty(); }
+
+  [[nodiscard]] std::vector<chosen_way> ways_with(ordering order) const {
+    std::vector<chosen_way> found;
+    std::ranges::copy_if(chosen_, std::back_inserter(found),
+                         [&](const chosen_way& one) { return one.how->order == order; });
+    return found;
+  }
+
+  /// Runs one block of the ways that need the ordering of \p rig.
+  void measure(bench_rig& rig, std::size_t block, progress_line& progress) {
+    const ordering order = rig.rt.settings().ordering;
+    const std::vector<chosen_way> here = ways_with(order);
+    if (!session_ && rig.has_rank_zero()) begin(rig, progress);
+    const auto show = [&](const std::string& what) {
+      if (session_) progress.show(at(order, block) + ", " + what);
+    };
     const auto parts = make_sums(allocate_operands(rig.where, memory_, sums_bytes(bytes_, 1)), bytes_, 1).front();
     // Raw's communicators do not use registered memory, so raw gets pool memory as in `bench registered`.
     const auto raw_memory = memory_ == operand_memory::registered ? operand_memory::pool : memory_;
@@ -131,7 +155,7 @@ private:
     const std::size_t warm_ups = std::max<std::size_t>(1, iterations_ / 10);
     std::optional<double> raw_p50;
     if (rig.raw) {
-      progress.show(at(order, block) + ", raw");
+      show("raw");
       static_cast<void>(rig.raw->run(raw_parts, warm_ups, 1));
       const auto times = in_microseconds(rig.raw->run(raw_parts, iterations_, 1).each);
       rig.raw->rest();
@@ -140,12 +164,13 @@ private:
     }
     for (std::size_t i = 0; i < here.size(); ++i) {
       const std::size_t what = (i + block) % here.size();
-      progress.show(at(order, block) + ", " + here[what].how->name);
+      show(here[what].how->name);
       static_cast<void>(askers[what]->ask(parts, warm_ups, 1));
       const series measured = askers[what]->ask(parts, iterations_, 1);
       table_.add_block(here[what].number,
                        {.each = in_microseconds(measured.each), .spans = in_microseconds(measured.spans)}, raw_p50);
     }
+    progress.done(1);
   }
 
   void begin(bench_rig& rig, progress_line& progress) {
@@ -153,19 +178,23 @@ private:
         "all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes of " + std::string{to_string(memory_)} +
             " memory, one at a time, " + std::to_string(iterations_) + " in each of " + std::to_string(blocks_) +
             " interleaved blocks",
-        "medians of blocks, max of all; request to reply as each client sees it; in each block a runtime for each "
-        "ordering, with raw in both"};
+        "medians of blocks, max of all; request to reply as each client sees it; " +
+            (spans_processes() ? "of rank 0, in one world of processes whose ordering is " +
+                                     std::string{to_string(settings_.ordering)}
+                               : std::string{"in each block a runtime for each ordering, with raw in both"})};
     if (with_raw_)
       heading.push_back("raw: the same call on blocking communicators of its own, a spinning thread for each GPU, from "
                         "the first rank's call to the last rank seen done" +
                         std::string{memory_ == operand_memory::registered ? "; on pool memory" : ""});
     for (const chosen_way& one : chosen_) heading.push_back(std::string{one.how->name} + ": " + one.how->what);
     progress.clear();
-    session_.begin(
-        rig.rt, rig.where, heading,
-        {{"iterations", iterations_}, {"blocks", blocks_}, {"size_bytes", bytes_}, {"memory", to_string(memory_)}});
+    session_.emplace("latency", options_)
+        .begin(
+            rig.rt, rig.where, heading,
+            {{"iterations", iterations_}, {"blocks", blocks_}, {"size_bytes", bytes_}, {"memory", to_string(memory_)}});
   }
 
+  const bench_options& options_;
   std::size_t bytes_;
   operand_memory memory_;
   std::size_t iterations_;
@@ -174,7 +203,7 @@ private:
   bool with_raw_ = false;
   std::vector<chosen_way> chosen_;
   latency_table table_{"asked by"};
-  bench_session session_;
+  std::optional<bench_session> session_; ///< Opened where rank 0 is.
 };
 
 int run(const latency_options& options) {

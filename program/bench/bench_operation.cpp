@@ -51,46 +51,46 @@ double twice_without_own(int ranks) {
   return 2 * without_own(ranks);
 }
 
-using parts = std::vector<value_part>;
+using value_parts = std::vector<value_part>;
 
-parts reduced_everywhere(const bench_shape& shape, const bench_rank&) {
+value_parts reduced_everywhere(const bench_shape& shape, const bench_rank&) {
   return {{.count = shape.recv_count}};
 }
 
-parts reduced_at_root(const bench_shape& shape, const bench_rank& context) {
+value_parts reduced_at_root(const bench_shape& shape, const bench_rank& context) {
   if (context.self != context.root) return {};
   return {{.count = shape.recv_count}};
 }
 
-parts reduced_part(const bench_shape& shape, const bench_rank& context) {
+value_parts reduced_part(const bench_shape& shape, const bench_rank& context) {
   return {{.count = shape.count, .from_first = index(context.self) * shape.count}};
 }
 
-parts root_s_input(const bench_shape& shape, const bench_rank& context) {
+value_parts root_s_input(const bench_shape& shape, const bench_rank& context) {
   return {{.count = shape.recv_count, .from = context.root}};
 }
 
-parts part_of_root_s_input(const bench_shape& shape, const bench_rank& context) {
+value_parts part_of_root_s_input(const bench_shape& shape, const bench_rank& context) {
   return {{.count = shape.count, .from = context.root, .from_first = index(context.self) * shape.count}};
 }
 
 /// Returns parts from every rank. \p own is the index in each rank's input where the part for this rank begins.
-parts from_each(const bench_shape& shape, const bench_rank& context, std::size_t own) {
-  parts all;
+value_parts from_each(const bench_shape& shape, const bench_rank& context, std::size_t own) {
+  value_parts all;
   for (int from = 0; from < context.ranks; ++from)
     all.push_back({.first = index(from) * shape.count, .count = shape.count, .from = from, .from_first = own});
   return all;
 }
 
-parts inputs_of_all(const bench_shape& shape, const bench_rank& context) {
+value_parts inputs_of_all(const bench_shape& shape, const bench_rank& context) {
   return from_each(shape, context, 0);
 }
 
-parts inputs_of_all_at_root(const bench_shape& shape, const bench_rank& context) {
-  return context.self == context.root ? from_each(shape, context, 0) : parts{};
+value_parts inputs_of_all_at_root(const bench_shape& shape, const bench_rank& context) {
+  return context.self == context.root ? from_each(shape, context, 0) : value_parts{};
 }
 
-parts parts_from_each(const bench_shape& shape, const bench_rank& context) {
+value_parts parts_from_each(const bench_shape& shape, const bench_rank& context) {
   return from_each(shape, context, index(context.self) * shape.count);
 }
 
@@ -98,7 +98,7 @@ int before(int self, int ranks) {
   return (self + ranks - 1) % ranks;
 }
 
-parts input_of_the_rank_before(const bench_shape& shape, const bench_rank& context) {
+value_parts input_of_the_rank_before(const bench_shape& shape, const bench_rank& context) {
   return {{.count = shape.count, .from = before(context.self, context.ranks)}};
 }
 
@@ -237,7 +237,7 @@ std::span<const bench_operation> bench_operations() noexcept {
        .shape = [](std::size_t, int, std::size_t) { return bench_shape{}; },
        .bus_factor = &once,
        .make = [](asked) -> operation { return barrier{}; },
-       .result = [](const bench_shape&, const bench_rank&) { return parts{}; }},
+       .result = [](const bench_shape&, const bench_rank&) { return value_parts{}; }},
   };
   return known;
 }

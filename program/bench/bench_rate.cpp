@@ -1,5 +1,5 @@
 /// `troupe bench rate`: measures small operations per second by the number in flight, with and without fusion and by
-/// raw NCCL.
+/// raw NCCL. In a world of processes each process runs it: `troupe launch -n 4 -- troupe bench rate`.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,26 +63,37 @@ double per_second(std::size_t count, nanoseconds took) {
 class rate_measurement {
 public:
   explicit rate_measurement(const rate_options& options)
-    : options_{options},
-      bytes_{float_bytes("--bytes", options.bytes)},
-      settings_{options.common.runtime.settings()},
-      session_{"rate", options.common} {
-    for (const std::string& name : options.fusions)
-      for (const std::string& recording : options.recordings) {
-        modes_.push_back({.fused = parse_fusion(name), .is_recorded = recording == "on"});
-        for (const std::size_t depth : options.depths) rows_.push_back({.mode = modes_.back(), .depth = depth});
-      }
+    : options_{options}, bytes_{float_bytes("--bytes", options.bytes)}, settings_{options.common.runtime.settings()} {
+    if (spans_processes()) {
+      modes_.push_back({.fused = settings_.fusion.mode});
+      settings_.sequencing.lead = std::max(settings_.sequencing.lead, std::ranges::max(options.depths));
+    } else {
+      for (const std::string& name : options.fusions)
+        for (const std::string& recording : options.recordings)
+          modes_.push_back({.fused = parse_fusion(name), .is_recorded = recording == "on"});
+    }
+    for (const rate_mode& mode : modes_)
+      for (const std::size_t depth : options.depths) rows_.push_back({.mode = mode, .depth = depth});
   }
 
   [[nodiscard]] int run() {
     progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
-    interleave(options_.common.blocks, modes_.size(), [&](std::size_t i, std::size_t block) {
-      progress.show(at_block("rate, " + to_string(modes_[i]), block + 1, options_.common.blocks));
-      measure(modes_[i], block, progress);
-      progress.done(1);
-    });
+    if (spans_processes()) {
+      bench_rig rig{settings_, true}; // A process joins its world once.
+      for (std::size_t block = 0; block < options_.common.blocks; ++block)
+        measure(rig, modes_.front(), block, progress);
+    } else {
+      interleave(options_.common.blocks, modes_.size(), [&](std::size_t i, std::size_t block) {
+        configuration settings = settings_;
+        settings.fusion.mode = modes_[i].fused;
+        settings.is_recorded = modes_[i].is_recorded;
+        bench_rig rig{settings, true};
+        measure(rig, modes_[i], block, progress);
+      });
+    }
+    if (!session_) return 0;
     progress.clear();
-    const text_table table{session_.out(),
+    const text_table table{session_->out(),
                            {{"fusion", "", 13},
                             {"recorded", "", 9},
                             {"in flight", "", 9},
@@ -108,9 +120,9 @@ public:
                 {"raw_per_s", by_block(one.raw)},
                 {"of_raw", by_block(one.of_raw())}});
       if (!of_unrecorded.empty()) row["of_unrecorded"] = by_block(of_unrecorded);
-      session_.add_row(std::move(row));
+      session_->add_row(std::move(row));
     }
-    return session_.finish();
+    return session_->finish();
   }
 
 private:
@@ -123,32 +135,35 @@ private:
     return paired_ratios(of.ours, other->ours);
   }
 
-  void measure(rate_mode mode, std::size_t block, progress_line& progress) {
-    configuration settings = settings_;
-    settings.fusion.mode = mode.fused;
-    settings.is_recorded = mode.is_recorded;
-    bench_rig rig{settings, true};
+  /// Returns whether the launched processes form one world. Only ranks can then be asked, and only rank 0 reports.
+  [[nodiscard]] bool spans_processes() const noexcept { return !settings_.control.address.empty(); }
+
+  void measure(bench_rig& rig, rate_mode mode, std::size_t block, progress_line& progress) {
     is_yardstick_ = rig.raw->is_yardstick();
-    if (!session_.has_begun()) begin(rig, progress);
+    if (!session_ && rig.has_rank_zero()) begin(rig, progress);
+    if (session_) progress.show(at_block("rate, " + to_string(mode), block + 1, options_.common.blocks));
     const std::size_t most = *std::ranges::max_element(options_.depths);
     const auto memory = allocate_operands(rig.where, operand_memory::pool, sums_bytes(bytes_, most));
-    client_group client{rig.rt.system(), rig.where, 1};
+    client_group clients{rig.rt.system(), rig.where, spans_processes() ? rig.where.local_ranks().size() : 1};
     for (rate_row& row : rows_) {
       if (row.mode != mode) continue;
-      const auto work = std::make_shared<const client_work>(client_work{.slots = make_sums(memory, bytes_, row.depth)});
+      const auto sums = make_sums(memory, bytes_, row.depth);
+      const auto work =
+          work_of(rig.where, sums, spans_processes() ? std::vector{lane::named("bench")} : std::vector<lane>{});
       const auto ours = [&] {
-        static_cast<void>(client.run({work}, std::max<std::size_t>(1, total_of(row) / 10), row.depth));
-        row.ours.push_back(per_second(total_of(row), span_of(client.run({work}, total_of(row), row.depth))));
+        static_cast<void>(clients.run(work, std::max<std::size_t>(1, total_of(row) / 10), row.depth));
+        row.ours.push_back(per_second(total_of(row), span_of(clients.run(work, total_of(row), row.depth))));
       };
       const auto theirs = [&] {
-        static_cast<void>(rig.raw->run(work->slots.front(), std::max<std::size_t>(1, total_of(row) / 10), row.depth));
-        row.raw.push_back(per_second(total_of(row), rig.raw->run(work->slots.front(), total_of(row), row.depth).all));
+        static_cast<void>(rig.raw->run(sums.front(), std::max<std::size_t>(1, total_of(row) / 10), row.depth));
+        row.raw.push_back(per_second(total_of(row), rig.raw->run(sums.front(), total_of(row), row.depth).all));
         rig.raw->rest();
       };
       if (block % 2 == 0) ours();
       theirs();
       if (block % 2 != 0) ours();
     }
+    progress.done(1);
   }
 
   /// Returns the number of operations in a block of \p row, a multiple of the depth.
@@ -158,15 +173,18 @@ private:
 
   void begin(bench_rig& rig, progress_line& progress) {
     progress.clear();
-    session_.begin(
-        rig.rt, rig.where,
-        {"all_reduce of f32, sum, in place, " + std::to_string(bytes_) +
-             " bytes, each in flight in memory of its own; " + std::to_string(options_.common.iterations) +
-             " in each of " + std::to_string(options_.common.blocks) +
-             " interleaved blocks, medians of blocks, a runtime for each mode in each",
-         "troupe: one client actor asks the world and sends a request as soon as another is answered; raw: a spinning "
-         "thread for each GPU, on its launcher's CPUs, keeps the same number in flight"},
-        {{"iterations", options_.common.iterations}, {"blocks", options_.common.blocks}, {"size_bytes", bytes_}}, "");
+    session_.emplace("rate", options_.common)
+        .begin(rig.rt, rig.where,
+               {"all_reduce of f32, sum, in place, " + std::to_string(bytes_) +
+                    " bytes, each in flight in memory of its own; " + std::to_string(options_.common.iterations) +
+                    " in each of " + std::to_string(options_.common.blocks) +
+                    " interleaved blocks, medians of blocks, " +
+                    (spans_processes() ? "of rank 0, in one world of processes" : "a runtime for each mode in each"),
+                "troupe: one client actor asks the " + std::string{spans_processes() ? "rank" : "world"} +
+                    " and sends a request as soon as another is answered; raw: a spinning thread for each GPU, on its "
+                    "launcher's CPUs, keeps the same number in flight"},
+               {{"iterations", options_.common.iterations}, {"blocks", options_.common.blocks}, {"size_bytes", bytes_}},
+               "");
   }
 
   const rate_options& options_;
@@ -175,7 +193,7 @@ private:
   std::vector<rate_mode> modes_;
   std::vector<rate_row> rows_;
   bool is_yardstick_ = false;
-  bench_session session_;
+  std::optional<bench_session> session_; ///< Opened where rank 0 is.
 };
 
 int run(const rate_options& options) {

@@ -298,7 +298,7 @@ def fusion_plot(report: dict) -> Plot:
     plot = Plot(f"Several all_reduces, one by one and as one launch, {ranks_of(report)}")
     for count, rows in grouped(report["rows"], lambda row: row["count"]).items():
         series = [series_of(f"{name}, {way}", rows, "size_bytes", f"{who}/{way}/p50", who == "raw")
-                  for who, name in (("pipelines", "troupe"), ("raw", "raw")) for way in ("separate", "together")]
+                  for who, name in (("troupe", "troupe"), ("raw", "raw")) for way in ("separate", "together")]
         plot.panels.append(Panel(f"{count} all_reduces", Axis("size of each", "bytes"), time_axis("all"), series))
     return plot
 
@@ -431,8 +431,8 @@ COLUMNS: dict[str, Columns] = {
         ("reply p99 (µs)", "reply_us/p99", "two")],
     "fusion": [
         ("count", "count", "whole"), ("size of each", "size_bytes", "bytes"),
-        ("separate (µs)", "pipelines/separate/p50", "two"), ("together (µs)", "pipelines/together/p50", "two"),
-        ("ratio", "pipelines/together/of_separate/p50", "three"), ("raw separate (µs)", "raw/separate/p50", "two"),
+        ("separate (µs)", "troupe/separate/p50", "two"), ("together (µs)", "troupe/together/p50", "two"),
+        ("ratio", "troupe/together/of_separate/p50", "three"), ("raw separate (µs)", "raw/separate/p50", "two"),
         ("raw together (µs)", "raw/together/p50", "two"), ("ratio", "raw/together/of_separate/p50", "three")],
     "plan": [
         ("workload", "workload", "text"), ("size", "size_bytes", "bytes"), ("plan p50 (µs)", "plan/p50", "two"),

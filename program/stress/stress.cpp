@@ -6,7 +6,7 @@
 #include <troupe/program/support/runtime_options.hpp>
 
 #include <troupe/runtime/launch/launched_job.hpp>
-#include <troupe/runtime/launch/program_path.hpp>
+#include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>

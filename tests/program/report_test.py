@@ -22,7 +22,7 @@ def one_series(name, points):
 
 
 def begun_report(bench, heading=()):
-    return {"schema": 1, "bench": bench, "troupe": "0.2.0", "caf": "0.17.6", "command": [], "date": "today",
+    return {"schema": 2, "bench": bench, "troupe": "0.2.0", "caf": "0.17.6", "command": [], "date": "today",
             "machine": {"host": "here", "system": "Linux", "cores": 2}, "heading": list(heading)}
 
 

@@ -190,6 +190,18 @@ std::vector<std::vector<request_times>> client_group::run(const std::vector<std:
   return times;
 }
 
+std::vector<std::shared_ptr<const client_work>>
+work_of(const world& where, const std::vector<std::vector<operation>>& sums, const std::vector<lane>& lanes) {
+  if (lanes.empty()) return {std::make_shared<const client_work>(client_work{.slots = sums})};
+  std::vector<std::shared_ptr<const client_work>> all;
+  for (std::size_t r = 0; r < where.local_ranks().size(); ++r) {
+    client_work one{.slots = {}, .target = where.local_ranks()[r], .lanes = lanes};
+    for (const auto& sum : sums) one.slots.push_back({sum.at(r)});
+    all.push_back(std::make_shared<const client_work>(std::move(one)));
+  }
+  return all;
+}
+
 nanoseconds span_of(const std::vector<std::vector<request_times>>& times) {
   time_point first = time_point::max();
   time_point last = time_point::min();
@@ -209,34 +221,31 @@ namespace {
 
 class actor_asker final : public asker {
 public:
-  actor_asker(caf::actor_system& system, const world& where) : clients_{system, where, 1} {}
+  actor_asker(caf::actor_system& system, const world& where) : world_{where}, clients_{system, where, 1} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "actor"; }
 
   [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
-    const auto times = clients_.run({std::make_shared<const client_work>(client_work{.slots = {parts}})}, total, depth);
+    const auto times = clients_.run(work_of(world_, {parts}), total, depth);
     series result{.all = span_of(times)};
     for (const request_times& one : times.front()) result.each.push_back(one.replied - one.asked);
     return result;
   }
 
 private:
+  world world_;
   client_group clients_;
 };
 
 class rank_actor_asker final : public asker {
 public:
   rank_actor_asker(caf::actor_system& system, const world& where, lane in)
-    : ranks_{where.local_ranks()}, lane_{in}, clients_{system, where, ranks_.size()} {}
+    : world_{where}, lane_{in}, clients_{system, where, where.local_ranks().size()} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "rank actors"; }
 
   [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
-    std::vector<std::shared_ptr<const client_work>> work;
-    for (std::size_t r = 0; r < ranks_.size(); ++r)
-      work.push_back(std::make_shared<const client_work>(
-          client_work{.slots = {{parts.at(r)}}, .target = ranks_[r], .lanes = {lane_}}));
-    const auto times = clients_.run(work, total, depth);
+    const auto times = clients_.run(work_of(world_, {parts}, {lane_}), total, depth);
     series result{.all = span_of(times)};
     for (std::size_t i = 0; i < total; ++i) {
       time_point first = time_point::max();
@@ -252,7 +261,7 @@ public:
   }
 
 private:
-  std::vector<rank> ranks_;
+  world world_;
   lane lane_;
   client_group clients_;
 };

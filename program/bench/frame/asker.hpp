@@ -24,6 +24,11 @@ struct client_work {
   std::vector<lane> lanes{};
 };
 
+/// Returns the work of one client that asks the world or, if \p lanes is not empty, of one client for each local rank,
+/// which asks its rank in \p lanes in turn. sums[i] has the parts of the local ranks.
+[[nodiscard]] std::vector<std::shared_ptr<const client_work>>
+work_of(const world& where, const std::vector<std::vector<operation>>& sums, const std::vector<lane>& lanes = {});
+
 /// The times when one request was sent and when its client saw the reply.
 struct request_times {
   time_point asked;

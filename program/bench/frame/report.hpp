@@ -22,7 +22,7 @@ namespace troupe::program {
 using json = nlohmann::ordered_json;
 
 /// The schema version. It is raised when a field changes its meaning or is removed; new fields do not raise it.
-inline constexpr int bench_schema = 1;
+inline constexpr int bench_schema = 2;
 
 /// Begins a report with the circumstances: schema, bench, troupe, caf, command, date, machine, heading.
 [[nodiscard]] json begin_report(std::string_view bench, const std::vector<std::string>& heading);

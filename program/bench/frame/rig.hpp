@@ -23,6 +23,9 @@ public:
   /// The raw ranks are parked at first (raw_ranks::rest()).
   bench_rig(const configuration& settings, bool with_raw, const world_options& options = {});
 
+  /// Returns whether this process reports: in a world of processes the one that has rank 0, else every process.
+  [[nodiscard]] bool has_rank_zero() const { return where.local_ranks().front() == rank{0}; }
+
   runtime rt;
   world where;
   std::optional<raw_ranks> raw;
