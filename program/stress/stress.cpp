@@ -5,8 +5,8 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
-#include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/launch/child_process.hpp>
+#include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
