@@ -238,7 +238,8 @@ def all_ports(job):
     found = []
     for pid in (job.launcher.pid, *job.members()):
         ports, names = listening_ports(pid)
-        expect(not names, f"process {pid} listens at the Unix sockets {names}")
+        gate = [[f"@troupe-order-{job.port}"]] if pid == job.launcher.pid else [] # docs/security.md
+        expect(names == gate, f"process {pid} listens at the Unix sockets {names}, where {gate} is expected")
         found += ports
     expect(found == [job.port], f"the launcher listens at {found}, where the control port {job.port} is expected alone")
     return found
@@ -250,6 +251,33 @@ def _():
         for port in all_ports(job):
             as_stranger(port, [frame(2, 0), frame(2, 0xffffffff), frame(4, 0xffffffff), frame(4, 0), frame(3, 0x7fffffff)])
         job.require_untouched("a frame of a stranger")
+
+
+@case("frames/garbage and silence at the gate of the order", in_slice=True)
+def _():
+    with Job() as job:
+        name = f"\0troupe-order-{job.port}"
+        for user in (NOBODY, os.getuid()):
+            child = os.fork()
+            if child == 0:
+                with contextlib.suppress(OSError):
+                    if os.getuid() == 0 and user != 0:
+                        os.setgroups([])
+                        os.setgid(user)
+                        os.setuid(user)
+                held = []
+                for payload in (os.urandom(16), os.urandom(4096), b"", None) * 100:
+                    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+                    with contextlib.suppress(OSError):
+                        line.connect(name)
+                        if payload is not None:
+                            line.send(payload)
+                        held.append(line)
+                time.sleep(0.5)
+                os._exit(0 if held else 1)
+            _, status = os.waitpid(child, 0)
+            expect(status == 0, f"user {user} could not connect even once")
+        job.require_untouched("strangers at the gate")
 
 
 @case("frames/garbage, silence and half a preamble on three hundred connections")
