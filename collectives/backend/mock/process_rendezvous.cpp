@@ -158,8 +158,10 @@ void process_rendezvous::connect(std::unique_lock<std::mutex>& lock) {
         links_[i].peer = pump_->peer(seat.process, seat.bell, seat.bells);
       } catch (const exception& failed) {
         if (failed.why().code != errc::rank_lost) throw;
-        throw exception{errc::communicator_failed, "rank " + std::to_string(i) + " has left while the ranks joined (" +
-                                                       failed.why().text + "): form a new world"};
+        // A process that is ending closes its files before its end can be seen.
+        throw exception{errc::communicator_failed,
+                        "rank " + std::to_string(i) + " (process " + std::to_string(seat.process) +
+                            ") has ended or left while the ranks joined (" + failed.why().text + "): form a new world"};
       }
       if (--missing == 0) memory_->connected();
     }
