@@ -1,6 +1,6 @@
 """Shared by troupe's programs in Python: errors, files, other programs, tables, the progress line and main().
 
-It is imported from the folder of the programs: in the build tree and installed, `troupe-NAME` is a link into that folder.
+It is imported from the folder of the programs: in the build tree as installed, `troupe-NAME` is a link into it.
 """
 
 from __future__ import annotations

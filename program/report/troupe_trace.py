@@ -226,7 +226,8 @@ def print_last_ranks(trace: Trace) -> None:
         for counts, stage in ((asked_last, "asked"), (launched_last, "launch_began")):
             if (last := last_at(parts, stage)) is not None:
                 counts[last] += 1
-    print("\nThe ranks that come last to collectives of several ranks. Behind: delay after the first rank's request, us.")
+    print("\nThe ranks that come last to collectives of several ranks. Behind: delay after the first rank's request, "
+          "us.")
     table = Table(("rank", "", 28), ("parts", "", 9), ("asked", "last %", 8), ("behind", "p50", 10),
                   ("behind", "p99", 10), ("launched", "last %", 9))
     table.print_heading()
@@ -279,10 +280,11 @@ def print_slowest(trace: Trace, count: int) -> None:
     if slowest:
         print("\nThe slowest requests, us: until all ranks had made it + until its launch + on the GPU")
     for span, rank, one in slowest:
-        parts = [between(one.asked, one.matched), between(one.matched, one.launched), between(one.launched, one.finished)]
+        parts = [between(one.asked, one.matched), between(one.matched, one.launched),
+                 between(one.launched, one.finished)]
         site = f" asked at {one.site}" if one.site else ""
-        print(f"  {microseconds(span):>10} = {' + '.join('?' if part is None else microseconds(part) for part in parts)}"
-              f"  {rank.name()}, {one.what} ({one.place()}){site}")
+        sums = " + ".join("?" if part is None else microseconds(part) for part in parts)
+        print(f"  {microseconds(span):>10} = {sums}  {rank.name()}, {one.what} ({one.place()}){site}")
 
 
 def print_unfinished(trace: Trace, most: int = 20) -> None:
@@ -300,8 +302,9 @@ def print_unfinished(trace: Trace, most: int = 20) -> None:
 
 def print_summary(trace: Trace, slowest: int) -> None:
     parts = sum(len(rank.requests) for rank in trace.ranks)
-    print(f"{trace.about}\n{len(trace.ranks)} ranks, the last {parts} of {sum(one.asked_in_all for one in trace.ranks)} "
-          "requests to ranks", *trace.remarks, sep="\n")
+    asked = sum(rank.asked_in_all for rank in trace.ranks)
+    print(trace.about, f"{len(trace.ranks)} ranks, the last {parts} of {asked} requests to ranks", *trace.remarks,
+          sep="\n")
     if parts == 0:
         return
     print_operations(trace)
@@ -311,7 +314,7 @@ def print_summary(trace: Trace, slowest: int) -> None:
     print_unfinished(trace)
 
 
-# Chrome's trace event format: one process per rank, with three rows. Times are in microseconds from the first request on.
+# Chrome's trace event format: one process per rank, with three rows. Times are in microseconds from the first request.
 
 REQUESTS, LAUNCHER, GPU = 1, 2, 3
 

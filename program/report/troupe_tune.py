@@ -3,8 +3,8 @@
 
     troupe tune [--out FILE] [--only SETTING,...] [--rounds N] [--quick] [OPTIONS OF SETTINGS]
 
-Benches measure, each in a process of its own, and their reports decide (docs/benchmarks.md). The file that is written is
-a settings file: JSON with comments that state what was measured.
+Benches measure, each in a process of its own, and their reports decide (docs/benchmarks.md). The file is a settings
+file: JSON with comments that state what was measured.
 """
 
 from __future__ import annotations
@@ -287,8 +287,8 @@ class Tuner:
         if done.returncode == 0:
             self.chosen = new
         else:
-            print(f"# {name} = {one.value} is not compatible with the others: {last_words(done).removeprefix('troupe: ')}",
-                  flush=True)
+            why = last_words(done).removeprefix("troupe: ")
+            print(f"# {name} = {one.value} is not compatible with the others: {why}", flush=True)
 
     def print(self, trial: Trial, value: str | None, figures: list[Verdict], choice: str = "") -> None:
         for figure, one in zip(trial.figures, figures):
