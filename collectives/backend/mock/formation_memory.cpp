@@ -14,7 +14,6 @@
 #include <bit>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -59,8 +58,18 @@ std::array<std::uint64_t, 2> digest_of(const unique_id& id) {
   return made;
 }
 
+/// Returns the text of a link. Empty: there is none, or it is no link.
+std::string read_link(const std::string& path) {
+  std::array<char, 256> text{};
+  const ssize_t size = ::readlink(path.c_str(), text.data(), text.size());
+  return size > 0 ? std::string{text.data(), static_cast<std::size_t>(size)} : std::string{};
+}
+
+/// The user, and the namespace in which the processes of boards have their numbers: containers may share the folder.
 std::string name_prefix() {
-  return "troupe-mock-" + std::to_string(::geteuid()) + "-";
+  std::string space = read_link("/proc/self/ns/pid"); // "pid:[4026531836]"
+  std::erase_if(space, [](char one) { return one < '0' || one > '9'; });
+  return "troupe-mock-" + std::to_string(::geteuid()) + "-" + space + "-";
 }
 
 std::string hex(std::uint64_t word) {
@@ -105,15 +114,12 @@ struct board_text {
   }
 };
 
-/// Returns the text of a link. Empty: there is none, or it is no link.
-std::string read_link(const std::string& path) {
-  std::array<char, 256> text{};
-  const ssize_t size = ::readlink(path.c_str(), text.data(), text.size());
-  return size > 0 ? std::string{text.data(), static_cast<std::size_t>(size)} : std::string{};
-}
-
 bool has_ended(pid_t process) {
-  return ::kill(process, 0) != 0 && errno == ESRCH;
+  try {
+    return peer_process{process}.has_ended(); // also if nobody has reaped it yet
+  } catch (const exception& failed) {
+    return failed.why().code == errc::rank_lost;
+  }
 }
 
 /// Removes the boards of this user whose processes have ended before all ranks had joined.

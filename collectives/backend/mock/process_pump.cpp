@@ -73,7 +73,8 @@ std::shared_ptr<peer_endpoint> process_pump::peer(pid_t id, int bell, const ring
   const std::string path = "/proc/" + std::to_string(id) + "/fd/" + std::to_string(bell);
   file_descriptor opened{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
   if (!opened && errno == ENOENT)
-    throw exception{errc::rank_lost, "process " + std::to_string(id) + " has closed its doorbell"};
+    throw exception{errc::rank_lost, "process " + std::to_string(id) +
+                                         (process.has_ended() ? " has ended" : " has closed its doorbell")};
   if (!opened)
     throw_memory_failure("open", "the doorbell of process " + std::to_string(id) +
                                      " could not be opened: if no descriptor is left, raise the limit (ulimit -n)");

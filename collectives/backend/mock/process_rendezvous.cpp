@@ -176,6 +176,7 @@ void process_rendezvous::connect(std::unique_lock<std::mutex>& lock) {
 
 progress process_rendezvous::meet(mock_launch& mine) {
   bool is_kicked = false;
+  bool wakes = false;
   bool has_ended = false;
   {
     const std::lock_guard lock{mutex_};
@@ -183,10 +184,12 @@ progress process_rendezvous::meet(mock_launch& mine) {
     if (!mine.arrived) {
       arrive(mine);
       is_kicked = move_all() >= state::blocked;
+      wakes = std::exchange(is_to_wake_, false); // launches of other streams, which the engine has looked at before
     }
     has_ended = mine.pending == 0 && mine.unsent == 0;
   }
   if (is_kicked) pump_->kick();
+  if (wakes) engine_->wake();
   return has_ended ? progress::reached : progress::pending;
 }
 
