@@ -20,7 +20,8 @@ namespace troupe::tests {
 
 using namespace std::chrono_literals;
 
-/// A process's side of a connection, in a time of its own. The test is the controller.
+/// A process_link on a manual clock. The test plays the controller: it sends messages by hear() and reads what the
+/// process has sent (told) and what its world was told (got).
 struct frames_scene {
   static constexpr session_id session = 7;
 
