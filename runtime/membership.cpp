@@ -24,7 +24,10 @@ namespace {
 /// Delay between the notice that this process was removed from its world and its exit, so that clients receive the
 /// notice.
 constexpr std::chrono::milliseconds grace_of_outcasts{500};
-constexpr std::chrono::seconds time_for_farewells{1};
+/// Limit for the controller's answer to a leave_notice. Closing the connection earlier can destroy the notice, if
+/// messages of the controller are unread; the controller would then take the process for lost, and the launcher would
+/// kill it.
+constexpr std::chrono::seconds time_for_farewells{5};
 constexpr int status_of_outcasts = 75; ///< EX_TEMPFAIL: another start may help.
 
 constexpr std::array shared_by_all{std::string_view{"ordering"},
