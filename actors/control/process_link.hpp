@@ -47,7 +47,7 @@ struct link_services {
 
 /// Holds the connection state of one process. Requests and decisions of an epoch go through rings in shared memory if
 /// the controller is on this host and both could set them up, else through the control connection.
-/// Threads: safe from any; the services must not call back into it.
+/// Threads: safe from any. The functions of link_services must not call the process_link.
 class process_link final : public controller_channel, public std::enable_shared_from_this<process_link> {
 public:
   /// \p orphaned_for: how long the process may be without a controller before it gives up.

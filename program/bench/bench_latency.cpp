@@ -136,7 +136,7 @@ private:
     return found;
   }
 
-  /// Runs one block of the ways that need the ordering of \p rig.
+  /// Measures one block of each chosen way of asking that uses the ordering with which \p rig was made.
   void measure(bench_rig& rig, std::size_t block, progress_line& progress) {
     const ordering order = rig.rt.settings().ordering;
     const std::vector<chosen_way> here = ways_with(order);

@@ -159,7 +159,7 @@ formation_memory::formation_memory(const unique_id& id, rank self, int world_siz
   }
 }
 
-/// Returns whether the memory was opened; false if there is no board.
+/// Opens the memory that the board names. Returns false if there is no board yet.
 bool formation_memory::open_board() {
   constexpr int patience = 200;
   for (int tries = 0;; ++tries) {
