@@ -1,5 +1,6 @@
 #include <troupe/device/device.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -31,9 +32,9 @@ device_epoch device::current_epoch() const noexcept {
 bool device::reaches(device_id other) const {
   if (other == id_) return true;
   const std::lock_guard lock{peers_guard_};
-  auto found = peers_.find(other);
-  if (found == peers_.end()) found = peers_.emplace(other, api_->describe_peer(id_, other).access).first;
-  return found->second;
+  const auto found = std::ranges::find(peers_, other, &std::pair<device_id, bool>::first);
+  if (found != peers_.end()) return found->second;
+  return peers_.emplace_back(other, api_->describe_peer(id_, other).access).second;
 }
 
 void device::declare_memory_lost() noexcept {

@@ -4,9 +4,10 @@
 #include <troupe/device/driver.hpp>
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -41,7 +42,7 @@ private:
   device_id id_;
   std::atomic<std::uint32_t> epoch_{1};
   mutable std::mutex peers_guard_;
-  mutable std::map<device_id, bool> peers_;
+  mutable std::vector<std::pair<device_id, bool>> peers_; ///< The answers so far.
 };
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include <troupe/runtime/mesh.hpp>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,16 +16,16 @@ mesh mesh::form(world whole, mesh_shape shape) {
   for (const mesh_axis& axis : shape.axes())
     for (rank_group& one : shape.groups_along(std::vector{axis.name})) groups.push_back(std::move(one));
   mesh made{std::move(shape), std::move(whole)};
-  for (split_world& one : made.whole_.split(std::move(groups)))
-    if (one.handle) made.worlds_.emplace(std::move(one.group.name), std::move(*one.handle));
+  made.worlds_ = made.whole_.split(std::move(groups));
+  std::erase_if(made.worlds_, [](const split_world& one) { return !one.handle; });
   return made;
 }
 
 world mesh::along(std::string_view axis, rank member) const {
   const std::string name = shape_.group_name(std::vector{std::string{axis}}, member);
-  const auto found = worlds_.find(name);
+  const auto found = std::ranges::find_if(worlds_, [&](const split_world& one) { return one.group.name == name; });
   if (found == worlds_.end()) throw exception{errc::invalid_argument, "no rank of " + name + " lives in this process"};
-  return found->second;
+  return *found->handle;
 }
 
 rank mesh::rank_along(std::string_view axis, rank member) const {

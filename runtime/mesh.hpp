@@ -4,9 +4,8 @@
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/runtime/world.hpp>
 
-#include <map>
-#include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -37,7 +36,7 @@ private:
 
   mesh_shape shape_;
   world whole_;
-  std::map<std::string, world> worlds_; ///< The sub-worlds, indexed by the names of their groups.
+  std::vector<split_world> worlds_; ///< Those with ranks in this process.
 };
 
 } // namespace troupe

@@ -1,3 +1,4 @@
+#include <troupe/collectives/operation/collective_methods_definitions.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/world_core.hpp>
 
@@ -105,5 +106,7 @@ void rank_lane::leave() noexcept {
   } catch (const exception&) {
   }
 }
+
+template class collective_methods<rank_lane, arguments_of_one, std::future<completion>>;
 
 } // namespace troupe

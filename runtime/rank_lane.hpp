@@ -85,5 +85,6 @@ private:
   credit credit_;
   std::uint64_t client_ = 0; ///< 0 after a move.
 };
+extern template class collective_methods<rank_lane, arguments_of_one, std::future<completion>>;
 
 } // namespace troupe

@@ -1,5 +1,6 @@
 #include <troupe/actors.hpp>
 #include <troupe/actors/world/request_gate.hpp>
+#include <troupe/collectives/operation/collective_methods_definitions.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world.hpp>
@@ -178,7 +179,7 @@ std::future<completion> world::replay(const std::shared_ptr<captured_plan>& plan
 }
 
 std::future<completion> world::ask(std::vector<operation> parts, request_options options, call_site from) {
-  return ask(make_request(std::move(parts), in_current_epoch(std::move(options), *this), from));
+  return ask(make_request(*this, std::move(parts), std::move(options), from));
 }
 
 std::future<completion> world::perform(std::vector<operation> parts, request_options options, call_site from) {
@@ -217,7 +218,7 @@ std::pair<reply_promise, overlapped> make_overlapped(std::size_t part_count) {
 }
 
 overlapped world::ask_overlapped(std::vector<operation> parts, request_options options, call_site from) {
-  return ask_overlapped(make_request(std::move(parts), in_current_epoch(std::move(options), *this), from));
+  return ask_overlapped(make_request(*this, std::move(parts), std::move(options), from));
 }
 
 overlapped world::ask_overlapped(world_request asked) {
@@ -312,5 +313,7 @@ void world::stop() {
   if (!core_->status->wait(has_stopped, longest_end(core_->deadlines)))
     throw exception{errc::deadline_exceeded, "the world did not stop in time: " + describe(status())};
 }
+
+template class collective_methods<world, arguments_of_all, std::future<completion>>;
 
 } // namespace troupe

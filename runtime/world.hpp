@@ -187,6 +187,7 @@ private:
 
   std::shared_ptr<core> core_;
 };
+extern template class collective_methods<world, arguments_of_all, std::future<completion>>;
 
 /// A group of ranks and its world. The handle is empty if no rank of the group is in this process.
 struct split_world {

@@ -1,3 +1,4 @@
+#include <troupe/collectives/operation/collective_methods_definitions.hpp>
 #include <troupe/runtime/world_group.hpp>
 
 #include <string>
@@ -61,5 +62,7 @@ group world_group::of(rank self) const {
 std::future<completion> world_group::ask(request_options options, call_site from) {
   return where_.ask(parts(), std::move(options), from);
 }
+
+template class collective_methods<world_group, arguments_of_all, void, part_options>;
 
 } // namespace troupe

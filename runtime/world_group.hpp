@@ -78,5 +78,6 @@ private:
   world where_;
   std::vector<group> groups_;
 };
+extern template class collective_methods<world_group, arguments_of_all, void, part_options>;
 
 } // namespace troupe

@@ -4,10 +4,59 @@
 #include <troupe/runtime/world_core.hpp>
 
 #include <algorithm>
+#include <condition_variable>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 namespace troupe {
+
+struct resume_queue::state {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<continuation> waiting;
+  bool closed = false;
+};
+
+resume_queue::resume_queue() : state_{std::make_unique<state>()} {}
+resume_queue::~resume_queue() = default;
+
+void resume_queue::post(continuation next) {
+  {
+    const std::lock_guard lock{state_->mutex};
+    state_->waiting.push_back(std::move(next));
+  }
+  state_->changed.notify_one();
+}
+
+void resume_queue::run() {
+  std::unique_lock lock{state_->mutex};
+  while (true) {
+    state_->changed.wait(lock, [this] { return state_->closed || !state_->waiting.empty(); });
+    if (state_->waiting.empty()) return;
+    const continuation next = std::move(state_->waiting.front());
+    state_->waiting.pop_front();
+    lock.unlock();
+    next();
+    lock.lock();
+  }
+}
+
+void resume_queue::close() {
+  {
+    const std::lock_guard lock{state_->mutex};
+    state_->closed = true;
+  }
+  state_->changed.notify_all();
+}
+
+world_request make_request(const world& where, std::vector<operation>&& parts, request_options options,
+                           call_site from) {
+  if (options.epoch == epoch{}) options.epoch = where.epoch();
+  return make_request(std::move(parts), std::move(options), from);
+}
 
 void ask_into(const world& where, world_request asked, reply_promise&& to) {
   core_of(where).status->gate()->accept(std::move(asked), std::move(to));

@@ -5,12 +5,10 @@
 #include <troupe/completion/reply/reply_promise.hpp>
 
 #include <concepts>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -44,48 +42,33 @@ struct inline_resumer {
 /// outlive the requests whose replies it receives.
 class resume_queue {
 public:
+  resume_queue();
+  resume_queue(const resume_queue&) = delete;
+  resume_queue& operator=(const resume_queue&) = delete;
+  ~resume_queue();
+
   /// Appends \p next. Threads: any.
-  void post(continuation next) {
-    {
-      const std::lock_guard lock{mutex_};
-      waiting_.push_back(std::move(next));
-    }
-    changed_.notify_one();
-  }
+  void post(continuation next);
   /// Calls continuations until close() is called and the queue is empty. An exception of a continuation leaves run().
-  void run() {
-    std::unique_lock lock{mutex_};
-    while (true) {
-      changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
-      if (waiting_.empty()) return;
-      const continuation next = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      next();
-      lock.lock();
-    }
-  }
+  void run();
   /// Lets run() return. Call it when no more replies can arrive: a later one is kept until run() is called again.
-  void close() {
-    {
-      const std::lock_guard lock{mutex_};
-      closed_ = true;
-    }
-    changed_.notify_all();
-  }
+  void close();
   /// Returns a resumer for reply_on() and request_sender.
   [[nodiscard]] auto resumer() noexcept {
     return [this](continuation next) { post(std::move(next)); };
   }
 
 private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<continuation> waiting_;
-  bool closed_ = false;
+  struct state;
+  std::unique_ptr<state> state_;
 };
 
 class world;
+
+/// Returns the request to \p where for \p parts, one for each rank. If the options name no epoch, it is for the current
+/// one. Errors: those of request_options.
+[[nodiscard]] world_request make_request(const world& where, std::vector<operation>&& parts, request_options options,
+                                         call_site from);
 
 /// Asks all ranks, as world::ask() does. Never blocks. \p to is delivered once, when the GPUs are done or with the
 /// error. The delivering thread is often the poller's, so the promise must return quickly. Threads: any.

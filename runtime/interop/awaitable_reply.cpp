@@ -53,6 +53,12 @@ void reply_state::deliver(outcome result) noexcept {
   schedule({[](void* self) { static_cast<reply_state*>(self)->resume(); }, shared_from_this()});
 }
 
+completion awaitable_reply::await_resume() const {
+  outcome result = awaitable_outcome::await_resume();
+  if (const error* failure = failure_of(result)) throw exception{*failure};
+  return std::get<completion>(std::move(result));
+}
+
 void reply_state::resume() {
   std::coroutine_handle<> waiting;
   {

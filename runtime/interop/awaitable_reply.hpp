@@ -81,11 +81,7 @@ class [[nodiscard]] awaitable_reply : public awaitable_outcome {
 public:
   using awaitable_outcome::awaitable_outcome;
 
-  completion await_resume() const {
-    outcome result = awaitable_outcome::await_resume();
-    if (const error* failure = failure_of(result)) throw exception{*failure};
-    return std::get<completion>(std::move(result));
-  }
+  completion await_resume() const;
   /// Returns the same request as an awaitable that does not throw.
   [[nodiscard]] awaitable_outcome as_outcome() && noexcept { return std::move(*this); }
 };
@@ -115,8 +111,7 @@ awaitable_reply reply_on(Resumer where_to, const world& where, world_request ask
 template <resumer Resumer>
 awaitable_reply reply_on(Resumer where_to, const world& where, std::vector<operation> parts,
                          request_options options = {}, call_site from = call_site::current()) {
-  if (options.epoch == epoch{}) options.epoch = where.epoch();
-  return reply_on(std::move(where_to), where, make_request(std::move(parts), std::move(options), from));
+  return reply_on(std::move(where_to), where, make_request(where, std::move(parts), std::move(options), from));
 }
 /// Asks one rank (SPMD) in the same way.
 template <resumer Resumer>

@@ -141,10 +141,7 @@ public:
     : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{std::move(asked)} {}
   request_sender(Resumer where_to, world where, std::vector<operation> parts, request_options options = {},
                  call_site from = call_site::current())
-    : request_sender{std::move(where_to), where, make_request(std::move(parts), std::move(options), from)} {
-    auto& asked = std::get<world_request>(asked_);
-    if (asked.epoch == epoch{}) asked.epoch = world_.epoch();
-  }
+    : request_sender{std::move(where_to), where, make_request(where, std::move(parts), std::move(options), from)} {}
   /// Creates a sender that asks one rank (SPMD).
   request_sender(Resumer where_to, world where, rank target, rank_request asked)
     : resumer_{std::move(where_to)}, world_{std::move(where)}, asked_{of_rank{target, std::move(asked)}} {}

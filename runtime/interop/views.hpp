@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <ranges>
+#include <span> // and std::ranges::borrowed_range, without the views of <ranges>
 #include <type_traits>
 #include <utility>
 #include <vector>

@@ -1,4 +1,5 @@
 #include <troupe/actors/rank/collective_state.hpp>
+#include <troupe/collectives/operation/collective_methods_definitions.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/testing/virtual_machine.hpp>
 #include <troupe/testing/virtual_world.hpp>
@@ -238,3 +239,6 @@ std::size_t virtual_world::forbidden_waits() const {
 }
 
 } // namespace troupe::testing
+
+template class troupe::collective_methods<troupe::testing::virtual_world, troupe::arguments_of_all,
+                                          troupe::testing::virtual_reply>;

@@ -158,3 +158,6 @@ private:
 };
 
 } // namespace troupe::testing
+
+extern template class troupe::collective_methods<troupe::testing::virtual_world, troupe::arguments_of_all,
+                                                 troupe::testing::virtual_reply>;

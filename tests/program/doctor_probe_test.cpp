@@ -12,6 +12,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
+#include <map>
 
 namespace troupe::tests {
 

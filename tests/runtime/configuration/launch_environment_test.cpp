@@ -7,6 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <map>
 #include <set>
 
 namespace troupe::tests::launch_environment_test {
