@@ -122,6 +122,7 @@ TEST_CASE("nccl: options under NCCL's names reach a communicator", "[runtime][gp
     static_cast<void>(other.form_world());
     FAIL("a network that does not exist was taken");
   } catch (const exception& failure) {
+    INFO(failure.what());
     CHECK(failure.why().call == "ncclCommInitRankConfig");
   }
 }
