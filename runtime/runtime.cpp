@@ -177,8 +177,8 @@ unique_id runtime::make_unique_id() {
   return parts_->selected.collectives->make_unique_id();
 }
 
-std::filesystem::path runtime::write_flight_record(const std::optional<std::filesystem::path>& file) const {
-  return parts_->write_record(file, "asked for");
+std::string runtime::write_flight_record(const std::optional<std::string>& file) const {
+  return parts_->write_record(file, "asked for").string();
 }
 
 caf::actor_system& runtime::system() noexcept {

@@ -124,7 +124,7 @@ configuration configuration::from_environment() {
   return settings;
 }
 
-configuration configuration::load(const std::filesystem::path& path) {
+configuration configuration::load(const std::string& path) {
   check_process_variables();
   configuration settings = gather_settings(process_variables(), path).settings();
   check(settings);

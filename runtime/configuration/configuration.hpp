@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -69,10 +68,10 @@ struct control_settings {
   std::string address{}; ///< HOST:PORT of the controller. Empty: the process forms worlds without one.
   orphan_policy orphaned = orphan_policy::leave;
   nanoseconds patience{std::chrono::seconds{30}}; ///< How long the process continues without a controller.
-  // For mutual TLS, which is required beyond loopback. Set all three or none.
-  std::filesystem::path ca{};
-  std::filesystem::path certificate{};
-  std::filesystem::path key{};
+  // Paths of files for mutual TLS, which is required beyond loopback. Set all three or none.
+  std::string ca{};
+  std::string certificate{};
+  std::string key{};
 
   /// Returns whether any file for TLS is set.
   [[nodiscard]] bool has_certificates() const { return !ca.empty() || !certificate.empty() || !key.empty(); }
@@ -99,7 +98,7 @@ struct configuration {
   control_settings control;        ///< Used if the world spans processes.
   process_assignment assignment{}; ///< The data that the launcher passed to this process. Not a setting.
   /// The NCCL library to open. Empty: the one that the dynamic linker finds.
-  std::optional<std::filesystem::path> nccl_library;
+  std::optional<std::string> nccl_library;
   nccl_options nccl; ///< Options of each communicator.
   /// NCCL's environment variables. They are set in the process once NCCL is used.
   troupe::nccl_environment nccl_environment;
@@ -126,7 +125,7 @@ struct configuration {
   std::shared_ptr<fault_injector> faults{};
   track_limits limits;
   /// The folder for fault reports, which is created if needed. Empty: reports are written to the log.
-  std::optional<std::filesystem::path> report_folder;
+  std::optional<std::string> report_folder;
   /// Whether requests are recorded and counted; false only to measure the cost of recording. Not a setting.
   bool is_recorded = true;
   std::size_t recorder_requests = 4096; ///< Requests per rank that the flight recorder keeps. 0: none.
@@ -141,7 +140,7 @@ struct configuration {
   [[nodiscard]] static configuration from_environment();
   /// Returns the same as from_environment(), but reads the settings file at \p path instead of the one that
   /// TROUPE_CONFIG names.
-  [[nodiscard]] static configuration load(const std::filesystem::path& path);
+  [[nodiscard]] static configuration load(const std::string& path);
 };
 
 /// Throws invalid_argument for the first setting that is not valid, naming the setting, its value and its limits, and

@@ -121,17 +121,17 @@ constexpr converted<std::string> metrics_place{"TEXT",
                                                plain_text.print};
 
 /// A path. Empty: none.
-constexpr converted<std::filesystem::path> plain_path{
+constexpr converted<std::string> plain_path{
     "PATH",
     [](std::string_view value) {
       if (value.find('\0') != std::string_view::npos) refuse_value(value, "is not a path: it contains a null byte");
-      return std::filesystem::path{value};
+      return std::string{value};
     },
-    [](const std::filesystem::path& value) { return value.string(); }};
-constexpr converted<std::optional<std::filesystem::path>> optional_path{
+    plain_text.print};
+constexpr converted<std::optional<std::string>> optional_path{
     "PATH",
     [](std::string_view value) { return value.empty() ? std::nullopt : std::optional{plain_path.parse(value)}; },
-    [](const std::optional<std::filesystem::path>& value) { return value ? value->string() : ""; }};
+    [](const std::optional<std::string>& value) { return value.value_or(""); }};
 
 constexpr converted<bool> yes_or_no{"yes|no",
                                     [](std::string_view value) {

@@ -180,7 +180,7 @@ void check(const nccl_environment& wanted) {
 }
 
 std::vector<std::string> set_environment(const nccl_environment& wanted,
-                                         const std::optional<std::filesystem::path>& library) {
+                                         const std::optional<std::string>& library) {
   check(wanted);
   struct change {
     std::string name;

@@ -5,7 +5,6 @@
 
 #include <troupe/device/error.hpp>
 
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -109,7 +108,7 @@ void check(const nccl_environment& wanted);
 /// If neither \p wanted nor the environment sets NCCL_LAUNCH_ORDER_IMPLICIT and NCCL is not loaded yet, also sets it to
 /// 1: worlds that share GPUs rely on it (docs/design/0015-worlds-on-one-gpu.md).
 [[nodiscard]] std::vector<std::string> set_environment(const nccl_environment& wanted,
-                                                       const std::optional<std::filesystem::path>& library);
+                                                       const std::optional<std::string>& library);
 
 /// Returns a shell command that queries the RAS threads of a process for the state of its communicators; empty if RAS
 /// is off. \p enabled and \p address are the values of NCCL_RAS_ENABLE and NCCL_RAS_ADDR; empty means unset.
