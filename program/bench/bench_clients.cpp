@@ -88,6 +88,8 @@ public:
   [[nodiscard]] std::vector<std::vector<request_times>> ask(std::size_t each, std::size_t depth) {
     return clients_.run(work_, each, depth);
   }
+  /// The same for one request of each client, all of which ask one actor that answers at once: CAF alone.
+  [[nodiscard]] std::vector<std::vector<request_times>> ask_null_actor() { return floor_.run(floor_work_, 1, 1); }
   /// Returns the time that the raw threads need for one operation per client, in one group if \p together, otherwise
   /// with one launch each. In microseconds.
   [[nodiscard]] double raw_us(raw_ranks& raw, bool together) const;
@@ -96,11 +98,14 @@ private:
   std::vector<std::vector<operation>> raw_;              ///< Indexed by rank.
   std::vector<std::vector<const operation*>> addresses_; ///< Addresses of the operations in raw_.
   std::vector<std::shared_ptr<const client_work>> work_;
+  std::vector<std::shared_ptr<const client_work>> floor_work_;
   client_group clients_;
+  client_group floor_;
 };
 
 client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
-  : clients_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? rig.where.local_ranks().size() : 1)} {
+  : clients_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? rig.where.local_ranks().size() : 1)},
+    floor_{rig.rt.system(), rig.where, plan.clients, answered_by::null_actor} {
   const std::size_t room = sums_bytes(plan.size_bytes, plan.in_flight);
   std::vector<std::vector<operation>> firsts;
   for (std::size_t c = 0; c < plan.clients; ++c) {
@@ -112,6 +117,7 @@ client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
     for (std::size_t i = 0; i < plan.lanes; ++i)
       lanes.push_back(lane::named("bench " + std::to_string(c) + '.' + std::to_string(i)));
     std::ranges::move(work_of(rig.where, sums, lanes), std::back_inserter(work_));
+    std::ranges::move(work_of(rig.where, {sums.front()}), std::back_inserter(floor_work_));
   }
   raw_ = by_rank(firsts);
   for (const auto& mine : raw_) {
@@ -166,6 +172,7 @@ struct clients_options {
 struct mode_figures {
   fusion mode{};
   block_figures burst{}; ///< From the first request to the last reply, in microseconds.
+  block_figures floor{}; ///< The same to an actor that answers at once.
   burst_timestamps timestamps{};
   block_figures group{};       ///< Raw NCCL, all operations in one group.
   block_figures launches{};    ///< Raw NCCL, one launch per operation.
@@ -223,13 +230,17 @@ private:
     const std::size_t bursts = options_.common.iterations;
     const std::size_t warm_ups = std::max<std::size_t>(2, bursts / 5);
     std::vector<double> burst_us;
+    std::vector<double> floor_us;
     for (std::size_t i = 0; i < warm_ups + bursts; ++i) {
       const auto times = scene.ask(1, 1);
+      const nanoseconds floor = span_of(scene.ask_null_actor());
       if (i < warm_ups) continue;
       burst_us.push_back(in_microseconds(span_of(times)));
+      floor_us.push_back(in_microseconds(floor));
       now.timestamps.add(times);
     }
     now.burst.add_block(burst_us);
+    now.floor.add_block(floor_us);
 
     static_cast<void>(scene.ask(std::max<std::size_t>(1, each_ / 10), options_.in_flight));
     const thread_times before = thread_times::now();
@@ -272,6 +283,7 @@ private:
                       std::to_string(options_.common.iterations) +
                       " in a block; rate: " + std::to_string(operations()) + " operations in a block, " +
                       std::to_string(options_.in_flight) + " of each client in flight");
+    heading.push_back("null actor: CAF alone, a burst of as many clients that all ask one actor, which answers at once");
     if (rig.raw)
       heading.push_back("raw: the same number of operations by direct NCCL calls, a spinning thread for each GPU, in "
                         "one group and as separate launches");
@@ -289,7 +301,7 @@ private:
 
   void print(std::FILE* out) const {
     const bool with_raw = !options_.without_raw;
-    std::vector<table_column> columns{{"burst,", "fusion", 13}, {"p50", "(us)", 10}, {"p99", "(us)", 10}};
+    std::vector<table_column> columns{{"burst,", "fusion", 13}, {"p50", "(us)", 10}, {"p99", "(us)", 10}, {"null actor", "(us)", 10}};
     if (with_raw)
       columns.insert(
           columns.end(),
@@ -298,7 +310,7 @@ private:
     bursts.print_heading();
     for (const mode_figures& one : modes_) {
       std::vector<std::string> cells{std::string{to_string(one.mode)}, fixed(median(one.burst.p50)),
-                                     fixed(median(one.burst.p99))};
+                                     fixed(median(one.burst.p99)), fixed(median(one.floor.p50))};
       if (with_raw)
         cells.insert(cells.end(), {fixed(median(one.group.p50)), fixed(median(one.of_group())),
                                    fixed(median(one.launches.p50)), fixed(median(one.launches_of_burst()))});
@@ -347,6 +359,7 @@ private:
     const double rate = median(one.rates);
     json row{{"fusion", to_string(one.mode)},
              {"burst_us", figures_report(one.burst)},
+             {"null_actor_us", figures_report(one.floor)},
              {"burst_last_us",
               {{"asked", median(one.timestamps.asked)},
                {"queued", median(one.timestamps.queued)},

@@ -37,8 +37,11 @@ lane threads_lane() {
   return lane::named("bench threads");
 }
 
-constexpr std::array<way, 6> ways{
-    {{"world-actor", ordering::agreed, "a client actor asks the world; from message to reply message",
+constexpr std::array<way, 7> ways{
+    {{"null-actor", ordering::agreed,
+      "CAF alone: a client actor asks an actor that answers at once; from message to reply message",
+      [](bench_rig& rig) { return make_actor_asker(rig.rt.system(), rig.where, answered_by::null_actor); }},
+     {"world-actor", ordering::agreed, "a client actor asks the world; from message to reply message",
       [](bench_rig& rig) { return make_actor_asker(rig.rt.system(), rig.where); }},
      {"world-facade", ordering::agreed, "a plain thread asks the world through its handle",
       [](bench_rig& rig) { return make_thread_asker(rig.where); }},
@@ -56,8 +59,8 @@ struct latency_options {
   bench_options common{5, 2'000};
   std::string bytes = "8";
   std::string memory = "pool";
-  std::vector<std::string> wanted{"raw",         "world-actor",  "world-facade", "rank-actor",
-                                  "rank-facade", "caller-actor", "caller-facade"};
+  std::vector<std::string> wanted{"raw",        "null-actor",  "world-actor",  "world-facade",
+                                  "rank-actor", "rank-facade", "caller-actor", "caller-facade"};
 };
 
 /// A measured way, with its number in the table.

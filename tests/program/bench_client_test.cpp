@@ -76,6 +76,19 @@ TROUPE_WORLD_TEST(2, "a rank's clients ask in lanes, and every way sums as often
   check(*threads, 512.0F); // the lane goes on
 }
 
+TEST_CASE("mock: clients of the null actor are answered without their world", "[bench]") {
+  register_once();
+  runtime rt{mock_settings(2)};
+  world where = rt.form_world();
+  const auto memory = ones(where, sums_bytes(4, 1));
+  const auto work = work_of(where, make_sums(memory, 4, 1)).front();
+  client_group clients{rt.system(), where, 2, answered_by::null_actor};
+  const auto times = clients.run({work, work}, 3, 2);
+  CHECK(times.at(0).size() == 3);
+  CHECK(times.at(1).size() == 3);
+  CHECK(read_back(where, rank{0}, memory[0]).front() == 1.0F); // nothing was summed
+}
+
 TEST_CASE("mock: a client's run ends with the error that its world answers", "[bench]") {
   register_once();
   runtime rt{mock_settings(2)};

@@ -48,6 +48,7 @@ struct begin_round {
 struct end_client {};
 
 using client_handle = compat::typed_actor<caf::result<void>(begin_round), caf::result<void>(end_client)>;
+using answering_handle = compat::typed_actor<caf::result<completion>(world_request)>;
 
 namespace {
 
@@ -60,9 +61,19 @@ struct client_round {
   std::atomic<std::size_t> missing; ///< The number of clients that have not finished.
 };
 
+class null_actor final : public answering_handle::base {
+public:
+  explicit null_actor(caf::actor_config& settings) : answering_handle::base{settings} {}
+
+  behavior_type make_behavior() override {
+    return {[](const world_request&) { return completion{}; }};
+  }
+};
+
 class bench_client final : public client_handle::base {
 public:
-  bench_client(caf::actor_config& settings, world where) : client_handle::base{settings}, world_{std::move(where)} {}
+  bench_client(caf::actor_config& settings, world where, std::optional<answering_handle> null)
+    : client_handle::base{settings}, world_{std::move(where)}, null_{std::move(null)} {}
 
   behavior_type make_behavior() override {
     return {
@@ -112,7 +123,9 @@ private:
                              .lane = work.lanes.empty() ? lane{} : work.lanes[number % work.lanes.size()]}),
             slot, since);
     else
-      await(compat::request_unbounded(this, actor_of(world_), world_request{what, round_->meant_for}), slot, since);
+      await(compat::request_unbounded(this, null_ ? *null_ : answering_handle{actor_of(world_)},
+                                      world_request{what, round_->meant_for}),
+            slot, since);
   }
 
   template <class Response>
@@ -137,6 +150,7 @@ private:
   }
 
   world world_;
+  std::optional<answering_handle> null_; ///< Answers in the world's place.
   std::shared_ptr<client_round> round_;
   client_order* order_ = nullptr; ///< Points into the round.
   std::vector<std::size_t>
@@ -150,7 +164,8 @@ private:
 
 class client_group::member {
 public:
-  member(caf::actor_system& system, const world& where) : actor_{system.spawn<bench_client>(where)} {}
+  member(caf::actor_system& system, const world& where, const std::optional<answering_handle>& null)
+    : actor_{system.spawn<bench_client>(where, null)} {}
   member(const member&) = delete;
   member& operator=(const member&) = delete;
   ~member() { compat::post(actor_, end_client{}); }
@@ -161,8 +176,11 @@ private:
   client_handle actor_;
 };
 
-client_group::client_group(caf::actor_system& system, const world& where, std::size_t size) : world_{where} {
-  for (std::size_t i = 0; i < size; ++i) members_.push_back(std::make_unique<member>(system, where));
+client_group::client_group(caf::actor_system& system, const world& where, std::size_t size, answered_by who)
+  : world_{where} {
+  std::optional<answering_handle> null;
+  if (who == answered_by::null_actor) null = system.spawn<null_actor>();
+  for (std::size_t i = 0; i < size; ++i) members_.push_back(std::make_unique<member>(system, where, null));
 }
 
 client_group::~client_group() = default;
@@ -221,7 +239,8 @@ namespace {
 
 class actor_asker final : public asker {
 public:
-  actor_asker(caf::actor_system& system, const world& where) : world_{where}, clients_{system, where, 1} {}
+  actor_asker(caf::actor_system& system, const world& where, answered_by who)
+    : world_{where}, clients_{system, where, 1, who} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "actor"; }
 
@@ -268,8 +287,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where) {
-  return std::make_unique<actor_asker>(system, std::move(where));
+std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where, answered_by who) {
+  return std::make_unique<actor_asker>(system, std::move(where), who);
 }
 
 std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, world where, lane in) {

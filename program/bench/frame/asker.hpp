@@ -40,10 +40,16 @@ struct request_times {
 /// system is passed to a client_group.
 void register_client_messages();
 
+/// Who answers the requests that clients send to the world.
+enum class answered_by {
+  world,
+  null_actor, ///< An actor that answers at once without doing anything, so only CAF is measured.
+};
+
 /// Several client actors that work at the same time. Lifetime: destroyed before its runtime.
 class client_group {
 public:
-  client_group(caf::actor_system& system, const world& where, std::size_t size);
+  client_group(caf::actor_system& system, const world& where, std::size_t size, answered_by who = answered_by::world);
   client_group(const client_group&) = delete;
   client_group& operator=(const client_group&) = delete;
   ~client_group();
@@ -89,7 +95,8 @@ public:
 /// Returns an asker whose thread spins while it waits for replies. A parked thread would add its wake-up time to the
 /// figures.
 [[nodiscard]] std::unique_ptr<asker> make_thread_asker(world where);
-[[nodiscard]] std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where);
+[[nodiscard]] std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where,
+                                                      answered_by who = answered_by::world);
 
 /// Returns an asker that runs one actor per rank, all in lane \p in. Each actor sends its next request as soon as its
 /// previous one is answered, so only the operations themselves keep the ranks in step.
