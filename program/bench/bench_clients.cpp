@@ -283,7 +283,8 @@ private:
                       std::to_string(options_.common.iterations) +
                       " in a block; rate: " + std::to_string(operations()) + " operations in a block, " +
                       std::to_string(options_.in_flight) + " of each client in flight");
-    heading.push_back("null actor: CAF alone, a burst of as many clients that all ask one actor, which answers at once");
+    heading.push_back(
+        "null actor: CAF alone, a burst of as many clients that all ask one actor, which answers at once");
     if (rig.raw)
       heading.push_back("raw: the same number of operations by direct NCCL calls, a spinning thread for each GPU, in "
                         "one group and as separate launches");
@@ -301,7 +302,8 @@ private:
 
   void print(std::FILE* out) const {
     const bool with_raw = !options_.without_raw;
-    std::vector<table_column> columns{{"burst,", "fusion", 13}, {"p50", "(us)", 10}, {"p99", "(us)", 10}, {"null actor", "(us)", 10}};
+    std::vector<table_column> columns{
+        {"burst,", "fusion", 13}, {"p50", "(us)", 10}, {"p99", "(us)", 10}, {"null actor", "(us)", 10}};
     if (with_raw)
       columns.insert(
           columns.end(),

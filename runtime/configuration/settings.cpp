@@ -121,13 +121,13 @@ constexpr converted<std::string> metrics_place{"TEXT",
                                                plain_text.print};
 
 /// A path. Empty: none.
-constexpr converted<std::string> plain_path{
-    "PATH",
-    [](std::string_view value) {
-      if (value.find('\0') != std::string_view::npos) refuse_value(value, "is not a path: it contains a null byte");
-      return std::string{value};
-    },
-    plain_text.print};
+constexpr converted<std::string> plain_path{"PATH",
+                                            [](std::string_view value) {
+                                              if (value.find('\0') != std::string_view::npos)
+                                                refuse_value(value, "is not a path: it contains a null byte");
+                                              return std::string{value};
+                                            },
+                                            plain_text.print};
 constexpr converted<std::optional<std::string>> optional_path{
     "PATH",
     [](std::string_view value) { return value.empty() ? std::nullopt : std::optional{plain_path.parse(value)}; },

@@ -179,8 +179,7 @@ void check(const nccl_environment& wanted) {
   }
 }
 
-std::vector<std::string> set_environment(const nccl_environment& wanted,
-                                         const std::optional<std::string>& library) {
+std::vector<std::string> set_environment(const nccl_environment& wanted, const std::optional<std::string>& library) {
   check(wanted);
   struct change {
     std::string name;
