@@ -109,11 +109,13 @@ TEST_CASE("nccl: a world of GPUs knows what it can do", "[runtime][gpu]") {
 TEST_CASE("nccl: options under NCCL's names reach a communicator", "[runtime][gpu]") {
   configuration settings = gpu_settings(2);
   settings.nccl = {.cgaClusterSize = 0, .minCTAs = 1, .maxCTAs = 2, .commName = "troupe-test"};
-  runtime rt{settings};
-  world two = rt.form_world();
-  const auto values = ranked_values(two, 1U << 20U);
-  two.all_reduce(values, values, 1U << 20U, dtype::f32, reduction::sum).get();
-  CHECK(read_back(two, rank{1}, values[1]) == std::vector<float>(1U << 20U, 3.0F));
+  {
+    runtime rt{settings};
+    world two = rt.form_world();
+    const auto values = ranked_values(two, 1U << 20U);
+    two.all_reduce(values, values, 1U << 20U, dtype::f32, reduction::sum).get();
+    CHECK(read_back(two, rank{1}, values[1]) == std::vector<float>(1U << 20U, 3.0F));
+  } // frees the GPUs for the next runtime
 
   // NCCL itself judges this one, so it has been heard.
   settings.nccl = {.netName = "NoSuchNetwork"};
