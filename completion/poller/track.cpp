@@ -211,12 +211,12 @@ void track::check_health(time_point now) {
 std::optional<error> track::verdict_on_head(time_point now) {
   if (pending_.empty()) return std::nullopt;
   in_flight& head = *pending_.front();
-  const auto at = head.at();
-  if (at == in_flight::stage::launching && now - head.launch_began() > limits_.launch)
+  const auto reached = head.at();
+  if (reached == in_flight::stage::launching && now - head.launch_began() > limits_.launch)
     return error{.code = errc::deadline_exceeded,
                  .text = "a launch call has not returned within " + in_milliseconds(limits_.launch),
                  .rank = self_};
-  if (at != in_flight::stage::launched) return std::nullopt;
+  if (reached != in_flight::stage::launched) return std::nullopt;
   // Operations launched behind this one wait from now on, also while this one waits for its client's work.
   if (place_ && !place_->is_running()) place_->runs(head.launch_began());
   // The time limit for hangs starts when the operation can run: at the head of its stream, with its inputs ready.

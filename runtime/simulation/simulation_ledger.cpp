@@ -223,12 +223,12 @@ verdict simulation_ledger::judge() {
 }
 
 void simulation_ledger::judge_outcome(const entry& one) {
-  nanoseconds patience = one.what->deadline + slack;
-  if (one.what->what == operation_kind::capture) patience += time_to_leave_a_capture;
+  nanoseconds allowed = one.what->deadline + slack;
+  if (one.what->what == operation_kind::capture) allowed += time_to_leave_a_capture;
   for (const planned_fault& fault : of_.faults)
-    if (fault.kind == fault_kind::jump) patience += fault.span;
-  if (one.answered_at - one.at > patience) stuck(name_of(one) + " was answered long after its deadline");
-  if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > patience - one.what->deadline)
+    if (fault.kind == fault_kind::jump) allowed += fault.span;
+  if (one.answered_at - one.at > allowed) stuck(name_of(one) + " was answered long after its deadline");
+  if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > allowed - one.what->deadline)
     stuck(name_of(one) + " was answered long after the world's end");
   const auto* const done = std::get_if<completion>(&*one.first);
   const bool is_later = done != nullptr && done->epoch > one.asked_in && may_be_run_again(*one.what);

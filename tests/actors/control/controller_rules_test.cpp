@@ -113,7 +113,7 @@ TEST_CASE("the loss of an idle spare is no fault of the epoch", "[control]") {
   CHECK(world.phase() == control_phase::serving);
   CHECK(world.state.current_epoch() == epoch{1});
   CHECK(world.state.event().spares == 0);
-  for (const link_id one : {11, 12}) CHECK(world.told<failure_order>(one).empty());
+  for (const link_id one : {11U, 12U}) CHECK(world.told<failure_order>(one).empty());
   REQUIRE(last_event(world).lost);
   CHECK(last_event(world).lost->pid == 13);
 }
@@ -132,18 +132,18 @@ TEST_CASE("what is said of an epoch that is over changes nothing (EPO-1)", "[con
   world.say(11, id_offer{old, {}});
   world.say(12, id_offer{present, {}}); // not rank 0
   CHECK(world.told<formation_order>(12).size() == orders);
-  for (const link_id one : {11, 12}) world.say(one, formed_report{present}); // it has no name yet
+  for (const link_id one : {11U, 12U}) world.say(one, formed_report{present}); // it has no name yet
   CHECK(world.phase() == control_phase::forming);
   world.say(11, id_offer{present, {}});
   CHECK(world.told<formation_order>(12).size() == orders + 1);
   world.say(11, id_offer{present, {}}); // twice
   CHECK(world.told<formation_order>(12).size() == orders + 1);
 
-  for (const link_id one : {11, 12}) world.say(one, formed_report{old});
+  for (const link_id one : {11U, 12U}) world.say(one, formed_report{old});
   CHECK(world.phase() == control_phase::forming);
-  for (const link_id one : {11, 12}) world.say(one, drained_report{present});
+  for (const link_id one : {11U, 12U}) world.say(one, drained_report{present});
   CHECK(world.phase() == control_phase::forming);
-  for (const link_id one : {11, 12}) world.say(one, formed_report{present});
+  for (const link_id one : {11U, 12U}) world.say(one, formed_report{present});
   CHECK(world.phase() == control_phase::serving);
   world.say(12, failed_report{old, {.code = errc::communicator_failed, .text = "late"}, {}});
   CHECK(world.phase() == control_phase::serving);
@@ -313,7 +313,7 @@ TEST_CASE("under the policy fail a loss or a fault while others finish ends the 
   world.join(14, 0, as_next_attempt);
   REQUIRE(world.told<join_refusal>(14).size() == 1);
   CHECK(world.told<join_refusal>(14).front().why.code == errc::world_failed);
-  for (const link_id one : {12, 13}) world.say(one, leave_notice{});
+  for (const link_id one : {12U, 13U}) world.say(one, leave_notice{});
   CHECK(error_of_end(world));
 }
 
@@ -321,7 +321,7 @@ TEST_CASE("a world is told to stop once, and ends when all have left", "[control
   controller_scene world = serving_scene(2, terms_of(2));
   world.note(world.state.on_stop(world.now));
   world.note(world.state.on_stop(world.now));
-  for (const link_id one : {11, 12}) CHECK(world.told<stop_order>(one).size() == 1);
+  for (const link_id one : {11U, 12U}) CHECK(world.told<stop_order>(one).size() == 1);
   CHECK(world.count<control_effect::end>() == 0);
   world.join(13, 0, as_spare);
   REQUIRE(world.told<join_refusal>(13).size() == 1);
