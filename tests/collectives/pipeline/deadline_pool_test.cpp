@@ -172,7 +172,8 @@ TEST_CASE("reserved threads are there before the jobs, run them at once, and are
     for (report& one : seen) jobs.push_back({"a job", 1h, [&] { together.arrive_and_wait(); }, one.taker()});
     crew.run(std::move(jobs));
     for (report& one : seen) CHECK_FALSE(one.wait());
-    CHECK(threads.count() == before + count);
+    // A thread is free again shortly after its report. A round that comes sooner starts one more, which then ends.
+    CHECK(threads.comes_to(before + count));
   }
 }
 
