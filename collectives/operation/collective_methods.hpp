@@ -17,7 +17,7 @@ namespace troupe {
 /// Lifetime: the range must live as long as the view. A collective needs the view only until the call returns.
 class operands_view {
 public:
-  /// Views \p all: a contiguous range of buffers, for example a per_rank, std::vector or std::span.
+  /// Makes a view of \p all, a contiguous range of buffers, for example a per_rank, std::vector or std::span.
   template <std::convertible_to<std::span<const buffer>> Range>
   operands_view(const Range& all) noexcept // NOLINT(google-explicit-constructor): an argument, as std::span
     : buffers_(all) {}

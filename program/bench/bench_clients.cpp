@@ -88,7 +88,7 @@ public:
   [[nodiscard]] std::vector<std::vector<request_times>> ask(std::size_t each, std::size_t depth) {
     return clients_.run(work_, each, depth);
   }
-  /// The same for one request of each client, all of which ask one actor that answers at once: CAF alone.
+  /// Measures CAF alone: every client sends one request to the same actor, which answers at once.
   [[nodiscard]] std::vector<std::vector<request_times>> ask_null_actor() { return floor_.run(floor_work_, 1, 1); }
   /// Returns the time that the raw threads need for one operation per client, in one group if \p together, otherwise
   /// with one launch each. In microseconds.

@@ -217,7 +217,10 @@ TEST_CASE("an aborted world's event fires or not, and its outcome is no success 
   const error why = failure_of(std::move(lonely.outcome));
   CHECK(why.code == errc::deadline_exceeded);
   CHECK(why.effect == effect::unknown_outcome);
-  while (where.status().phase != world_phase::failed) std::this_thread::yield();
+  const auto until = std::chrono::steady_clock::now() + 20s;
+  while (where.status().phase != world_phase::failed && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  REQUIRE(where.status().phase == world_phase::failed);
   line.ref().synchronize();
   CHECK(told.ranks[0].behind->reached());
 }

@@ -169,7 +169,7 @@ TROUPE_WORLD_TEST(2, "a slow abort holds nobody up whose next epoch was formed b
   CHECK(failure_of(one.ask()).code == errc::communicator_failed);
   REQUIRE(one.next_after(before) == before.next());
   one.serve();
-  slow.wait();
+  REQUIRE(slow.wait_for(30s) == std::future_status::ready);
   one.serve();
   one.faults->release();
   CHECK(one.has_aborted(2));

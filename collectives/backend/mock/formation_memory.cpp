@@ -65,7 +65,8 @@ std::string read_link(const std::string& path) {
   return size > 0 ? std::string{text.data(), static_cast<std::size_t>(size)} : std::string{};
 }
 
-/// The user, and the namespace in which the processes of boards have their numbers: containers may share the folder.
+/// Returns how the names of this process's boards begin: with the user, and with the PID namespace, because containers
+/// that share the folder number their processes independently.
 std::string name_prefix() {
   std::string space = read_link("/proc/self/ns/pid"); // "pid:[4026531836]"
   std::erase_if(space, [](char one) { return one < '0' || one > '9'; });
