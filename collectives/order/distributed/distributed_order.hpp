@@ -148,8 +148,8 @@ private:
   alignas(64) std::atomic<std::uint64_t> sent_{0};
   std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
 
-  /// Held by receive() and expire(). expire() removes a request for a moment; receive() must not look for it then, or it
-  /// would report that the request does not exist. Locked before mutex_.
+  /// Held by receive() and expire(). expire() removes a request for a moment; receive() must not look for it then, or
+  /// it would report that the request does not exist. Locked before mutex_.
   std::mutex deciding_;
   // Accessed only by receive(), except the atomic.
   alignas(64) std::atomic<std::uint64_t> seen_{0}; ///< Number of batches that the controller has seen.
