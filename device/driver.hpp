@@ -140,7 +140,9 @@ public:
   virtual void free(device_id id, native_pool pool, void* address, native_stream stream) = 0;
 
   /// Allocates page-locked host memory, aligned to 256 bytes. Every device accesses it under the same address.
+  /// Errors: out_of_memory.
   [[nodiscard]] virtual void* allocate_pinned(std::size_t size_bytes) = 0;
+  /// Releases pinned memory that no device accesses any more. Does not wait for devices.
   virtual void free_pinned(void* address) = 0;
 
   [[nodiscard]] virtual pointer_description describe(const void* address) = 0;

@@ -3,6 +3,8 @@
 #include <troupe/device/cuda/cuda_call.hpp>
 #include <troupe/device/cuda/nvlink.hpp>
 #include <troupe/device/driver.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/memory/pinned_cache.hpp>
 #include <troupe/device/process_exit.hpp>
 
 #include <array>
@@ -14,6 +16,13 @@
 #include <vector>
 
 namespace troupe {
+
+/// Returns the pinned memory of this process. It is never destroyed: freeing it could wait for hung work, and the
+/// process's primary contexts, which all drivers share, are kept as well.
+[[nodiscard]] static pinned_cache& pinned_of_process() {
+  static auto* const all = new pinned_cache;
+  return *all;
+}
 
 /// Opened primary contexts are kept until the process ends. No destructor here calls CUDA.
 class cuda_api final : public driver {
@@ -79,7 +88,11 @@ private:
   /// Makes some opened device current. For calls that identify the device by their stream, event or address.
   [[nodiscard]] cuda_scope anywhere() const;
 
+  /// Frees the released blocks of pinned memory. Waits for all work of all devices. Call with a current context.
+  void free_released_pinned();
+
   cuda_entry_points entry_;
+  pinned_cache& pinned_ = pinned_of_process();
   std::vector<std::atomic<CUcontext>> contexts_; ///< Indexed by device; null until opened.
   std::atomic<CUcontext> first_opened_{nullptr};
 };
@@ -402,19 +415,33 @@ void cuda_api::free(device_id id, native_pool, void* address, native_stream stre
 
 void* cuda_api::allocate_pinned(std::size_t size_bytes) {
   const cuda_scope here = anywhere();
+  if (void* released = pinned_.take(size_bytes)) return released;
+  const std::size_t block_bytes = pinned_cache::block_bytes(size_bytes);
+  constexpr unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
   void* address = nullptr;
-  const cudaError_t result = cudaHostAlloc(&address, size_bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+  cudaError_t result = cudaHostAlloc(&address, block_bytes, flags);
+  if (result == cudaErrorMemoryAllocation) {
+    forget_cuda_error(result);
+    free_released_pinned();
+    result = cudaHostAlloc(&address, block_bytes, flags);
+  }
   if (result == cudaErrorMemoryAllocation)
     throw_cuda_error(result, "cudaHostAlloc",
                      "the host cannot page-lock " + std::to_string(size_bytes) +
                          " bytes: free memory, request less, or raise the container's memory limit");
   cuda_call(result, "cudaHostAlloc");
+  pinned_.add(address, block_bytes);
   return address;
 }
 
 void cuda_api::free_pinned(void* address) {
-  const cuda_scope here = anywhere();
-  cuda_return(cudaFreeHost(address), "cudaFreeHost");
+  if (!pinned_.give(address))
+    throw exception{errc::invalid_argument, "the address is not pinned memory of this driver"};
+}
+
+void cuda_api::free_released_pinned() {
+  for (void* block : pinned_.take_released())
+    return_or_report("pinned memory", [block] { cuda_return(cudaFreeHost(block), "cudaFreeHost"); });
 }
 
 pointer_description cuda_api::describe(const void* address) {

@@ -82,6 +82,19 @@ TROUPE_DRIVER_TEST(1, "work behind a gate has not run, and a stream behind it is
   CHECK(work.ref().idle());
 }
 
+// A thread that waited here for the device would wait for ever where the device runs an operation that hangs.
+TROUPE_DRIVER_TEST(1, "pinned memory is released and allocated while the device works (TIM-1)", "[device]") {
+  const auto gpu = open_first(api);
+  const stream work{gpu};
+  gate closed{gpu};
+  closed.hold(work);
+  for (const std::size_t size_bytes : {std::size_t{1}, std::size_t{4096}, std::size_t{64} << 20U})
+    for (int i = 0; i < 8; ++i) static_cast<void>(allocate_pinned(gpu, size_bytes));
+  CHECK_FALSE(work.ref().idle());
+  closed.open();
+  work.ref().synchronize();
+}
+
 TROUPE_DRIVER_TEST(1, "a word is compared cyclically, so that a counter may run over", "[device]") {
   const auto gpu = open_first(api);
   const shared_word word{gpu, 2};
