@@ -1,5 +1,6 @@
 #include <troupe/completion/sources/completion_source.hpp>
 
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/stream.hpp>
 
 #include <atomic>
@@ -33,9 +34,16 @@ bool slot::reached(std::uint64_t sequence) const noexcept {
 }
 
 slot_table::slot_table(const std::shared_ptr<device>& where, std::size_t slot_count)
-  : memory_{allocate_pinned(where, slot_count * line_bytes)}, generations_(slot_count, 0) {
+  : where_{where},
+    words_{static_cast<std::uint32_t*>(where->api().allocate_pinned(slot_count * line_bytes))},
+    generations_(slot_count, 0) {
   free_.reserve(slot_count);
   for (std::size_t i = slot_count; i > 0; --i) free_.push_back(i - 1);
+}
+
+slot_table::~slot_table() {
+  if (free_.size() == generations_.size())
+    return_or_report("the completion slots", [this] { where_->api().free_pinned(words_); });
 }
 
 slot slot_table::acquire() {
@@ -48,14 +56,14 @@ slot slot_table::acquire() {
                         "longer needed, or use another runtime"};
   const std::size_t index = free_.back();
   free_.pop_back();
-  const slot fresh{&memory_.host_span<std::uint32_t>()[index * words_per_line], ++generations_[index]};
+  const slot fresh{&words_[index * words_per_line], ++generations_[index]};
   std::atomic_ref{*fresh.word()}.store(fresh.value_for(0), std::memory_order_release);
   return fresh;
 }
 
 void slot_table::release(const slot& used) noexcept {
   const std::lock_guard lock{mutex_};
-  const auto word = static_cast<std::size_t>(used.word() - memory_.host_span<std::uint32_t>().data());
+  const auto word = static_cast<std::size_t>(used.word() - words_);
   free_.push_back(word / words_per_line);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <troupe/completion/completion_settings.hpp>
-#include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 
 #include <cstddef>
@@ -40,6 +39,10 @@ public:
   static constexpr std::size_t line_bytes = 64;
 
   slot_table(const std::shared_ptr<device>& where, std::size_t slot_count);
+  slot_table(const slot_table&) = delete;
+  slot_table& operator=(const slot_table&) = delete;
+  /// Never frees the memory if a slot was not returned, because its stream may still write.
+  ~slot_table();
 
   /// Returns a slot of a new generation with no finished operations. Errors: out_of_memory if all slots are in use.
   [[nodiscard]] slot acquire();
@@ -48,7 +51,8 @@ public:
   void release(const slot& used) noexcept;
 
 private:
-  buffer memory_;
+  std::shared_ptr<device> where_;
+  std::uint32_t* words_; ///< In pinned memory.
   std::mutex mutex_;
   std::vector<std::size_t> free_;
   std::vector<std::uint8_t> generations_;

@@ -91,6 +91,8 @@ TROUPE_WORLD_TEST(2, "a world whose peer never comes fails alone, although other
     return now.phase == world_phase::ready && now.epoch == epoch{2};
   };
   while (!is_back() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  INFO("the world is " << to_string(failing.status().phase) << " in epoch " << failing.status().epoch.value() << ": "
+                       << failing.status().reason.text);
   CHECK(is_back());
   faults->armed.release();
   CHECK(succeeds(minimum(failing, room(whole))));

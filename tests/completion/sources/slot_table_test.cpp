@@ -112,3 +112,22 @@ TEST_CASE("no two slots share a cache line", "[completion]") {
     lines.insert(reinterpret_cast<std::uintptr_t>(table.acquire().word()) / slot_table::line_bytes);
   CHECK(lines.size() == count);
 }
+
+TEST_CASE("a table is freed once all its slots were returned, and never while a stream may still write",
+          "[completion]") {
+  const auto gpu = mock_device();
+  std::uint32_t* word = nullptr;
+  {
+    slot_table table{gpu, 2};
+    const slot one = table.acquire();
+    word = one.word();
+    table.release(one);
+  }
+  CHECK(gpu->api().describe(word).kind == memory_kind::pageable);
+  {
+    slot_table table{gpu, 2};
+    word = table.acquire().word(); // of a stream that hangs
+  }
+  CHECK(gpu->api().describe(word).kind == memory_kind::pinned);
+  std::atomic_ref{*word}.store(1);
+}

@@ -88,7 +88,11 @@ TEST_CASE("nccl: CUDA's default stream is waited for, and waits", "[runtime][int
   legacy.wait_for(asked.enqueued.get());
   asked.outcome.get();
   legacy.ref().synchronize();
-  for (const std::uint8_t one : seen.host_span<std::uint8_t>()) REQUIRE(one == 0x22);
+  const auto bytes = seen.host_span<std::uint8_t>();
+  const std::vector<std::uint8_t> first{bytes.begin(), bytes.end()};
+  where.copy(rank{0}, memory, seen).get();
+  CHECK(first == std::vector<std::uint8_t>(64, 0x22));
+  CHECK(std::vector<std::uint8_t>{bytes.begin(), bytes.end()} == first); // not an earlier state of the memory
 }
 
 } // namespace troupe::tests
