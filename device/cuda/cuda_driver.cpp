@@ -85,7 +85,9 @@ private:
   static void expect_cuda();
   /// Makes the device \p id current. For calls that create something.
   [[nodiscard]] cuda_scope on(device_id id) const;
-  /// Makes some opened device current. For calls that identify the device by their stream, event or address.
+  /// Makes \p id current if \p stream is a default stream, else some opened device. For calls on a stream.
+  [[nodiscard]] cuda_scope around(device_id id, native_stream stream) const;
+  /// Makes some opened device current. For calls that identify the device by their event or address.
   [[nodiscard]] cuda_scope anywhere() const;
 
   /// Frees the released blocks of pinned memory. Waits for all work of all devices. Call with a current context.
@@ -232,6 +234,10 @@ void cuda_api::expect_cuda() {
   return stream == nullptr || as_cuda(stream) == cudaStreamLegacy || as_cuda(stream) == cudaStreamPerThread;
 }
 
+cuda_scope cuda_api::around(device_id id, native_stream stream) const {
+  return is_default(stream) ? on(id) : anywhere();
+}
+
 cuda_scope cuda_api::anywhere() const {
   expect_cuda();
   return cuda_scope{entry_, first_opened_.load(std::memory_order_acquire), cuda_scope::need::any_context};
@@ -300,13 +306,13 @@ void cuda_api::destroy_stream(device_id id, native_stream stream) {
   cuda_return(cudaStreamDestroy(as_cuda(stream)), "cudaStreamDestroy");
 }
 
-progress cuda_api::query(device_id, native_stream stream) {
-  const cuda_scope here = anywhere();
+progress cuda_api::query(device_id id, native_stream stream) {
+  const cuda_scope here = around(id, stream);
   return as_progress(cudaStreamQuery(as_cuda(stream)), "cudaStreamQuery");
 }
 
-void cuda_api::synchronize(device_id, native_stream stream) {
-  const cuda_scope here = anywhere();
+void cuda_api::synchronize(device_id id, native_stream stream) {
+  const cuda_scope here = around(id, stream);
   cuda_call(cudaStreamSynchronize(as_cuda(stream)), "cudaStreamSynchronize");
 }
 
@@ -323,12 +329,12 @@ void cuda_api::destroy_event(device_id id, native_event event) {
 }
 
 void cuda_api::record(device_id id, native_event event, native_stream stream) {
-  const cuda_scope here = is_default(stream) ? on(id) : anywhere();
+  const cuda_scope here = around(id, stream);
   cuda_call(cudaEventRecord(as_cuda(event), as_cuda(stream)), "cudaEventRecord");
 }
 
 void cuda_api::wait(device_id id, native_stream stream, native_event event) {
-  const cuda_scope here = is_default(stream) ? on(id) : anywhere();
+  const cuda_scope here = around(id, stream);
   cuda_call(cudaStreamWaitEvent(as_cuda(stream), as_cuda(event), cudaEventWaitDefault), "cudaStreamWaitEvent");
 }
 
@@ -457,16 +463,16 @@ pointer_description cuda_api::describe(const void* address) {
   return {.kind = memory_kind::pageable, .device = {}};
 }
 
-void cuda_api::copy(device_id, native_stream stream, void* to, const void* from, std::size_t size_bytes) {
+void cuda_api::copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) {
   // CUDA may block the caller until the stream has reached the copy if the memory is pageable, and always does if both
   // addresses are host memory. Requests therefore make both kinds of copies in host functions
   // (collectives/pipeline/staging/).
-  const cuda_scope here = anywhere();
+  const cuda_scope here = around(id, stream);
   cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
 }
 
-void cuda_api::fill(device_id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) {
-  const cuda_scope here = anywhere();
+void cuda_api::fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) {
+  const cuda_scope here = around(id, stream);
   cuda_call(cudaMemsetAsync(to, value, size_bytes, as_cuda(stream)), "cudaMemsetAsync");
 }
 
@@ -480,21 +486,21 @@ bool cuda_api::has_word_operations(device_id id) {
   return found != 0;
 }
 
-void cuda_api::write_word(device_id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
+void cuda_api::write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
   // The default flags put a full memory fence before the write.
-  const cuda_scope here = anywhere();
+  const cuda_scope here = around(id, stream);
   cuda_call(entry_.stream_write_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
             "cuStreamWriteValue32");
 }
 
-void cuda_api::wait_word(device_id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
-  const cuda_scope here = anywhere();
+void cuda_api::wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
+  const cuda_scope here = around(id, stream);
   cuda_call(entry_.stream_wait_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WAIT_VALUE_GEQ),
             "cuStreamWaitValue32");
 }
 
-void cuda_api::call(device_id, native_stream stream, host_function function, void* argument) {
-  const cuda_scope here = anywhere();
+void cuda_api::call(device_id id, native_stream stream, host_function function, void* argument) {
+  const cuda_scope here = around(id, stream);
   cuda_call(cudaLaunchHostFunc(as_cuda(stream), function, argument), "cudaLaunchHostFunc");
 }
 
@@ -556,8 +562,8 @@ native_graph cuda_api::end_capture(device_id id, native_stream stream) {
   return reinterpret_cast<native_graph>(made);
 }
 
-capture_status cuda_api::status_of_capture(device_id, native_stream stream) {
-  const cuda_scope here = anywhere();
+capture_status cuda_api::status_of_capture(device_id id, native_stream stream) {
+  const cuda_scope here = around(id, stream);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cuda_call(cudaStreamIsCapturing(as_cuda(stream), &status), "cudaStreamIsCapturing");
   switch (status) {
@@ -567,8 +573,8 @@ capture_status cuda_api::status_of_capture(device_id, native_stream stream) {
   }
 }
 
-void cuda_api::launch_graph(device_id, native_graph graph, native_stream stream) {
-  const cuda_scope here = anywhere();
+void cuda_api::launch_graph(device_id id, native_graph graph, native_stream stream) {
+  const cuda_scope here = around(id, stream);
   cuda_call(cudaGraphLaunch(as_cuda(graph), as_cuda(stream)), "cudaGraphLaunch");
 }
 

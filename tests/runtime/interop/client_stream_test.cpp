@@ -5,6 +5,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <thread>
 #include <vector>
 
 namespace troupe::tests {
@@ -77,22 +78,44 @@ TEST_CASE("a CUDA stream is refused where there is no CUDA", "[runtime][interop]
   CHECK_THROWS_AS((client_stream{where, rank{3}, owned.ref().native()}), exception);
 }
 
-TEST_CASE("nccl: CUDA's default stream is waited for, and waits", "[runtime][interop][streams][gpu]") {
-  runtime rt{gpu_settings(1)};
-  world where = rt.form_world();
+namespace {
+
+/// A request waits for CUDA's default stream, and the stream for the request.
+void expect_order_with_default_stream(world& where) {
   const client_stream legacy{where, rank{0}, static_cast<CUstream_st*>(nullptr)}; // cudaStreamLegacy, as null
   const buffer memory = where.allocate(rank{0}, 64);
   const buffer seen = where.allocate_pinned(64);
+  gate held{where.device_of(rank{0})};
+  held.hold(legacy.ref());
   legacy.ref().fill(memory.data(), 0x22, 64);
   auto asked = where.ask_overlapped(rank{0}, copy{legacy.after(memory), seen});
   legacy.wait_for(asked.enqueued.get());
-  asked.outcome.get();
+  CHECK(asked.outcome.wait_for(20ms) == std::future_status::timeout);
+  CHECK_FALSE(legacy.ref().idle());
+  held.open();
   legacy.ref().synchronize();
   const auto bytes = seen.host_span<std::uint8_t>();
-  const std::vector<std::uint8_t> first{bytes.begin(), bytes.end()};
-  where.copy(rank{0}, memory, seen).get();
-  CHECK(first == std::vector<std::uint8_t>(64, 0x22));
-  CHECK(std::vector<std::uint8_t>{bytes.begin(), bytes.end()} == first); // not an earlier state of the memory
+  CHECK(std::vector<std::uint8_t>{bytes.begin(), bytes.end()} == std::vector<std::uint8_t>(64, 0x22));
+  asked.outcome.get();
+}
+
+} // namespace
+
+TEST_CASE("nccl: CUDA's default stream is waited for, and waits", "[runtime][interop][streams][gpu]") {
+  runtime rt{gpu_settings(1)};
+  world where = rt.form_world();
+  expect_order_with_default_stream(where);
+}
+
+TEST_CASE("nccl: CUDA's default stream is that of the rank's device, whichever device is current",
+          "[runtime][interop][streams][gpu]") {
+  runtime rt{gpu_settings(2)};
+  world where = rt.form_world();
+  std::thread{[&] {
+    const auto& other = where.device_of(rank{1});
+    other->api().enter_thread(other->id());
+    expect_order_with_default_stream(where);
+  }}.join();
 }
 
 } // namespace troupe::tests
