@@ -75,7 +75,9 @@ public:
   /// Allocates \p size_bytes of device memory on the device of rank \p where. Contents: undefined. Errors:
   /// out_of_memory, invalid_argument.
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
-  /// Allocates \p size_bytes of page-locked host memory that every local rank can access.
+  /// Allocates \p size_bytes of page-locked host memory that every local rank can access. Contents: undefined.
+  /// Lifetime: requests hold it; for a stream of your own, keep a handle until the stream has finished with it. Errors:
+  /// out_of_memory.
   [[nodiscard]] buffer allocate_pinned(std::size_t size_bytes) const;
   /// Makes the client's own host memory, pinned or pageable, usable as an operand. \p owner is held as long as any
   /// handle to it. The first call for pageable memory page-locks the chunks that such memory is staged through. This

@@ -92,7 +92,8 @@ private:
   std::size_t size_bytes_ = 0;
 };
 
-/// Allocates page-locked host memory that the driver of \p where can access. \p size_bytes may be 0.
+/// Allocates page-locked host memory that the driver of \p where can access. \p size_bytes may be 0. Contents:
+/// undefined. Lifetime: its last handle must not go before all work that uses it has finished. Errors: out_of_memory.
 [[nodiscard]] buffer allocate_pinned(const std::shared_ptr<device>& where, std::size_t size_bytes);
 
 /// Returns a buffer for memory of another owner. \p owner is held as long as any handle lives.
