@@ -34,11 +34,11 @@ bool slot::reached(std::uint64_t sequence) const noexcept {
 }
 
 slot_table::slot_table(const std::shared_ptr<device>& where, std::size_t slot_count)
-  : where_{where},
-    words_{static_cast<std::uint32_t*>(where->api().allocate_pinned(slot_count * line_bytes))},
-    generations_(slot_count, 0) {
+  : where_{where}, generations_(slot_count, 0) {
   free_.reserve(slot_count);
   for (std::size_t i = slot_count; i > 0; --i) free_.push_back(i - 1);
+  words_ =
+      static_cast<std::uint32_t*>(where->api().allocate_pinned(slot_count * line_bytes)); // last: nothing throws now
 }
 
 slot_table::~slot_table() {

@@ -52,10 +52,10 @@ public:
 
 private:
   std::shared_ptr<device> where_;
-  std::uint32_t* words_; ///< In pinned memory.
   std::mutex mutex_;
   std::vector<std::size_t> free_;
   std::vector<std::uint8_t> generations_;
+  std::uint32_t* words_ = nullptr; ///< In pinned memory.
 };
 
 /// The source of completions of one stream. Operations are numbered from 1 in stream order.

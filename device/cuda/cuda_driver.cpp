@@ -17,8 +17,8 @@
 
 namespace troupe {
 
-/// Returns the pinned memory of this process. It is never destroyed: freeing it could wait for hung work, and the
-/// process's primary contexts, which all drivers share, are kept as well.
+/// Returns the pinned memory of this process, which all its drivers share, as they share the primary contexts. It is
+/// never destroyed, because freeing the memory could wait for hung work.
 [[nodiscard]] static pinned_cache& pinned_of_process() {
   static auto* const all = new pinned_cache;
   return *all;
@@ -85,12 +85,14 @@ private:
   static void expect_cuda();
   /// Makes the device \p id current. For calls that create something.
   [[nodiscard]] cuda_scope on(device_id id) const;
-  /// Makes \p id current if \p stream is a default stream, else some opened device. For calls on a stream.
-  [[nodiscard]] cuda_scope around(device_id id, native_stream stream) const;
+  /// Makes the device \p id current if \p stream is a default stream, which belongs to the current device. Otherwise
+  /// makes some opened device current, because the stream identifies its own.
+  [[nodiscard]] cuda_scope for_stream(device_id id, native_stream stream) const;
   /// Makes some opened device current. For calls that identify the device by their event or address.
   [[nodiscard]] cuda_scope anywhere() const;
 
-  /// Frees the released blocks of pinned memory. Waits for all work of all devices. Call with a current context.
+  /// Frees all released pinned memory. Waits for all work of all devices. Precondition: the thread has a current
+  /// context.
   void free_released_pinned();
 
   cuda_entry_points entry_;
@@ -234,7 +236,7 @@ void cuda_api::expect_cuda() {
   return stream == nullptr || as_cuda(stream) == cudaStreamLegacy || as_cuda(stream) == cudaStreamPerThread;
 }
 
-cuda_scope cuda_api::around(device_id id, native_stream stream) const {
+cuda_scope cuda_api::for_stream(device_id id, native_stream stream) const {
   return is_default(stream) ? on(id) : anywhere();
 }
 
@@ -307,12 +309,12 @@ void cuda_api::destroy_stream(device_id id, native_stream stream) {
 }
 
 progress cuda_api::query(device_id id, native_stream stream) {
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   return as_progress(cudaStreamQuery(as_cuda(stream)), "cudaStreamQuery");
 }
 
 void cuda_api::synchronize(device_id id, native_stream stream) {
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cuda_call(cudaStreamSynchronize(as_cuda(stream)), "cudaStreamSynchronize");
 }
 
@@ -329,12 +331,12 @@ void cuda_api::destroy_event(device_id id, native_event event) {
 }
 
 void cuda_api::record(device_id id, native_event event, native_stream stream) {
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cuda_call(cudaEventRecord(as_cuda(event), as_cuda(stream)), "cudaEventRecord");
 }
 
 void cuda_api::wait(device_id id, native_stream stream, native_event event) {
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cuda_call(cudaStreamWaitEvent(as_cuda(stream), as_cuda(event), cudaEventWaitDefault), "cudaStreamWaitEvent");
 }
 
@@ -436,13 +438,18 @@ void* cuda_api::allocate_pinned(std::size_t size_bytes) {
                      "the host cannot page-lock " + std::to_string(size_bytes) +
                          " bytes: free memory, request less, or raise the container's memory limit");
   cuda_call(result, "cudaHostAlloc");
-  pinned_.add(address, block_bytes);
+  try {
+    pinned_.add(address, block_bytes);
+  } catch (...) { // no memory for its entry
+    static_cast<void>(cudaFreeHost(address));
+    throw;
+  }
   return address;
 }
 
 void cuda_api::free_pinned(void* address) {
   if (!pinned_.give(address))
-    throw exception{errc::invalid_argument, "the address is not pinned memory of this driver"};
+    throw exception{errc::invalid_argument, "the address is not pinned memory that troupe has allocated"};
 }
 
 void cuda_api::free_released_pinned() {
@@ -467,12 +474,12 @@ void cuda_api::copy(device_id id, native_stream stream, void* to, const void* fr
   // CUDA may block the caller until the stream has reached the copy if the memory is pageable, and always does if both
   // addresses are host memory. Requests therefore make both kinds of copies in host functions
   // (collectives/pipeline/staging/).
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
 }
 
 void cuda_api::fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) {
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cuda_call(cudaMemsetAsync(to, value, size_bytes, as_cuda(stream)), "cudaMemsetAsync");
 }
 
@@ -488,19 +495,19 @@ bool cuda_api::has_word_operations(device_id id) {
 
 void cuda_api::write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
   // The default flags put a full memory fence before the write.
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cuda_call(entry_.stream_write_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
             "cuStreamWriteValue32");
 }
 
 void cuda_api::wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cuda_call(entry_.stream_wait_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WAIT_VALUE_GEQ),
             "cuStreamWaitValue32");
 }
 
 void cuda_api::call(device_id id, native_stream stream, host_function function, void* argument) {
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cuda_call(cudaLaunchHostFunc(as_cuda(stream), function, argument), "cudaLaunchHostFunc");
 }
 
@@ -563,7 +570,7 @@ native_graph cuda_api::end_capture(device_id id, native_stream stream) {
 }
 
 capture_status cuda_api::status_of_capture(device_id id, native_stream stream) {
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cuda_call(cudaStreamIsCapturing(as_cuda(stream), &status), "cudaStreamIsCapturing");
   switch (status) {
@@ -574,7 +581,7 @@ capture_status cuda_api::status_of_capture(device_id id, native_stream stream) {
 }
 
 void cuda_api::launch_graph(device_id id, native_graph graph, native_stream stream) {
-  const cuda_scope here = around(id, stream);
+  const cuda_scope here = for_stream(id, stream);
   cuda_call(cudaGraphLaunch(as_cuda(graph), as_cuda(stream)), "cudaGraphLaunch");
 }
 

@@ -23,9 +23,9 @@ void* pinned_cache::take(std::size_t size_bytes) {
   const std::lock_guard lock{mutex_};
   const auto found = released_.lower_bound(size_bytes);
   if (found == released_.end() || found->first / 2 > block_bytes(size_bytes)) return nullptr;
-  auto moved = released_.extract(found);
-  void* block = moved.mapped();
-  in_use_.emplace(block, moved.key());
+  void* block = found->second;
+  in_use_.emplace(block, found->first); // may throw, and the block then stays released
+  released_.erase(found);
   return block;
 }
 

@@ -9,22 +9,22 @@
 
 namespace troupe {
 
-/// The blocks of page-locked memory of one driver, those in use and those released.
+/// Knows the blocks of page-locked memory that a process has allocated: those in use, and those released.
 /// Threads: all functions may be called from any thread; none of them calls the driver.
 class pinned_cache {
 public:
-  /// Returns the size with which a block for \p size_bytes > 0 is to be allocated: a power of two, or from 1 MiB on a
-  /// multiple of 1 MiB, so that requests of similar sizes share blocks.
+  /// Returns the size of the block to allocate for \p size_bytes > 0. Up to 1 MiB it is a power of two of at least 256
+  /// bytes, beyond it a multiple of 1 MiB, so that requests of similar sizes share blocks.
   [[nodiscard]] static std::size_t block_bytes(std::size_t size_bytes) noexcept;
 
-  /// Returns the smallest released block of at least \p size_bytes and at most twice its block_bytes(), which is in use
-  /// then. Null if there is none.
+  /// Marks the smallest released block of at least \p size_bytes as in use and returns it. Null if there is none, or
+  /// if it has more than twice block_bytes(size_bytes).
   [[nodiscard]] void* take(std::size_t size_bytes);
-  /// Adds a block in use, of \p size_bytes as allocated.
+  /// Adds a newly allocated block of \p size_bytes, which is in use.
   void add(void* block, std::size_t size_bytes);
   /// Releases a block in use. Returns false if \p block is not one.
   [[nodiscard]] bool give(void* block);
-  /// Removes all released blocks and returns them, to be freed.
+  /// Removes all released blocks and returns them. The caller frees them.
   [[nodiscard]] std::vector<void*> take_released();
 
 private:

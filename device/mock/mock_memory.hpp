@@ -16,8 +16,8 @@ namespace troupe {
 
 /// Device and pinned memory, and the pools from which device memory is allocated.
 /// Each byte of new memory is set to 0xA5, so that reads of uninitialised memory are noticed. Freed memory returns to
-/// the host's heap at once (also pinned memory, which the CUDA driver keeps), so that an address sanitizer detects uses
-/// after free. Threads: all functions may be called from any thread.
+/// the host's heap at once (the CUDA driver keeps pinned memory), so that an address sanitizer detects uses after free.
+/// Threads: all functions may be called from any thread.
 class mock_memory {
 public:
   mock_memory(int device_count, std::size_t limit_bytes);

@@ -5,7 +5,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include <thread>
+#include <future>
 #include <vector>
 
 namespace troupe::tests {
@@ -80,7 +80,7 @@ TEST_CASE("a CUDA stream is refused where there is no CUDA", "[runtime][interop]
 
 namespace {
 
-/// A request waits for CUDA's default stream, and the stream for the request.
+/// Checks that a request waits for work in CUDA's default stream, and that later work there waits for the request.
 void expect_order_with_default_stream(world& where) {
   const client_stream legacy{where, rank{0}, static_cast<CUstream_st*>(nullptr)}; // cudaStreamLegacy, as null
   const buffer memory = where.allocate(rank{0}, 64);
@@ -111,11 +111,11 @@ TEST_CASE("nccl: CUDA's default stream is that of the rank's device, whichever d
           "[runtime][interop][streams][gpu]") {
   runtime rt{gpu_settings(2)};
   world where = rt.form_world();
-  std::thread{[&] {
+  std::async(std::launch::async, [&] {
     const auto& other = where.device_of(rank{1});
     other->api().enter_thread(other->id());
     expect_order_with_default_stream(where);
-  }}.join();
+  }).get();
 }
 
 } // namespace troupe::tests
