@@ -1,12 +1,38 @@
-/// Creates the Gloo backend: communicators between processes without GPUs, for tests, CI and CPU clusters.
+/// The Gloo backend and its options: communicators between processes without GPUs, for tests, CI and CPU clusters.
+/// Without Gloo's headers.
 #pragma once
 
-#include <troupe/collectives/backend/communicator.hpp>
-#include <troupe/collectives/backend/gloo/gloo_options.hpp>
-
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 namespace troupe {
+
+class backend;
+
+/// The memory that contains the buffers of requests.
+enum class gloo_memory : std::uint8_t {
+  host,   ///< Memory of mock devices, which Gloo reads and writes directly.
+  device, ///< Memory of GPUs or of any other driver: copied to pinned host memory and back (host_staged_backend.hpp).
+};
+[[nodiscard]] std::string_view to_string(gloo_memory memory) noexcept;
+/// Returns the kind of memory called \p name. Errors: invalid_argument, with the valid names.
+[[nodiscard]] gloo_memory parse_gloo_memory(std::string_view name);
+
+/// Options that are the same for all worlds of a process.
+struct gloo_options {
+  /// Address at which other ranks reach this process: a numeric IPv4 or IPv6 address of an interface of this machine.
+  /// Sockets are bound to it, and the unique id contains it. Beyond loopback the traffic is not encrypted:
+  /// docs/gloo.md.
+  std::string interface_address = "127.0.0.1";
+  gloo_memory memory = gloo_memory::host;
+
+  friend bool operator==(const gloo_options&, const gloo_options&) = default;
+};
+
+/// Throws invalid_argument if the address cannot be parsed, or if no peer could connect to it.
+void check(const gloo_options& options);
 
 /// Returns whether this troupe was built with Gloo.
 [[nodiscard]] bool has_gloo() noexcept;

@@ -1,8 +1,8 @@
 /// Connects one rank to the other ranks of its communicator, and finds the peer that it cannot connect to.
 #pragma once
 
+#include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 #include <troupe/collectives/backend/gloo/gloo_endpoint.hpp>
-#include <troupe/collectives/backend/gloo/gloo_options.hpp>
 #include <troupe/collectives/backend/gloo/gloo_store.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/threads/condition.hpp>

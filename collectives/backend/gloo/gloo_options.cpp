@@ -1,5 +1,5 @@
+#include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 #include <troupe/collectives/backend/gloo/gloo_endpoint.hpp>
-#include <troupe/collectives/backend/gloo/gloo_options.hpp>
 
 #include <string>
 
