@@ -81,6 +81,7 @@ void rank_pipeline::init() {
   prepare_device();
   try {
     peers_->init();
+    peers_->warm_up(stream_->ref());
   } catch (const exception& failure) {
     throw exception{judged(failure.why())};
   }

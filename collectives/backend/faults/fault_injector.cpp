@@ -51,6 +51,7 @@ public:
     injector_->before_init(place_);
     real_->init();
   }
+  void warm_up(stream_ref stream) override { real_->warm_up(stream); }
   void launch(const operation& what, stream_ref stream) override {
     const std::array one{&what};
     if (!injector_->before_launch(place_, one)) return injector_->in_place_of_launch(place_, stream);

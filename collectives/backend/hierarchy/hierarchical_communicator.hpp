@@ -93,6 +93,7 @@ public:
   hierarchical_communicator(std::shared_ptr<communicator> flat, hierarchy_setup setup);
 
   void init() override;
+  void warm_up(stream_ref stream) override { flat_->warm_up(stream); }
   void launch(const operation& what, stream_ref stream) override;
   /// Launches composed collectives first: consecutive ones that use no scratch run phase by phase together. Then
   /// launches the rest together. Sends and receives of a rank do not affect the collectives.

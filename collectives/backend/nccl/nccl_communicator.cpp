@@ -216,6 +216,16 @@ void nccl_communicator::init() {
     end_forming(wait_out(nccl_.group_end()), "ncclCommInitRankConfig"); // blocks until all ranks have joined
 }
 
+void nccl_communicator::warm_up(stream_ref stream) {
+  launch(barrier{}, stream);
+  while (!stream.idle()) {
+    check(); // a peer that ends leaves an error here, and the operation in the stream
+    std::this_thread::sleep_for(std::chrono::microseconds{100});
+  }
+  const std::lock_guard lock{mutex_};
+  if (phase_ == phase::ended) throw exception{aborted("its first operation")}; // an abort ends the operation, too
+}
+
 void nccl_communicator::form_from_parent() {
   const derivation from = std::exchange(from_, {});
   ncclComm_t formed = nullptr;

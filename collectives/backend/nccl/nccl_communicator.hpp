@@ -108,6 +108,7 @@ public:
   ~nccl_communicator() override;
 
   void init() override;
+  void warm_up(stream_ref stream) override;
   void launch(const operation& what, stream_ref stream) override;
   void launch_together(std::span<const operation* const> all, stream_ref stream) override;
   void check() override;
