@@ -180,6 +180,15 @@ nanoseconds longest(const scenario& of) {
   return all + 1s;
 }
 
+void note_resume_points(const scenario& of, const world_event& event, simulation_ledger& ledger) {
+  if (event.phase != world_phase::ready || !event.resume) return;
+  std::map<std::optional<std::size_t>, std::uint64_t> complete;
+  if (const auto* const all = find_point(*event.resume, std::nullopt)) complete[std::nullopt] = all->complete;
+  for (std::size_t i = 0; i < of.lanes; ++i)
+    if (const auto* const one = find_point(*event.resume, name_of(i))) complete[i] = one->complete;
+  ledger.resumed(event.epoch, std::move(complete));
+}
+
 void play_out(const scenario& of, simulated_deployment& deployment, system_under_test& where, simulation_ledger& ledger,
               trace& log) {
   fibers& threads = *fibers::current();

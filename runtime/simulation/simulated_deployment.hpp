@@ -74,6 +74,9 @@ private:
 /// can take long, for each rebuild.
 [[nodiscard]] nanoseconds longest(const scenario& of);
 
+/// Tells the ledger what an event of the world says about its lanes (CUT-1).
+void note_resume_points(const scenario& of, const world_event& event, simulation_ledger& ledger);
+
 /// Runs until all requests have been made and answered and the world has ended, or until that is overdue (TIM-1). Call
 /// it outside the fibers.
 void play_out(const scenario& of, simulated_deployment& deployment, system_under_test& where, simulation_ledger& ledger,

@@ -27,6 +27,7 @@ simulation_result simulate(const scenario& what, bool with_trace) {
     const auto faults = std::make_shared<simulated_faults>(what, ledger, log);
     {
       simulated_world where{terms, *machine, faults, log};
+      where.listen([&](const world_event& event) { note_resume_points(what, event, ledger); });
       simulated_deployment deployment{what, *machine, where, memory, ledger, *faults};
       play_out(what, deployment, where, ledger, log);
       if (const auto waiting = where.held_up())

@@ -219,6 +219,13 @@ verdict simulation_ledger::judge() {
   }
   judge_orders();
   judge_lanes();
+  epoch served{1}; // the latest epoch that has served
+  std::map<std::optional<std::size_t>, std::uint64_t> earlier;
+  for (const auto& [now, lanes] : resumed_) {
+    for (const auto& [lane, complete] : lanes)
+      judge_resumed(served, lane, complete - std::exchange(earlier[lane], complete));
+    served = now;
+  }
   return verdict_;
 }
 
@@ -377,6 +384,44 @@ void simulation_ledger::judge_lanes() {
           found->second = *one;
         }
     }
+}
+
+void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete) {
+  std::uint64_t least = 0, most = 0;
+  // The least is exact only where all ranks take part in everything, and where one client asks in the planned order.
+  bool is_gapless = true;
+  for (const planned_request& one : of_.requests) {
+    const bool is_local = one.what == operation_kind::copy && one.lane;
+    const bool is_operation = one.what != operation_kind::capture && one.what != operation_kind::registration;
+    if (one.lane != lane || !entries_of_.contains(one.number) || !is_operation) continue;
+    if (is_local || one.retry_safe || one.what == operation_kind::transfer || one.what == operation_kind::replay)
+      is_gapless = false;
+    std::size_t succeeded = 0, unknown = 0, rejected = 0;
+    for (const std::size_t index : entries_of_.at(one.number)) {
+      const entry& part = entries_[index];
+      const error* const failure = part.first ? failure_of(*part.first) : nullptr;
+      if (!part.first || part.asked_in > ended) continue;
+      if (failure == nullptr)
+        succeeded += std::get<completion>(*part.first).epoch == ended ? 1 : 0;
+      else if (failure->effect == effect::unknown_outcome)
+        ++unknown;
+      else
+        ++rejected;
+    }
+    // Of what has an unknown outcome, a part may have been recorded.
+    most += is_local ? succeeded + unknown : succeeded + unknown > 0 ? 1 : 0;
+    const bool was_asked_then = std::ranges::any_of(
+        entries_of_.at(one.number), [&](std::size_t index) { return entries_[index].asked_in == ended; });
+    if (!was_asked_then) continue;
+    const bool is_all = succeeded > 0 && unknown + rejected == 0;
+    is_gapless = is_gapless && (is_all || succeeded + unknown == 0);
+    if (is_gapless && is_all) ++least;
+  }
+  const std::string what = "clients were told that " + std::to_string(complete) + " operations " +
+                           (lane ? "of lane " + std::to_string(*lane) : std::string{"of the world"}) +
+                           " were complete in epoch " + to_string(ended) + ": ";
+  if (complete < least) wrong(what + "there were at least " + std::to_string(least) + " (CUT-1)");
+  if (complete > most) wrong(what + "there were at most " + std::to_string(most) + " (CUT-1)");
 }
 
 } // namespace troupe::simulation

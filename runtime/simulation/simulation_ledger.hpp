@@ -73,6 +73,11 @@ public:
   }
   /// Reports a second answer to \p what (ONE-1).
   void doubled(const std::string& what) { find(verdict_.doubled, what); }
+  /// Records what the world's event of epoch \p now says about the lanes in the epoch before (CUT-1). \p
+  /// complete is indexed by the number of the lane; nothing stands for the requests to the world.
+  void resumed(epoch now, std::map<std::optional<std::size_t>, std::uint64_t> complete) {
+    resumed_[now] = std::move(complete);
+  }
   /// Checks the number of rebuilds. A run is shorter than the window of the rebuild budget, unless its clock jumps
   /// (FLT-1).
   void judge_rebuilds(std::uint64_t last_epoch);
@@ -110,6 +115,9 @@ private:
   /// Returns the launches of \p all in which both ranks take part.
   [[nodiscard]] batches shared(const batches& all, rank one, rank other) const;
   void judge_lanes();
+  /// Checks that as many operations have succeeded in epoch \p ended as clients were told, and that none is missing
+  /// (CUT-1).
+  void judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete);
   /// Returns whether all ranks that received \p one marked it as safe to retry.
   [[nodiscard]] bool may_be_run_again(const planned_request& one) const;
   /// Checks a launch of \p asked that follows one in an earlier formation of \p self.
@@ -138,6 +146,7 @@ private:
   std::map<std::pair<std::uint64_t, rank>, std::vector<range>> known_; ///< Registered ranges, by formation and rank.
   /// Requests without a recorded launch whose results had not been written when their memory was released.
   std::set<std::pair<std::size_t, rank>> let_go_;
+  std::map<epoch, std::map<std::optional<std::size_t>, std::uint64_t>> resumed_;
   std::optional<time_point> ended_at_;
   verdict verdict_;
   std::vector<std::string> findings_;
