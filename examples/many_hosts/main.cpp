@@ -1,8 +1,10 @@
-/// Runs in every process of a job, with one rank in each: sums step after step, and continues when a process dies.
+/// Runs in every process of a job, with one rank in each: sums step after step in place, and continues from the last
+/// commit when a process dies.
 /// Started by `troupe launch -n 4 -- many_hosts`; see README.md.
 
 #include "../command_line.hpp"
 
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <algorithm>
@@ -11,7 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -31,11 +35,24 @@ std::string variable(const char* name) {
   return text != nullptr ? text : "";
 }
 
-/// The trained state. Each number only grows, so the maximum over the processes' states is the newest state.
+/// The trained state after so many steps.
+struct checkpoint {
+  number step = 0;
+  std::vector<number> weights;
+};
+
+/// Trains in place: each step overwrites the weights in device-visible memory, so a step that a fault interrupts leaves
+/// memory that is undefined. The process keeps copies of the last two commits, and continues from the one that the
+/// world names after a fault.
 class training {
 public:
-  training(troupe::world where, std::size_t count, number steps, number die_at)
-    : world_{std::move(where)}, steps_{steps}, die_at_{die_at}, weights_(count) {}
+  training(troupe::world where, std::size_t count, number steps, number commit_every, number die_at)
+    : world_{std::move(where)},
+      steps_{steps},
+      commit_every_{commit_every},
+      die_at_{die_at},
+      weights_(count),
+      kept_{{0, weights_}} {}
 
   /// Returns false if the world has ended before the work was done, or a signal ends this process.
   bool run() {
@@ -62,33 +79,28 @@ private:
   /// Works until all steps are done, and then returns true, or until the epoch ends.
   bool serve(const troupe::world_event& now) try {
     const troupe::rank self = now.local_ranks.front();
+    troupe::rank_lane lane{world_, self, steps_lane()};
+    lane.acknowledge(now.epoch);
     // New memory for each epoch: failed operations may write to the old memory until they are aborted.
-    const troupe::buffer memory = world_.allocate_pinned((1 + weights_.size()) * sizeof(number));
+    const troupe::buffer memory = world_.allocate_pinned(weights_.size() * sizeof(number));
     const auto values = memory.host_span<number>();
-    const auto sum = [&](troupe::reduction op) {
-      const troupe::all_reduce what{memory, memory, values.size(), troupe::dtype::u64, op};
-      world_.ask(self, what, {.epoch = now.epoch}).get();
-    };
-
-    // A process that has just joined has no state, and an interrupted one may be a step behind.
-    values[0] = step_;
-    std::ranges::copy(weights_, values.begin() + 1);
-    sum(troupe::reduction::max);
-    step_ = values[0];
-    std::copy(values.begin() + 1, values.end(), weights_.begin());
+    load(now, self, lane, memory);
     say(now, self, "begins at");
 
     while (step_ < steps_) {
       if (told_by != 0) return false;
       if (step_ == die_at_) static_cast<void>(std::raise(SIGKILL));
-      values[0] = 0;
-      for (std::size_t i = 0; i < weights_.size(); ++i)
-        values[1 + i] = (static_cast<number>(self.value()) + 1) * (step_ + i);
-      sum(troupe::reduction::sum);
-      for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i] += values[1 + i];
+      // The sum is one rank's weights and all ranks' gradients.
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = (self.value() == 0 ? values[i] : 0) + (static_cast<number>(self.value()) + 1) * (step_ + i);
+      lane.all_reduce(memory, memory, values.size(), troupe::dtype::u64, troupe::reduction::sum).get();
       ++step_;
+      if (step_ % commit_every_ != 0 && step_ != steps_) continue;
+      kept_.push_back({step_, {values.begin(), values.end()}});
+      lane.commit(step_).get();
+      if (kept_.size() > 2) kept_.erase(kept_.begin());
     }
-    world_.ask(self, troupe::barrier{}, {.epoch = now.epoch}).get();
+    std::ranges::copy(values, weights_.begin());
     say(now, self, "has ended at");
     return true;
   } catch (const troupe::exception& failure) {
@@ -96,6 +108,39 @@ private:
                 static_cast<unsigned long long>(step_), std::string{to_string(failure.why().code)}.c_str());
     return false;
   }
+
+  /// Sets the weights in \p memory to those of the last commit that is complete, or of the beginning if there is none.
+  /// A process that has just joined gets them from another one.
+  void load(const troupe::world_event& now, troupe::rank self, troupe::rank_lane& lane, const troupe::buffer& memory) {
+    const troupe::buffer word = world_.allocate_pinned(sizeof(number));
+    const auto least = [&](number mine) { // of all ranks
+      word.host_span<number>()[0] = mine;
+      lane.all_reduce(word, word, 1, troupe::dtype::u64, troupe::reduction::min).get();
+      return word.host_span<number>()[0];
+    };
+    if (now.resume) {
+      const troupe::resume_point* const reached = troupe::find_point(*now.resume, steps_lane());
+      step_ = reached != nullptr ? reached->commit.value_or(0) : 0;
+    } else { // the first epoch, or the controller does not know: all have the older of two commits
+      constexpr number none = std::numeric_limits<number>::max();
+      const number newest = kept_.back().step;
+      const number agreed = least(newest > 0 ? newest : none);
+      step_ = agreed == none ? 0 : agreed;
+    }
+    const auto mine = std::ranges::find(kept_, step_, &checkpoint::step);
+    const auto ranks = static_cast<number>(now.world_size);
+    const number root = least(mine == kept_.end() ? ranks : static_cast<number>(self.value()));
+    if (root == ranks) {
+      std::printf("no process has the weights of step %llu\n", static_cast<unsigned long long>(step_));
+      std::exit(1);
+    }
+    if (mine != kept_.end()) std::ranges::copy(mine->weights, memory.host_span<number>().begin());
+    lane.broadcast(memory, memory, weights_.size(), troupe::dtype::u64, troupe::rank{static_cast<int>(root)}).get();
+    const auto values = memory.host_span<number>();
+    kept_ = {{step_, {values.begin(), values.end()}}};
+  }
+
+  [[nodiscard]] static troupe::lane steps_lane() { return troupe::lane::named("steps"); }
 
   void say(const troupe::world_event& now, troupe::rank self, const char* what) const {
     std::printf("process %s: rank %d of %d in epoch %s %s step %llu\n", variable("TROUPE_PROCESS").c_str(),
@@ -105,9 +150,11 @@ private:
 
   troupe::world world_;
   number steps_;
+  number commit_every_;
   number die_at_;
   number step_ = 0;
   std::vector<number> weights_;
+  std::vector<checkpoint> kept_; ///< The last two commits, the older one first.
 };
 
 } // namespace
@@ -115,7 +162,7 @@ private:
 int main(int count, char** words) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0); // line-buffered, because the launcher reads lines
   for (const int one : {SIGTERM, SIGINT}) std::signal(one, take_signal);
-  const command_line line{count, words, {"--steps", "--elements", "--die-at"}};
+  const command_line line{count, words, {"--steps", "--elements", "--commit-every", "--die-at"}};
   const auto steps = line.number<number>("--steps", 1000);
   // For --die-at: the first process of place 1 kills itself.
   constexpr number never = std::numeric_limits<number>::max();
@@ -124,7 +171,8 @@ int main(int count, char** words) try {
 
   troupe::runtime runtime{line.settings()};
   troupe::world world = runtime.form_world();
-  training work{world, line.number<std::size_t>("--elements", 1024), steps, die_at};
+  training work{world, line.number<std::size_t>("--elements", 1024), steps, line.number<number>("--commit-every", 10),
+                die_at};
   if (!work.run()) {
     const troupe::error reason = world.status().reason;
     const std::string why = told_by != 0 ? "told to end by signal " + std::to_string(int{told_by})
