@@ -147,7 +147,10 @@ asked_operation make_operation(const std::string& kind, const given_operand* fir
   if (second != nullptr && !in_place) (first != nullptr ? made.written : made.read) = second->source;
 
   const given_operand* const any = first != nullptr ? first : second;
-  if (kind == "barrier") return made;
+  if (kind == "barrier") {
+    made.what = barrier{.commit = given.get<std::optional<std::uint64_t>>("commit", std::nullopt)};
+    return made;
+  }
   if (any == nullptr) throw invalid(kind + " needs a tensor");
   made.is_virtual = any->is_virtual;
   operand send = operand_of(first), recv = operand_of(second);

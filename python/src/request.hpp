@@ -33,7 +33,7 @@ struct asked_operation {
 };
 
 /// Makes an operation. \p kind is the name of the C++ operation. \p parameters are op, factor, root, peer, tag, staged,
-/// send_parts and recv_parts (pairs of counts and displacements). Counts follow from the operands, in a world of \p
+/// commit, send_parts and recv_parts (pairs of counts and displacements). Counts follow from the operands, in a world of \p
 /// size ranks. Errors: invalid_argument.
 [[nodiscard]] asked_operation make_operation(const std::string& kind, const given_operand* first,
                                              const given_operand* second, std::size_t size,

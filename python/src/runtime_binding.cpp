@@ -72,12 +72,30 @@ configuration with_settings(configuration start, const py::dict& given) {
   return start;
 }
 
+namespace {
+
+py::tuple numbers(const std::vector<rank>& all) {
+  py::list made;
+  for (const rank each : all) made.append(each.value());
+  return py::tuple(made);
+}
+
+/// Returns the arguments of the Python class ResumePoint for each lane.
+py::list shown_points(const resume_points& all) {
+  py::list made;
+  for (const resume_point& one : all) {
+    py::list later;
+    for (const incomplete_operation& each : one.later)
+      later.append(py::make_tuple(each.position, numbers(each.succeeded), numbers(each.unknown)));
+    made.append(py::make_tuple(one.where ? py::object{py::str(one.where->name())} : py::object{py::none()},
+                               one.complete, one.commit, one.incomplete, py::tuple(later)));
+  }
+  return made;
+}
+
+} // namespace
+
 py::dict shown_event(const world_event& one) {
-  const auto numbers = [](const std::vector<rank>& all) {
-    py::list made;
-    for (const rank each : all) made.append(each.value());
-    return py::tuple(made);
-  };
   py::list lost;
   for (const lost_rank& each : one.lost) lost.append(each.origin.value());
   py::dict made;
@@ -87,6 +105,7 @@ py::dict shown_event(const world_event& one) {
   made["local_ranks"] = numbers(one.local_ranks);
   made["origins"] = numbers(one.origins);
   made["lost"] = py::tuple(lost);
+  made["resume"] = one.resume ? py::object{shown_points(*one.resume)} : py::object{py::none()};
   made["reason"] = one.reason ? to_python(one.reason) : py::object{py::none()};
   made["text"] = describe(one);
   return made;

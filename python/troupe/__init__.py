@@ -13,11 +13,14 @@ from ._errors import (Abandoned, Busy, Cancelled, CommunicatorFailed, DeadlineEx
 from ._program import program_path
 from ._runtime import Runtime
 from ._troupe import Buffer, Completion, Plan, Reply, Request, set_result_spin
-from ._world import Group, Rank, World, WorldEvent, empty, empty_all, empty_pinned
+from ._world import (Group, IncompleteOperation, Rank, ResumePoint, World, WorldEvent, empty, empty_all,
+                     empty_pinned)
 
 __version__ = _troupe.version
 __all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "CommunicatorFailed", "Completion", "Controller",
-           "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Error", "Group", "Internal", "InvalidArgument", "Mismatch", "Missing",
-           "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "Reply", "Request", "Runtime",
+           "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Error", "Group", "IncompleteOperation", "Internal",
+           "InvalidArgument", "Mismatch", "Missing",
+           "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "Reply", "Request",
+           "ResumePoint", "Runtime",
            "StaleBuffer", "StaleEpoch", "Stopping", "TooOld", "Unsupported", "World", "WorldEvent", "WorldFailed",
            "WrongDevice", "empty", "empty_all", "empty_pinned", "program_path", "set_await_spin", "set_result_spin"]

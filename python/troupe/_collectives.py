@@ -31,7 +31,7 @@ _PARAMETERS: Dict[str, Tuple[FrozenSet[str], FrozenSet[str]]] = {
         ("gather_v", ("root", "counts"), ()),
         ("scatter_v", ("root", "counts"), ()),
         ("all_to_all_v", ("send_counts", "recv_counts"), ()),
-        ("barrier", (), ()),
+        ("barrier", (), ("commit",)),
         ("send", ("peer",), ("tag",)),
         ("recv", ("peer",), ("tag",)),
         ("copy", (), ()))}
@@ -337,3 +337,9 @@ class Collectives(Generic[T, R]):
     def barrier(self, *, deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False) -> R:
         """Sends a barrier, which is answered when the stream of every rank has reached it. It has no operands."""
         return self._collective("barrier", None, None, {}, Options(deadline, lane, retry_safe))
+
+    def commit(self, number: int, *, deadline: Optional[Seconds] = None, lane: Optional[str] = None) -> R:
+        """Sends a barrier that marks a place to which clients can return after a fault: WorldEvent.resume then names the
+        last commit that is complete at all ranks. All ranks give the same number, from 0 to 2**62.
+        """
+        return self._collective("barrier", None, None, {"commit": number}, Options(deadline, lane))

@@ -24,12 +24,50 @@ class WorldEvent:
     local_ranks: Tuple[int, ...]  #: the ranks of this process
     origins: Tuple[int, ...]  #: the number of each of these in the first epoch
     lost: Tuple[int, ...]  #: lost ranks that it continues without, as numbered in the first epoch
+    resume: "Optional[Tuple[ResumePoint, ...]]"  #: after a fault: where the lanes stood, if it is known
     reason: Optional[Error]  #: the reason of the failure or rebuild
     text: str  #: one line for users
 
     @property
     def is_degraded(self) -> bool:
         return bool(self.lost)
+
+    def resume_point(self, lane: Optional[str] = "default") -> "Optional[ResumePoint]":
+        """Returns where a lane stood when the previous epoch ended; None if the lane was not used, or it is not known.
+
+        lane: None for the requests to the whole world.
+        """
+        return next((one for one in self.resume or () if one.lane == lane), None)
+
+
+@dataclass(frozen=True)
+class IncompleteOperation:
+    """An operation of an ended epoch that may not have succeeded at all its ranks: what it writes counts as
+    overwritten."""
+
+    position: int  #: in its lane
+    succeeded: Tuple[int, ...]  #: the ranks where it is known to have succeeded, as numbered in that epoch
+    unknown: Tuple[int, ...]  #: its other ranks
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """Where a lane stood when an epoch ended, the same at all ranks. Continue from state kept at or before it."""
+
+    lane: Optional[str]  #: None: the requests to the whole world
+    complete: int  #: number of operations, in all epochs, that have succeeded at all their ranks, without a gap
+    commit: Optional[int]  #: the number of the last commit among them
+    incomplete: int  #: number of operations that were released and are not complete
+    later: Tuple[IncompleteOperation, ...]  #: the first of these
+
+
+def event_of(fields: Dict[str, Any]) -> WorldEvent:
+    """Makes an event of the fields that the extension module returns."""
+    resume = fields["resume"]
+    if resume is not None:
+        resume = tuple(ResumePoint(lane, complete, commit, incomplete, tuple(IncompleteOperation(*one) for one in later))
+                       for lane, complete, commit, incomplete, later in resume)
+    return WorldEvent(**{**fields, "resume": resume})
 
 
 class Requests(Generic[R]):
@@ -257,11 +295,11 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
     @property
     def status(self) -> WorldEvent:
         """The world's phase, ranks and losses now."""
-        return WorldEvent(**self._native.status())
+        return event_of(self._native.status())
 
     def events(self, heard: Callable[[WorldEvent], Any]) -> None:
         """Calls heard for every later change of phase, in order, on a thread of this module."""
-        listen(self._native, lambda fields: heard(WorldEvent(**fields)))
+        listen(self._native, lambda fields: heard(event_of(fields)))
 
     def rank(self, number: int) -> Rank[Reply]:
         """Returns one rank, for requests to it alone."""

@@ -14,7 +14,7 @@ from ._collectives import Collectives, Options, Part, refuse
 from ._troupe import FaultScript as FaultScript  # a line: script.on(2).operation(5).hang()
 from ._troupe import VirtualReply
 from ._types import DType, Seconds, Setting, Stream, Tensors
-from ._world import Group, Rank, Request, Requests, World, WorldEvent
+from ._world import Group, Rank, Request, Requests, World, WorldEvent, event_of
 
 __all__ = ["FaultScript", "Launch", "MockWorld", "VirtualReply", "VirtualWorld", "launches"]
 
@@ -120,12 +120,12 @@ class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
 
     @property
     def status(self) -> WorldEvent:
-        return WorldEvent(**self._native.status())
+        return event_of(self._native.status())
 
     @property
     def events(self) -> List[Tuple[float, WorldEvent]]:
         """All events so far, each with its time in seconds."""
-        return [(at, WorldEvent(**fields)) for at, fields in self._native.events()]
+        return [(at, event_of(fields)) for at, fields in self._native.events()]
 
     @property
     def now(self) -> float:
