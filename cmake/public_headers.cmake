@@ -27,7 +27,6 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/backend/faults/armed_faults.hpp
   collectives/backend/faults/fault_injector.hpp
   collectives/backend/gloo/gloo_backend.hpp
-  collectives/backend/gloo/gloo_options.hpp
   collectives/backend/mock/mock_backend.hpp
   collectives/backend/nccl/nccl_backend.hpp
   collectives/backend/nccl/nccl_options.hpp
@@ -43,6 +42,7 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/operation/request.hpp
   collectives/order/absence_report.hpp
   collectives/order/lane.hpp
+  collectives/order/resume_points.hpp
   collectives/pipeline/fault_report.hpp
   collectives/pipeline/launch_observer.hpp
   collectives/pipeline/plans/captured_plan.hpp

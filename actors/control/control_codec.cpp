@@ -1,8 +1,12 @@
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/collectives/order/distributed/wire.hpp>
+#include <troupe/collectives/order/lane_names.hpp>
 
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace troupe {
@@ -12,6 +16,7 @@ namespace {
 constexpr std::size_t most_of_name = 256; ///< Limit in bytes of names, hosts, tokens, GPUs.
 constexpr std::size_t most_of_text = 4096;
 constexpr std::size_t most_facts = 256;
+constexpr std::size_t most_lanes = 65536;
 constexpr std::uint64_t most_ranks = 65536;
 
 /// Writes the fields that fields() lists; frame_reader reads the same fields.
@@ -131,6 +136,49 @@ void fields_of_identity(Archive& io, Identity& who) {
   io.text(who.gpu, most_of_name);
 }
 
+/// A lane is transferred by its name; an empty name stands for the requests to the whole world.
+void lane_name(frame_writer& io, const std::optional<lane>& where) {
+  io.text(where ? where->name() : std::string{}, most_of_name);
+}
+void lane_name(frame_reader& io, std::optional<lane>& where) {
+  std::string name;
+  io.text(name, lane_names::longest_bytes);
+  try {
+    if (!name.empty()) where = lane::named(name);
+  } catch (const exception&) {
+    io.from().refuse("it names more lanes than this process can have");
+  }
+}
+
+template <class Archive, class Points>
+void fields_of_points(Archive& io, Points& all) {
+  const auto ranks = [&](auto& some) { io.list(some, most_ranks, [&](auto& one) { strong(io, one, most_ranks); }); };
+  io.list(all, most_lanes, [&](auto& one) {
+    lane_name(io, one.where);
+    io.number(one.complete, any_number);
+    io.maybe(one.commit, [&](auto& number) { io.number(number, any_number); });
+    io.number(one.incomplete, any_number);
+    io.list(one.later, resume_point::most_listed, [&](auto& it) {
+      io.number(it.position, any_number);
+      ranks(it.succeeded);
+      ranks(it.unknown);
+    });
+  });
+}
+
+void points(frame_writer& io, const std::shared_ptr<const resume_points>& all) {
+  io.flag(all != nullptr);
+  if (all) fields_of_points(io, *all);
+}
+void points(frame_reader& io, std::shared_ptr<const resume_points>& all) {
+  bool is_known = false;
+  io.flag(is_known);
+  if (!is_known) return;
+  resume_points made;
+  fields_of_points(io, made);
+  all = std::make_shared<const resume_points>(std::move(made));
+}
+
 template <class Archive, class Message>
 void fields(Archive& io, Message& what) {
   using type = std::remove_const_t<Message>;
@@ -186,6 +234,7 @@ void fields(Archive& io, Message& what) {
     io.flag(what.has_newcomers);
     io.list(what.hosts, most_ranks, [&](auto& one) { io.text(one, most_of_name); });
     io.flag(what.has_rings);
+    points(io, what.resume);
   } else if constexpr (std::is_same_v<type, quiesce_order>) {
     strong(io, what.of, any_number);
     fields_of_error(io, what.why);

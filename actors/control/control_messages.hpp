@@ -3,12 +3,14 @@
 #pragma once
 
 #include <troupe/actors/control/controller_terms.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/collectives/transport/shared_memory/shared_ring.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -17,7 +19,7 @@
 namespace troupe {
 
 /// The version of the control protocol. Both ends must use the same version.
-inline constexpr std::uint32_t control_protocol = 2;
+inline constexpr std::uint32_t control_protocol = 3;
 
 /// Identifies one membership of one process with one controller; 0 means no session. It is drawn at random, so that
 /// only a process that received it can use it. The session of a process that was declared lost is no longer valid, even
@@ -108,6 +110,8 @@ struct formation_order {
   bool has_newcomers = false;       ///< Whether some process was not part of the previous epoch.
   std::vector<std::string> hosts{}; ///< The host of each rank.
   bool has_rings = false;           ///< Whether the process has been sent rings for its requests in this epoch.
+  /// Where the lanes stood when the previous epoch ended; null if this is not known.
+  std::shared_ptr<const resume_points> resume{};
 };
 /// Controller → process: the epoch has failed at some rank. The outcome of its unanswered requests is unknown. May
 /// overtake decisions in rings: what this rank has not launched is rejected, and what its peers have launched fails.

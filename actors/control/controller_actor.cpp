@@ -174,7 +174,11 @@ controller_message controller_actor::mark(link_id to, const controller_message& 
     return self ? order_->batches_for(*self, of) : 0;
   };
   std::visit(overloaded{
-                 [&](formation_order& one) { one.has_rings = one.of == opened_ && order_->has_rings(one.self); },
+                 [&](formation_order& one) {
+                   if (one.of != opened_) return;
+                   one.has_rings = order_->has_rings(one.self);
+                   one.resume = order_->points();
+                 },
                  [&](quiesce_order& one) { one.decided = decided(one.of); },
                  [&](stop_order& one) { one.decided = decided(state_.current_epoch()); },
                  [](auto&) {},

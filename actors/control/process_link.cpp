@@ -149,7 +149,10 @@ bool process_link::tick() {
   const auto order = order_;
   lock.unlock();
   retired.clear(); // waits for threads, which may wait for the lock
-  if (order) order->expire(now);
+  if (order) {
+    order->expire(now);
+    order->tell_successes();
+  }
   lock.lock();
   if (!held_.empty() && now - held_.front().since > announced_limit) {
     const epoch of = epoch_;

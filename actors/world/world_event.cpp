@@ -53,6 +53,7 @@ std::string describe(const world_event& event) {
     line += "; so far " + std::to_string(event.retries.put_aside) + " requests were put aside, " +
             std::to_string(event.retries.run_again) + " run again, " + std::to_string(event.retries.given_up) +
             " given up";
+  if (event.resume && !event.resume->empty()) line += "; " + describe(*event.resume);
   if (event.reason) line += ": " + to_string(event.reason);
   return line;
 }

@@ -3,6 +3,7 @@
 
 #include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
@@ -127,6 +128,10 @@ struct world_event {
   /// Whether the world is suspended: the device memory of its communicators has been released, and requests wait until
   /// it is resumed.
   bool is_suspended = false;
+  /// In `ready`, from the second epoch on: where the lanes stood when the previous epoch ended, the same at every rank.
+  /// null if it is not known: under ordering `caller`, or, in a world over processes, because its controller has been
+  /// restarted or the previous epoch had a single rank.
+  std::shared_ptr<const resume_points> resume{};
   /// Present counts of requests marked retry_safe.
   retry_counts retries{};
 };

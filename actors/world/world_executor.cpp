@@ -52,6 +52,7 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
   std::iota(places_.begin(), places_.end(), std::size_t{0});
   plan_.status->belongs_to(number_, gate_);
   if (!plan_.retries) plan_.retries = make_retry_queue(plan_);
+  if (plan_.ordering == ordering::agreed && !plan_.to_controller) log_ = std::make_shared<resume_log>();
   if (plan_.recovery.policy != recovery_policy::fail_fast)
     for (const local_rank& one : plan_.locals)
       spares_.emplace(one.where, std::make_shared<spare_streams>(one.where, streams_of_a_rank));
@@ -151,7 +152,11 @@ void world_executor::let_go() {
 
 void world_executor::follow(const controller_directive& from) {
   carry_out(std::visit(overloaded{
-                           [this](const formation_order& order) { return state_.on_formation(order); },
+                           [this](const formation_order& order) {
+                             auto effects = state_.on_formation(order);
+                             if (!effects.empty()) told_points_ = order.resume;
+                             return effects;
+                           },
                            [this](const failure_order& order) {
                              if (order.why) take_report(order.of, order.why);
                              return state_.on_failure(order);
@@ -534,7 +539,8 @@ void world_executor::adopt() {
   restored_registrations_are_back();
   if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
     order_ = plan_.above->open_world(
-        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries);
+        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries,
+        log_);
     for (const auto& pool : registered_) order_->add_registered(pool);
     recapture_plans();
   }
@@ -668,6 +674,8 @@ world_event world_executor::event() const {
 void world_executor::complete(world_event& event) const {
   event.is_suspended = event.phase == world_phase::ready && suspended_ && suspended_->is_in_force();
   if (plan_.retries) event.retries = plan_.retries->counts();
+  if (event.phase == world_phase::ready && plan_.ordering == ordering::agreed)
+    event.resume = plan_.to_controller ? told_points_ : log_->points();
   if (event.phase == world_phase::ready && !restored_.empty())
     event.restored = std::make_shared<const restoration>(restored_);
 }

@@ -6,6 +6,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <vector>
@@ -126,10 +127,17 @@ public:
   /// Completes when the stream of every rank has reached this operation.
   [[nodiscard]] Result barrier(Options options = {}, call_site from = call_site::current());
 
+  /// Completes as a barrier does, and marks a place in the lane to which clients can return after a fault: events then
+  /// name the last commit that is complete (resume_point). \p number is the same at all ranks, and at most
+  /// barrier::most_commit.
+  [[nodiscard]] Result commit(std::uint64_t number, Options options = {}, call_site from = call_site::current());
+
 private:
   friend Handle;
   collective_methods() = default;
 
+  /// Requests \p what at every rank of the handle.
+  Result meet(troupe::barrier what, Options options, call_site from);
   /// Requests one operation for each of \p count ranks: make(i), in rank order.
   template <class Make>
   Result each(std::size_t count, const Make& make, Options options, call_site from);

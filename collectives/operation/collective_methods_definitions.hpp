@@ -248,11 +248,23 @@ Result collective_methods<Handle, Arguments, Result, Options>::scatter_v(operand
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::barrier(Options options, call_site from) {
+  return meet({}, std::move(options), from);
+}
+
+template <class Handle, class Arguments, class Result, class Options>
+Result collective_methods<Handle, Arguments, Result, Options>::commit(std::uint64_t number, Options options,
+                                                                      call_site from) {
+  return meet({.commit = number}, std::move(options), from);
+}
+
+template <class Handle, class Arguments, class Result, class Options>
+Result collective_methods<Handle, Arguments, Result, Options>::meet(troupe::barrier what, Options options,
+                                                                    call_site from) {
   using of = collective_arguments<Arguments>;
   std::size_t count = 1;
   if constexpr (of::is_for_all) count = static_cast<Handle&>(*this).part_count();
   return each(
-      count, [](std::size_t) -> operation { return troupe::barrier{}; }, std::move(options), from);
+      count, [&](std::size_t) -> operation { return what; }, std::move(options), from);
 }
 
 } // namespace troupe

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -239,7 +240,14 @@ struct recv {
 };
 
 /// Completes when every rank's stream has reached it: all requests made earlier at any rank are then done.
-struct barrier {};
+struct barrier {
+  static constexpr std::uint64_t most_commit = std::uint64_t{1} << 62U;
+
+  /// Makes it a commit with this number, at most most_commit: after a fault the world's events name the last commit
+  /// that is complete (resume_point). All ranks give the same number. Part of a group or a captured plan, it is only a
+  /// barrier.
+  std::optional<std::uint64_t> commit{};
+};
 
 /// Copies all of \p from to the front of \p to on the rank's stream. Each end is memory of the rank's device, memory of
 /// another device of this process that the rank's device can access, or host memory. Local to one rank: no peer takes

@@ -34,6 +34,7 @@ struct signer {
     if constexpr (requires { what.send_parts; }) made.send_counts = what.send_parts.counts;
     if constexpr (requires { what.recv_parts; }) made.recv_counts = what.recv_parts.counts;
     if constexpr (std::is_same_v<T, replay>) made.count = number_of(what);
+    if constexpr (std::is_same_v<T, barrier>) made.count = what.commit ? *what.commit + 1 : 0;
     return made;
   }
 };
@@ -231,6 +232,7 @@ std::string describe(const signature& what) {
     case index_of<recv>:
       return text + elements(what.count) + " from rank " + to_string(what.root) + ", tag " + std::to_string(what.tag);
     case index_of<replay>: return text + " of plan " + std::to_string(what.count);
+    case index_of<barrier>: return what.count > 0 ? "commit " + std::to_string(what.count - 1) : text;
     default: return text;
   }
 }

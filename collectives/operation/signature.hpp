@@ -16,8 +16,8 @@ struct signature {
   std::size_t kind = 0; ///< Index of the alternative of troupe::operation.
   dtype type{};
   reduction op{};
-  std::size_t count = 0;
-  rank root{}; ///< For a send or recv, the peer.
+  std::size_t count = 0; ///< For a barrier: 0, or one more than the number of the commit.
+  rank root{};           ///< For a send or recv, the peer.
   int tag = 0;
   /// Counts of the v-forms. An all_to_all_v has one row and one column of the whole matrix.
   std::vector<std::size_t> send_counts{};

@@ -66,6 +66,11 @@ public:
       if (objection failure = check_parts(what.send_parts, "send_parts", size_bytes(what.type))) return failure;
     if constexpr (requires { what.recv_parts; })
       if (objection failure = check_parts(what.recv_parts, "recv_parts", size_bytes(what.type))) return failure;
+    if constexpr (requires { what.commit; })
+      if (what.commit && *what.commit > barrier::most_commit)
+        return refuse(errc::invalid_argument, "the number " + std::to_string(*what.commit) +
+                                                  " of a commit is too large: the largest is " +
+                                                  std::to_string(barrier::most_commit));
     return {};
   }
 

@@ -67,9 +67,9 @@ arbiter::~arbiter() = default;
 std::shared_ptr<ordered_world>
 arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
                     std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
-                    std::shared_ptr<retry_queue> retries) {
+                    std::shared_ptr<retry_queue> retries, std::shared_ptr<resume_log> log) {
   auto made = std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling),
-                                              std::move(retries));
+                                              std::move(retries), std::move(log));
   for (const auto& one : made->ranks_)
     one->on_launched([waits = made->queue_.waits(), weak = made->weak_from_this()] {
       if (!waits->load()) return;
@@ -220,14 +220,31 @@ void arbiter::end_round() {
 
 ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                              std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
-                             std::shared_ptr<retry_queue> retries)
+                             std::shared_ptr<retry_queue> retries, std::shared_ptr<resume_log> log)
   : above_{std::move(above)},
     ranks_{std::move(ranks)},
     on_straggling_{std::move(on_straggling)},
     retries_{std::move(retries)},
-    queue_{ranks_, above_->fused_} {}
+    log_{std::move(log)},
+    queue_{ranks_, above_->fused_},
+    released_(ranks_.size()) {
+  if (!log_) return;
+  std::vector<std::shared_ptr<const success_count>> successes;
+  for (const auto& one : ranks_) successes.push_back(one->successes());
+  log_->begin(ranks_.front()->formed_in(), std::move(successes));
+}
 
 void ordered_world::push(released_operation one) {
+  if (log_ && !one.empty()) {
+    participants_.clear();
+    for (const released_part& part : one) {
+      participants_.push_back(part.self);
+      part.call->released_as(++released_[static_cast<std::size_t>(part.self.value())]);
+    }
+    const pipeline_call& first = *one.front().call;
+    log_->released(ranks_.front()->formed_in(), first.from().of_world ? std::nullopt : std::optional{first.from().lane},
+                   participants_, commit_of(first.what()));
+  }
   queue_.push(std::move(one));
   if (!std::exchange(in_round_, true)) above_->released_to_.push_back(shared_from_this());
 }

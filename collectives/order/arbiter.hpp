@@ -6,6 +6,7 @@
 #include <troupe/collectives/order/combining_queue.hpp>
 #include <troupe/collectives/order/rank_order.hpp>
 #include <troupe/collectives/order/release_queue.hpp>
+#include <troupe/collectives/order/resume_log.hpp>
 #include <troupe/collectives/order/retry_queue.hpp>
 #include <troupe/collectives/order/sequencer.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -39,11 +40,11 @@ public:
   /// Registers a world whose ranks all live in this process. \p ranks are their pipelines, in rank order. \p
   /// on_straggling is called with operations whose peers are late; it must neither block nor throw. Operations that \p
   /// retries has kept from the previous epoch run before all new requests of their lane. If \p retries is null,
-  /// retry_safe marks are ignored.
+  /// retry_safe marks are ignored. \p log begins the epoch of \p ranks; if it is null, there are no resume points.
   [[nodiscard]] std::shared_ptr<ordered_world>
   open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
              std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {},
-             std::shared_ptr<retry_queue> retries = {});
+             std::shared_ptr<retry_queue> retries = {}, std::shared_ptr<resume_log> log = {});
   /// Makes the retry queue for all epochs of one world. The world must call its end().
   [[nodiscard]] std::shared_ptr<retry_queue> open_retry_queue();
 
@@ -96,7 +97,7 @@ public:
   /// Used by arbiter::open_world().
   ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                 std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
-                std::shared_ptr<retry_queue> retries);
+                std::shared_ptr<retry_queue> retries, std::shared_ptr<resume_log> log);
 
   void ask(rank self, lane_request asked) override;
   /// Requests an operation of all ranks, which has already been validated. \p parts are in rank order. \p reply is
@@ -133,6 +134,7 @@ private:
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   std::function<void(std::shared_ptr<const absence_report>)> on_straggling_;
   std::shared_ptr<retry_queue> retries_; ///< Null if no operation is to be run again.
+  std::shared_ptr<resume_log> log_;      ///< Null: there are no resume points.
 
   // Accessed only by tasks of the arbiter's queue.
   std::uint32_t number_ = 0;
@@ -140,6 +142,8 @@ private:
   error closed_;          ///< Set once the world is closed: the reason for which requests are refused.
   bool in_round_ = false; ///< An operation was released to this world in this round.
   std::vector<std::shared_ptr<registered_pool>> registered_;
+  std::vector<std::uint64_t> released_; ///< Number of requests released to each rank.
+  std::vector<rank> participants_;      ///< A member so that its memory is reused.
 };
 
 } // namespace troupe

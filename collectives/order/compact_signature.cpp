@@ -47,6 +47,7 @@ compact_signature compact(const operation& what) noexcept {
         if constexpr (std::is_same_v<T, copy>) made.count = one.from.memory.size_bytes();
         if constexpr (std::is_same_v<T, group>) made.count = one.parts.size();
         if constexpr (std::is_same_v<T, replay>) made.count = number_of(one);
+        if constexpr (std::is_same_v<T, barrier>) made.count = one.commit ? *one.commit + 1 : 0;
         if constexpr (requires { one.staged; }) made.staged = is_launched_in_chunks(what);
         return made;
       },

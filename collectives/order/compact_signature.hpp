@@ -11,8 +11,10 @@ namespace troupe {
 
 /// A signature (signature.hpp) without its vectors: small, trivially copyable, made without allocation.
 struct compact_signature {
-  std::uint64_t count = 0; ///< v-forms: all elements; copy: bytes; group: number of parts; replay: number of the plan.
-  std::int32_t root = 0;   ///< For a send or recv: the peer.
+  /// v-forms: all elements; copy: bytes; group: number of parts; replay: number of the plan; barrier: 0, or one more
+  /// than the number of the commit.
+  std::uint64_t count = 0;
+  std::int32_t root = 0; ///< For a send or recv: the peer.
   std::int32_t tag = 0;
   std::uint8_t kind = 0; ///< Index of the alternative of troupe::operation.
   dtype type{};

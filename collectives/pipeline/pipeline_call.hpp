@@ -11,6 +11,7 @@
 #include <troupe/completion/poller/track.hpp>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -33,6 +34,8 @@ public:
   [[nodiscard]] staging_hold& staged() noexcept { return *staged_; }
   /// Returns whether it takes so little GPU time that its completion may be reported a few launches late.
   [[nodiscard]] bool is_short() const noexcept { return is_short_; }
+  /// Makes it the \p number-th request, from 1, that is released to its rank (CUT-1). Call before it is submitted.
+  void released_as(std::uint64_t number) noexcept { release_ = number; }
   /// Notes that all participants have asked for it. Call before it is submitted.
   void all_have_asked() noexcept { all_have_asked_ = true; }
   /// Returns whether it ends soon after the launches before it, independent of clients. These launches may then share
@@ -90,6 +93,7 @@ private:
   bool is_staged_;
   bool is_short_ = false;
   bool all_have_asked_ = false;
+  std::uint64_t release_ = 0;            ///< 0: not counted.
   std::unique_ptr<staging_hold> staged_; ///< Null for most requests, because it needs allocations.
   operation_sketch sketch_;
   std::shared_ptr<launch_listener> listener_;

@@ -57,12 +57,28 @@ private:
   std::atomic<std::uint64_t> collectives_{0};
 };
 
+/// The number of requests, of all that were released to one rank in one epoch, that have succeeded. It stops for good
+/// at the first one that does not. Threads: note() and set() by one at a time, value() by any.
+class success_count {
+public:
+  /// Records that the \p number-th released request, from 1, has succeeded.
+  void note(std::uint64_t number) noexcept {
+    if (number == value_.load(std::memory_order_relaxed) + 1) set(number);
+  }
+  void set(std::uint64_t count) noexcept { value_.store(count, std::memory_order_release); }
+  [[nodiscard]] std::uint64_t value() const noexcept { return value_.load(std::memory_order_acquire); }
+
+private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
 /// The progress of a pipeline. Each sketch has its own writer, and therefore its own cache line.
 struct progress_record {
   alignas(64) latest_sketch submitted;
   alignas(64) latest_sketch launched;
   alignas(64) latest_sketch finished;
-  latest_sketch running; ///< The last one seen running; written rarely, by the writer of `finished`.
+  success_count successes; ///< Of the requests that were released to the rank; the writer is that of `finished`.
+  latest_sketch running;   ///< The last one seen running; written rarely, by the writer of `finished`.
   /// Records every request; null: requests are not recorded. Set before the first request; afterwards all threads may
   /// read the pointer.
   alignas(64) std::shared_ptr<flight_line> line;

@@ -132,6 +132,10 @@ public:
 
   /// Returns the progress of this rank. Never waits for the launcher or the device.
   [[nodiscard]] pipeline_progress progress() const;
+  /// Returns the count of successful requests (pipeline_call::released_as()). It may outlive the pipeline.
+  [[nodiscard]] std::shared_ptr<const success_count> successes() const noexcept {
+    return {progress_, &progress_->successes};
+  }
   /// Returns the last messages of its communicator's library.
   [[nodiscard]] library_diagnostics last_diagnostics() const { return peers_->last_diagnostics(); }
   /// Sets a hook that is called on the poller's thread, with the reply, when a request's deadline has passed before its

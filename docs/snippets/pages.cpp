@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -94,34 +95,31 @@ void reduce_gradients(troupe::world& world, troupe::rank self, const troupe::buf
 }
 // [lane]
 
-// [acknowledge]
-/// One rank's client continues in a new epoch: all clients continue from the last step that every rank has done.
-std::uint64_t go_on(troupe::rank_lane& mine, troupe::epoch now, const troupe::buffer& step) {
-  mine.acknowledge(now);
-  mine.all_reduce(step, step, 1, troupe::dtype::u64, troupe::reduction::min).get();
-  return step.host_span<std::uint64_t>()[0];
+// [resume]
+/// One rank's client continues in the epoch of \p now, from its state at the returned step.
+std::uint64_t go_on(troupe::rank_lane& mine, const troupe::world_event& now, troupe::lane steps) {
+  mine.acknowledge(now.epoch);
+  const troupe::resume_point* const reached = now.resume ? troupe::find_point(*now.resume, steps) : nullptr;
+  return reached != nullptr ? reached->commit.value_or(0) : 0;
 }
-// [acknowledge]
+// [resume]
 
-void acknowledged_epochs() {
+void resume_points() {
   troupe::testing::mock_world on_mock{2};
   troupe::world& world = on_mock.world();
-  on_mock.script().on(troupe::rank{1}).operation(0).fail();
+  const troupe::lane steps = troupe::lane::named("steps");
+  std::vector<troupe::rank_lane> ranks;
+  std::vector<std::future<troupe::completion>> replies;
+  for (const troupe::rank self : world.local_ranks()) {
+    ranks.emplace_back(world, self, steps);
+    replies.push_back(ranks.back().commit(5));
+  }
+  for (auto& one : replies) one.get();
+  on_mock.script().on(troupe::rank{1}).operation(1).fail();
   world.barrier().wait();
   expect(on_mock.wait_until_ready(troupe::epoch{2}, std::chrono::seconds{60}), "the world comes back");
-  std::array<std::uint64_t, 2> agreed{};
-  const auto client = [&](int number) {
-    const auto index = static_cast<std::size_t>(number);
-    const troupe::buffer step = world.allocate_pinned(sizeof(std::uint64_t));
-    step.host_span<std::uint64_t>()[0] = 6 - index; // rank 1 saw the last step fail
-    troupe::rank_lane mine{world, troupe::rank{number}, troupe::lane::named("steps")};
-    agreed[index] = go_on(mine, troupe::epoch{2}, step);
-  };
-  {
-    std::jthread other{[&] { client(1); }};
-    client(0);
-  }
-  expect(agreed == std::array<std::uint64_t, 2>{5, 5}, "both go on from the step that both have done");
+  for (troupe::rank_lane& mine : ranks)
+    expect(go_on(mine, world.status(), steps) == 5, "both continue from the commit that both have done");
 }
 
 void lanes() {
@@ -205,7 +203,7 @@ void run_pages() {
   suspension();
   staged();
   lanes();
-  acknowledged_epochs();
+  resume_points();
   credit();
   topology();
   sub_worlds();

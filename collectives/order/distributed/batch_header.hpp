@@ -16,17 +16,20 @@ inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
 
 /// The first bytes of a batch.
 struct batch_header {
-  static constexpr std::uint8_t version = 1;
+  static constexpr std::uint8_t version = 2;
 
   troupe::epoch epoch{};    ///< Batches of an older epoch are dropped unread (EPO-1).
   std::uint64_t number = 0; ///< Counted from 1 in each direction, so that lost and repeated batches are noticed.
   std::uint64_t seen = 0;   ///< Number of the last batch received from the other side.
+  /// To the controller: how many requests, of those released to the rank in this epoch, have succeeded (success_count).
+  std::uint64_t succeeded = 0;
 
   void write(wire_writer& out) const {
     out.u8(version);
     out.varint(epoch.value());
     out.varint(number);
     out.varint(seen);
+    out.varint(succeeded);
   }
   [[nodiscard]] static batch_header read(wire_reader& in) noexcept {
     if (in.left_bytes() > longest_batch_bytes) in.refuse("it exceeds the size limit of a batch");
@@ -35,6 +38,7 @@ struct batch_header {
     made.epoch = troupe::epoch{in.varint()};
     made.number = in.varint();
     made.seen = in.varint();
+    made.succeeded = in.varint();
     return made;
   }
 };

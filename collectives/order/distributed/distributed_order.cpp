@@ -44,6 +44,7 @@ private:
 distributed_order::distributed_order(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in,
                                      std::shared_ptr<const clock> time, sender send)
   : pipeline_{std::move(pipeline)},
+    successes_{pipeline_->successes()},
     epoch_{formed_in},
     time_{std::move(time)},
     send_{std::move(send)},
@@ -112,7 +113,9 @@ bool distributed_order::may_send() const noexcept {
 }
 
 void distributed_order::end_round() noexcept {
-  if (out_.empty() || is_closed()) return;
+  const std::uint64_t succeeded = successes_->value();
+  if ((out_.empty() && (!is_telling_ || succeeded == told_)) || is_closed()) return;
+  is_telling_ = false;
   if (!may_send()) {
     // Set before the second check. A concurrent receive() either sees the flag, or the second check sees its update.
     holds_back_.store(true);
@@ -121,7 +124,8 @@ void distributed_order::end_round() noexcept {
   if (holds_back_.load(std::memory_order_relaxed)) holds_back_.store(false);
   const std::uint64_t number = sent_.load(std::memory_order_relaxed) + 1;
   sent_.store(number);
-  send_(out_.take({.epoch = epoch_, .number = number}));
+  told_ = succeeded;
+  send_(out_.take({.epoch = epoch_, .number = number, .succeeded = succeeded}));
 }
 
 error distributed_order::receive(std::string_view batch) {
@@ -158,6 +162,7 @@ error distributed_order::receive(std::string_view batch) {
 void distributed_order::follow(step& next) {
   if (auto* const call = std::get_if<std::shared_ptr<pipeline_call>>(&next)) {
     (*call)->all_have_asked();
+    (*call)->released_as(++released_);
     pipeline_->submit(std::move(*call));
   } else if (auto* const refused = std::get_if<refused_call>(&next)) {
     refused->call->fail(std::move(refused->why));
@@ -197,6 +202,10 @@ error distributed_order::decide(decision_record& one) {
   return {};
 }
 
+void distributed_order::tell_successes() {
+  if (!is_closed() && successes_->value() != told_.load()) queue_.run([this] { is_telling_ = true; });
+}
+
 void distributed_order::expire(time_point now) {
   {
     const std::lock_guard lock{mutex_};
@@ -229,6 +238,7 @@ void distributed_order::expire(time_point now) {
 }
 
 void distributed_order::close(error why) {
+  tell_successes();
   why.effect = effect::rejected;
   std::vector<undecided_ask> left;
   std::deque<std::function<void()>> dropped;

@@ -111,6 +111,8 @@ public:
   /// because it would have answered at the deadline. The request keeps its place: if it is released later, it is
   /// launched (ORD-1).
   void expire(time_point now);
+  /// Tells the controller how many requests have succeeded, unless it has been told. Batches of requests tell it, too.
+  void tell_successes();
 
   /// Answers requests that are not released, and all later ones, with \p why as rejected. Sends nothing more, except a
   /// batch that another thread is sending. Only the first call has an effect.
@@ -139,14 +141,17 @@ private:
   void follow(step& next);
 
   const std::shared_ptr<rank_pipeline> pipeline_;
+  const std::shared_ptr<const success_count> successes_;
   const epoch epoch_;
   const std::shared_ptr<const clock> time_;
   const sender send_;
 
   // Accessed only by tasks of queue_, except the atomics.
   request_writer out_;
+  bool is_telling_ = false; ///< A batch is sent for the successes alone.
   alignas(64) std::atomic<std::uint64_t> sent_{0};
   std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
+  std::atomic<std::uint64_t> told_{0};  ///< Number of successes that the controller has been told.
 
   /// Held by receive() and expire(). expire() removes a request for a moment; receive() must not look for it then, or
   /// it would report that the request does not exist. Locked before mutex_.
@@ -154,6 +159,7 @@ private:
   // Accessed only by receive(), except the atomic.
   alignas(64) std::atomic<std::uint64_t> seen_{0}; ///< Number of batches that the controller has seen.
   std::uint64_t received_ = 0;
+  std::uint64_t released_ = 0; ///< Number of requests that were released.
   decision_reader in_;
   std::vector<step> steps_; ///< A member so that its memory is reused.
 

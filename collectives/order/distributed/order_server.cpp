@@ -36,12 +36,14 @@ struct order_server::connection {
   std::uint64_t received = 0; ///< Number of batches received.
   std::uint64_t asked = 0;    ///< Number of requests received.
   std::uint64_t turns = 0;
+  std::shared_ptr<success_count> successes = std::make_shared<success_count>();
 };
 
 order_server::order_server(sequencer_limits limits) : limits_{limits} {}
 order_server::~order_server() = default;
 
 void order_server::open(epoch of, int world_size) {
+  if (ranks_.size() == 1) log_.forget(); // a rank that is alone orders its requests by itself
   auto made = std::make_unique<sequencer>(limits_);
   world_ = made->open_world(world_size);
   order_ = std::move(made);
@@ -49,7 +51,9 @@ void order_server::open(epoch of, int world_size) {
   closed_ = false;
   turns_met_ = 0;
   ranks_.clear();
-  for (int r = 0; r < world_size; ++r) ranks_.emplace_back(rank{r}, of);
+  std::vector<std::shared_ptr<const success_count>> successes;
+  for (int r = 0; r < world_size; ++r) successes.push_back(ranks_.emplace_back(rank{r}, of).successes);
+  log_.begin(of, std::move(successes));
 }
 
 void order_server::close(error why) {
@@ -70,7 +74,12 @@ error order_server::receive(rank from, std::string_view batch, time_point now) {
   if (in.ok() && header.epoch < epoch_) return {};
   if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
   if (in.ok() && header.number != by.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
-  if (in.ok()) by.out.has_seen(by.received = header.number);
+  if (in.ok() && (header.succeeded > log_.released_to(from) || header.succeeded < by.successes->value()))
+    in.refuse("it counts successes of requests that were not released");
+  if (in.ok()) {
+    by.out.has_seen(by.received = header.number);
+    by.successes->set(header.succeeded);
+  }
   request_record one;
   while (by.in.next(in, one)) switch (one.kind) {
       case request_record::form::ask: ask(by, one, now); break;
@@ -113,10 +122,17 @@ void order_server::meet_turns() {
 }
 
 void order_server::settle() {
-  for (const auto& one : effects_.released) {
-    const auto& released = static_cast<const request&>(*one);
-    ranks_[static_cast<std::size_t>(released.terms().rank.value())].out.release(released.number(),
-                                                                                released.position_to_tell());
+  std::size_t next = 0;
+  for (const std::size_t end : effects_.ends) {
+    const auto& first = static_cast<const request&>(*effects_.released[next]);
+    participants_.clear();
+    for (; next < end; ++next) {
+      const auto& released = static_cast<const request&>(*effects_.released[next]);
+      participants_.push_back(released.terms().rank);
+      ranks_[static_cast<std::size_t>(released.terms().rank.value())].out.release(released.number(),
+                                                                                  released.position_to_tell());
+    }
+    log_.released(epoch_, first.terms().lane, participants_, commit_of(first.what()));
   }
   for (auto& one : effects_.refused) {
     const auto& refused = static_cast<const request&>(*one.what);

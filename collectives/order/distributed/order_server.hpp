@@ -4,6 +4,7 @@
 
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
+#include <troupe/collectives/order/resume_log.hpp>
 #include <troupe/collectives/order/sequencer.hpp>
 
 #include <cstddef>
@@ -26,7 +27,7 @@ public:
   ~order_server();
 
   /// Begins an epoch of the world, later than any before, with \p world_size ranks. Drops the requests of earlier
-  /// epochs.
+  /// epochs. What their ranks have not told to be successful by now is not complete.
   /// Errors: invalid_argument (no rank).
   void open(epoch of, int world_size);
   /// Refuses waiting requests, and all later ones of this epoch, with \p why.
@@ -51,6 +52,9 @@ public:
   /// launched and finished, because this is not known in the controller.
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
 
+  /// Returns where the lanes stood when the present epoch began; null in the first epoch, and after one of a single
+  /// rank.
+  [[nodiscard]] std::shared_ptr<const resume_points> points() const { return log_.points(); }
   /// Returns the number of requests that wait for peers.
   [[nodiscard]] std::size_t waiting() const noexcept;
 
@@ -69,7 +73,9 @@ private:
   bool closed_ = false;
   std::vector<connection> ranks_;
   std::uint64_t turns_met_ = 0;
-  sequencing_effects effects_; ///< A member so that its memory is reused.
+  resume_log log_;
+  std::vector<rank> participants_; ///< A member so that its memory is reused.
+  sequencing_effects effects_;     ///< A member so that its memory is reused.
   std::vector<std::shared_ptr<const absence_report>> straggling_;
 };
 

@@ -94,6 +94,11 @@ std::uint64_t order_service::batches_for(rank to, epoch of) const {
   return of == epoch_ ? order_.batches_for(to) : 0;
 }
 
+std::shared_ptr<const resume_points> order_service::points() const {
+  const auto lock = enter();
+  return order_.points();
+}
+
 bool order_service::has_rings(rank one) const {
   const auto lock = enter();
   const auto index = static_cast<std::size_t>(one.value());

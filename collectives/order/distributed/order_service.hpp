@@ -95,6 +95,8 @@ public:
   /// Returns the losses since the last call, in the order in which they were found. The first one of an epoch ended it.
   [[nodiscard]] std::vector<loss> take_losses();
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
+  /// Returns where the lanes stood when the latest epoch began (order_server::points()).
+  [[nodiscard]] std::shared_ptr<const resume_points> points() const;
   /// Returns the number of ranks that are connected by rings.
   [[nodiscard]] std::size_t connected() const noexcept { return connected_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool has_rings(rank one) const;

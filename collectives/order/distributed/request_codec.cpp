@@ -241,6 +241,7 @@ void write_part(wire_writer& out, const operation& what, bool staged) {
         if constexpr (requires { one.staged; }) out.flag(staged);
         if constexpr (std::is_same_v<T, copy>) out.varint(one.from.memory.size_bytes());
         if constexpr (std::is_same_v<T, replay>) out.varint(number_of(one));
+        if constexpr (std::is_same_v<T, barrier>) out.varint(one.commit ? *one.commit + 1 : 0);
         if constexpr (std::is_same_v<T, group>) {
           out.varint(one.parts.size());
           // parts are never launched in chunks: see operand
@@ -267,6 +268,8 @@ operation read_fields(wire_reader& in, bool in_group, std::uint64_t& copied_byte
   if constexpr (stands_alone<T>)
     if (in_group) in.refuse("a group contains an operation that must be alone");
   if constexpr (std::is_same_v<T, copy>) copied_bytes = in.varint();
+  if constexpr (std::is_same_v<T, barrier>)
+    if (const std::uint64_t commit = in.varint(); commit > 0) made.commit = commit - 1;
   if constexpr (std::is_same_v<T, replay>)
     if (const std::uint64_t number = in.varint(); number > 0) made.of = std::make_shared<captured_plan>(number);
   if constexpr (std::is_same_v<T, group>) {

@@ -679,3 +679,51 @@ TEST_CASE("clients on many threads ask while decisions come, and every rank laun
   REQUIRE(one.notes[0]->size() == clients * each);
   CHECK(*one.notes[0] == *one.notes[1]);
 }
+
+TEST_CASE("the controller learns what has succeeded from later batches, or when it is told (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  const lane steps = lane::named("resume/distributed");
+  const auto commit = [&](std::uint64_t number) {
+    for (int r = 0; r < 2; ++r) static_cast<void>(one.ask(r, steps, barrier{.commit = number}));
+    one.deliver_all();
+    one.finish();
+  };
+  commit(1);
+  commit(2); // its batches tell of the first
+  SECTION("by batches of requests alone") {}
+  SECTION("also by the ranks' own batches") {
+    for (const auto& order : one.orders) order->tell_successes();
+    CHECK(one.up[0].size() == 1);
+    for (const auto& order : one.orders) order->tell_successes(); // once is enough
+    CHECK(one.up[0].size() == 1);
+  }
+  const bool is_told = !one.up[0].empty();
+  one.deliver_all();
+  one.keeper.open(rig_epoch.next(), 2);
+  REQUIRE(one.keeper.points());
+  const resume_point* const reached = find_point(*one.keeper.points(), steps);
+  REQUIRE(reached != nullptr);
+  CHECK(reached->complete == (is_told ? 2U : 1U));
+  CHECK(reached->commit == (is_told ? 2U : 1U));
+  CHECK(reached->incomplete == (is_told ? 0U : 1U));
+}
+
+TEST_CASE("a rank that counts successes of what was not released is refused",
+          "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  request_writer forged;
+  forged.turn();
+  const error why =
+      one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = 1, .succeeded = 1}), one.time->now());
+  CHECK(why.code == errc::internal);
+  CHECK_THAT(why.text, ContainsSubstring("were not released"));
+}
+
+TEST_CASE("commits of different numbers do not match (ORD-2)", "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  const std::vector logs{one.ask(0, barrier{.commit = 1}), one.ask(1, barrier{.commit = 2})};
+  one.deliver_all();
+  CHECK(code_of_all(logs) == errc::mismatch);
+  CHECK_THAT(logs[0].failure().text, ContainsSubstring("commit 1") && ContainsSubstring("commit 2"));
+}

@@ -1,0 +1,139 @@
+#include <troupe/collectives/order/resume_log.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+const resume_point* find_point(const resume_points& all, const std::optional<lane>& where) noexcept {
+  const auto found = std::ranges::find(all, where, &resume_point::where);
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::string describe(const resume_points& all) {
+  std::string text;
+  for (const resume_point& one : all) {
+    text += text.empty() ? "" : "; ";
+    text += one.where ? "lane " + one.where->name() : std::string{"requests to the world"};
+    text += ": " + std::to_string(one.complete) + " complete";
+    if (one.commit) text += ", commit " + std::to_string(*one.commit);
+    if (one.incomplete > 0) text += ", " + std::to_string(one.incomplete) + " released and not complete";
+  }
+  return text;
+}
+
+std::optional<std::uint64_t> commit_of(const operation& what) noexcept {
+  const auto* one = std::get_if<barrier>(&what);
+  return one == nullptr ? std::nullopt : one->commit;
+}
+
+void resume_log::begin(epoch of, std::vector<std::shared_ptr<const success_count>> ranks) {
+  const std::lock_guard lock{mutex_};
+  advance();
+  if (epoch_ != epoch{}) points_ = std::make_shared<const resume_points>(make_points());
+  for (auto& [index, one] : lanes_) {
+    one.entries.clear();
+    one.next = one.complete;
+  }
+  epoch_ = of;
+  ranks_.clear();
+  for (auto& one : ranks) ranks_.push_back({.successes = std::move(one)});
+  open_ = 0;
+  next_look_ = least_look;
+}
+
+void resume_log::forget() {
+  const std::lock_guard lock{mutex_};
+  ranks_.clear();
+  lanes_.clear();
+  points_ = nullptr;
+  epoch_ = {};
+}
+
+std::uint64_t resume_log::lane_of(const std::optional<lane>& where) {
+  return where ? std::uint64_t{where->index()} + 1 : 0;
+}
+
+void resume_log::released(epoch of, const std::optional<lane>& where, std::span<const rank> participants,
+                          const std::optional<std::uint64_t>& commit) {
+  const std::lock_guard lock{mutex_};
+  if (of != epoch_) return;
+  lane_log& there = lanes_[lane_of(where)];
+  there.where = where;
+  entry made{.commit = commit, .missing = participants.size()};
+  if (participants.size() < ranks_.size()) made.participants.assign(participants.begin(), participants.end());
+  there.entries.push_back(std::move(made));
+  for (const rank one : participants) {
+    rank_log& self = ranks_[static_cast<std::size_t>(one.value())];
+    ++self.released;
+    self.parts.push_back({&there, there.next});
+  }
+  ++there.next;
+  if (++open_ < next_look_) return;
+  advance();
+  // Looks again when the number has doubled, so that a long backlog is not searched for every release.
+  next_look_ = std::max(least_look, 2 * open_);
+}
+
+std::uint64_t resume_log::released_to(rank one) const {
+  const std::lock_guard lock{mutex_};
+  const auto index = static_cast<std::size_t>(one.value());
+  return one.value() >= 0 && index < ranks_.size() ? ranks_[index].released : 0;
+}
+
+void resume_log::advance() {
+  for (rank_log& self : ranks_) {
+    const std::uint64_t until = std::min(self.successes->value(), self.released);
+    for (; self.seen < until; ++self.seen) {
+      const part one = self.parts.front();
+      self.parts.pop_front();
+      --one.where->entries[static_cast<std::size_t>(one.position - one.where->complete)].missing;
+      for (auto& entries = one.where->entries; !entries.empty() && entries.front().missing == 0; --open_) {
+        if (entries.front().commit) one.where->commit = entries.front().commit;
+        entries.pop_front();
+        ++one.where->complete;
+      }
+    }
+  }
+}
+
+resume_points resume_log::make_points() const {
+  resume_points all;
+  std::size_t mentions = most_mentions; // a process is told all points in one message
+  for (const auto& [index, one] : lanes_) {
+    resume_point made{.where = one.where, .complete = one.complete, .commit = one.commit};
+    made.incomplete = one.entries.size();
+    for (std::size_t i = 0; i < std::min(one.entries.size(), resume_point::most_listed); ++i) {
+      const entry& it = one.entries[i];
+      const std::size_t count = it.participants.empty() ? ranks_.size() : it.participants.size();
+      if (count > mentions) break;
+      mentions -= count;
+      incomplete_operation listed{.position = one.complete + i};
+      const auto place = [&](rank which) {
+        const auto& parts = ranks_[static_cast<std::size_t>(which.value())].parts;
+        const bool is_open = std::ranges::any_of(
+            parts, [&](const part& of) { return of.where == &one && of.position == listed.position; });
+        (is_open ? listed.unknown : listed.succeeded).push_back(which);
+      };
+      if (it.participants.empty())
+        for (std::size_t r = 0; r < ranks_.size(); ++r) place(rank{static_cast<int>(r)});
+      else
+        std::ranges::for_each(it.participants, place);
+      made.later.push_back(std::move(listed));
+    }
+    all.push_back(std::move(made));
+  }
+  return all;
+}
+
+std::shared_ptr<const resume_points> resume_log::points() const {
+  const std::lock_guard lock{mutex_};
+  return points_;
+}
+
+std::size_t resume_log::open() const {
+  const std::lock_guard lock{mutex_};
+  return open_;
+}
+
+} // namespace troupe

@@ -1,0 +1,95 @@
+/// Finds up to which position the lanes of a world are complete, so that its clients know where to continue after a
+/// fault (CUT-1).
+///
+/// A position of a lane is one released operation: a collective, a transfer, a group, a copy or a replay. It is
+/// complete when it and all earlier ones of the lane have succeeded at all their participants. Requests to the whole
+/// world form a lane of their own. Positions are counted from 0 in the order of release, across epochs: an epoch begins
+/// at the first position that is not complete.
+#pragma once
+
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// Returns the number of the commit that \p what is, or nullopt.
+[[nodiscard]] std::optional<std::uint64_t> commit_of(const operation& what) noexcept;
+
+/// Records the released operations of a world until they are complete. Its memory is proportional to the operations in
+/// flight. Threads: all functions may be called from any thread.
+class resume_log {
+public:
+  /// Ends the present epoch, if there is one, and begins \p of. What is not complete by now never will be. \p ranks
+  /// count the successes of each rank.
+  void begin(epoch of, std::vector<std::shared_ptr<const success_count>> ranks);
+
+  /// Drops everything, because the order was not kept here: the next epoch has no points.
+  void forget();
+
+  /// Records that an operation was released to \p participants, in the order of release. \p commit: see commit_of().
+  /// Does nothing if epoch \p of has ended.
+  void released(epoch of, const std::optional<lane>& where, std::span<const rank> participants,
+                const std::optional<std::uint64_t>& commit);
+  /// Returns how many requests were released to \p one in the present epoch.
+  [[nodiscard]] std::uint64_t released_to(rank one) const;
+
+  /// Returns where the lanes stood when the present epoch began; null in the first epoch and after forget().
+  [[nodiscard]] std::shared_ptr<const resume_points> points() const;
+  /// Returns the number of recorded operations.
+  [[nodiscard]] std::size_t open() const;
+
+private:
+  struct entry {
+    std::optional<std::uint64_t> commit{};
+    std::vector<rank> participants{}; ///< Empty: all ranks.
+    std::size_t missing = 0;          ///< Number of participants that have not succeeded.
+  };
+  struct lane_log {
+    std::optional<lane> where{};
+    std::deque<entry> entries{}; ///< From position `complete` on.
+    std::uint64_t next = 0;      ///< Position of the next operation.
+    std::uint64_t complete = 0;
+    std::optional<std::uint64_t> commit{};
+  };
+  struct part {
+    lane_log* where;
+    std::uint64_t position;
+  };
+  struct rank_log {
+    std::shared_ptr<const success_count> successes;
+    std::uint64_t released = 0;
+    std::uint64_t seen = 0;   ///< Successes that have been applied.
+    std::deque<part> parts{}; ///< The released requests behind these.
+  };
+
+  [[nodiscard]] static std::uint64_t lane_of(const std::optional<lane>& where);
+  /// Applies the successes since the last call.
+  void advance();
+  [[nodiscard]] resume_points make_points() const;
+
+  static constexpr std::size_t most_mentions = 8192; ///< Limit of the ranks in all resume_point::later.
+  static constexpr std::size_t least_look = 256;     ///< Operations after which the successes are applied.
+
+  mutable std::mutex mutex_;
+  epoch epoch_{};
+  std::map<std::uint64_t, lane_log> lanes_; ///< By lane_of().
+  std::vector<rank_log> ranks_;
+  std::size_t open_ = 0;
+  std::size_t next_look_ = least_look;
+  std::shared_ptr<const resume_points> points_{};
+};
+
+} // namespace troupe

@@ -1,0 +1,46 @@
+/// Says where the lanes of a world stood when an epoch ended, so that clients know where to continue (CUT-1).
+#pragma once
+
+#include <troupe/collectives/order/lane.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// An operation that was released in an epoch that has ended, and is not complete. Its outputs count as overwritten at
+/// each of its ranks. Ranks have their numbers of that epoch.
+struct incomplete_operation {
+  std::uint64_t position = 0;    ///< From resume_point::complete on.
+  std::vector<rank> succeeded{}; ///< Where it is known to have succeeded.
+  std::vector<rank> unknown{};   ///< The other participants.
+};
+
+/// Where a lane stood when an epoch ended. Every rank of the next epoch is told the same.
+///
+/// It is conservative: operations may have succeeded that are not complete here. Clients therefore continue from state
+/// that they have kept at or before it, for example a copy made at the commit called `commit`. Later operations may
+/// have changed all that they write, which for operations in place is their input.
+struct resume_point {
+  static constexpr std::size_t most_listed = 32;
+
+  std::optional<lane> where{};               ///< nullopt: the requests to the whole world.
+  std::uint64_t complete = 0;                ///< Number of complete operations in all epochs so far.
+  std::optional<std::uint64_t> commit{};     ///< The number of the last complete commit(); nullopt: there is none.
+  std::uint64_t incomplete = 0;              ///< Number of operations that were released and are not complete.
+  std::vector<incomplete_operation> later{}; ///< The first of these: at most `most_listed`, fewer in very large worlds.
+};
+
+/// The resume points of the lanes that a world has used.
+using resume_points = std::vector<resume_point>;
+
+/// Returns the point of \p where, or nullptr if the lane was not used.
+[[nodiscard]] const resume_point* find_point(const resume_points& all, const std::optional<lane>& where) noexcept;
+/// Returns one line for people: "lane step: 120 complete, commit 12, 3 released and not complete".
+[[nodiscard]] std::string describe(const resume_points& all);
+
+} // namespace troupe
