@@ -280,20 +280,41 @@ def _():
         job.require_untouched("strangers at the gate")
 
 
-@case("frames/garbage, silence and half a preamble on three hundred connections")
+@case("frames/garbage, and a thousand half-open connections that do not keep a legitimate process out")
 def _():
     with Job() as job:
         as_stranger(job.port, [os.urandom(4096), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"TR\x02\x02"], 0.05, 75)
-        held = []
-        for _ in range(300):
-            with contextlib.suppress(OSError):
-                held.append(socket.create_connection(("127.0.0.1", job.port), 2))
+        held, opened, most = [], 0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))
+
+        def hold(count):
+            nonlocal opened
+            for _ in range(count):
+                with contextlib.suppress(OSError):
+                    held.append(socket.create_connection(("127.0.0.1", job.port), 2))
+                    held[-1].send(b"TR\x02\x02"[:opened % 5])
+                    opened += 1
+                if len(held) > 1000:
+                    held.pop(0).close()
+
+        hold(1000)
         time.sleep(6)
-        job.require_untouched("three hundred silent connections")
+        job.require_untouched("a thousand half-open connections")
+        began = time.monotonic()
+        os.kill(job.members()[0], signal.SIGKILL)
+        served = set()
+        while len(served) < 2 and time.monotonic() < began + 60:
+            hold(20)  # there are always newer ones than the process that joins
+            time.sleep(0.01)
+            served = {line[1] for line in job.lines("good") if line[2:5:2] == ["2", "2"]}  # epoch 2, a world of two
+        expect(len(served) == 2, "a process could not join within 60 s: " + job.launcher.text()[-300:])
+        print(f"    {opened} connections; both processes served again after {time.monotonic() - began:.2f} s", flush=True)
+        expect(opened > 1000, f"only {opened} connections could be opened")
+        expect(job.launcher.wait(0.5) is None, "the launcher has ended: " + job.launcher.text()[-300:])
+        job.launcher.require_sound()
+        expect(job.launcher.most_mib < 256, f"the launcher has grown to {job.launcher.most_mib} MiB")
         said = len(job.launcher.text().splitlines())
         expect(said < 400, f"strangers made the launcher write {said} lines")
-        for one in held:
-            one.close()
 
 
 def storm(frames):
