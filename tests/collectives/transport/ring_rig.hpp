@@ -55,8 +55,8 @@ public:
   ring_client(ring_connection link, epoch of, int world_size) : link_{std::move(link)}, epoch_{of}, in_{world_size} {}
 
   /// Asks for an operation, in a batch of its own.
-  error ask(const operation& what, nanoseconds deadline = std::chrono::seconds{30}) {
-    if (error why = out_.ask(what, lane{}, 1, {}, deadline)) return why;
+  error ask(const operation& what, nanoseconds deadline = std::chrono::seconds{30}, lane where = {}) {
+    if (error why = out_.ask(what, where, 1, {}, deadline)) return why;
     ++asked_;
     return send();
   }
