@@ -1,4 +1,5 @@
 // Mock ranks in processes of their own: the results of ranks in one process, and an error for every peer that is lost.
+#include "collectives/transport/forked_process.hpp"
 #include "support/outcomes.hpp"
 #include "support/process_resources.hpp"
 #include "support/sample_operations.hpp"
@@ -24,6 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -470,6 +472,30 @@ TEST_CASE("several mock ranks of one process meet as if each had its own, with o
   CHECK(open_descriptors() == descriptors);
 }
 
+TEST_CASE("a sum in place that is longer than the rings is right at each rank", "[collectives][mock][mock-processes]") {
+  const auto kind = kind_of(mock_ranks::in_processes);
+  auto all = ranks_here(*kind, 2);
+  const ended_ranks ended{all};
+  on_each(all, [](own_rank& one) {
+    one.peers->init();
+    constexpr std::size_t count = 1'000'001;
+    const buffer memory = one.allocate(count);
+    std::memset(memory.data(), 1 + one.self(), count);
+    one.peers->launch(all_reduce{.send = memory, .recv = memory, .count = count, .type = dtype::u8}, one.line);
+    one.synchronize();
+    one.peers->check();
+    if (std::count(memory.data(), memory.data() + count, std::byte{3}) != count)
+      throw std::runtime_error{"the sum is wrong"};
+  });
+}
+
+TEST_CASE("a forked child has a pump of its own", "[collectives][mock][mock-processes]") {
+  const auto mine = process_pump::of_this_process();
+  CHECK(process_pump::of_this_process() == mine);
+  forked_process child{[&] { return process_pump::of_this_process() == mine ? 1 : 0; }};
+  CHECK(child.status() == 0);
+}
+
 TEST_CASE("mock ranks in processes without results move and write nothing", "[collectives][mock][mock-processes]") {
   const auto kind = kind_of(mock_ranks::in_processes, mock_results::none);
   auto all = ranks_here(*kind, 2);
@@ -693,8 +719,9 @@ TEST_CASE("a message that no mock rank would write is an error of the communicat
   forger.connected();
   joining.get();
   auto ring = forger.writer(rank{0});
-  const std::string message = GENERATE(std::string{}, std::string{"\xFF"}, std::string{"\0\0\1", 3},
-                                       std::string(1'000, '\x7F'), std::string{"\1\0\1\0\0\0\4", 7});
+  const std::string message =
+      GENERATE(std::string{}, std::string{"\xFF"}, std::string{"\0\0\1", 3}, std::string(1'000, '\x7F'),
+               std::string{"\1\0\1\0\0\0\4", 7}, std::string{"\0\0\0\0\0more", 9}); // no call, and four bytes
   REQUIRE(ring.write(message, false) == ring_write::written);
   const buffer memory = launch_sum(mine, 4);
   const error why = awaited_error(*mine.peers);
