@@ -160,6 +160,27 @@ def test_single_ranks_acknowledge_the_epoch_after_a_rebuild():
         assert world.all_reduce(ones(2)).result().epoch == 2
 
 
+def test_after_a_fault_every_rank_is_told_the_last_complete_commit():
+    with VirtualWorld(2, recovery_policy="keep_size") as world:
+        steps = [world.rank(r).lane("resumed") for r in range(2)]
+        assert world.status.resume is None
+        for reply in [client.commit(7) for client in steps]:
+            reply.result()
+        world.commit(1).result()
+        world.script.on(1).operation(2).fail("communicator_failed")
+        lost = [client.barrier() for client in steps]
+        assert world.run_until_ready(2, 10)
+        assert all(reply.exception().effect == "unknown_outcome" for reply in lost)
+        point = world.status.resume_point("resumed")
+        assert (point.complete, point.commit, point.incomplete) == (1, 7, 1)
+        assert point.later == (troupe.IncompleteOperation(1, (), (0, 1)),)
+        assert world.status.resume_point(None) == troupe.ResumePoint(None, 1, 1, 0, ())
+        assert world.status.resume_point("unused") is None
+        with pytest.raises(troupe.Mismatch):
+            both = [client.acknowledge(2) or client.commit(8 + r) for r, client in enumerate(steps)]
+            both[0].result()
+
+
 def test_groups_and_buffers_in_virtual_time():
     with VirtualWorld(2) as world:
         values = [troupe.empty(world, r, 2, "int32") for r in range(2)]

@@ -23,6 +23,9 @@ async def ask(world: troupe.World, mine: troupe.Rank[troupe.Reply], grads: List[
     mine.all_to_all_v(grads[0], sums[0], [1, 2], [2, 1])
     mine.send(troupe.empty(world, 0, (2, 3)), peer=1, tag=7, lane="kv")
     mine.barrier()
+    mine.lane("steps").commit(12, deadline=5.0)
+    point: Optional[troupe.ResumePoint] = world.status.resume_point("steps")
+    step: int = point.commit or 0 if point is not None else 0
     request: troupe.Request = world.prepare("all_reduce", grads, op="max")
     with world.group(deadline=1.0) as both:
         both.all_reduce(grads)
@@ -32,7 +35,7 @@ async def ask(world: troupe.World, mine: troupe.Rank[troupe.Reply], grads: List[
     failure: Optional[BaseException] = request.ask().exception()
     if isinstance(failure, troupe.Error) and failure.was_rejected and asked is not None:
         asked.result()
-    return done.epoch
+    return done.epoch + step
 
 
 def pretend(values: List[NDArray[np.float32]]) -> bool:
