@@ -16,6 +16,7 @@ import threading
 import time
 
 PATIENCE_OF_A_KILL = 60  # seconds until all ranks serve again
+STEPS_OF_A_KILL = {"nccl": 2000}  # more than are done until the next kill; where nothing is listed: 200
 BEGINS = re.compile(r"process (\S+): rank (\d+) of (\d+) in epoch (\d+) begins at step (\d+)")
 
 
@@ -83,7 +84,8 @@ class Job:
 def main(troupe, many_hosts, backend, kills, ranks="4", seed=None):
     kills, ranks, seed = int(kills), int(ranks), int(seed or random.randrange(1 << 32))
     chance = random.Random(seed)
-    steps = 200 * (kills + 1)
+    steps_of_a_kill = STEPS_OF_A_KILL.get(backend, 200)
+    steps = steps_of_a_kill * (kills + 1)
     job = Job([troupe, "launch", "-n", str(ranks), "--spares", "1", "--respawns", "1000", "--respawn-window", "1s",
                "--grace", "60s", "--", many_hosts, "--backend", backend, "--steps", str(steps), "--commit-every", "7",
                "--elements", "512"])
@@ -95,8 +97,8 @@ def main(troupe, many_hosts, backend, kills, ranks="4", seed=None):
         started = set(job.begun[epoch].values())
         if len(started) != 1:
             job.fail(f"in epoch {epoch} the ranks began at different steps: {sorted(started)}")
-        if started.pop() >= steps - 20:
-            break
+        if started.pop() > steps - steps_of_a_kill:
+            break  # they would end before the next kill
         time.sleep(chance.uniform(0, 0.05))
         victims = named(children_of(job.launcher.pid), job.begun[epoch])
         for victim in chance.sample(victims, min(len(victims) - 1, chance.choice([1, 1, 1, 2]))):  # one has the weights
