@@ -153,6 +153,8 @@ TEST_CASE("operations and successes of an epoch that has ended change nothing (E
   world.begin(2, 2);
   for (const auto& one : before) one->set(1);
   world.log.released(epoch{1}, step, std::vector{rank{0}, rank{1}}, {});
+  CHECK(world.log.open() == 0);
+  CHECK(world.log.released_to(rank{0}) == 0);
   CHECK(world.end(step).complete == 0);
   CHECK(world.log.open() == 0);
 }
