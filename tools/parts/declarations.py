@@ -83,7 +83,7 @@ def parse_members(lines):
         if depth > 0 or not statement.endswith((";", "}")):
             continue
         field = FIELD.match(statement)
-        if field and not statement.startswith("friend ") and "(" not in statement.split("=")[0].split("{")[0]:
+        if field and not statement.startswith(("friend ", "static ")) and "(" not in statement.split("=")[0].split("{")[0]:
             default = field["value"] or ("{}" if field["braces"] else "")
             members.append(Member(field["name"], field["type"].strip(), default, behind or " ".join(above)))
         statement, above = "", []
