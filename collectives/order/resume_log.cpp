@@ -100,7 +100,8 @@ void resume_log::advance() {
 resume_points resume_log::make_points() const {
   resume_points all;
   std::size_t mentions = most_mentions; // a process is told all points in one message
-  for (const auto& [index, one] : lanes_) {
+  for (const auto& entry_of_lane : lanes_) {
+    const lane_log& one = entry_of_lane.second;
     resume_point made{.where = one.where, .complete = one.complete, .commit = one.commit};
     made.incomplete = one.entries.size();
     for (std::size_t i = 0; i < std::min(one.entries.size(), resume_point::most_listed); ++i) {
