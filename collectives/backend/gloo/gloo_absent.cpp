@@ -1,5 +1,6 @@
 // Replaces the other source files of this folder in a build without Gloo.
 #include <troupe/collectives/backend/gloo/gloo_backend.hpp>
+#include <troupe/device/error.hpp>
 
 namespace troupe {
 

@@ -1,6 +1,7 @@
 // Ranks in two processes: what the gloo backend is for.
 #include "support/outcomes.hpp"
 
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
