@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -48,6 +49,16 @@ std::vector<process_frame> process_frames() {
           {~0ULL, leave_notice{sample_error}}};
 }
 
+std::shared_ptr<const resume_points> sample_points() {
+  return std::make_shared<const resume_points>(
+      resume_points{{.where = lane::named("codec"),
+                     .complete = 120,
+                     .commit = 12,
+                     .incomplete = 40,
+                     .later = {{.position = 120, .succeeded = {rank{0}}, .unknown = {rank{1}}}}},
+                    {.complete = 3}});
+}
+
 std::vector<controller_frame> controller_frames() {
   return {{1, join_welcome{.session = 1, .heartbeat = nanoseconds{5}, .suspicion = nanoseconds{6}}},
           {1, join_refusal{sample_error}},
@@ -60,7 +71,8 @@ std::vector<controller_frame> controller_frames() {
                               .reason = sample_error,
                               .has_newcomers = true,
                               .hosts = {"here", "there"},
-                              .has_rings = true}},
+                              .has_rings = true,
+                              .resume = sample_points()}},
           {1, failure_order{epoch{3}, sample_error}},
           {1, quiesce_order{epoch{3}, sample_error, 1ULL << 40U}},
           {1, order_batch{epoch{3}, "bytes"}},
@@ -180,6 +192,12 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(order.has_newcomers);
   CHECK(order.hosts == std::vector<std::string>{"here", "there"});
   CHECK(order.has_rings);
+  REQUIRE(order.resume);
+  CHECK(describe(*order.resume) == describe(*sample_points()));
+  REQUIRE(order.resume->front().later.size() == 1);
+  CHECK(order.resume->front().later[0].position == 120);
+  CHECK(order.resume->front().later[0].succeeded == std::vector{rank{0}});
+  CHECK(order.resume->front().later[0].unknown == std::vector{rank{1}});
   const auto quiesces = decode_controller_frame(encode(controller_frames()[6]), why);
   REQUIRE(quiesces);
   CHECK(std::get<quiesce_order>(quiesces->what).decided == 1ULL << 40U);
