@@ -57,7 +57,7 @@ void pipeline_call::started(time_point now) noexcept {
 
 void pipeline_call::succeeded(const completion& result) noexcept {
   progress_.finished.set(sketch_);
-  if (release_ > 0) progress_.successes.note(release_); // before the reply, so that no client knows more
+  count();
   if (progress_.line) {
     const times& at = result.times;
     progress_.line->finished(in_flight_line(), started_, at.done);

@@ -74,6 +74,7 @@ public:
   void taken() noexcept override { note_asked(); }
   void started(time_point now) noexcept override;
   void succeeded(const completion& result) noexcept override;
+  void skipped() noexcept override { count(); }
   void failed(errc code) noexcept override;
   [[nodiscard]] std::shared_ptr<const undefined_buffers> undefined() const noexcept override;
   void lost(error why) noexcept override;
@@ -81,6 +82,10 @@ public:
 
 private:
   void launch(rank_pipeline& by) noexcept override;
+  /// Counts it among those that have succeeded. Before its reply, so that no client knows more than the count.
+  void count() noexcept {
+    if (release_ > 0) progress_.successes.note(release_);
+  }
   [[nodiscard]] flight_name in_flight_line() const noexcept { return {name(), from_.of_world, formed_in()}; }
   void settle_claim(const completion& result) noexcept;
   /// Passes the request and its reply promise to the claim, with \p result as its outcome so far. Returns false if out

@@ -111,6 +111,7 @@ bool track::settle_head(time_point now) {
   in_flight& head = *pending_.front();
   switch (head.at()) {
     case in_flight::stage::refused:
+      if (head.refusal().effect == effect::rejected && !mark_->failed()) head.skipped();
       head.lost(head.refusal());
       if (head.refusal().effect == effect::rejected) break; // the work has not touched the buffers
       // The call may have failed after enqueueing the work, so the device may still access the buffers (BUF-1).

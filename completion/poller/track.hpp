@@ -64,6 +64,8 @@ public:
   /// Called on the poller with the completion, before it is delivered as the reply. Also called if the request has
   /// already been answered because of its deadline.
   virtual void succeeded(const completion& /*result*/) noexcept {}
+  /// Called before lost() if this one alone was refused: it certainly did not run, and those behind it go on.
+  virtual void skipped() noexcept {}
   /// Called before the request is answered with an error of \p code, unless it has already been answered.
   virtual void failed(errc /*code*/) noexcept {}
   /// Returns the buffers that the request may have written; null if unknown. Called only if the request fails with

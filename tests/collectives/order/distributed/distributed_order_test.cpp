@@ -2,6 +2,7 @@
 // answered once (ONE-1).
 #include "collectives/order/distributed/distributed_rig.hpp"
 
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -707,6 +708,42 @@ TEST_CASE("the controller learns what has succeeded from later batches, or when 
   CHECK(reached->complete == (is_told ? 2U : 1U));
   CHECK(reached->commit == (is_told ? 2U : 1U));
   CHECK(reached->incomplete == (is_told ? 0U : 1U));
+}
+
+TEST_CASE("what each rank refuses by itself holds no commit up (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  const lane steps = lane::named("resume/refused");
+  const auto plan_without_graph = std::make_shared<captured_plan>(77);
+  std::vector<outcome_log> refused, done;
+  for (int r = 0; r < 2; ++r) refused.push_back(one.ask(r, steps, replay{plan_without_graph}));
+  for (int r = 0; r < 2; ++r) done.push_back(one.ask(r, steps, barrier{.commit = 4}));
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(refused) == errc::invalid_argument);
+  CHECK(code_of_all(done) == errc::none);
+  for (const auto& order : one.orders) order->tell_successes();
+  one.deliver_all();
+  one.keeper.open(rig_epoch.next(), 2);
+  const resume_point* const reached = find_point(*one.keeper.points(), steps);
+  REQUIRE(reached != nullptr);
+  CHECK(reached->complete == 2);
+  CHECK(reached->commit == 4);
+}
+
+TEST_CASE("what is refused because the communicator has failed does not count as done (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  const auto first = ask_all(one, {}, 4);
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(first) == errc::none);
+  for (const auto& rank : one.rig.ranks) CHECK(rank->fail({.code = errc::communicator_failed, .text = "by the test"}));
+  const auto behind = ask_all(one, {}, 5);
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(behind) == errc::communicator_failed);
+  for (const auto& rank : one.rig.ranks) CHECK(rank->successes()->value() == 1);
 }
 
 TEST_CASE("a rank that counts successes of what was not released is refused",
