@@ -213,7 +213,7 @@ private:
   std::shared_ptr<world_suspension> suspended_; ///< Set from the request until requests are served again.
   std::vector<std::shared_ptr<registered_pool>> registered_;
   std::vector<std::weak_ptr<captured_plan>> captured_;   ///< Plans to capture again in the next epoch.
-  std::shared_ptr<resume_log> log_;                      ///< Set if all ranks live in this process and have an order.
+  std::shared_ptr<resume_log> log_;                      ///< Set if this process keeps the order, so no controller.
   std::shared_ptr<const resume_points> told_points_;     ///< From the controller, for the present epoch.
   std::shared_ptr<ordered_world> order_;                 ///< Set after forming if all ranks live in this process.
   std::shared_ptr<distributed_order> distributed_order_; ///< Set if a controller keeps the order.

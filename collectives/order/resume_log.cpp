@@ -66,7 +66,11 @@ void resume_log::released(epoch of, const std::optional<lane>& where, std::span<
   for (const rank one : participants) {
     rank_log& self = ranks_[static_cast<std::size_t>(one.value())];
     ++self.released;
-    self.parts.push_back({&there, there.next});
+    const run* const last = self.open.empty() ? nullptr : &self.open.back();
+    if (last != nullptr && last->where == &there && last->position + last->count == there.next)
+      ++self.open.back().count;
+    else
+      self.open.push_back({&there, there.next, 1});
   }
   ++there.next;
   if (++open_ < next_look_) return;
@@ -85,13 +89,15 @@ void resume_log::advance() {
   for (rank_log& self : ranks_) {
     const std::uint64_t until = std::min(self.successes->value(), self.released);
     for (; self.seen < until; ++self.seen) {
-      const part one = self.parts.front();
-      self.parts.pop_front();
-      --one.where->entries[static_cast<std::size_t>(one.position - one.where->complete)].missing;
-      for (auto& entries = one.where->entries; !entries.empty() && entries.front().missing == 0; --open_) {
-        if (entries.front().commit) one.where->commit = entries.front().commit;
-        entries.pop_front();
-        ++one.where->complete;
+      run& first = self.open.front();
+      lane_log& there = *first.where;
+      --there.entries[static_cast<std::size_t>(first.position - there.complete)].missing;
+      ++first.position;
+      if (--first.count == 0) self.open.pop_front();
+      for (; !there.entries.empty() && there.entries.front().missing == 0; --open_) {
+        if (there.entries.front().commit) there.commit = there.entries.front().commit;
+        there.entries.pop_front();
+        ++there.complete;
       }
     }
   }
@@ -111,9 +117,10 @@ resume_points resume_log::make_points() const {
       mentions -= count;
       incomplete_operation listed{.position = one.complete + i};
       const auto place = [&](rank which) {
-        const auto& parts = ranks_[static_cast<std::size_t>(which.value())].parts;
-        const bool is_open = std::ranges::any_of(
-            parts, [&](const part& of) { return of.where == &one && of.position == listed.position; });
+        const auto& open = ranks_[static_cast<std::size_t>(which.value())].open;
+        const bool is_open = std::ranges::any_of(open, [&](const run& of) {
+          return of.where == &one && of.position <= listed.position && listed.position < of.position + of.count;
+        });
         (is_open ? listed.unknown : listed.succeeded).push_back(which);
       };
       if (it.participants.empty())

@@ -64,15 +64,17 @@ private:
     std::uint64_t complete = 0;
     std::optional<std::uint64_t> commit{};
   };
-  struct part {
+  /// Requests that were released to a rank one after the other, at consecutive positions of one lane.
+  struct run {
     lane_log* where;
-    std::uint64_t position;
+    std::uint64_t position; ///< Of the first one.
+    std::uint64_t count;
   };
   struct rank_log {
     std::shared_ptr<const success_count> successes;
     std::uint64_t released = 0;
-    std::uint64_t seen = 0;   ///< Successes that have been applied.
-    std::deque<part> parts{}; ///< The released requests behind these.
+    std::uint64_t seen = 0; ///< Successes that have been applied.
+    std::deque<run> open{}; ///< The released requests behind these.
   };
 
   [[nodiscard]] static std::uint64_t lane_of(const std::optional<lane>& where);

@@ -21,7 +21,8 @@ struct batch_header {
   troupe::epoch epoch{};    ///< Batches of an older epoch are dropped unread (EPO-1).
   std::uint64_t number = 0; ///< Counted from 1 in each direction, so that lost and repeated batches are noticed.
   std::uint64_t seen = 0;   ///< Number of the last batch received from the other side.
-  /// To the controller: how many requests, of those released to the rank in this epoch, have succeeded (success_count).
+  /// To the controller: how many requests, of those released to the rank in this epoch, have succeeded
+  /// (success_count).
   std::uint64_t succeeded = 0;
 
   void write(wire_writer& out) const {
