@@ -39,7 +39,7 @@ struct restored_part {
   /// The number of the part. Registrations: from 0, in the order of the requests. Plans: captured_plan::number().
   /// Sub-worlds of this process: from 0, in the order of the splits.
   std::uint64_t number = 0;
-  std::string name{}; ///< The group name of a sub-world; empty for other kinds.
+  std::string name{}; ///< The group name of a sub-world, or the name of a plan over processes; else empty.
   restored_state state = restored_state::under_way;
   /// Duration by the world's clock. Registrations and plans: from the start of the first rank to the end of the last.
   /// Sub-worlds: from the fault until it was ready or was given up. 0 while under way.

@@ -2,6 +2,7 @@
 
 #include <troupe/actors/world/culprits.hpp>
 #include <troupe/collectives/backend/solo_communicator.hpp>
+#include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 #include <troupe/device/overloaded.hpp>
@@ -330,43 +331,69 @@ namespace {
 /// Limit for ranks to leave a capture that has ended. A rank that takes longer is in a launch or in the client's
 /// function that does not return, so its launcher is blocked too.
 constexpr nanoseconds time_to_leave{std::chrono::seconds{2}};
+/// Time after a capture's deadline in which the controller can report which rank is late.
+constexpr nanoseconds controller_grace{std::chrono::seconds{1}};
+
+/// Returns the sum, without overflow.
+nanoseconds later_by(nanoseconds one, nanoseconds more) {
+  return one > nanoseconds::max() - more ? nanoseconds::max() : one + more;
+}
 
 } // namespace
 
 void world_executor::capture(capture_request asked, std::shared_ptr<capture_answer> reply) {
   if (error objection = objection_to(asked)) return reply->deliver(std::move(objection));
+  if (plan_.to_controller && asked.options.name.empty())
+    asked.options.name = std::string{unnamed_plan} + std::to_string(++unnamed_captures_);
   capture_function function = asked.function
                                   ? std::move(asked.function)
                                   : capture_of(std::move(asked.steps), plan_.world_size, plan_.above->fusion());
   const auto plan = std::make_shared<captured_plan>(std::move(function), std::move(asked.options));
-  std::erase_if(captured_, [](const auto& one) { return one.expired(); });
+  // A plan takes the place of an earlier one of its name, because only one of them can be captured again.
+  std::erase_if(captured_, [&](const auto& one) {
+    const auto known = one.lock();
+    return !known || (plan_.to_controller && known->options().name == plan->options().name);
+  });
   captured_.push_back(plan);
-  capture_now(plan, [plan, reply](const error& failure, nanoseconds) {
+  capture_now(plan, patience_of(*plan), [plan, reply](const error& failure, nanoseconds) {
     if (failure) return reply->deliver(failure);
     reply->deliver(capture_reply{plan});
   });
 }
 
+nanoseconds world_executor::patience_of(const captured_plan& plan) const {
+  return plan.options().deadline == world_default_deadline ? plan_.deadlines.form : plan.options().deadline;
+}
+
 error world_executor::objection_to(const capture_request& asked) const {
   if (error objection = state_.maintenance_objection(asked.epoch)) return objection;
-  if (!order_)
+  if (!order_ && !distributed_order_)
     return {.code = errc::unsupported,
-            .text = "only " + std::to_string(plan_.locals.size()) + " of the world's " +
-                    std::to_string(plan_.world_size) +
-                    " ranks live in this process: plans are captured where all of them do"};
+            .text =
+                "only " + std::to_string(plan_.locals.size()) + " of the world's " + std::to_string(plan_.world_size) +
+                " ranks live in this process, and no controller keeps their order: plans need ordering::agreed, and "
+                "a world that is not split off another"};
   const auto refuse = [](std::string text) { return error{.code = errc::invalid_argument, .text = std::move(text)}; };
   if (asked.options.deadline < nanoseconds{0}) return refuse("a deadline cannot be negative");
-  if (!asked.options.streams.empty() && asked.options.streams.size() != plan_.locals.size())
-    return refuse("the plan names " + std::to_string(asked.options.streams.size()) + " streams, the world has " +
-                  std::to_string(plan_.world_size) + " ranks: give one for each rank, or none");
+  if (asked.options.name.size() > longest_plan_name_bytes || asked.options.name.starts_with(unnamed_plan))
+    return refuse("a plan's name has at most " + std::to_string(longest_plan_name_bytes) +
+                  " bytes and does not begin with '" + std::string{unnamed_plan} + "'");
+  const std::size_t local = plan_.locals.size();
+  const bool is_whole = local == static_cast<std::size_t>(plan_.world_size);
+  const std::string here = is_whole ? "the world has " + std::to_string(local) + " ranks"
+                                    : "this process has " + std::to_string(local) + " of the world's ranks";
+  if (!asked.options.streams.empty() && asked.options.streams.size() != local)
+    return refuse("the plan names " + std::to_string(asked.options.streams.size()) + " streams, " + here +
+                  ": give one for each, or none");
   if (static_cast<bool>(asked.function) != asked.steps.empty())
     return refuse("a plan is captured from a function or from requests: give one of the two");
   for (std::size_t k = 0; k < asked.steps.size(); ++k) {
     const auto& parts = asked.steps[k];
-    error objection = parts.size() == plan_.locals.size()
-                          ? check_agreement(parts)
-                          : refuse("it has " + std::to_string(parts.size()) + " parts, the world has " +
-                                   std::to_string(plan_.world_size) + " ranks: give one part for each rank");
+    error objection;
+    if (parts.size() != local)
+      objection = refuse("it has " + std::to_string(parts.size()) + " parts, " + here + ": give one part for each");
+    else if (is_whole)
+      objection = check_agreement(parts);
     if (!objection) objection = gate_->objection_to(parts);
     if (!objection) continue;
     objection.text = "step " + std::to_string(k) + " of the plan: " + objection.text;
@@ -375,31 +402,58 @@ error world_executor::objection_to(const capture_request& asked) const {
   return {};
 }
 
-void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan,
-                                 std::function<void(const error&, nanoseconds)> tell) {
-  const nanoseconds patience =
-      plan->options().deadline == world_default_deadline ? plan_.deadlines.form : plan->options().deadline;
-  const epoch now = state_.current_epoch();
-  const auto session = std::make_shared<capture_session>(plan, order_->ranks(), world_stamp{number_, now},
-                                                         later(steady_now(), patience), registered_);
-  const auto over = [session, now, tell = std::move(tell), mail = mail_](error failure) {
-    if (!failure) return tell({}, session->took());
-    // A rank that is still in the capture blocks its launcher, so nothing more can be launched there.
-    for (const rank one : session->give_up())
-      mail->post(
-          rank_report{rank_report::kind::faulted,
-                      one,
-                      now,
-                      {.code = errc::deadline_exceeded,
-                       .text = "the capture of a plan has not returned from the client's function or from a launch",
-                       .rank = one}});
-    if (failure.code == errc::deadline_exceeded) failure = session->failure(); // the session knows where each rank was
-    failure.effect = effect::rejected;
-    tell(failure, session->took());
+std::function<void(const std::shared_ptr<capture_session>&)>
+world_executor::watch_for(nanoseconds limit, std::function<void(const error&, nanoseconds)> tell) const {
+  return [limit, tell = std::move(tell), mail = mail_, helpers = plan_.helpers,
+          now = state_.current_epoch()](const std::shared_ptr<capture_session>& session) {
+    const auto over = [session, now, tell, mail](error failure) {
+      if (!failure) return tell({}, session->took());
+      // A rank that is still in the capture blocks its launcher, so nothing more can be launched there.
+      for (const rank one : session->give_up())
+        mail->post(
+            rank_report{rank_report::kind::faulted,
+                        one,
+                        now,
+                        {.code = errc::deadline_exceeded,
+                         .text = "the capture of a plan has not returned from the client's function or from a launch",
+                         .rank = one}});
+      if (failure.code == errc::deadline_exceeded)
+        failure = session->failure(); // the session knows where each rank was
+      failure.effect = effect::rejected;
+      tell(failure, session->took());
+    };
+    helpers->run(
+        "the capture of a plan", later_by(limit, time_to_leave), [session] { session->wait(); }, over);
   };
-  plan_.helpers->run(
-      "the capture of a plan", patience + time_to_leave, [session] { session->wait(); }, over);
-  order_->sequence([session](rank_pipeline& one) { session->take_part(one); });
+}
+
+void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan, nanoseconds wait_for_peers,
+                                 std::function<void(const error&, nanoseconds)> tell) {
+  const nanoseconds patience = patience_of(*plan);
+  const world_stamp stamp{number_, state_.current_epoch()};
+  if (order_) {
+    const auto session =
+        std::make_shared<capture_session>(plan, order_->ranks(), stamp, later(steady_now(), patience), registered_);
+    watch_for(patience, std::move(tell))(session);
+    return order_->sequence([session](rank_pipeline& one) { session->take_part(one); });
+  }
+  plan->begin(stamp, pipelines_); // now, because requests to replay it may come before its turn
+  plan->is_known_by_name(++captures_of_name_[plan->options().name]);
+  // The controller fails a capture at its limit; this process does if the controller does not.
+  const nanoseconds limit = later_by(patience, controller_grace);
+  auto start = [plan, tell, stamp, limit, watch = watch_for(limit, tell),
+                ranks = pipelines_](std::shared_ptr<capture_agreement> peers, error why) {
+    if (!peers) {
+      plan->fail(why);
+      why.effect = effect::rejected;
+      return tell(why, nanoseconds{0});
+    }
+    const auto session =
+        std::make_shared<capture_session>(plan, ranks, stamp, later(steady_now(), limit), std::move(peers));
+    watch(session);
+    ranks.front()->sequence([session](rank_pipeline& one) { session->take_part(one); });
+  };
+  distributed_order_->capture(plan->options().name, wait_for_peers, patience, std::move(start));
 }
 
 void world_executor::recapture_plans() {
@@ -409,7 +463,7 @@ void world_executor::recapture_plans() {
   for (const auto& one : captured_) {
     const auto plan = one.lock();
     if (!plan) continue;
-    restored_part made{.kind = restored_kind::plan, .number = plan->number()};
+    restored_part made{.kind = restored_kind::plan, .number = plan->number(), .name = plan->options().name};
     const std::size_t streams = plan->options().streams.size();
     if (streams > 0 && streams != plan_.locals.size()) {
       made.state = restored_state::lost;
@@ -418,13 +472,16 @@ void world_executor::recapture_plans() {
       continue;
     }
     restored_.push_back(made);
-    capture_now(plan, [made, mail = mail_, now = state_.current_epoch()](const error& failure, nanoseconds took) {
-      restored_part ended = made;
-      ended.state = failure ? restored_state::lost : restored_state::back;
-      ended.took = took;
-      ended.failure = failure;
-      mail->post(restored_report{now, std::move(ended)});
-    });
+    // A process that has joined captures its plans when it is ready to, so the others wait for it without limit.
+    const nanoseconds wait_for_peers = nanoseconds::max();
+    capture_now(plan, wait_for_peers,
+                [made, mail = mail_, now = state_.current_epoch()](const error& failure, nanoseconds took) {
+                  restored_part ended = made;
+                  ended.state = failure ? restored_state::lost : restored_state::back;
+                  ended.took = took;
+                  ended.failure = failure;
+                  mail->post(restored_report{now, std::move(ended)});
+                });
   }
 }
 
@@ -484,9 +541,7 @@ void world_executor::take_rank(const formation_order& order) {
   plan_.locals.front().self = order.self;
   plan_.id = order.id;
   if (!order.has_newcomers) return;
-  // A new process has none of these, and all processes would have to register and capture the same.
-  registered_.clear();
-  captured_.clear();
+  registered_.clear(); // a new process has none, and all processes would have to register the same
 }
 
 world_executor::step world_executor::forming(const world_effect::form& how) {
@@ -544,8 +599,11 @@ void world_executor::adopt() {
     for (const auto& pool : registered_) order_->add_registered(pool);
     recapture_plans();
   }
-  if (plan_.to_controller && !order_ && plan_.ordering == ordering::agreed)
+  if (plan_.to_controller && !order_ && plan_.ordering == ordering::agreed) {
     distributed_order_ = plan_.to_controller->open_order(pipelines_.front());
+    captures_of_name_.clear();
+    recapture_plans();
+  }
   plan_.pending->reopen();
   if (first_ == epoch{}) {
     first_ = state_.current_epoch();

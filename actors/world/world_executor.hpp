@@ -29,6 +29,8 @@
 
 namespace troupe {
 
+class capture_session;
+
 /// Delivers notes to a world's executor, one at a time; notes from one thread keep their order. Notes are dropped after
 /// the world has ended. Threads: safe from any. It outlives the world.
 class world_mailbox {
@@ -166,9 +168,14 @@ private:
   void resume(world_suspension& made);
 
   [[nodiscard]] error objection_to(const capture_request& asked) const;
-  /// Captures \p plan for the present epoch. \p tell is called in a helper with errc::none or the failure, and with the
-  /// duration.
-  void capture_now(const std::shared_ptr<captured_plan>& plan, std::function<void(const error&, nanoseconds)> tell);
+  [[nodiscard]] nanoseconds patience_of(const captured_plan& plan) const;
+  /// Captures \p plan for the present epoch. \p tell is called on another thread with errc::none or the failure, and
+  /// with the duration. Ranks of other processes must ask for the same capture within \p wait_for_peers.
+  void capture_now(const std::shared_ptr<captured_plan>& plan, nanoseconds wait_for_peers,
+                   std::function<void(const error&, nanoseconds)> tell);
+  /// Returns a function that waits for a session's end, at most \p limit, and calls \p tell.
+  [[nodiscard]] std::function<void(const std::shared_ptr<capture_session>&)>
+  watch_for(nanoseconds limit, std::function<void(const error&, nanoseconds)> tell) const;
   void recapture_plans();
   /// Drops \p plan, which has streams of ranks that have left. Returns the error for its replays.
   error drop_plan(captured_plan& plan);
@@ -212,18 +219,20 @@ private:
   std::deque<maintenance> maintenance_;
   std::shared_ptr<world_suspension> suspended_; ///< Set from the request until requests are served again.
   std::vector<std::shared_ptr<registered_pool>> registered_;
-  std::vector<std::weak_ptr<captured_plan>> captured_;   ///< Plans to capture again in the next epoch.
-  std::shared_ptr<resume_log> log_;                      ///< Set if this process keeps the order, so no controller.
-  std::shared_ptr<const resume_points> told_points_;     ///< From the controller, for the present epoch.
-  std::shared_ptr<ordered_world> order_;                 ///< Set after forming if all ranks live in this process.
-  std::shared_ptr<distributed_order> distributed_order_; ///< Set if a controller keeps the order.
-  std::shared_ptr<latch> held_;                          ///< Opens when every pipeline holds its incoming operations.
-  std::shared_ptr<latch> closed_;                        ///< Opens when order_ releases no more operations.
-  std::shared_ptr<const fault_report> report_;           ///< Attached to the next event that has a reason.
-  epoch reported_{0};                                    ///< The latest epoch for which a report was taken.
-  epoch first_{};                                        ///< The epoch in which it was ready first; 0: not yet.
-  restoration restored_;                                 ///< Parts restored since the last fault.
-  std::shared_ptr<restored_registrations> registering_;  ///< Set while a forming repeats registrations.
+  std::vector<std::weak_ptr<captured_plan>> captured_;    ///< Plans to capture again in the next epoch.
+  std::uint64_t unnamed_captures_ = 0;                    ///< In a world over processes.
+  std::map<std::string, std::uint64_t> captures_of_name_; ///< Number of captures in this epoch.
+  std::shared_ptr<resume_log> log_;                       ///< Set if this process keeps the order, so no controller.
+  std::shared_ptr<const resume_points> told_points_;      ///< From the controller, for the present epoch.
+  std::shared_ptr<ordered_world> order_;                  ///< Set after forming if all ranks live in this process.
+  std::shared_ptr<distributed_order> distributed_order_;  ///< Set if a controller keeps the order.
+  std::shared_ptr<latch> held_;                           ///< Opens when every pipeline holds its incoming operations.
+  std::shared_ptr<latch> closed_;                         ///< Opens when order_ releases no more operations.
+  std::shared_ptr<const fault_report> report_;            ///< Attached to the next event that has a reason.
+  epoch reported_{0};                                     ///< The latest epoch for which a report was taken.
+  epoch first_{};                                         ///< The epoch in which it was ready first; 0: not yet.
+  restoration restored_;                                  ///< Parts restored since the last fault.
+  std::shared_ptr<restored_registrations> registering_;   ///< Set while a forming repeats registrations.
 };
 
 } // namespace troupe

@@ -606,10 +606,11 @@ void rank_pipeline::drop_graph(std::uint64_t plan) noexcept {
 }
 
 error rank_pipeline::launch_replay(const replay& what) {
-  const auto found = graphs_->find(number_of(what));
+  const std::uint64_t number = what.of ? what.of->number() : 0;
+  const auto found = graphs_->find(number);
   if (!found)
     return {.code = errc::invalid_argument,
-            .text = "plan " + std::to_string(number_of(what)) +
+            .text = "plan " + std::to_string(number) +
                     " has no graph, because it could not be captured again: capture a new plan",
             .rank = self()};
   found->launch(*stream_);

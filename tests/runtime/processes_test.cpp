@@ -1,8 +1,10 @@
 /// Worlds that span processes, on the mock: here each "process" is a runtime of this one.
+#include "support/outcomes.hpp"
 #include "support/process_resources.hpp"
 #include "support/transport/transport_rig.hpp"
 
 #include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/transport/certificates.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
@@ -14,6 +16,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <unistd.h>
 
@@ -38,6 +41,7 @@ namespace troupe::tests::processes_test {
 namespace {
 
 using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
 
 constexpr std::size_t count = 256;
 ordering kept_by = ordering::agreed; ///< In the present case.
@@ -464,6 +468,239 @@ TEST_CASE("requests of many lanes, asked in other orders by each process, meet",
       });
   for (auto& one : clients) one.join();
   CHECK(right == 3 * lanes * rounds);
+}
+
+namespace {
+
+/// What a process's capture came to.
+struct capture_outcome {
+  std::shared_ptr<captured_plan> plan;
+  error why;
+};
+
+std::future<capture_outcome> begin_capture(member& one, capture_function function, plan_options options = {}) {
+  return std::async(std::launch::async, [where = one.in(), function = std::move(function), options]() mutable {
+    capture_outcome made;
+    made.why = error_of([&] { made.plan = where.capture(std::move(function), options); });
+    return made;
+  });
+}
+
+/// A process's rank, with a plan that adds the ranks' numbers in place and then multiplies by the number of ranks.
+struct planning_member {
+  explicit planning_member(member& one, const std::string& lane_name = "plans")
+    : at{one},
+      memory{one.in().allocate(one.self(), count * sizeof(float))},
+      asks{one.in(), one.self(), lane::named(lane_name)} {
+    asks.acknowledge(one.in().epoch());
+  }
+
+  [[nodiscard]] std::future<capture_outcome> capture(plan_options options = {}) {
+    return begin_capture(
+        at,
+        [memory = memory, calls = calls](rank_capture& mine) {
+          ++*calls;
+          const all_reduce sum{.send = memory, .recv = memory, .count = count};
+          mine.launch(sum);
+          mine.launch(sum);
+        },
+        std::move(options));
+  }
+  void fill(float value) const { std::fill_n(reinterpret_cast<float*>(memory.data()), count, value); }
+  [[nodiscard]] bool holds(float value) const {
+    const auto* const values = reinterpret_cast<const float*>(memory.data());
+    return std::all_of(values, values + count, [&](float one) { return one == value; });
+  }
+
+  member& at;
+  buffer memory;
+  rank_lane asks;
+  std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
+};
+
+void replay_on(std::vector<std::pair<planning_member*, std::shared_ptr<captured_plan>>> all) {
+  std::vector<std::future<completion>> replies;
+  for (auto& [one, plan] : all) {
+    one->fill(1);
+    replies.push_back(one->asks.replay(plan, {.deadline = 20s}));
+  }
+  for (auto& one : replies) CHECK_NOTHROW(static_cast<void>(one.get()));
+  const auto ranks = static_cast<float>(all.size());
+  for (auto& [one, plan] : all) CHECK(one->holds(ranks * ranks));
+}
+
+} // namespace
+
+TEST_CASE("a plan is captured and replayed by ranks in processes of their own", "[processes][plans]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  planning_member a{first}, b{second}, c{third};
+  auto of_a = a.capture(), of_b = b.capture(), of_c = c.capture();
+  const capture_outcome made[]{of_a.get(), of_b.get(), of_c.get()};
+  for (const capture_outcome& one : made) REQUIRE(one.why == error{});
+  CHECK(made[0].plan->common_number() == made[1].plan->common_number());
+  for (int i = 0; i < 3; ++i) replay_on({{&a, made[0].plan}, {&b, made[1].plan}, {&c, made[2].plan}});
+  CHECK(*a.calls == 1);
+  check_sum({&first, &second, &third}); // beside other requests
+
+  SECTION("plans with names may be captured in any order, and their replays are told apart") {
+    auto x_of_a = a.capture({.name = "x"});
+    auto y_of_b = b.capture({.name = "y"}), y_of_c = c.capture({.name = "y"});
+    auto x_of_b = b.capture({.name = "x"}), x_of_c = c.capture({.name = "x"});
+    const capture_outcome x[]{x_of_a.get(), x_of_b.get(), x_of_c.get()};
+    for (const capture_outcome& one : x) REQUIRE(one.why == error{});
+    const capture_outcome y[]{a.capture({.name = "y"}).get(), y_of_b.get(), y_of_c.get()};
+    for (const capture_outcome& one : y) REQUIRE(one.why == error{});
+    replay_on({{&a, x[0].plan}, {&b, x[1].plan}, {&c, x[2].plan}});
+    auto wrong_a = a.asks.replay(x[0].plan), wrong_b = b.asks.replay(y[1].plan), wrong_c = c.asks.replay(x[2].plan);
+    CHECK(error_of([&] { static_cast<void>(wrong_a.get()); }).code == errc::mismatch);
+    CHECK(error_of([&] { static_cast<void>(wrong_b.get()); }).code == errc::mismatch);
+    CHECK(error_of([&] { static_cast<void>(wrong_c.get()); }).code == errc::mismatch);
+    replay_on({{&a, y[0].plan}, {&b, y[1].plan}, {&c, y[2].plan}});
+  }
+  SECTION("a plan of requests needs the own rank's part alone") {
+    const auto steps_of = [](const planning_member& one) {
+      const all_reduce sum{.send = one.memory, .recv = one.memory, .count = count};
+      return plan_steps{{sum}, {sum}};
+    };
+    std::vector<std::future<std::shared_ptr<captured_plan>>> plans;
+    for (planning_member* const one : {&a, &b, &c})
+      plans.push_back(std::async(std::launch::async, [where = one->at.in(), steps = steps_of(*one)]() mutable {
+        return where.capture(std::move(steps));
+      }));
+    const auto pa = plans[0].get(), pb = plans[1].get(), pc = plans[2].get();
+    replay_on({{&a, pa}, {&b, pb}, {&c, pc}});
+    CHECK(error_of([&] { static_cast<void>(first.in().capture(plan_steps{{}})); }).code == errc::invalid_argument);
+  }
+}
+
+TEST_CASE("ranks in processes that capture different things are told, and the world goes on", "[processes][plans]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  const buffer a = first.in().allocate(first.self(), count * sizeof(float));
+  const buffer b = second.in().allocate(second.self(), count * sizeof(float));
+  const auto sum = [](const buffer& memory, std::size_t elements) {
+    return [memory, elements](rank_capture& mine) {
+      mine.launch(all_reduce{.send = memory, .recv = memory, .count = count});
+      mine.launch(all_reduce{.send = memory, .recv = memory, .count = elements});
+    };
+  };
+  SECTION("other operations") {
+    auto left = begin_capture(first, sum(a, 4)), right = begin_capture(second, sum(b, 5));
+    for (const error& why : {left.get().why, right.get().why}) {
+      CHECK(why.code == errc::mismatch);
+      CHECK(why.effect == effect::rejected);
+      CHECK_THAT(why.text, ContainsSubstring("all_reduce of 4 f32, sum, rank 1 for all_reduce of 5 f32, sum") &&
+                               ContainsSubstring("at launch 1 of the plan"));
+    }
+  }
+  SECTION("an end before the others") {
+    auto left = begin_capture(first, sum(a, 4)), right = begin_capture(second, [b](rank_capture& mine) {
+      mine.launch(all_reduce{.send = b, .recv = b, .count = count});
+    });
+    for (const error& why : {left.get().why, right.get().why}) {
+      CHECK(why.code == errc::mismatch);
+      CHECK_THAT(why.text, ContainsSubstring("rank 1 has ended after 1 launches"));
+    }
+  }
+  SECTION("an exception of one function") {
+    auto left = begin_capture(first, sum(a, 4)), right = begin_capture(second, [](rank_capture&) {
+      throw std::runtime_error{"no weights"};
+    });
+    for (const error& why : {left.get().why, right.get().why}) {
+      CHECK(why.code == errc::cancelled);
+      CHECK(why.rank == rank{1});
+      CHECK_THAT(why.text, ContainsSubstring("no weights"));
+    }
+  }
+  SECTION("nothing at one of them") {
+    const error why = begin_capture(first, sum(a, 4), {.deadline = 50ms, .name = "lonely"}).get().why;
+    CHECK(why.code == errc::deadline_exceeded);
+    CHECK_THAT(why.text, ContainsSubstring("plan 'lonely'") && ContainsSubstring("rank 1 has not asked"));
+  }
+  SECTION("a function that is too slow") {
+    auto slow = begin_capture(
+        first, [](rank_capture&) { std::this_thread::sleep_for(200ms); }, {.deadline = 50ms});
+    auto quick = begin_capture(second, sum(b, 4), {.deadline = 50ms});
+    for (const error& why : {slow.get().why, quick.get().why}) {
+      CHECK(why.code == errc::deadline_exceeded);
+      CHECK_THAT(why.text, ContainsSubstring("rank 0 has launched 0 times"));
+    }
+  }
+  SECTION("a name that is not allowed") {
+    CHECK(begin_capture(first, sum(a, 4), {.name = "#1"}).get().why.code == errc::invalid_argument);
+    CHECK(begin_capture(first, sum(a, 4), {.name = std::string(65, 'n')}).get().why.code == errc::invalid_argument);
+  }
+  check_sum({&first, &second});
+  CHECK(first.in().epoch() == epoch{1});
+  auto left = begin_capture(first, sum(a, 4), {.name = "then"});
+  auto right = begin_capture(second, sum(b, 4), {.name = "then"});
+  CHECK(left.get().why == error{});
+  CHECK(right.get().why == error{});
+}
+
+TEST_CASE("plans of processes are captured again in each epoch, with the process that has come", "[processes][plans]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  configuration standing_by = settings_of(control, 1);
+  standing_by.assignment.name = "s1";
+  standing_by.assignment.spare = true;
+  member spare{standing_by};
+  planning_member a{first}, b{second};
+  auto of_a = a.capture(), of_b = b.capture();
+  const capture_outcome from_a = of_a.get(), from_b = of_b.get();
+  REQUIRE(from_a.why == error{});
+  auto named_a = a.capture({.name = "decode"}), named_b = b.capture({.name = "decode"});
+  const auto decode_a = named_a.get().plan, decode_b = named_b.get().plan;
+  REQUIRE(decode_a);
+  replay_on({{&a, from_a.plan}, {&b, from_b.plan}});
+  auto pending = a.asks.replay(from_a.plan, {.deadline = 20s});
+  control.process_ended("1", ::getpid(), "the test says so");
+  CHECK_THROWS_AS(static_cast<void>(pending.get()), exception);
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  planning_member c{spare};
+  a.asks.acknowledge(epoch{2});
+  // The survivor asks before its new peer has the plan.
+  auto early = a.asks.replay(from_a.plan, {.deadline = 20s});
+  const auto decode_c = c.capture({.name = "decode"}).get(); // in another order than the others did
+  REQUIRE(decode_c.why == error{});
+  const auto from_c = c.capture().get();
+  REQUIRE(from_c.why == error{});
+  CHECK(*a.calls == 4);
+  a.fill(1);
+  c.fill(1);
+  auto late = c.asks.replay(from_c.plan, {.deadline = 20s});
+  CHECK(early.get().epoch == epoch{2});
+  CHECK(late.get().epoch == epoch{2});
+  CHECK(a.holds(4));
+  replay_on({{&a, decode_a}, {&c, decode_c.plan}});
+  replay_on({{&a, from_a.plan}, {&c, from_c.plan}});
+}
+
+TEST_CASE("a capture is answered when the world that it waits in ends or fails", "[processes][plans]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  configuration standing_by = settings_of(control, 1);
+  standing_by.assignment.name = "s1";
+  standing_by.assignment.spare = true;
+  member spare{standing_by};
+  planning_member a{first};
+  static_cast<void>(second.in());
+  auto waits = a.capture();
+  SECTION("a peer is lost before it captures") { control.process_ended("1", ::getpid(), "the test says so"); }
+  SECTION("a peer is lost within the capture") {
+    std::promise<void> inside;
+    auto other = begin_capture(second, [&](rank_capture&) { inside.set_value(); std::this_thread::sleep_for(300ms); });
+    inside.get_future().get();
+    control.process_ended("1", ::getpid(), "the test says so");
+    CHECK(other.get().why.code != errc::none);
+  }
+  SECTION("its own process leaves") { first.in().stop(); }
+  CHECK(waits.get().why.code != errc::none);
 }
 
 TEST_CASE("a process that does not ask is named by the controller", "[processes]") {

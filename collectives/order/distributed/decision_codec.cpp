@@ -8,7 +8,7 @@ namespace troupe {
 namespace {
 
 // The first byte of a record: three bits are its kind, the other bits belong to a release.
-enum class decision_kind : std::uint8_t { release, refusal, turn };
+enum class decision_kind : std::uint8_t { release, refusal, turn, capture };
 constexpr std::uint8_t decision_kind_bits = 0x07;
 constexpr std::uint8_t is_in_step = 0x08; ///< The number follows that of the last release.
 constexpr std::uint8_t has_position = 0x10;
@@ -53,8 +53,19 @@ void decision_writer::refuse(std::uint64_t number, const error& why, const std::
   end_record();
 }
 
-void decision_writer::turn() {
-  out_.u8(head_of(decision_kind::turn));
+void decision_writer::turn(std::uint64_t number, const error& why) {
+  answer(head_of(decision_kind::turn), number, why);
+}
+
+void decision_writer::capture(std::uint64_t place, const error& why) {
+  answer(head_of(decision_kind::capture), place, why);
+}
+
+void decision_writer::answer(std::uint8_t head, std::uint64_t number, const error& why) {
+  out_.u8(head);
+  out_.varint(number);
+  out_.flag(static_cast<bool>(why));
+  if (why) write_error(out_, why);
   end_record();
 }
 
@@ -111,7 +122,12 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
           break;
       }
       break;
-    case decision_kind::turn: into.kind = decision_record::form::turn; break;
+    case decision_kind::turn:
+    case decision_kind::capture:
+      into.kind = kind == decision_kind::turn ? decision_record::form::turn : decision_record::form::capture;
+      into.number = in.varint();
+      into.why = in.flag() ? read_error(in) : error{};
+      break;
     default: in.refuse("a record has an unknown kind");
   }
   return in.ok();

@@ -23,7 +23,10 @@ public:
 
   void release(std::uint64_t number, const std::optional<std::uint64_t>& position);
   void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
-  void turn();
+  /// Grants the rank's \p number-th turn; or refuses it, if \p why is set.
+  void turn(std::uint64_t number, const error& why);
+  /// Lets the rank continue in capture \p place, because its peers have launched the same; or fails the capture.
+  void capture(std::uint64_t place, const error& why);
   /// Records that the rank's batch \p number was read. The next batch acknowledges it, and is sent even without
   /// decisions.
   void has_seen(std::uint64_t number) noexcept {
@@ -38,6 +41,7 @@ public:
   }
 
 private:
+  void answer(std::uint8_t head, std::uint64_t number, const error& why);
   void end_record();
 
   troupe::epoch epoch_;
@@ -53,12 +57,12 @@ private:
 /// One decision.
 struct decision_record {
   /// Kind of the decision.
-  enum class form : std::uint8_t { release, refusal, turn };
+  enum class form : std::uint8_t { release, refusal, turn, capture };
 
   form kind = form::release;
-  std::uint64_t number = 0;                ///< Number of the request, for a release or refusal.
+  std::uint64_t number = 0; ///< Number of the request, for a release or refusal; of the turn; or the capture's place.
   std::optional<std::uint64_t> position{}; ///< For a release: the position, if the client gave none.
-  error why{};                             ///< For a refusal: the reason.
+  error why{};                             ///< For a refusal, also of a turn or a capture: the reason.
   /// For a refusal: the report. Requests that are refused for one reason share it.
   std::shared_ptr<absence_report> absence{};
   bool absence_is_new = false; ///< No earlier record of this reader has the same report.

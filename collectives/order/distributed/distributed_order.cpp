@@ -97,14 +97,45 @@ void distributed_order::withdraw(rank, std::uint64_t client, error why) {
 }
 
 void distributed_order::turn(std::function<void()> work) {
-  queue_.run([this, work = std::move(work)]() mutable {
+  ask_turn({}, {.work = std::move(work)});
+}
+
+void distributed_order::capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start) {
+  ask_turn({.name = std::move(name), .deadline = deadline, .capture_limit = limit}, {.start = std::move(start)});
+}
+
+void distributed_order::ask_turn(turn_terms terms, asked_turn asked) {
+  queue_.run([this, terms = std::move(terms), asked = std::move(asked)]() mutable {
     {
       const std::lock_guard lock{mutex_};
-      if (closed_) return;
-      turns_asked_.push_back(std::move(work));
+      if (!closed_) {
+        turns_asked_.emplace(++turns_, std::move(asked));
+        return out_.turn(terms);
+      }
     }
-    out_.turn();
+    if (asked.start) asked.start(nullptr, closed_); // closed_ no longer changes
   });
+}
+
+std::shared_ptr<distributed_capture> distributed_order::open_capture(std::uint64_t place) {
+  // A rank may still be in the capture when the order has ended; then nothing is sent.
+  const auto send = [weak = weak_from_this()](const std::function<void(request_writer&)>& write) {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->queue_.run([by = self.get(), write] {
+      if (!by->is_closed()) write(by->out_);
+    });
+  };
+  return std::make_shared<distributed_capture>(distributed_capture::channel{
+      .launch =
+          [send, place](std::span<const operation* const> all) {
+            send([place, outline = outline_of_launch(all)](request_writer& out) {
+              out.launch_in_capture(place, outline);
+            });
+          },
+      .end = [send, place] { send([place](request_writer& out) { out.end_capture(place); }); },
+      .fail = [send, place](
+                  const error& why) { send([place, why](request_writer& out) { out.fail_capture(place, why); }); }});
 }
 
 bool distributed_order::may_send() const noexcept {
@@ -172,13 +203,8 @@ void distributed_order::follow(step& next) {
 }
 
 error distributed_order::decide(decision_record& one) {
-  if (one.kind == decision_record::form::turn) {
-    if (turns_asked_.empty())
-      return {.code = errc::internal, .text = "the controller has granted a turn that was not requested"};
-    steps_.emplace_back(std::move(turns_asked_.front()));
-    turns_asked_.pop_front();
-    return {};
-  }
+  if (one.kind == decision_record::form::turn) return decide_turn(one);
+  if (one.kind == decision_record::form::capture) return decide_capture(one);
   auto found = asks_.take(one.number);
   if (!found)
     return {.code = errc::internal,
@@ -199,6 +225,35 @@ error distributed_order::decide(decision_record& one) {
   one.why.absence = one.absence;
   if (!one.why.rank) one.why.rank = pipeline_->self();
   steps_.emplace_back(refused_call{std::move(found->call), std::move(one.why)});
+  return {};
+}
+
+error distributed_order::decide_turn(decision_record& one) {
+  const auto found = turns_asked_.find(one.number);
+  if (found == turns_asked_.end())
+    return {.code = errc::internal, .text = "the controller has decided a turn that does not wait for a decision"};
+  asked_turn asked = std::move(found->second);
+  turns_asked_.erase(found);
+  if (!one.why) ++turns_granted_;
+  if (asked.start) {
+    // Made now, because the next decision may be that the capture has failed.
+    const auto made = one.why ? nullptr : captures_[turns_granted_] = open_capture(turns_granted_);
+    if (one.why && !one.why.rank) one.why.rank = pipeline_->self();
+    steps_.emplace_back([start = std::move(asked.start), made, why = std::move(one.why)] { start(made, why); });
+  } else if (!one.why) {
+    steps_.emplace_back(std::move(asked.work));
+  }
+  return {};
+}
+
+error distributed_order::decide_capture(decision_record& one) {
+  const auto found = captures_.find(one.number);
+  if (found == captures_.end())
+    return {.code = errc::internal, .text = "the controller has decided about a capture that is not under way"};
+  const auto capture = found->second;
+  const bool is_last = capture->has_ended() || one.why;
+  if (is_last) captures_.erase(found);
+  steps_.emplace_back([capture, why = std::move(one.why)] { capture->answer(why); });
   return {};
 }
 
@@ -241,7 +296,8 @@ void distributed_order::close(error why) {
   tell_successes();
   why.effect = effect::rejected;
   std::vector<undecided_ask> left;
-  std::deque<std::function<void()>> dropped;
+  std::map<std::uint64_t, asked_turn> dropped;
+  std::map<std::uint64_t, std::shared_ptr<distributed_capture>> captures;
   {
     const std::lock_guard lock{mutex_};
     if (closed_) return;
@@ -249,9 +305,13 @@ void distributed_order::close(error why) {
     is_closed_.store(true, std::memory_order_release);
     left = asks_.take_all();
     dropped.swap(turns_asked_);
+    captures.swap(captures_);
   }
   if (!why.rank) why.rank = pipeline_->self();
   for (const undecided_ask& one : left) one.call->fail(why);
+  for (const auto& [number, one] : dropped)
+    if (one.start) one.start(nullptr, why);
+  for (const auto& [place, one] : captures) one->answer(why);
 }
 
 std::size_t distributed_order::waiting() const {

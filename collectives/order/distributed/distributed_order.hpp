@@ -4,6 +4,7 @@
 
 #include <troupe/collectives/order/combining_queue.hpp>
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/distributed_capture.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/rank_order.hpp>
@@ -14,7 +15,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -80,7 +80,7 @@ private:
 ///
 /// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: all functions may be
 /// called from any thread; receive() must be called in the order in which batches arrive.
-class distributed_order final : public rank_order {
+class distributed_order final : public rank_order, public std::enable_shared_from_this<distributed_order> {
 public:
   /// Sends a batch to the controller's order_server. It is called from any thread, once at a time, in the order in
   /// which batches must arrive. It must not block or throw, and of this object it may call only close().
@@ -102,6 +102,15 @@ public:
   /// has made its call, receive() runs \p work, after everything released before and before everything released later.
   /// \p work is dropped if close() is called first.
   void turn(std::function<void()> work);
+
+  /// Called once, by receive() or close(), with the agreement for a capture that begins now, or with the reason why it
+  /// will not begin.
+  using capture_start = std::function<void(std::shared_ptr<capture_agreement>, error)>;
+  /// Requests a place in the order for a capture of the plan called \p name. The k-th calls of all ranks with this name
+  /// form one place. If not all have made it within \p deadline, it is refused (deadline_exceeded, with the missing
+  /// ranks). The controller fails a capture that takes longer than \p limit. The agreement may
+  /// outlive this object.
+  void capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start);
 
   /// Executes the controller's decisions. Errors: internal (the bytes cannot be read, or they decide a request that
   /// does not exist): the order is lost, and the world must fail. A batch of an older epoch is dropped.
@@ -139,6 +148,16 @@ private:
   [[nodiscard]] bool is_closed() const noexcept { return is_closed_.load(std::memory_order_acquire); }
   [[nodiscard]] error decide(decision_record& one);
   void follow(step& next);
+  /// A turn that the controller has not decided.
+  struct asked_turn {
+    std::function<void()> work{};
+    capture_start start{}; ///< Set if a capture begins there.
+  };
+  void ask_turn(turn_terms terms, asked_turn asked);
+  [[nodiscard]] error decide_turn(decision_record& one);
+  [[nodiscard]] error decide_capture(decision_record& one);
+  /// Makes the agreement for the capture in the \p place-th turn that was granted.
+  [[nodiscard]] std::shared_ptr<distributed_capture> open_capture(std::uint64_t place);
 
   const std::shared_ptr<rank_pipeline> pipeline_;
   const std::shared_ptr<const success_count> successes_;
@@ -165,7 +184,10 @@ private:
 
   mutable std::mutex mutex_;
   ask_table asks_;
-  std::deque<std::function<void()>> turns_asked_;
+  std::uint64_t turns_ = 0; ///< Number of turns that were asked for.
+  std::uint64_t turns_granted_ = 0;
+  std::map<std::uint64_t, asked_turn> turns_asked_;                          ///< By number, from 1.
+  std::map<std::uint64_t, std::shared_ptr<distributed_capture>> captures_{}; ///< By place, until their last answer.
   time_point due_ = time_point::max(); ///< No request is given up before this time.
   error closed_;
   std::atomic<bool> is_closed_{false}; ///< True once closed_ is set. Readable without the lock.

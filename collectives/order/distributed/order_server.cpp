@@ -35,7 +35,6 @@ struct order_server::connection {
   decision_writer out;
   std::uint64_t received = 0; ///< Number of batches received.
   std::uint64_t asked = 0;    ///< Number of requests received.
-  std::uint64_t turns = 0;
   std::shared_ptr<success_count> successes = std::make_shared<success_count>();
 };
 
@@ -49,7 +48,7 @@ void order_server::open(epoch of, int world_size) {
   order_ = std::move(made);
   epoch_ = of;
   closed_ = false;
-  turns_met_ = 0;
+  turns_.open(world_size, limits_.lead);
   ranks_.clear();
   std::vector<std::shared_ptr<const success_count>> successes;
   for (int r = 0; r < world_size; ++r) successes.push_back(ranks_.emplace_back(rank{r}, of).successes);
@@ -81,20 +80,27 @@ error order_server::receive(rank from, std::string_view batch, time_point now) {
     by.successes->set(header.succeeded);
   }
   request_record one;
-  while (by.in.next(in, one)) switch (one.kind) {
+  error failure;
+  while (!failure && by.in.next(in, one)) switch (one.kind) {
       case request_record::form::ask: ask(by, one, now); break;
       case request_record::form::cancel:
         if (!one.why) static_cast<void>(order_->cancel(world_, from, one.where, *one.position, effects_));
         break;
       case request_record::form::withdraw: order_->withdraw(world_, from, one.client, one.why, effects_); break;
       case request_record::form::turn:
-        ++by.turns;
         settle(); // operations that were released earlier go first
-        meet_turns();
+        if (!closed_) turns_.ask(from, std::move(one.turn), now, turn_answers_);
+        tell_turns();
+        break;
+      case request_record::form::capture_launch:
+      case request_record::form::capture_end:
+      case request_record::form::capture_failure:
+        failure = turns_.take(from, one, turn_answers_);
+        tell_turns();
         break;
     }
   settle();
-  error failure = in.failure(name);
+  if (!failure) failure = in.failure(name);
   if (failure) failure.rank = from;
   return failure;
 }
@@ -115,10 +121,15 @@ void order_server::ask(connection& from, request_record& asked, time_point now) 
   order_->ask(std::make_unique<request>(terms, number, std::move(asked.what)), effects_);
 }
 
-void order_server::meet_turns() {
-  if (closed_ || std::ranges::any_of(ranks_, [&](const connection& one) { return one.turns <= turns_met_; })) return;
-  ++turns_met_;
-  for (connection& one : ranks_) one.out.turn();
+void order_server::tell_turns() {
+  for (const turn_answer& one : turn_answers_) {
+    decision_writer& out = ranks_[static_cast<std::size_t>(one.to.value())].out;
+    if (one.kind == turn_answer::form::turn)
+      out.turn(one.number, one.why);
+    else
+      out.capture(one.number, one.why);
+  }
+  turn_answers_.clear();
 }
 
 void order_server::settle() {
@@ -146,10 +157,12 @@ void order_server::expire(time_point now) {
   if (!order_) return;
   order_->expire(now, effects_);
   settle();
+  turns_.expire(now, turn_answers_);
+  tell_turns();
 }
 
 time_point order_server::next_due() const noexcept {
-  return order_ ? order_->next_due() : time_point::max();
+  return order_ ? std::min(order_->next_due(), turns_.next_due()) : time_point::max();
 }
 
 std::string order_server::take_outgoing(rank to) {

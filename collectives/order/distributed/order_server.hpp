@@ -4,6 +4,7 @@
 
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
+#include <troupe/collectives/order/distributed/turn_table.hpp>
 #include <troupe/collectives/order/resume_log.hpp>
 #include <troupe/collectives/order/sequencer.hpp>
 
@@ -37,8 +38,8 @@ public:
   /// be read from that rank, so the world must fail. A batch of an older epoch is dropped.
   [[nodiscard]] error receive(rank from, std::string_view batch, time_point now);
 
-  /// Refuses requests that have waited past their deadline, with a report of the missing ranks. Finds operations whose
-  /// peers are late, for take_straggling().
+  /// Refuses requests and turns that have waited past their deadline, with a report of the missing ranks, and fails
+  /// captures that take too long. Finds operations whose peers are late, for take_straggling().
   void expire(time_point now);
   /// Returns the time before which expire() does nothing.
   [[nodiscard]] time_point next_due() const noexcept;
@@ -63,7 +64,8 @@ private:
   struct connection;
 
   void ask(connection& from, request_record& asked, time_point now);
-  void meet_turns();
+  /// Writes what turns_ has answered.
+  void tell_turns();
   void settle();
 
   sequencer_limits limits_;
@@ -72,7 +74,8 @@ private:
   std::uint32_t world_ = 0;
   bool closed_ = false;
   std::vector<connection> ranks_;
-  std::uint64_t turns_met_ = 0;
+  turn_table turns_;
+  turn_table::answers turn_answers_; ///< A member so that its memory is reused.
   resume_log log_;
   std::vector<rank> participants_; ///< A member so that its memory is reused.
   sequencing_effects effects_;     ///< A member so that its memory is reused.

@@ -20,7 +20,8 @@ namespace troupe {
 namespace {
 
 // The first byte of a record: three bits are its kind, the other bits belong to an ask.
-enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn };
+enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn, capture };
+enum class capture_step : std::uint8_t { launch, end, failure };
 constexpr std::uint8_t request_kind_bits = 0x07;
 constexpr std::uint8_t same_client = 0x08; ///< Client and lane are those of the previous request.
 constexpr std::uint8_t same_deadline = 0x10;
@@ -103,9 +104,33 @@ void request_writer::withdraw(std::uint64_t client, const error& why) {
   ++records_;
 }
 
-void request_writer::turn() {
+void request_writer::turn(const turn_terms& asked) {
   out_.u8(head_of(request_kind::turn));
+  out_.bytes(asked.name);
+  out_.varint(static_cast<std::uint64_t>(asked.deadline.count()));
+  out_.varint(static_cast<std::uint64_t>(asked.capture_limit.count()));
   ++records_;
+}
+
+void request_writer::begin_capture_record(std::uint64_t place, std::uint8_t step) {
+  out_.u8(head_of(request_kind::capture));
+  out_.varint(place);
+  out_.u8(step);
+  ++records_;
+}
+
+void request_writer::launch_in_capture(std::uint64_t place, std::string_view outline) {
+  begin_capture_record(place, static_cast<std::uint8_t>(capture_step::launch));
+  out_.raw(outline);
+}
+
+void request_writer::end_capture(std::uint64_t place) {
+  begin_capture_record(place, static_cast<std::uint8_t>(capture_step::end));
+}
+
+void request_writer::fail_capture(std::uint64_t place, const error& why) {
+  begin_capture_record(place, static_cast<std::uint8_t>(capture_step::failure));
+  write_error(out_, why);
 }
 
 std::string request_writer::take(const batch_header& header) {
@@ -137,10 +162,39 @@ bool request_reader::next(wire_reader& in, request_record& into) {
         into.client = in.varint();
         into.why = read_error(in);
         break;
-      case request_kind::turn: into.kind = request_record::form::turn; break;
+      case request_kind::turn:
+        into.kind = request_record::form::turn;
+        into.turn.name = in.bytes(longest_plan_name_bytes);
+        into.turn.deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
+        into.turn.capture_limit = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
+        break;
+      case request_kind::capture: read_capture(in, into); break;
       default: in.refuse("a record has an unknown kind");
     }
     return in.ok();
+  }
+}
+
+void request_reader::read_capture(wire_reader& in, request_record& into) {
+  into.place = in.varint();
+  switch (in.one_of(capture_step::failure)) {
+    case capture_step::launch: {
+      into.kind = request_record::form::capture_launch;
+      into.launch.clear();
+      for (std::size_t left = in.count(most_outline_parts); left > 0; --left) {
+        auto one = read_outline(in);
+        if (!one) return;
+        if (std::holds_alternative<copy>(one->what) || std::holds_alternative<replay>(one->what))
+          return in.refuse("an operation is in a capture that cannot be launched there");
+        into.launch.push_back(std::move(one->what));
+      }
+      break;
+    }
+    case capture_step::end: into.kind = request_record::form::capture_end; break;
+    case capture_step::failure:
+      into.kind = request_record::form::capture_failure;
+      into.why = read_error(in);
+      break;
   }
 }
 
@@ -317,6 +371,19 @@ error write_outline(wire_writer& out, const operation& what) {
           .text = describe(compact(what)) + " has more parts than can be sent to the other processes of the world: " +
                   std::to_string(most_outline_parts) + " fit in one list, and " +
                   std::to_string(longest_outline_bytes) + " bytes hold all lists. Divide it"};
+}
+
+std::string outline_of_launch(std::span<const operation* const> all) {
+  wire_writer out;
+  out.varint(all.size());
+  for (const operation* one : all)
+    if (error objection = write_outline(out, *one)) throw exception{std::move(objection)};
+  if (all.size() > most_outline_parts || out.size_bytes() > longest_outline_bytes)
+    throw exception{
+        errc::invalid_argument,
+        std::to_string(all.size()) +
+            " operations in one launch are more than can be sent to the other processes: divide the launch"};
+  return out.take();
 }
 
 std::optional<operation_outline> read_outline(wire_reader& in) {

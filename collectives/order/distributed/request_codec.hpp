@@ -1,4 +1,5 @@
-/// Encodes what a rank's process sends to the controller: requests, cancellations and withdrawals, a few bytes each.
+/// Encodes what a rank's process sends to the controller: requests, cancellations, withdrawals and captures, a few
+/// bytes each.
 ///
 /// Repeated data is sent once. An operation's outline gets one of 64 slots until another outline replaces it. A lane is
 /// identified by its number in the sender's process, which is sent together with the lane's name before the first use.
@@ -18,7 +19,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -37,11 +40,20 @@ inline constexpr std::size_t longest_outline_bytes = std::size_t{1} << 20U;
 
 /// Writes an operation. Errors: invalid_argument (too many parts to be read); nothing is written then.
 [[nodiscard]] error write_outline(wire_writer& out, const operation& what);
+/// Encodes the operations of one launch. Throws invalid_argument (too many parts to be read).
+[[nodiscard]] std::string outline_of_launch(std::span<const operation* const> all);
 /// Reads an operation. Returns nullopt if \p in has failed.
 [[nodiscard]] std::optional<operation_outline> read_outline(wire_reader& in);
 
 /// Number of outlines that both sides remember.
 inline constexpr std::size_t outline_slots = 64;
+
+/// A request for a place in the order that all ranks share.
+struct turn_terms {
+  std::string name{};                        ///< The k-th requests of all ranks with this name are one turn.
+  nanoseconds deadline = nanoseconds::max(); ///< Longest time for the others to request it.
+  nanoseconds capture_limit{0};              ///< If not 0, a capture begins there, which may take this long.
+};
 
 /// Writes the requests of one connection in one epoch. Data that was sent before is not repeated.
 class request_writer {
@@ -51,7 +63,11 @@ public:
                           const std::optional<std::uint64_t>& position, nanoseconds deadline);
   void cancel(lane where, std::uint64_t position);
   void withdraw(std::uint64_t client, const error& why);
-  void turn();
+  void turn(const turn_terms& asked);
+  /// Adds the next launch of the rank in capture \p place, as encoded by outline_of_launch().
+  void launch_in_capture(std::uint64_t place, std::string_view outline);
+  void end_capture(std::uint64_t place);
+  void fail_capture(std::uint64_t place, const error& why);
 
   [[nodiscard]] bool empty() const noexcept { return records_ == 0; }
   /// Returns the number of records since the last take().
@@ -62,6 +78,7 @@ public:
 
 private:
   void introduce(lane where);
+  void begin_capture_record(std::uint64_t place, std::uint8_t step);
 
   wire_writer out_;
   std::size_t records_ = 0;
@@ -76,7 +93,7 @@ private:
 /// One record.
 struct request_record {
   /// Kind of the record.
-  enum class form : std::uint8_t { ask, cancel, withdraw, turn };
+  enum class form : std::uint8_t { ask, cancel, withdraw, turn, capture_launch, capture_end, capture_failure };
 
   form kind = form::ask;
   std::shared_ptr<const operation_outline> what{}; ///< For an ask.
@@ -84,8 +101,12 @@ struct request_record {
   std::uint64_t client = 0;                        ///< For an ask or a withdraw.
   std::optional<std::uint64_t> position{};         ///< For an ask or a cancel.
   nanoseconds deadline{0};                         ///< For an ask.
-  /// For a withdraw: the reason. For an ask or a cancel: the reason why the lane cannot exist here.
+  /// For a withdraw or a capture_failure: the reason. For an ask or a cancel: the reason why the lane cannot exist
+  /// here.
   error why{};
+  turn_terms turn{};       ///< For a turn.
+  std::uint64_t place = 0; ///< For a record of a capture: the number of its turn among all that were granted, from 1.
+  std::vector<operation> launch{}; ///< For a capture_launch.
 };
 
 /// Reads what a request_writer wrote.
@@ -102,6 +123,7 @@ private:
   };
 
   void read_ask(wire_reader& in, std::uint8_t head, request_record& into);
+  static void read_capture(wire_reader& in, request_record& into);
   void read_name(wire_reader& in);
   std::uint64_t read_lane(wire_reader& in, request_record& into);
   void read_lane(std::uint64_t number, request_record& into) const;

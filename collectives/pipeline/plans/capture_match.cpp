@@ -1,4 +1,3 @@
-#include <troupe/collectives/pipeline/launch_parts.hpp>
 #include <troupe/collectives/pipeline/plans/capture_match.hpp>
 
 #include <algorithm>
@@ -10,166 +9,56 @@ namespace {
 
 /// Period of the check for faults of the world, which do not wake the waiting threads.
 constexpr auto between_looks = std::chrono::milliseconds{2};
-/// Largest number of ranks or operations that a message names.
-constexpr std::size_t most_named = 8;
-
-std::size_t index(rank one) {
-  return static_cast<std::size_t>(one.value());
-}
-
-std::string describe_all(std::span<const operation* const> all) {
-  std::string text = all.size() == 1 ? "" : std::to_string(all.size()) + " together: ";
-  for (std::size_t i = 0; i < std::min(most_named, all.size()); ++i) text += (i == 0 ? "" : "; ") + describe(*all[i]);
-  return all.size() > most_named ? text + "; …" : text;
-}
 
 } // namespace
 
-capture_match::capture_match(int world_size, time_point deadline, comparison also)
-  : deadline_{deadline}, also_{std::move(also)}, members_(static_cast<std::size_t>(world_size)) {}
+capture_match::capture_match(int world_size, time_point deadline, capture_comparison::check also)
+  : deadline_{deadline}, all_{world_size, std::move(also)} {}
 
 void capture_match::offer(rank self, std::span<const operation* const> all, const interruption& interrupted) {
-  launch_parts parts = parts_of_launch(all);
-  if (parts.collectives.empty() && parts.transfers.empty()) return;
-  lock_type lock{mutex_};
-  member& mine = members_[index(self)];
-  mine.at = stage::waiting;
-  mine.asked = describe_all(all);
-  mine.collectives = std::move(parts.collectives);
-  for (const operation* one : parts.transfers) bring(index(self), *one);
-  compare_collectives();
-  find_standstill();
-  wait(lock, mine, interrupted);
-  mine.at = stage::running;
-  ++mine.launches;
-}
-
-void capture_match::bring(std::size_t self, const operation& transfer) {
-  signature mine = signatures_of(transfer).front();
-  const std::size_t peer = index(mine.root);
-  const bool sends = mine.is_send();
-  member& me = members_[self];
-  const std::size_t from = sends ? self : peer;
-  const std::size_t to = sends ? peer : self;
-  const transfer_key key{from, to, sends ? me.sent[peer]++ : me.received[peer]++};
-  const auto met = unmatched_.find(key);
-  if (met == unmatched_.end()) {
-    ++me.unmet;
-    unmatched_.emplace(key, unmatched_end{self, std::move(mine)});
-    return;
-  }
-  const signature& theirs = met->second.what;
-  const bool same = mine.count == theirs.count && mine.type == theirs.type && mine.tag == theirs.tag;
-  if (!same || mine.is_send() == theirs.is_send())
-    return fail_locked({.code = errc::mismatch,
-                        .text = "the ranks disagree: from rank " + std::to_string(from) + " to rank " +
-                                std::to_string(to) + ", " + describe(sends ? mine : theirs) + " is matched with " +
-                                describe(sends ? theirs : mine) +
-                                ": use the same count, dtype and tag at both, in the same order"});
-  --members_[met->second.rank].unmet;
-  unmatched_.erase(met);
-  changed_.notify_all();
-}
-
-void capture_match::compare_collectives() {
-  if (failure_ || std::ranges::any_of(members_, [](const member& one) { return one.collectives.empty(); })) return;
-  std::vector<std::vector<signature>> asked;
-  for (const member& one : members_) {
-    auto& mine = asked.emplace_back();
-    for (const operation* each : one.collectives) mine.push_back(signatures_of(*each).front());
-  }
-  error why = check_agreement(asked);
-  for (std::size_t i = 0; !why && also_ && i < asked.front().size(); ++i) {
-    std::vector<const operation*> parts;
-    for (const member& one : members_) parts.push_back(one.collectives[i]);
-    why = also_(parts);
-  }
-  if (why) {
-    why.text += " (at launch " + std::to_string(members_.front().launches) + " of the plan, from 0)";
-    return fail_locked(std::move(why));
-  }
-  for (member& one : members_) one.collectives.clear();
-  changed_.notify_all();
-}
-
-/// Fails the capture if no rank can continue and not all have ended.
-void capture_match::find_standstill() {
-  if (failure_) return;
-  const auto is_still = [](const member& one) {
-    return one.at == stage::ended || (one.at == stage::waiting && one.waits());
-  };
-  if (!std::ranges::all_of(members_, is_still)) return;
-  if (std::ranges::all_of(members_, [](const member& one) { return one.at == stage::ended; })) return;
-  fail_locked(
-      {.code = errc::mismatch,
-       .text = "the ranks disagree: " + describe_ranks() + ": let every rank launch the same in the same order"});
+  std::unique_lock lock{mutex_};
+  all_.offer(self, all);
+  wait(lock, self, interrupted);
 }
 
 void capture_match::end(rank self, const interruption& interrupted) {
-  lock_type lock{mutex_};
-  member& mine = members_[index(self)];
-  mine.at = stage::ended;
-  changed_.notify_all();
-  find_standstill();
-  wait(lock, mine, interrupted);
+  std::unique_lock lock{mutex_};
+  all_.end(self);
+  wait(lock, self, interrupted);
 }
 
-void capture_match::wait(lock_type& lock, const member& mine, const interruption& interrupted) {
-  const auto may_go = [&] {
-    if (mine.at == stage::waiting) return !mine.waits();
-    return std::ranges::all_of(members_, [](const member& one) { return one.at == stage::ended; });
-  };
-  while (!failure_ && !may_go()) {
+void capture_match::wait(std::unique_lock<std::mutex>& lock, rank self, const interruption& interrupted) {
+  changed_.notify_all(); // the call before may have let others go
+  while (!all_.failure() && !all_.may_go(self)) {
     const auto now = steady_now();
     if (now >= deadline_)
-      fail_locked(lateness());
+      all_.expire();
     else if (error why = interrupted ? interrupted() : error{})
-      fail_locked(std::move(why));
-    else
+      all_.fail(std::move(why));
+    else {
       changed_.sleep(lock, std::min<time_point>(deadline_, now + between_looks));
+      continue;
+    }
+    changed_.notify_all();
   }
-  if (failure_) throw exception{failure_};
-}
-
-error capture_match::lateness() const {
-  return {.code = errc::deadline_exceeded,
-          .text = "not all ranks reached the end of the capture before its deadline: " + describe_ranks()};
+  if (all_.failure()) throw exception{all_.failure()};
 }
 
 void capture_match::expire() {
-  const lock_type lock{mutex_};
-  fail_locked(lateness());
+  const std::lock_guard lock{mutex_};
+  all_.expire();
+  changed_.notify_all();
 }
 
 void capture_match::fail(error why) {
-  const lock_type lock{mutex_};
-  fail_locked(std::move(why));
-}
-
-void capture_match::fail_locked(error why) {
-  if (!failure_) failure_ = std::move(why);
+  const std::lock_guard lock{mutex_};
+  all_.fail(std::move(why));
   changed_.notify_all();
 }
 
 error capture_match::failure() const {
   const std::lock_guard lock{mutex_};
-  return failure_;
-}
-
-std::string capture_match::describe_ranks() const {
-  std::string text;
-  for (std::size_t r = 0; r < std::min(most_named, members_.size()); ++r) {
-    const member& one = members_[r];
-    text += (r == 0 ? "rank " : "; rank ") + std::to_string(r);
-    switch (one.at) {
-      case stage::running:
-        text += " has launched " + std::to_string(one.launches) + " times and asks for nothing";
-        break;
-      case stage::waiting: text += " asks for " + one.asked; break;
-      case stage::ended: text += " has ended after " + std::to_string(one.launches) + " launches"; break;
-    }
-  }
-  return members_.size() > most_named ? text + "; and " + std::to_string(members_.size() - most_named) + " more" : text;
+  return all_.failure();
 }
 
 } // namespace troupe

@@ -1,3 +1,4 @@
+#include <troupe/collectives/pipeline/plans/capture_match.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -31,7 +32,7 @@ constexpr auto between_looks = std::chrono::milliseconds{5};
   throw exception{std::move(why)};
 }
 
-capture_match::comparison compare_places(std::vector<std::shared_ptr<registered_pool>> registered) {
+capture_comparison::check compare_places(std::vector<std::shared_ptr<registered_pool>> registered) {
   if (registered.empty()) return {};
   return [pools = std::move(registered)](std::span<const operation* const> parts) -> error {
     for (const auto& one : pools)
@@ -43,14 +44,17 @@ capture_match::comparison compare_places(std::vector<std::shared_ptr<registered_
 } // namespace
 
 capture_session::capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
-                                 world_stamp stamp, time_point deadline,
-                                 std::vector<std::shared_ptr<registered_pool>> registered)
-  : plan_{std::move(plan)},
-    ranks_{std::move(ranks)},
-    deadline_{deadline},
-    match_{static_cast<int>(ranks_.size()), deadline, compare_places(std::move(registered))} {
+                                 world_stamp stamp, time_point deadline, std::shared_ptr<capture_agreement> peers)
+  : plan_{std::move(plan)}, ranks_{std::move(ranks)}, deadline_{deadline}, peers_{std::move(peers)} {
   plan_->begin(stamp, ranks_);
 }
+
+capture_session::capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
+                                 world_stamp stamp, time_point deadline,
+                                 std::vector<std::shared_ptr<registered_pool>> registered)
+  : capture_session{std::move(plan), ranks, stamp, deadline,
+                    std::make_shared<capture_match>(static_cast<int>(ranks.size()), deadline,
+                                                    compare_places(std::move(registered)))} {}
 
 void capture_session::take_part(rank_pipeline& one) noexcept {
   if (!enter(one.self())) return;
@@ -62,7 +66,7 @@ void capture_session::take_part(rank_pipeline& one) noexcept {
     one.graphs().erase(plan_->number());
     error why = current_error();
     if (!why.rank) why.rank = one.self();
-    match_.fail(std::move(why)); // if another rank failed first, its reason is kept
+    peers_->fail(std::move(why)); // if another rank failed first, its reason is kept
   }
   leave(one.self(), std::move(mine));
 }
@@ -70,7 +74,7 @@ void capture_session::take_part(rank_pipeline& one) noexcept {
 /// Returns false if the capture has failed already; the rank does not take part then.
 bool capture_session::enter(rank self) {
   const std::lock_guard lock{mutex_};
-  if (match_.failure()) return false;
+  if (peers_->failure()) return false;
   inside_.push_back(self);
   if (began_ == time_point::max()) began_ = steady_now();
   return true;
@@ -83,8 +87,13 @@ void capture_session::leave(rank self, captured_plan::content mine) {
   ended_ = steady_now();
   std::ranges::move(mine.operations, std::back_inserter(content_.operations));
   std::ranges::move(mine.kept, std::back_inserter(content_.kept));
-  if (left_ == ranks_.size() && !match_.failure()) plan_->succeed(std::move(content_));
+  if (left_ == ranks_.size() && !peers_->failure()) plan_->succeed(std::move(content_));
   changed_.notify_all();
+}
+
+std::ptrdiff_t capture_session::place_of(const rank_pipeline& one) const {
+  const auto is_same = [&](const std::shared_ptr<rank_pipeline>& each) { return each.get() == &one; };
+  return std::ranges::find_if(ranks_, is_same) - ranks_.begin();
 }
 
 captured_plan::content capture_session::run(rank_pipeline& one) {
@@ -92,10 +101,9 @@ captured_plan::content capture_session::run(rank_pipeline& one) {
   const auto& streams = plan_->options().streams;
   std::optional<stream> own;
   if (streams.empty()) own.emplace(where);
-  const stream_ref into =
-      own ? own->ref() : stream_ref{*where, streams.at(static_cast<std::size_t>(one.self().value()))};
+  const stream_ref into = own ? own->ref() : stream_ref{*where, streams.at(static_cast<std::size_t>(place_of(one)))};
   stream_capture capturing{where, into};
-  rank_capture given{one, into, match_};
+  rank_capture given{one, into, *peers_};
   try {
     plan_->function()(given);
   } catch (...) {
@@ -104,7 +112,7 @@ captured_plan::content capture_session::run(rank_pipeline& one) {
   }
   where->api().enter_thread(where->id()); // the client may have made another device current
   auto made = std::make_shared<const graph>(capturing.end());
-  match_.end(one.self(), [&] { return one.fault(); });
+  peers_->end(one.self(), [&] { return one.fault(); });
   if (!one.graphs().add(plan_->number(), std::move(made))) throw exception{one.fault()};
   return std::move(given.content());
 }
@@ -118,7 +126,7 @@ error capture_session::interruption() const {
 void capture_session::wait() {
   std::unique_lock lock{mutex_};
   for (;;) {
-    error why = match_.failure();
+    error why = peers_->failure();
     if (left_ == ranks_.size() && !why) return;
     if (why && inside_.empty()) {
       plan_->fail(why);
@@ -126,9 +134,9 @@ void capture_session::wait() {
     }
     if (!why) {
       if (steady_now() >= deadline_)
-        match_.expire();
+        peers_->expire();
       else if (error fault = interruption())
-        match_.fail(std::move(fault));
+        peers_->fail(std::move(fault));
     }
     changed_.sleep(lock, steady_now() + between_looks);
   }
@@ -140,8 +148,8 @@ nanoseconds capture_session::took() const {
 }
 
 std::vector<rank> capture_session::give_up() {
-  match_.expire(); // no effect if it has failed already
-  plan_->fail(match_.failure());
+  peers_->expire(); // no effect if it has failed already
+  plan_->fail(peers_->failure());
   const std::lock_guard lock{mutex_};
   return inside_;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
-#include <troupe/collectives/pipeline/plans/capture_match.hpp>
+#include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/threads/condition.hpp>
@@ -16,13 +16,17 @@ namespace troupe {
 
 class graph;
 
-/// One capture of a plan. Each rank takes part on its launcher's thread, at one position in the order of launches, so
-/// that ranks wait for each other in the same order on every GPU (ORD-1). All or nothing: either the plan has graphs on
-/// all ranks, or it cannot be replayed on any.
+/// One capture of a plan on the ranks of this process. Each rank takes part on its launcher's thread, at one position
+/// in the order of launches, so that ranks wait for each other in the same order on every GPU (ORD-1). All or nothing:
+/// either the plan has graphs on all ranks of the world, or it cannot be replayed on any.
 class capture_session {
 public:
-  /// Captures \p plan for the world and epoch \p stamp, whose ranks are \p ranks. \p registered: pools of memory for
-  /// which ranks must use the same offsets.
+  /// Captures \p plan for the world and epoch \p stamp. \p ranks are the world's ranks in this process, and \p peers
+  /// lets them agree with all others.
+  capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
+                  world_stamp stamp, time_point deadline, std::shared_ptr<capture_agreement> peers);
+  /// For a world of which all ranks are \p ranks. \p registered: pools of memory for which ranks must use the same
+  /// offsets.
   capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                   world_stamp stamp, time_point deadline,
                   std::vector<std::shared_ptr<registered_pool>> registered = {});
@@ -36,20 +40,22 @@ public:
   /// For use long after the deadline, if no thread is in wait() any more: ends the capture and returns the ranks that
   /// are stuck in it.
   [[nodiscard]] std::vector<rank> give_up();
-  [[nodiscard]] error failure() const { return match_.failure(); }
+  [[nodiscard]] error failure() const { return peers_->failure(); }
   /// Returns the time from the first rank that took part to the last that ended so far; 0 if none did.
   [[nodiscard]] nanoseconds took() const;
 
 private:
   [[nodiscard]] bool enter(rank self);
   void leave(rank self, captured_plan::content mine);
+  /// Returns the place of \p one among the ranks of this process.
+  [[nodiscard]] std::ptrdiff_t place_of(const rank_pipeline& one) const;
   [[nodiscard]] captured_plan::content run(rank_pipeline& one);
   [[nodiscard]] error interruption() const;
 
   const std::shared_ptr<captured_plan> plan_;
   const std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   const time_point deadline_;
-  capture_match match_;
+  const std::shared_ptr<capture_agreement> peers_;
 
   mutable std::mutex mutex_;
   condition changed_;

@@ -4,7 +4,7 @@
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/collectives/order/fusion_plan.hpp>
 #include <troupe/collectives/pipeline/launch_parts.hpp>
-#include <troupe/collectives/pipeline/plans/capture_match.hpp>
+#include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 
@@ -26,13 +26,27 @@ std::uint64_t next_number() noexcept {
 } // namespace
 
 std::uint64_t number_of(const replay& what) noexcept {
-  return what.of ? what.of->number() : 0;
+  return what.of ? what.of->common_number() : 0;
 }
 
 captured_plan::captured_plan(capture_function what, plan_options options)
   : number_{next_number()}, function_{std::move(what)}, options_{std::move(options)} {}
 
 captured_plan::captured_plan(std::uint64_t number) : number_{number} {}
+
+void captured_plan::is_known_by_name(std::uint64_t attempt) noexcept {
+  const std::string& name = options_.name;
+  std::uint64_t number = 0;
+  if (name.starts_with(unnamed_plan)) {
+    for (const char digit : name.substr(unnamed_plan.size()))
+      number = number * 10 + static_cast<std::uint64_t>(digit - '0');
+  } else {
+    number = 14'695'981'039'346'656'037U; // FNV-1a: every process must get the same
+    for (const char one : name) number = (number ^ static_cast<unsigned char>(one)) * 1'099'511'628'211U;
+    number = ((number ^ attempt) * 1'099'511'628'211U) | std::uint64_t{1} << 63U; // no number of an unnamed plan
+  }
+  common_number_.store(number, std::memory_order_relaxed);
+}
 
 captured_plan::~captured_plan() {
   for (const auto& weak : ranks_)
@@ -161,8 +175,8 @@ error objection_to(const operation& what, int world_size) {
 
 } // namespace
 
-rank_capture::rank_capture(rank_pipeline& one, stream_ref into, capture_match& match)
-  : pipeline_{one}, into_{into}, match_{match} {}
+rank_capture::rank_capture(rank_pipeline& one, stream_ref into, capture_agreement& peers)
+  : pipeline_{one}, into_{into}, peers_{peers} {}
 
 rank rank_capture::self() const noexcept {
   return pipeline_.self();
@@ -243,7 +257,7 @@ void rank_capture::enqueue(std::span<const operation> parts) {
       all.push_back(one);
   }
   if (all.empty()) return;
-  match_.offer(self(), all, [this] { return pipeline_.fault(); });
+  peers_.offer(self(), all, [this] { return pipeline_.fault(); });
   pipeline_.launch_captured(all, into_);
 }
 

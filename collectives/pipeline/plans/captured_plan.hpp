@@ -9,11 +9,15 @@
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,15 +32,24 @@ class rank_pipeline;
 /// launcher that would serve them.
 using capture_function = std::function<void(rank_capture&)>;
 
-/// A sequence of requests to all ranks: steps[k][r] is rank r's part of the k-th request.
+/// A sequence of requests to all ranks: steps[k][r] is the part of rank r in the k-th request. In a world over
+/// processes each process gives its own rank's part alone, as steps[k][0].
 using plan_steps = std::vector<std::vector<operation>>;
+
+/// Names of plans that their clients have not named begin with this, and continue with a number.
+inline constexpr std::string_view unnamed_plan = "#";
+inline constexpr std::size_t longest_plan_name_bytes = 64;
 
 /// Options of a capture.
 struct plan_options {
-  /// The client's own streams to capture in, one for each rank; empty: troupe's streams. They must not be in capture.
-  /// When the capture has ended, with or without success, their capture has ended too.
+  /// The client's own streams to capture in, one for each rank of this process; empty: troupe's streams. They must not
+  /// be in capture. When the capture has ended, with or without success, their capture has ended too.
   std::vector<native_stream> streams{};
   nanoseconds deadline = world_default_deadline; ///< Longest time for the capture; by default as for forming a world.
+  /// In a world over processes: the plan's name, of at most 64 bytes, not beginning with '#'. The processes' captures
+  /// with the same name are one plan. Empty: the n-th unnamed capture of each process is one plan. A process that joins
+  /// later captures its plans under the same names. Not used if all ranks live in one process.
+  std::string name{};
 };
 
 /// A captured plan: made by world::capture(), replayed by troupe::replay.
@@ -62,6 +75,9 @@ public:
 
   /// Returns the plan's number, unique in the process.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  /// Returns a number that is the same at all ranks, by which their replays are compared. If all ranks live in this
+  /// process, it is number(); else it is derived from the plan's name.
+  [[nodiscard]] std::uint64_t common_number() const noexcept { return common_number_.load(std::memory_order_relaxed); }
   /// Returns the function that is called for each rank, again in each new epoch.
   [[nodiscard]] const capture_function& function() const noexcept { return function_; }
   /// Returns the options given to world::capture().
@@ -78,6 +94,8 @@ public:
   [[nodiscard]] std::vector<buffer> written_on(device_id where) const;
 
   // For captures: first begin(), then succeed() or fail() ------------------------------------------------------------
+  /// Sets common_number() for the present epoch: it stands for the \p attempt-th capture of options().name.
+  void is_known_by_name(std::uint64_t attempt) noexcept;
   /// Begins a capture for \p at on \p ranks, which replaces the previous content.
   void begin(world_stamp at, std::span<const std::shared_ptr<rank_pipeline>> ranks);
   /// Ends the capture: the plan can be replayed from now on.
@@ -97,6 +115,7 @@ private:
   };
 
   const std::uint64_t number_;
+  std::atomic<std::uint64_t> common_number_{number_};
   const capture_function function_;
   const plan_options options_;
 
@@ -107,7 +126,7 @@ private:
   error failure_;
 };
 
-class capture_match;
+class capture_agreement;
 
 /// One rank's part in a capture. The client's kernels go into stream(), with the device current and the stream in
 /// capture. Requests are added among them by launch(). The captured work runs in the order of the calls. Other streams
@@ -117,7 +136,7 @@ class capture_match;
 class rank_capture {
 public:
   /// Used by the code that calls the capture function.
-  rank_capture(rank_pipeline& one, stream_ref into, capture_match& match);
+  rank_capture(rank_pipeline& one, stream_ref into, capture_agreement& peers);
 
   /// Returns the rank that is captured.
   [[nodiscard]] rank self() const noexcept;
@@ -151,7 +170,7 @@ private:
 
   rank_pipeline& pipeline_;
   stream_ref into_;
-  capture_match& match_;
+  capture_agreement& peers_;
   captured_plan::content content_;
 };
 

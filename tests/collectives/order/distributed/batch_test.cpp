@@ -71,7 +71,13 @@ std::string all_requests() {
   CHECK_FALSE(out.ask(some_group(), named, 77, {}, 1h));
   out.cancel(lane::named("batch 2"), 3);
   out.withdraw(77, {.code = errc::abandoned, .text = "it is gone", .call = "exit", .native_code = 3, .part = 2});
-  out.turn();
+  out.turn({});
+  out.turn({.name = "plan", .deadline = 1s, .capture_limit = 2s});
+  const operation sum = all_reduce{.send = {}, .recv = {}, .count = 1000};
+  const operation several = some_group();
+  out.launch_in_capture(1, outline_of_launch(std::array{&sum, &several}));
+  out.fail_capture(1, {.code = errc::cancelled, .text = "the function threw"});
+  out.end_capture(1);
   return out.take({.epoch = of, .number = 1});
 }
 
@@ -81,7 +87,10 @@ std::string all_decisions() {
   out.has_seen(5);
   out.release(1, 0);
   out.release(9, {});
-  out.turn();
+  out.turn(1, {});
+  out.turn(2, {.code = errc::deadline_exceeded, .text = "nobody came"});
+  out.capture(1, {});
+  out.capture(1, {.code = errc::mismatch, .text = "another operation"});
   auto report = std::make_shared<absence_report>();
   report->what = "barrier";
   report->lane = lane::named("batch");

@@ -411,8 +411,10 @@ TEST_CASE("what decides what has not been asked is refused, and what came before
   CHECK(twice.code == errc::internal);
   CHECK(twice.rank == rank{0});
   CHECK_THAT(twice.text, ContainsSubstring("request 1 of rank 0"));
-  out.turn();
+  out.turn(1, {});
   CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("turn"));
+  out.capture(1, {});
+  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("capture that is not under way"));
   for (const std::uint64_t number : {0U, 3U, 99'999U}) {
     out.refuse(number, {.code = errc::busy}, nullptr);
     CHECK(one.orders[0]->receive(out.take()).code == errc::internal);
@@ -750,7 +752,7 @@ TEST_CASE("a rank that counts successes of what was not released is refused",
           "[collectives][sequencing][distributed][resume]") {
   distributed_rig one{2};
   request_writer forged;
-  forged.turn();
+  forged.turn({});
   const error why =
       one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = 1, .succeeded = 1}), one.time->now());
   CHECK(why.code == errc::internal);

@@ -32,7 +32,7 @@ operation from(int peer, int tag = 0, std::size_t count = 1) {
 /// Each rank offers its launches, one after the other, and comes to its end. Returns what each was told; errc::none
 /// where all was well.
 std::vector<error> meet(const std::vector<std::vector<operation>>& ranks, nanoseconds patience = 60s,
-                        capture_match::comparison also = {}) {
+                        capture_comparison::check also = {}) {
   capture_match match{static_cast<int>(ranks.size()), std::chrono::steady_clock::now() + patience, std::move(also)};
   std::vector<error> told(ranks.size());
   std::vector<std::jthread> threads;

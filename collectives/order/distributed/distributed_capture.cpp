@@ -1,0 +1,88 @@
+#include <troupe/collectives/order/distributed/distributed_capture.hpp>
+#include <troupe/collectives/pipeline/launch_parts.hpp>
+#include <troupe/completion/poller/clock.hpp>
+
+#include <chrono>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Period of the check for faults of the world, which do not wake the waiting thread.
+constexpr auto between_looks = std::chrono::milliseconds{2};
+
+} // namespace
+
+void distributed_capture::offer(rank, std::span<const operation* const> all, const interruption& interrupted) {
+  const launch_parts parts = parts_of_launch(all);
+  if (parts.collectives.empty() && parts.transfers.empty()) return;
+  std::unique_lock lock{mutex_};
+  if (!failure_) {
+    ++asked_;
+    lock.unlock(); // the answer may come at once
+    controller_.launch(all);
+    lock.lock();
+  }
+  wait(lock, interrupted);
+}
+
+void distributed_capture::end(rank, const interruption& interrupted) {
+  std::unique_lock lock{mutex_};
+  if (!failure_) {
+    ++asked_;
+    ended_ = true;
+    lock.unlock();
+    controller_.end();
+    lock.lock();
+  }
+  wait(lock, interrupted);
+}
+
+void distributed_capture::wait(std::unique_lock<std::mutex>& lock, const interruption& interrupted) {
+  while (!failure_ && answered_ < asked_) {
+    error why = interrupted ? interrupted() : error{};
+    if (!why) {
+      changed_.sleep(lock, steady_now() + between_looks);
+      continue;
+    }
+    lock.unlock();
+    fail(std::move(why));
+    lock.lock();
+  }
+  if (failure_) throw exception{failure_};
+}
+
+void distributed_capture::fail(error why) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (failure_) return;
+    failure_ = why;
+    changed_.notify_all();
+  }
+  controller_.fail(std::move(why));
+}
+
+void distributed_capture::expire() {
+  fail({.code = errc::deadline_exceeded,
+        .text = "the capture has not ended before its deadline, and the controller did not say which rank is late"});
+}
+
+error distributed_capture::failure() const {
+  const std::lock_guard lock{mutex_};
+  return failure_;
+}
+
+bool distributed_capture::has_ended() const {
+  const std::lock_guard lock{mutex_};
+  return ended_;
+}
+
+void distributed_capture::answer(error why) {
+  const std::lock_guard lock{mutex_};
+  ++answered_;
+  if (why && !failure_) failure_ = std::move(why);
+  changed_.notify_all();
+}
+
+} // namespace troupe

@@ -1,0 +1,162 @@
+#include <troupe/collectives/order/distributed/turn_table.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Largest number of ranks that a message names.
+constexpr std::size_t most_named = 8;
+
+std::size_t index(rank one) {
+  return static_cast<std::size_t>(one.value());
+}
+
+std::string name_ranks(const std::vector<std::size_t>& all) {
+  std::string text = all.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(most_named, all.size()); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(all[i]);
+  if (all.size() > most_named) text += " and " + std::to_string(all.size() - most_named) + " more";
+  return text + (all.size() == 1 ? " has" : " have");
+}
+
+std::string describe(const std::string& plan) {
+  if (plan.starts_with(unnamed_plan)) return "unnamed plan " + plan.substr(unnamed_plan.size());
+  return "plan '" + plan + "'";
+}
+
+} // namespace
+
+void turn_table::open(int world_size, std::size_t most) {
+  const auto size = static_cast<std::size_t>(world_size);
+  world_size_ = world_size;
+  most_ = most;
+  asked_.assign(size, 0);
+  pending_.assign(size, 0);
+  turns_.clear();
+  granted_ = 0;
+  captures_.clear();
+  due_ = time_point::max();
+}
+
+void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) {
+  const std::uint64_t number = ++asked_[index(from)];
+  if (pending_[index(from)] >= most_) {
+    out.push_back({from,
+                   turn_answer::form::turn,
+                   number,
+                   {.code = errc::busy,
+                    .text = std::to_string(most_) + " captures of rank " + to_string(from) +
+                            " wait for its peers, which is the limit (limits.lead)"}});
+    return;
+  }
+  ++pending_[index(from)];
+  const auto place = turns_.try_emplace(std::move(asked.name)).first;
+  named_turn& mine = place->second;
+  mine.ranks.resize(static_cast<std::size_t>(world_size_));
+  const time_point deadline = later(now, asked.deadline);
+  mine.ranks[index(from)].push_back({number, deadline, asked.capture_limit});
+  due_ = std::min(due_, deadline);
+  if (std::ranges::any_of(mine.ranks, [](const auto& one) { return one.empty(); })) return;
+  grant(mine, now, out);
+  if (std::ranges::all_of(mine.ranks, [](const auto& one) { return one.empty(); })) turns_.erase(place);
+}
+
+void turn_table::grant(named_turn& ready, time_point now, answers& out) {
+  ++granted_;
+  nanoseconds limit{0};
+  for (std::size_t r = 0; r < ready.ranks.size(); ++r) {
+    const pending_turn one = ready.ranks[r].front();
+    ready.ranks[r].pop_front();
+    --pending_[r];
+    limit = limit == nanoseconds{0} ? one.capture_limit : std::min(limit, one.capture_limit);
+    out.push_back({rank{static_cast<int>(r)}, turn_answer::form::turn, one.number, {}});
+  }
+  if (limit == nanoseconds{0}) return;
+  const time_point deadline = later(now, limit);
+  captures_.emplace(granted_,
+                    open_capture{capture_comparison{world_size_}, std::vector<member>(ready.ranks.size()), deadline});
+  due_ = std::min(due_, deadline);
+}
+
+error turn_table::take(rank from, request_record& record, answers& out) {
+  const auto found = captures_.find(record.place);
+  if (found == captures_.end()) {
+    if (record.place >= 1 && record.place <= granted_) return {};
+    return {.code = errc::internal,
+            .text = "rank " + to_string(from) + " launches in capture " + std::to_string(record.place) +
+                    ", which has not begun",
+            .rank = from};
+  }
+  open_capture& one = found->second;
+  member& mine = one.ranks[index(from)];
+  if (record.kind == request_record::form::capture_failure) {
+    if (!record.why.rank) record.why.rank = from;
+    one.all.fail(std::move(record.why));
+  } else {
+    if (mine.waits)
+      return {.code = errc::internal,
+              .text = "rank " + to_string(from) + " launches in a capture while it waits for its peers there",
+              .rank = from};
+    mine.waits = true;
+    if (record.kind == request_record::form::capture_end) {
+      one.all.end(from);
+    } else {
+      mine.launch = std::move(record.launch);
+      one.all.offer(from, pointers_to(mine.launch));
+    }
+  }
+  if (settle(record.place, one, out)) captures_.erase(found);
+  return {};
+}
+
+bool turn_table::settle(std::uint64_t place, open_capture& one, answers& out) const {
+  const error& failure = one.all.failure();
+  for (std::size_t r = 0; r < one.ranks.size(); ++r) {
+    const rank self{static_cast<int>(r)};
+    if (!failure && !(one.ranks[r].waits && one.all.may_go(self))) continue;
+    one.ranks[r].waits = false;
+    out.push_back({self, turn_answer::form::capture, place, failure});
+  }
+  return failure || one.all.all_have_ended();
+}
+
+void turn_table::expire(time_point now, answers& out) {
+  if (now < due_) return;
+  for (auto& [name, one] : turns_) {
+    std::vector<std::size_t> missing;
+    for (std::size_t r = 0; r < one.ranks.size(); ++r)
+      if (one.ranks[r].empty()) missing.push_back(r);
+    for (std::size_t r = 0; r < one.ranks.size(); ++r)
+      for (auto& waiting = one.ranks[r]; !waiting.empty() && waiting.front().deadline <= now; waiting.pop_front()) {
+        --pending_[r];
+        out.push_back({rank{static_cast<int>(r)},
+                       turn_answer::form::turn,
+                       waiting.front().number,
+                       {.code = errc::deadline_exceeded,
+                        .text = describe(name) + " was not captured in time: " + name_ranks(missing) +
+                                " not asked to capture it. Every process of the world must capture the same plans"}});
+      }
+  }
+  std::erase_if(turns_, [](const auto& each) {
+    return std::ranges::all_of(each.second.ranks, [](const auto& one) { return one.empty(); });
+  });
+  for (auto it = captures_.begin(); it != captures_.end();) {
+    if (it->second.deadline <= now) it->second.all.expire();
+    const bool over = it->second.all.failure() && settle(it->first, it->second, out);
+    it = over ? captures_.erase(it) : std::next(it);
+  }
+  find_due();
+}
+
+void turn_table::find_due() {
+  due_ = time_point::max();
+  for (const auto& [name, one] : turns_)
+    for (const auto& waiting : one.ranks)
+      for (const pending_turn& turn : waiting) due_ = std::min(due_, turn.deadline);
+  for (const auto& [place, one] : captures_) due_ = std::min(due_, one.deadline);
+}
+
+} // namespace troupe

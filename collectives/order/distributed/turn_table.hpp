@@ -1,0 +1,84 @@
+/// Turns of a world over processes: places in the order that all ranks share, and the captures that begin there.
+#pragma once
+
+#include <troupe/collectives/order/distributed/request_codec.hpp>
+#include <troupe/collectives/pipeline/plans/capture_comparison.hpp>
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// An answer for one rank.
+struct turn_answer {
+  /// Kind of the answer.
+  enum class form : std::uint8_t { turn, capture };
+
+  rank to{};
+  form kind = form::turn;
+  std::uint64_t number = 0; ///< Of the rank's turn, or the capture's place.
+  error why{};              ///< Set if the turn is refused, or if the capture has failed.
+};
+
+/// Grants a turn when all ranks have asked for the one with its name, and compares what they launch in captures. A
+/// state machine without threads or clock. Answers must be sent in the order in which they are returned.
+class turn_table {
+public:
+  using answers = std::vector<turn_answer>;
+
+  /// Begins an epoch of \p world_size ranks. A rank may have \p most turns pending.
+  void open(int world_size, std::size_t most);
+
+  /// Adds a turn of \p from.
+  void ask(rank from, turn_terms asked, time_point now, answers& out);
+  /// Handles a record of a capture. Errors: internal (the capture does not exist, or the rank waits in it already). A
+  /// record of a capture that has failed is ignored.
+  [[nodiscard]] error take(rank from, request_record& record, answers& out);
+
+  /// Refuses turns that not all ranks have asked for in time, and fails captures that take too long.
+  void expire(time_point now, answers& out);
+  /// Returns the time before which expire() does nothing.
+  [[nodiscard]] time_point next_due() const noexcept { return due_; }
+
+private:
+  struct pending_turn {
+    std::uint64_t number = 0;
+    time_point deadline{};
+    nanoseconds capture_limit{0};
+  };
+  struct named_turn {
+    std::vector<std::deque<pending_turn>> ranks;
+  };
+  struct member {
+    std::vector<operation> launch{}; ///< Held while the rank waits for its peers.
+    bool waits = false;
+  };
+  struct open_capture {
+    capture_comparison all;
+    std::vector<member> ranks;
+    time_point deadline;
+  };
+
+  void grant(named_turn& ready, time_point now, answers& out);
+  /// Answers the ranks that need not wait any more. Returns whether the capture is over.
+  [[nodiscard]] bool settle(std::uint64_t place, open_capture& one, answers& out) const;
+  void find_due();
+
+  int world_size_ = 0;
+  std::size_t most_ = 0;
+  std::vector<std::uint64_t> asked_; ///< Number of turns, by rank.
+  std::vector<std::size_t> pending_; ///< Number of turns that wait, by rank.
+  std::map<std::string, named_turn> turns_;
+  std::uint64_t granted_ = 0;
+  std::map<std::uint64_t, open_capture> captures_; ///< By place.
+  time_point due_ = time_point::max();
+};
+
+} // namespace troupe

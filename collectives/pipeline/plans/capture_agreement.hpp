@@ -1,0 +1,37 @@
+/// How the ranks of a capture agree on what they launch.
+#pragma once
+
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <functional>
+#include <span>
+
+namespace troupe {
+
+/// Lets no rank of a capture enqueue a launch before its peers have asked for the same, and ends the capture on all
+/// ranks if they disagree. Threads: safe from any; each rank's calls of offer() and end() come from one.
+class capture_agreement {
+public:
+  /// Returns the reason why a rank must stop waiting; errc::none if there is none.
+  using interruption = std::function<error()>;
+
+  capture_agreement() = default;
+  capture_agreement(const capture_agreement&) = delete;
+  capture_agreement& operator=(const capture_agreement&) = delete;
+  virtual ~capture_agreement() = default;
+
+  /// Offers \p all as the next launch of \p self. Blocks until its peers have offered the same. Throws failure().
+  virtual void offer(rank self, std::span<const operation* const> all, const interruption& interrupted) = 0;
+  /// Reports that \p self has made all its launches. Blocks until all ranks have. Throws failure().
+  virtual void end(rank self, const interruption& interrupted) = 0;
+  /// Ends the capture on all ranks. Only the first reason is kept.
+  virtual void fail(error why) = 0;
+  /// Fails the capture because its deadline has passed while a rank is in none of the other calls.
+  virtual void expire() = 0;
+  /// Returns the reason of the failure; errc::none if the capture has not failed.
+  [[nodiscard]] virtual error failure() const = 0;
+};
+
+} // namespace troupe
