@@ -384,14 +384,14 @@ error world_executor::objection_to(const capture_request& asked) const {
                                     : "this process has " + std::to_string(local) + " of the world's ranks";
   if (!asked.options.streams.empty() && asked.options.streams.size() != local)
     return refuse("the plan names " + std::to_string(asked.options.streams.size()) + " streams, " + here +
-                  ": give one for each, or none");
+                  ": give one for each rank, or none");
   if (static_cast<bool>(asked.function) != asked.steps.empty())
     return refuse("a plan is captured from a function or from requests: give one of the two");
   for (std::size_t k = 0; k < asked.steps.size(); ++k) {
     const auto& parts = asked.steps[k];
     error objection;
     if (parts.size() != local)
-      objection = refuse("it has " + std::to_string(parts.size()) + " parts, " + here + ": give one part for each");
+      objection = refuse("it has " + std::to_string(parts.size()) + " parts, " + here + ": give one part for each rank");
     else if (is_whole)
       objection = check_agreement(parts);
     if (!objection) objection = gate_->objection_to(parts);

@@ -107,6 +107,9 @@ std::string all_decisions() {
 error keep(std::string_view batch) {
   order_server keeper;
   keeper.open(of, 2);
+  request_writer peer; // else the capture would not have begun
+  peer.turn({.name = "plan", .deadline = 1s, .capture_limit = 2s});
+  CHECK_FALSE(keeper.receive(rank{1}, peer.take({.epoch = of, .number = 1}), time_point{}));
   error failure = keeper.receive(rank{0}, batch, time_point{});
   static_cast<void>(keeper.take_outgoing(rank{0}));
   return failure;
@@ -176,7 +179,7 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   std::vector<request_record> all;
   for (request_record one; reader.next(in, one);) all.push_back(one);
   CHECK_FALSE(in.failure("a batch"));
-  REQUIRE(all.size() == 7);
+  REQUIRE(all.size() == 11);
   using form = request_record::form;
   CHECK(all[0].kind == form::ask);
   CHECK(describe(all[0].what->what) == "all_reduce of 1000 f32, sum");
@@ -197,6 +200,19 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   CHECK(all[5].why.call == "exit");
   CHECK(all[5].why.part == 2);
   CHECK(all[6].kind == form::turn);
+  CHECK(all[6].turn.name.empty());
+  CHECK(all[6].turn.deadline == nanoseconds::max());
+  CHECK(all[7].turn.name == "plan");
+  CHECK(all[7].turn.deadline == 1s);
+  CHECK(all[7].turn.capture_limit == 2s);
+  CHECK(all[8].kind == form::capture_launch);
+  CHECK(all[8].place == 1);
+  REQUIRE(all[8].launch.size() == 2);
+  CHECK(describe(all[8].launch[0]) == "all_reduce of 1000 f32, sum");
+  check_the_same(all[8].launch[1], some_group());
+  CHECK(all[9].kind == form::capture_failure);
+  CHECK(all[9].why.text == "the function threw");
+  CHECK(all[10].kind == form::capture_end);
 }
 
 TEST_CASE("decisions come back as they were told, and one report for all whom it concerns", "[collectives][wire]") {
@@ -207,23 +223,30 @@ TEST_CASE("decisions come back as they were told, and one report for all whom it
   std::vector<decision_record> all;
   for (decision_record one; reader.next(in, one);) all.push_back(one);
   CHECK_FALSE(in.failure("a batch"));
-  REQUIRE(all.size() == 6);
+  REQUIRE(all.size() == 9);
   CHECK(all[0].number == 1);
   CHECK(all[0].position == 0);
   CHECK(all[1].number == 9);
   CHECK_FALSE(all[1].position);
   CHECK(all[2].kind == decision_record::form::turn);
-  CHECK(all[3].why.code == errc::deadline_exceeded);
-  CHECK(all[3].why.rank == rank{1});
-  REQUIRE(all[3].absence);
-  CHECK(all[3].absence_is_new);
-  CHECK(all[3].absence->missing() == std::vector{rank{1}});
-  CHECK(all[3].absence->lane == lane::named("batch"));
-  CHECK(all[3].absence->waited == 3ms);
-  CHECK(all[3].absence->ranks[1].last_asked->position == 6);
-  CHECK(all[4].absence == all[3].absence);
-  CHECK_FALSE(all[4].absence_is_new);
-  CHECK_FALSE(all[5].absence);
+  CHECK(all[2].number == 1);
+  CHECK_FALSE(all[2].why);
+  CHECK(all[3].number == 2);
+  CHECK(all[3].why.text == "nobody came");
+  CHECK(all[4].kind == decision_record::form::capture);
+  CHECK_FALSE(all[4].why);
+  CHECK(all[5].why.code == errc::mismatch);
+  CHECK(all[6].why.code == errc::deadline_exceeded);
+  CHECK(all[6].why.rank == rank{1});
+  REQUIRE(all[6].absence);
+  CHECK(all[6].absence_is_new);
+  CHECK(all[6].absence->missing() == std::vector{rank{1}});
+  CHECK(all[6].absence->lane == lane::named("batch"));
+  CHECK(all[6].absence->waited == 3ms);
+  CHECK(all[6].absence->ranks[1].last_asked->position == 6);
+  CHECK(all[7].absence == all[6].absence);
+  CHECK_FALSE(all[7].absence_is_new);
+  CHECK_FALSE(all[8].absence);
 }
 
 TEST_CASE("the usual request takes two bytes, and its release one", "[collectives][wire]") {
@@ -284,7 +307,7 @@ TEST_CASE("a batch that ends early is refused but where a record ends", "[collec
     if (!failure) ++whole;
     if (failure) CHECK_THAT(failure.text, ContainsSubstring("a batch of rank 0 cannot be read: at byte"));
   }
-  CHECK(whole == 9); // after the header, after each of two names, and after each record but the last
+  CHECK(whole == 13); // after the header, after each of two names, and after each record but the last
   CHECK_FALSE(keep(asked));
   const std::string decided = all_decisions();
   std::set<std::size_t> counts;
@@ -295,8 +318,8 @@ TEST_CASE("a batch that ends early is refused but where a record ends", "[collec
     counts.insert(count);
     ++accepted;
   }
-  CHECK(accepted == 6);
-  CHECK(counts.size() == 6);
+  CHECK(accepted == 9);
+  CHECK(counts.size() == 9);
 }
 
 TEST_CASE("bytes that nobody wrote do no harm", "[collectives][wire]") {
