@@ -391,7 +391,8 @@ error world_executor::objection_to(const capture_request& asked) const {
     const auto& parts = asked.steps[k];
     error objection;
     if (parts.size() != local)
-      objection = refuse("it has " + std::to_string(parts.size()) + " parts, " + here + ": give one part for each rank");
+      objection =
+          refuse("it has " + std::to_string(parts.size()) + " parts, " + here + ": give one part for each rank");
     else if (is_whole)
       objection = check_agreement(parts);
     if (!objection) objection = gate_->objection_to(parts);

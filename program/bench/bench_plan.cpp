@@ -8,6 +8,7 @@
 #include <troupe/program/support/text_table.hpp>
 
 #include <troupe/device/graph.hpp>
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
@@ -54,13 +55,18 @@ public:
       steps_{options.steps},
       with_work_{with_work},
       raw_{rt, world_} {
-    for (const rank self : world_.local_ranks()) {
+    for (const rank self : local_) {
       step_memory& mine = memory_.emplace_back();
       for (buffer* one : {&mine.sent, &mine.got, &mine.moved}) *one = world_.allocate(self, steps_ * stride_);
     }
+    // One process of several sends the requests of its own rank.
+    if (local_.size() < static_cast<std::size_t>(world_.size()))
+      own_lane_.emplace(world_, local_.front(), lane::named("plan bench"));
     set_all(&step_memory::sent, [](rank self) { return static_cast<float>(self.value() + 1); });
     build_requests();
-    plan_ = with_work_ ? world_.capture([this](rank_capture& one) { capture(one); }) : world_.capture(sums_);
+    // Without work between, requests are fused: by troupe where it knows all ranks' requests, else by the function.
+    plan_ =
+        with_work_ || own_lane_ ? world_.capture([this](rank_capture& one) { capture(one); }) : world_.capture(sums_);
     capture_by_hand();
   }
   workload(const workload&) = delete;
@@ -78,7 +84,7 @@ public:
     replies_.clear();
     const auto began = steady::now();
     if (what == plan)
-      replies_.push_back(world_.replay(plan_));
+      replies_.push_back(own_lane_ ? own_lane_->replay(plan_) : world_.replay(plan_));
     else
       ask_eagerly();
     for (auto& one : replies_)
@@ -100,6 +106,10 @@ public:
   std::array<block_figures, plan_contender_count> figures{};
 
 private:
+  /// Returns the index of \p self among the ranks of this process.
+  [[nodiscard]] std::size_t index_of(rank self) const {
+    return static_cast<std::size_t>(std::ranges::find(local_, self) - local_.begin());
+  }
   [[nodiscard]] buffer part(const buffer& whole, std::size_t step) const { return whole.slice(step * stride_, bytes_); }
 
   void build_requests() {
@@ -118,7 +128,12 @@ private:
   }
 
   void capture(rank_capture& one) const {
-    const auto index = static_cast<std::size_t>(one.self().value());
+    const std::size_t index = index_of(one.self());
+    if (!with_work_) {
+      std::vector<operation> together;
+      for (std::size_t k = 0; k < steps_; ++k) together.push_back(sums_[k][index]);
+      return one.launch_together(std::move(together));
+    }
     for (std::size_t k = 0; k < steps_; ++k) {
       one.launch(sums_[k][index]);
       work_behind(index, k, one.stream());
@@ -142,19 +157,23 @@ private:
     }));
   }
 
+  void ask(const std::vector<operation>& parts) {
+    replies_.push_back(own_lane_ ? own_lane_->ask(parts.front()) : world_.ask(parts));
+  }
+
   void ask_eagerly() {
     for (std::size_t k = 0; k < steps_; ++k) {
-      replies_.push_back(world_.ask(sums_[k]));
-      if (with_work_) replies_.push_back(world_.ask(moves_[k]));
+      ask(sums_[k]);
+      if (with_work_) ask(moves_[k]);
     }
   }
 
   template <class Value>
   void set_all(buffer step_memory::*which, Value value_of) {
     const buffer host = world_.allocate_pinned(steps_ * stride_);
-    for (const rank self : world_.local_ranks()) {
+    for (const rank self : local_) {
       std::ranges::fill(host.host_span<float>(), value_of(self));
-      world_.copy(self, host, memory_[static_cast<std::size_t>(self.value())].*which).get();
+      world_.copy(self, host, memory_[index_of(self)].*which).get();
     }
   }
 
@@ -162,8 +181,8 @@ private:
   [[nodiscard]] std::size_t count_other(buffer step_memory::*which, float value) {
     const buffer host = world_.allocate_pinned(steps_ * stride_);
     std::size_t wrong = 0;
-    for (const rank self : world_.local_ranks()) {
-      world_.copy(self, memory_[static_cast<std::size_t>(self.value())].*which, host).get();
+    for (const rank self : local_) {
+      world_.copy(self, memory_[index_of(self)].*which, host).get();
       for (std::size_t k = 0; k < steps_; ++k) {
         const auto seen = part(host, k).host_span<float>();
         wrong += static_cast<std::size_t>(std::ranges::count_if(seen, [=](float one) { return one != value; }));
@@ -173,6 +192,8 @@ private:
   }
 
   world world_;
+  std::vector<rank> local_ = world_.local_ranks();
+  std::optional<rank_lane> own_lane_{};
   std::size_t bytes_;
   std::size_t stride_;
   std::size_t steps_;

@@ -39,6 +39,7 @@ struct order_options {
   std::size_t world_every = 8;
   std::size_t pending = 0;
   std::uint64_t seed = 1;
+  bool plans = true;
   bool processes = false;
   std::string logs; ///< In a process of such a run: the folder to which it writes its ledger.
 
@@ -82,6 +83,20 @@ std::size_t steps_of(const order_options& options, std::size_t ranks) {
                                       (options.clients * options.lanes * std::max<std::size_t>(1, ranks) * 2));
 }
 
+/// Captures a plan for each lane of each client, if the backend can be captured and the order is known.
+void capture_plans(const order_options& options, bool is_whole, stress_scene& scene) {
+  if (!options.plans) return;
+  try {
+    for (std::size_t client = 0; client < options.clients; ++client)
+      for (std::size_t lane = 0; lane < options.lanes; ++lane)
+        if (!(is_whole && options.asks_world(client))) capture_stress_plan(scene, client, lane);
+  } catch (const exception& failure) {
+    if (failure.why().code != errc::unsupported) throw;
+    scene.plans.clear();
+    std::fprintf(stderr, "stress: no plans are replayed: %s\n", failure.why().text.c_str());
+  }
+}
+
 /// Runs the clients of this process's ranks to their end. Returns the resources used.
 sampled_footprint run_clients(const order_options& options, runtime& rt, world& where, stress_scene& scene) {
   const auto ranks = static_cast<std::size_t>(where.size());
@@ -94,6 +109,7 @@ sampled_footprint run_clients(const order_options& options, runtime& rt, world& 
 
   const std::size_t steps = steps_of(options, ranks);
   const bool is_whole = where.local_ranks().size() == ranks;
+  capture_plans(options, is_whole, scene);
   std::size_t actors = 0;
   for (std::size_t client = 0; client < options.clients; ++client)
     actors += is_whole && options.asks_world(client) ? 1 : where.local_ranks().size();
@@ -171,6 +187,7 @@ int run(const order_options& options) {
   if (options.logs.empty()) {
     std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
     const sampled_footprint seen = run_clients(options, rt, where, scene);
+    scene.plans.clear();
     where.stop();
     return report(options, rt.settings().ordering, ranks, scene.ledger, seen, std::chrono::steady_clock::now() - began);
   }
@@ -178,6 +195,7 @@ int run(const order_options& options) {
   const auto formed = std::chrono::steady_clock::now();
   const sampled_footprint seen = run_clients(options, rt, where, scene);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - formed;
+  scene.plans.clear();
   where.stop();
   std::ofstream log{log_of(options.logs, static_cast<std::size_t>(where.local_ranks().front().value()))};
   log << took.count() << ' ' << seen.pending << ' ' << seen.early_bytes << ' ' << seen.late_bytes << '\n';
@@ -225,6 +243,7 @@ int run_processes(const order_options& options) {
   pass("count", options.largest);
   if (options.pending > 0) pass("pending", options.pending);
   pass("seed", options.seed);
+  if (!options.plans) request.arguments.push_back("--no-plans");
   pass("mock-devices", ranks);
   launch::job_terms terms;
   terms.control.terms.policy = loss_policy::fail;
@@ -281,6 +300,7 @@ void add_stress(CLI::App& program, action& chosen) {
   order->add_option("--seed", options->seed, "seed of operations, sizes and delays")
       ->capture_default_str()
       ->check(any_seed());
+  order->add_flag("--plans,!--no-plans", options->plans, "let each lane replay a captured plan now and then (default)");
   order->add_flag("--processes", options->processes, "run each rank in its own process (default 4 ranks)");
   order->add_option("--logs", options->logs, "folder for the log of this rank; set by --processes for its processes")
       ->group("");

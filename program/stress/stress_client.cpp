@@ -3,10 +3,12 @@
 #include <troupe/program/stress/stress_client.hpp>
 
 #include <troupe/actors/caf/actor_error.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
 #include <algorithm>
 #include <array>
 #include <istream>
+#include <limits>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -81,11 +83,64 @@ conform_piece stress_script::piece_of(const stress_step& step) const {
                    .seed = seed});
 }
 
+conform_piece stress_script::planned_piece(std::size_t client, std::size_t lane) const {
+  return piece_of({client, lane, std::numeric_limits<std::size_t>::max()}); // no step has this index
+}
+
+bool stress_script::is_replay(const stress_step& step) const {
+  return scramble(seed_ + scramble(step.index + scramble(step.lane + scramble(step.client)))) % 8 == 0;
+}
+
 std::size_t stress_script::room_bytes() const {
   // The longest argument holds a part for each rank, and there are two arguments; v-forms leave gaps between parts.
   const conform_range longest{
       .role = "longest", .values = {.type = dtype::u64}, .count = 2 * largest_ * static_cast<std::size_t>(ranks_)};
   return 4 * conform_image::room_for(longest);
+}
+
+std::vector<buffer> stress_slot::fill(conform_piece piece, rank self,
+                                      const std::map<value_source, std::shared_ptr<const reference_values>>& values) {
+  std::vector<buffer> memory(piece.ranges.size());
+  image.clear();
+  placed.clear();
+  for (std::size_t i = 0; i < piece.ranges.size(); ++i) {
+    if (piece.ranges[i].owner != self.value()) continue;
+    auto of_source = values.at(piece.ranges[i].values);
+    placed.push_back(image.place(std::move(piece.ranges[i]), std::move(of_source)));
+    memory[i] = image.memory_of(placed.back());
+  }
+  return memory;
+}
+
+namespace {
+
+/// Returns the parts of \p self in \p piece, on \p memory.
+group part_of(const conform_piece& piece, rank self, const std::vector<buffer>& memory) {
+  group mine;
+  for (const conform_step& one : piece.steps)
+    if (one.rank == self.value()) mine.parts.push_back(one.make(memory));
+  return mine;
+}
+
+operation as_operation(group parts) {
+  return parts.parts.size() == 1 ? std::move(parts.parts.front()) : operation{std::move(parts)};
+}
+
+} // namespace
+
+void capture_stress_plan(stress_scene& scene, std::size_t client, std::size_t lane) {
+  const conform_piece piece = scene.script.planned_piece(client, lane);
+  stress_plan made;
+  std::map<rank, group> parts;
+  for (const rank self : scene.where.local_ranks()) {
+    const auto slot =
+        made.slots.try_emplace(self, scene.where, self, memory_kind::device, scene.script.room_bytes()).first;
+    parts.emplace(self, part_of(piece, self, slot->second.fill(piece, self, scene.values)));
+  }
+  made.plan = scene.where.capture([parts = std::move(parts)](rank_capture& mine) {
+    if (const group& all = parts.at(mine.self()); !all.parts.empty()) mine.launch(as_operation(all));
+  });
+  scene.plans.emplace(std::pair{client, lane}, std::move(made));
 }
 
 namespace {
@@ -104,6 +159,10 @@ public:
       window_{scene->bounded ? 1 : stress_window} {
     for (std::size_t i = 0; i < task.lanes; ++i) {
       lanes_.push_back({lane::named("stress " + std::to_string(task.client) + '.' + std::to_string(i))});
+      if (const auto found = scene->plans.find({task.client, i}); found != scene->plans.end()) {
+        lanes_.back().plan = found->second.plan;
+        lanes_.back().planned = &found->second.slots.at(self);
+      }
       for (std::size_t k = 0; k < stress_window; ++k)
         lanes_.back().slots.emplace_back(scene->where, self, memory_kind::device, scene->script.room_bytes());
     }
@@ -130,25 +189,20 @@ public:
   }
 
 private:
-  struct slot {
-    slot(const world& where, rank owner, memory_kind kind, std::size_t size_bytes)
-      : image{where, owner, kind, size_bytes} {}
-    conform_image image;
-    std::vector<std::size_t> placed{};
-    bool busy = false;
-  };
   struct own_lane {
     troupe::lane name;
     std::size_t next = 0;       ///< The next step.
     std::size_t under_way = 0;  ///< Steps in progress.
     std::uint64_t position = 0; ///< The position of the next request.
-    std::vector<slot> slots{};
+    std::vector<stress_slot> slots{};
+    std::shared_ptr<captured_plan> plan{}; ///< Null if no step replays one.
+    stress_slot* planned = nullptr;        ///< The plan's memory.
   };
   /// The requests of a step at this rank.
   struct started {
     own_lane& in;
     stress_step step;
-    slot& place;
+    stress_slot& place;
     std::vector<operation> requests{};
     std::size_t operation_at = 0;      ///< Index of the request that is not a copy.
     std::uint64_t first_position = 0;  ///< The position of requests[0] in the lane.
@@ -181,7 +235,7 @@ private:
       const std::size_t which = (first + i) % lanes_.size();
       own_lane& one = lanes_[which];
       left = left || one.next < task_.steps;
-      if (one.next < task_.steps && one.under_way < window_) {
+      if (one.next < task_.steps && one.under_way < window_ && !must_wait(one, which)) {
         ask(which);
         return linger();
       }
@@ -189,26 +243,27 @@ private:
     if (!left) quit();
   }
 
+  [[nodiscard]] bool is_replay(const own_lane& in, const stress_step& step) const {
+    return in.plan && scene_.script.is_replay(step);
+  }
+  /// Returns whether the next step needs memory that an earlier one is using.
+  [[nodiscard]] bool must_wait(const own_lane& in, std::size_t which) const {
+    return is_replay(in, {task_.client, which, in.next}) && in.planned->busy;
+  }
+
   void ask(std::size_t which) {
     own_lane& in = lanes_[which];
     const stress_step step{task_.client, which, in.next++};
-    conform_piece piece = scene_.script.piece_of(step);
-    group mine;
-    slot* place = nullptr;
-    for (slot& one : in.slots)
-      if (!one.busy) place = &one;
-    std::vector<buffer> memory(piece.ranges.size());
-    place->image.clear();
-    place->placed.clear();
-    for (std::size_t i = 0; i < piece.ranges.size(); ++i) {
-      if (piece.ranges[i].owner != self_.value()) continue;
-      auto values = scene_.values.at(piece.ranges[i].values);
-      place->placed.push_back(place->image.place(std::move(piece.ranges[i]), std::move(values)));
-      memory[i] = place->image.memory_of(place->placed.back());
-    }
-    for (const conform_step& one : piece.steps)
-      if (one.rank == self_.value()) mine.parts.push_back(one.make(memory));
-    if (mine.parts.empty()) return; // This rank takes no part.
+    const bool replays = is_replay(in, step);
+    const conform_piece piece =
+        replays ? scene_.script.planned_piece(task_.client, which) : scene_.script.piece_of(step);
+    stress_slot* place = in.planned;
+    if (!replays)
+      for (stress_slot& one : in.slots)
+        if (!one.busy) place = &one;
+    const std::vector<buffer> memory = place->fill(piece, self_, scene_.values);
+    group mine = part_of(piece, self_, memory);
+    if (mine.parts.empty() && !replays) return; // This rank takes no part.
 
     place->busy = true;
     ++in.under_way;
@@ -217,7 +272,7 @@ private:
     const bool has_memory = !place->placed.empty();
     if (has_memory) all->requests.emplace_back(place->image.upload());
     all->operation_at = all->requests.size();
-    all->requests.push_back(mine.parts.size() == 1 ? std::move(mine.parts.front()) : operation{std::move(mine)});
+    all->requests.push_back(replays ? operation{replay{in.plan}} : as_operation(std::move(mine)));
     if (has_memory) all->requests.emplace_back(place->image.download());
     all->first_position = in.position;
     in.position += all->requests.size();
@@ -265,7 +320,7 @@ private:
     linger();
   }
 
-  void finish(own_lane& in, const stress_step& step, slot& place) {
+  void finish(own_lane& in, const stress_step& step, stress_slot& place) {
     if (!failed_) {
       std::string fault;
       for (const std::size_t one : place.placed)

@@ -2,6 +2,7 @@
 /// a function of the seed alone, so that every rank's client knows them without communication.
 #pragma once
 
+#include <troupe/program/conform/conform_image.hpp>
 #include <troupe/program/conform/conform_pieces.hpp>
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -41,6 +42,10 @@ public:
   /// Returns the operation with the memory of all its ranks. Ranks without a step in it take no part. A rank with
   /// several steps sends them as one group.
   [[nodiscard]] conform_piece piece_of(const stress_step& step) const;
+  /// Returns the operation that the plan of a client's lane consists of.
+  [[nodiscard]] conform_piece planned_piece(std::size_t client, std::size_t lane) const;
+  /// Returns whether a step replays the plan of its lane.
+  [[nodiscard]] bool is_replay(const stress_step& step) const;
   /// Returns all sources that ranges of the pieces may have.
   [[nodiscard]] static std::span<const value_source> sources();
   [[nodiscard]] std::size_t room_bytes() const;
@@ -119,6 +124,26 @@ struct stress_task {
   credit under{}; ///< The credit that covers its requests; if empty, the shared quota does.
 };
 
+/// A rank's memory for one step at a time.
+struct stress_slot {
+  stress_slot(const world& where, rank owner, memory_kind kind, std::size_t size_bytes)
+    : image{where, owner, kind, size_bytes} {}
+
+  /// Places the ranges of \p self. Returns the memory of each range of \p piece; empty for those of other ranks.
+  std::vector<buffer> fill(conform_piece piece, rank self,
+                           const std::map<value_source, std::shared_ptr<const reference_values>>& values);
+
+  conform_image image;
+  std::vector<std::size_t> placed{};
+  bool busy = false;
+};
+
+/// The plan of a client's lane, and its memory at the ranks of this process.
+struct stress_plan {
+  std::map<rank, stress_slot> slots{};
+  std::shared_ptr<captured_plan> plan{};
+};
+
 /// Data that all clients share. Must outlive them.
 struct stress_scene {
   world where;
@@ -126,7 +151,12 @@ struct stress_scene {
   stress_ledger ledger;
   std::map<value_source, std::shared_ptr<const reference_values>> values;
   bool bounded = false; ///< True if requests may be refused as busy; they are then sent again.
+  std::map<std::pair<std::size_t, std::size_t>, stress_plan> plans{}; ///< By client and lane.
 };
+
+/// Captures the plan of lane \p lane of client \p client. All processes of the world must capture the same plans in the
+/// same order.
+void capture_stress_plan(stress_scene& scene, std::size_t client, std::size_t lane);
 
 /// The number of steps of a lane that have memory of their own, so that several can be in progress.
 inline constexpr std::size_t stress_window = 3;
