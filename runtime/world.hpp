@@ -163,11 +163,13 @@ public:
   /// pools can be used in them too. Errors: invalid_argument (a group), stopping, world_failed, deadline_exceeded.
   [[nodiscard]] std::vector<split_world> split(std::vector<rank_group> groups);
 
-  /// Captures a plan on every rank. \p function is called for each rank at the same time, on the launcher threads of
-  /// their GPUs. Returns when the plan is captured. Order: that of a request. See capture_request for the rules and
-  /// errors, and docs/plans.md. Lifetime: the plan can be replayed until this world ends.
+  /// Captures a plan on every rank. \p function is called for each rank of this process at the same time, on the
+  /// launcher threads of their GPUs. Over processes every process makes the call. Returns when the plan is captured.
+  /// Order: that of a request. See capture_request for the rules and errors, and docs/plans.md. Lifetime: the plan can
+  /// be replayed until this world ends.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
-  /// Captures a plan that consists of requests: steps[k][r] is the part of rank r in step k.
+  /// Captures a plan that consists of requests: steps[k][r] is the part of rank r in step k; over processes steps[k][0]
+  /// is that of this process's rank.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
   /// Asks all ranks to launch \p plan: see troupe::replay.
   [[nodiscard]] std::future<completion> replay(const std::shared_ptr<captured_plan>& plan, request_options options = {},

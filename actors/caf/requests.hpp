@@ -57,12 +57,13 @@ struct resumption_request {};
 /// The answer to a resumption_request, sent when requests are served again.
 struct resumption_reply {};
 
-/// Asks a world to capture a plan from exactly one of two sources: \p function, which is called once for each rank and
-/// launches the work, or \p steps, which are requests only. The capture has a place in the order of requests, and later
-/// requests wait for it. A failed capture has no effect, and the world continues.
-/// Errors: invalid_argument, unsupported (ranks in other processes), mismatch (ranks ask for different things),
-/// deadline_exceeded, stale_epoch, stopping, world_failed, and any error that the function throws (exceptions of other
-/// types become cancelled).
+/// Asks a world to capture a plan from exactly one of two sources: \p function, which is called once for each rank of
+/// this process and launches the work, or \p steps, which are requests only. Over processes every process must ask
+/// (plan_options::name). The capture has a place in the order of requests, and later requests wait for it. A failed
+/// capture has no effect, and the world continues.
+/// Errors: invalid_argument, unsupported (host memory; ranks in other processes without a controller that keeps their
+/// order), mismatch (ranks ask for different things), deadline_exceeded, stale_epoch, stopping, world_failed, and any
+/// error that the function throws (exceptions of other types become cancelled).
 struct capture_request {
   capture_function function{};
   plan_steps steps{};

@@ -77,13 +77,13 @@ py::dict split(shown_world& self, const py::dict& groups) {
 }
 
 std::shared_ptr<captured_plan> capture(shown_world& self, const std::vector<const prepared_request*>& requests,
-                                       const py::object& deadline) {
+                                       const py::object& deadline, std::string name) {
   plan_steps steps;
   for (const prepared_request* one : requests) {
     steps.emplace_back();
     for (const asked_operation& part : one->parts()) steps.back().push_back(part.what);
   }
-  plan_options options{.deadline = duration_of(deadline, world_default_deadline)};
+  plan_options options{.deadline = duration_of(deadline, world_default_deadline), .name = std::move(name)};
   const py::gil_scoped_release without;
   return self.of().capture(std::move(steps), std::move(options));
 }
@@ -159,7 +159,7 @@ void bind_worlds(py::module_& module) {
                              std::uint64_t now) { self.acknowledge(rank{target}, name, epoch{now}); })
       .def("leave", [](shown_world& self, int target, const std::string& name) { self.leave(rank{target}, name); })
       .def("split", &split)
-      .def("capture", &capture, py::arg("requests"), py::arg("deadline") = py::none())
+      .def("capture", &capture, py::arg("requests"), py::arg("deadline") = py::none(), py::arg("name") = "")
       .def("replay",
            [](shown_world& self, const std::shared_ptr<captured_plan>& plan, const py::object& deadline) {
              parts_list parts(self.of().local_ranks().size());

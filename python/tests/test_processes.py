@@ -41,6 +41,16 @@ def test_processes_join_a_controller_of_the_programs_own(gloo):
         assert controller.reason is None
 
 
+def test_processes_capture_and_replay_a_plan():
+    with troupe.Controller(2) as controller:
+        worker = WORKER.with_name("worker_with_plans.py")
+        workers = [subprocess.Popen([sys.executable, str(worker)], env=controller.environment(rank),
+                                    stdout=subprocess.PIPE, text=True) for rank in range(2)]
+        said = sorted(one.communicate(timeout=PATIENCE)[0].strip() for one in workers)
+        assert said == ["rank 0 of 2: 24", "rank 1 of 2: 24"]  # (1 + 2) * 2, and twice that again
+        assert controller.wait(PATIENCE)
+
+
 def test_a_process_with_another_token_is_not_admitted(gloo):
     with troupe.Controller(1, token="a" * 64) as controller:
         environment = dict(controller.environment(0), TROUPE_JOIN_TOKEN="b" * 64)

@@ -353,12 +353,13 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
         """Allocates that memory again and runs the waiting requests. No effect if the world is not suspended."""
         self._native.resume()
 
-    def capture(self, requests: Sequence[Request], deadline: Optional[Seconds] = None) -> _troupe.Plan:
+    def capture(self, requests: Sequence[Request], deadline: Optional[Seconds] = None, name: str = "") -> _troupe.Plan:
         """Captures prepared requests to all ranks as a plan, which replay(plan) launches by one message.
 
-        Errors: Unsupported if the backend cannot capture one of them.
+        Over processes every process captures the requests of its own rank; captures with the same `name` are one plan,
+        without names the n-th captures of all processes. Errors: Unsupported if the backend cannot capture one of them.
         """
-        plan: _troupe.Plan = self._native.capture(list(requests), deadline)
+        plan: _troupe.Plan = self._native.capture(list(requests), deadline, name)
         return plan
 
     def replay(self, plan: _troupe.Plan, deadline: Optional[Seconds] = None) -> Reply:
