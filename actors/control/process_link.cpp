@@ -151,7 +151,7 @@ bool process_link::tick() {
   retired.clear(); // waits for threads, which may wait for the lock
   if (order) {
     order->expire(now);
-    order->tell_successes();
+    order->tell_progress();
   }
   lock.lock();
   if (!held_.empty() && now - held_.front().since > announced_limit) {

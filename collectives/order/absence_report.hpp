@@ -26,6 +26,8 @@ struct operation_mark {
   std::uint64_t position = 0; ///< Position among the rank's requests in the lane, from 0.
   operation_reach reach = operation_reach::all_ranks;
   std::optional<troupe::rank> peer{}; ///< For a send or recv.
+
+  friend bool operator==(const operation_mark&, const operation_mark&) = default;
 };
 
 /// Describes an operation that waits, the ranks that have requested it, and the progress of every rank.
@@ -36,8 +38,8 @@ struct absence_report {
     bool participates = false;                     ///< Whether the waiting operation needs the rank.
     bool asked = false;                            ///< Whether the rank has requested the waiting operation.
     std::optional<operation_mark> last_asked{};    ///< The newest request of this rank, in any lane of the world.
-    std::optional<operation_mark> last_launched{}; ///< Empty if the rank's pipeline is not in this process.
-    std::optional<operation_mark> last_finished{};
+    std::optional<operation_mark> last_launched{}; ///< Of a rank in another process: as it told the controller last.
+    std::optional<operation_mark> last_finished{}; ///< As above.
   };
 
   std::uint32_t world = 0;

@@ -257,8 +257,14 @@ error distributed_order::decide_capture(decision_record& one) {
   return {};
 }
 
-void distributed_order::tell_successes() {
-  if (!is_closed() && successes_->value() != told_.load()) queue_.run([this] { is_telling_ = true; });
+void distributed_order::tell_progress() {
+  if (is_closed()) return;
+  queue_.run([this, now = pipeline_->progress()]() mutable {
+    is_telling_ = true;
+    if (is_closed() || (now.launched == told_progress_.launched && now.finished == told_progress_.finished)) return;
+    out_.progress(now.launched, now.finished);
+    told_progress_ = std::move(now);
+  });
 }
 
 void distributed_order::expire(time_point now) {
@@ -293,7 +299,7 @@ void distributed_order::expire(time_point now) {
 }
 
 void distributed_order::close(error why) {
-  tell_successes();
+  tell_progress();
   why.effect = effect::rejected;
   std::vector<undecided_ask> left;
   std::map<std::uint64_t, asked_turn> dropped;

@@ -120,8 +120,9 @@ public:
   /// because it would have answered at the deadline. The request keeps its place: if it is released later, it is
   /// launched (ORD-1).
   void expire(time_point now);
-  /// Tells the controller how many requests have succeeded, unless it has been told. Batches of requests tell it, too.
-  void tell_successes();
+  /// Tells the controller how many requests have succeeded, which batches of requests tell it, too, and what the rank
+  /// has launched and finished last, for its reports. Does nothing if it has been told.
+  void tell_progress();
 
   /// Answers requests that are not released, and all later ones, with \p why as rejected. Sends nothing more, except a
   /// batch that another thread is sending. Only the first call has an effect.
@@ -168,6 +169,7 @@ private:
   // Accessed only by tasks of queue_, except the atomics.
   request_writer out_;
   bool is_telling_ = false; ///< A batch is sent for the successes alone.
+  pipeline_progress told_progress_;
   alignas(64) std::atomic<std::uint64_t> sent_{0};
   std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
   std::atomic<std::uint64_t> told_{0};  ///< Number of successes that the controller has been told.

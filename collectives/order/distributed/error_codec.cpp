@@ -32,6 +32,8 @@ lane read_lane(wire_reader& in) {
   }
 }
 
+} // namespace
+
 void write_mark(wire_writer& out, const std::optional<operation_mark>& one) {
   out.flag(one.has_value());
   if (!one) return;
@@ -48,8 +50,6 @@ std::optional<operation_mark> read_mark(wire_reader& in) {
   made.position = in.varint();
   return made;
 }
-
-} // namespace
 
 void write_error(wire_writer& out, const error& why) {
   out.u8(static_cast<std::uint8_t>(why.code));
@@ -88,6 +88,8 @@ bool write_report(wire_writer& out, const absence_report& report) {
     out.flag(one.participates);
     out.flag(one.asked);
     write_mark(out, one.last_asked);
+    write_mark(out, one.last_launched);
+    write_mark(out, one.last_finished);
     if (out.size_bytes() - before <= longest_wire_report_bytes) continue;
     out.cut(before);
     return false;
@@ -108,6 +110,8 @@ std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size) {
     one.participates = in.flag();
     one.asked = in.flag();
     one.last_asked = read_mark(in);
+    one.last_launched = read_mark(in);
+    one.last_finished = read_mark(in);
     made->ranks.push_back(std::move(one));
   }
   return in.ok() ? made : nullptr;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 namespace troupe {
 
@@ -19,6 +20,10 @@ inline constexpr std::size_t longest_wire_report_bytes = std::size_t{256} << 10U
 void write_error(wire_writer& out, const error& why);
 /// Reads an error. The code is never errc::none while \p in is ok.
 [[nodiscard]] error read_error(wire_reader& in);
+
+/// Writes or reads what a rank did last, if anything. The text is truncated if it is too long.
+void write_mark(wire_writer& out, const std::optional<operation_mark>& one);
+[[nodiscard]] std::optional<operation_mark> read_mark(wire_reader& in);
 
 /// Writes a report. If it is too long, writes nothing and returns false.
 [[nodiscard]] bool write_report(wire_writer& out, const absence_report& report);

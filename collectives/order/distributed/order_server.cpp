@@ -2,6 +2,7 @@
 #include <troupe/completion/sources/recycling.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -36,6 +37,7 @@ struct order_server::connection {
   std::uint64_t received = 0; ///< Number of batches received.
   std::uint64_t asked = 0;    ///< Number of requests received.
   std::shared_ptr<success_count> successes = std::make_shared<success_count>();
+  std::optional<operation_mark> launched{}, finished{}; ///< As the rank told last.
 };
 
 order_server::order_server(sequencer_limits limits) : limits_{limits} {}
@@ -98,6 +100,10 @@ error order_server::receive(rank from, std::string_view batch, time_point now) {
         failure = turns_.take(from, one, turn_answers_);
         tell_turns();
         break;
+      case request_record::form::progress:
+        by.launched = std::move(one.launched);
+        by.finished = std::move(one.finished);
+        break;
     }
   settle();
   if (!failure) failure = in.failure(name);
@@ -147,10 +153,23 @@ void order_server::settle() {
   }
   for (auto& one : effects_.refused) {
     const auto& refused = static_cast<const request&>(*one.what);
-    ranks_[static_cast<std::size_t>(refused.terms().rank.value())].out.refuse(refused.number(), one.why, one.absence);
+    ranks_[static_cast<std::size_t>(refused.terms().rank.value())].out.refuse(refused.number(), one.why,
+                                                                              completed(one.absence));
   }
-  for (auto& one : effects_.straggling) straggling_.push_back(std::move(one));
+  for (const auto& one : effects_.straggling) straggling_.push_back(completed(one));
   effects_.clear();
+}
+
+std::shared_ptr<absence_report> order_server::completed(const std::shared_ptr<absence_report>& report) {
+  if (!report || report == incomplete_) return report ? completed_ : nullptr;
+  incomplete_ = report;
+  completed_ = std::make_shared<absence_report>(*report); // a copy, because a listener may be reading an earlier one
+  for (auto& one : completed_->ranks) {
+    const connection& from = ranks_[static_cast<std::size_t>(one.rank.value())];
+    one.last_launched = from.launched;
+    one.last_finished = from.finished;
+  }
+  return completed_;
 }
 
 void order_server::expire(time_point now) {

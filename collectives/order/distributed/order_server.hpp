@@ -49,8 +49,8 @@ public:
   /// Returns the number of batches for \p to in this epoch, with those that take_outgoing() has not returned yet. A
   /// rank that has received as many knows all decisions so far.
   [[nodiscard]] std::uint64_t batches_for(rank to) const noexcept;
-  /// Returns reports of operations whose peers are late, found since the last call. They do not contain what ranks have
-  /// launched and finished, because this is not known in the controller.
+  /// Returns reports of operations whose peers are late, found since the last call. What ranks have launched and
+  /// finished is what they told last.
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
 
   /// Returns where the lanes stood when the present epoch began; null in the first epoch, and after one of a single
@@ -66,6 +66,9 @@ private:
   void ask(connection& from, request_record& asked, time_point now);
   /// Writes what turns_ has answered.
   void tell_turns();
+  /// Returns a copy of \p report with what the ranks have launched and finished last; the same copy for the same
+  /// report.
+  [[nodiscard]] std::shared_ptr<absence_report> completed(const std::shared_ptr<absence_report>& report);
   void settle();
 
   sequencer_limits limits_;
@@ -80,6 +83,8 @@ private:
   std::vector<rank> participants_; ///< A member so that its memory is reused.
   sequencing_effects effects_;     ///< A member so that its memory is reused.
   std::vector<std::shared_ptr<const absence_report>> straggling_;
+  std::shared_ptr<absence_report> incomplete_; ///< The argument of the last call of completed().
+  std::shared_ptr<absence_report> completed_;  ///< Its result.
 };
 
 } // namespace troupe

@@ -20,7 +20,7 @@ namespace troupe {
 namespace {
 
 // The first byte of a record: three bits are its kind, the other bits belong to an ask.
-enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn, capture };
+enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn, capture, progress };
 enum class capture_step : std::uint8_t { launch, end, failure };
 constexpr std::uint8_t request_kind_bits = 0x07;
 constexpr std::uint8_t same_client = 0x08; ///< Client and lane are those of the previous request.
@@ -133,6 +133,14 @@ void request_writer::fail_capture(std::uint64_t place, const error& why) {
   write_error(out_, why);
 }
 
+void request_writer::progress(const std::optional<operation_mark>& launched,
+                              const std::optional<operation_mark>& finished) {
+  out_.u8(head_of(request_kind::progress));
+  write_mark(out_, launched);
+  write_mark(out_, finished);
+  ++records_;
+}
+
 std::string request_writer::take(const batch_header& header) {
   wire_writer whole;
   whole.reserve(32 + out_.size_bytes());
@@ -169,6 +177,11 @@ bool request_reader::next(wire_reader& in, request_record& into) {
         into.turn.capture_limit = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
         break;
       case request_kind::capture: read_capture(in, into); break;
+      case request_kind::progress:
+        into.kind = request_record::form::progress;
+        into.launched = read_mark(in);
+        into.finished = read_mark(in);
+        break;
       default: in.refuse("a record has an unknown kind");
     }
     return in.ok();

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/compact_signature.hpp>
 #include <troupe/collectives/order/distributed/batch_header.hpp>
 #include <troupe/collectives/order/distributed/wire.hpp>
@@ -68,6 +69,8 @@ public:
   void launch_in_capture(std::uint64_t place, std::string_view outline);
   void end_capture(std::uint64_t place);
   void fail_capture(std::uint64_t place, const error& why);
+  /// Tells what the rank has launched and finished last.
+  void progress(const std::optional<operation_mark>& launched, const std::optional<operation_mark>& finished);
 
   [[nodiscard]] bool empty() const noexcept { return records_ == 0; }
   /// Returns the number of records since the last take().
@@ -93,7 +96,16 @@ private:
 /// One record.
 struct request_record {
   /// Kind of the record.
-  enum class form : std::uint8_t { ask, cancel, withdraw, turn, capture_launch, capture_end, capture_failure };
+  enum class form : std::uint8_t {
+    ask,
+    cancel,
+    withdraw,
+    turn,
+    capture_launch,
+    capture_end,
+    capture_failure,
+    progress
+  };
 
   form kind = form::ask;
   std::shared_ptr<const operation_outline> what{}; ///< For an ask.
@@ -106,7 +118,8 @@ struct request_record {
   error why{};
   turn_terms turn{};       ///< For a turn.
   std::uint64_t place = 0; ///< For a record of a capture: the number of its turn among all that were granted, from 1.
-  std::vector<operation> launch{}; ///< For a capture_launch.
+  std::vector<operation> launch{};                      ///< For a capture_launch.
+  std::optional<operation_mark> launched{}, finished{}; ///< For a progress.
 };
 
 /// Reads what a request_writer wrote.

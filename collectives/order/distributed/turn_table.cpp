@@ -1,3 +1,4 @@
+#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/distributed/turn_table.hpp>
 
 #include <algorithm>
@@ -7,19 +8,8 @@ namespace troupe {
 
 namespace {
 
-/// Largest number of ranks that a message names.
-constexpr std::size_t most_named = 8;
-
 std::size_t index(rank one) {
   return static_cast<std::size_t>(one.value());
-}
-
-std::string name_ranks(const std::vector<std::size_t>& all) {
-  std::string text = all.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(most_named, all.size()); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(all[i]);
-  if (all.size() > most_named) text += " and " + std::to_string(all.size() - most_named) + " more";
-  return text + (all.size() == 1 ? " has" : " have");
 }
 
 std::string describe(const std::string& plan) {
@@ -126,9 +116,9 @@ bool turn_table::settle(std::uint64_t place, open_capture& one, answers& out) co
 void turn_table::expire(time_point now, answers& out) {
   if (now < due_) return;
   for (auto& [name, one] : turns_) {
-    std::vector<std::size_t> missing;
+    std::vector<rank> missing;
     for (std::size_t r = 0; r < one.ranks.size(); ++r)
-      if (one.ranks[r].empty()) missing.push_back(r);
+      if (one.ranks[r].empty()) missing.push_back(rank{static_cast<int>(r)});
     for (std::size_t r = 0; r < one.ranks.size(); ++r)
       for (auto& waiting = one.ranks[r]; !waiting.empty() && waiting.front().deadline <= now; waiting.pop_front()) {
         --pending_[r];
@@ -137,6 +127,7 @@ void turn_table::expire(time_point now, answers& out) {
                        waiting.front().number,
                        {.code = errc::deadline_exceeded,
                         .text = describe(name) + " was not captured in time: " + name_ranks(missing) +
+                                (missing.size() == 1 ? " has" : " have") +
                                 " not asked to capture it. Every process of the world must capture the same plans"}});
       }
   }

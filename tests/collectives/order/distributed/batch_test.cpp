@@ -78,6 +78,7 @@ std::string all_requests() {
   out.launch_in_capture(1, outline_of_launch(std::array{&sum, &several}));
   out.fail_capture(1, {.code = errc::cancelled, .text = "the function threw"});
   out.end_capture(1);
+  out.progress(operation_mark{"barrier", lane::named("batch"), 4}, {});
   return out.take({.epoch = of, .number = 1});
 }
 
@@ -179,7 +180,7 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   std::vector<request_record> all;
   for (request_record one; reader.next(in, one);) all.push_back(one);
   CHECK_FALSE(in.failure("a batch"));
-  REQUIRE(all.size() == 11);
+  REQUIRE(all.size() == 12);
   using form = request_record::form;
   CHECK(all[0].kind == form::ask);
   CHECK(describe(all[0].what->what) == "all_reduce of 1000 f32, sum");
@@ -213,6 +214,10 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   CHECK(all[9].kind == form::capture_failure);
   CHECK(all[9].why.text == "the function threw");
   CHECK(all[10].kind == form::capture_end);
+  CHECK(all[11].kind == form::progress);
+  REQUIRE(all[11].launched);
+  CHECK(describe(*all[11].launched) == "barrier (lane batch, request 4)");
+  CHECK_FALSE(all[11].finished);
 }
 
 TEST_CASE("decisions come back as they were told, and one report for all whom it concerns", "[collectives][wire]") {
@@ -307,7 +312,7 @@ TEST_CASE("a batch that ends early is refused but where a record ends", "[collec
     if (!failure) ++whole;
     if (failure) CHECK_THAT(failure.text, ContainsSubstring("a batch of rank 0 cannot be read: at byte"));
   }
-  CHECK(whole == 13); // after the header, after each of two names, and after each record but the last
+  CHECK(whole == 14); // after the header, after each of two names, and after each record but the last
   CHECK_FALSE(keep(asked));
   const std::string decided = all_decisions();
   std::set<std::size_t> counts;

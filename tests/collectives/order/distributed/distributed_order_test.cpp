@@ -92,6 +92,7 @@ TEST_CASE("a rank that does not come is named at the deadline, with how far the 
   ask_all(one, {}, 7);
   one.deliver_all();
   one.finish();
+  one.orders[1]->tell_progress();
   lane_request terms = distributed_rig::in(decode);
   terms.deadline = 10ms;
   const auto waits = one.ask(0, one.add(0, 4), std::move(terms));
@@ -118,7 +119,12 @@ TEST_CASE("a rank that does not come is named at the deadline, with how far the 
   REQUIRE(why.absence->ranks[1].last_asked);
   CHECK(why.absence->ranks[1].last_asked->what == "all_reduce of 7 i32, sum");
   REQUIRE(why.absence->ranks[0].last_finished); // its own, which it knows itself
-  CHECK_FALSE(why.absence->ranks[1].last_finished);
+  REQUIRE(why.absence->ranks[1].last_launched); // as it told the controller
+  CHECK(why.absence->ranks[1].last_launched->what == "all_reduce of 7 i32, sum");
+  REQUIRE(why.absence->ranks[1].last_finished);
+  CHECK(why.absence->ranks[1].last_finished->what == "all_reduce of 7 i32, sum");
+  REQUIRE(late[0]->ranks[1].last_finished);
+  CHECK_FALSE(late[0]->ranks[2].last_finished); // nothing was told
   CHECK(patient.failure().code == errc::cancelled);
   CHECK(patient.failure().absence);
   CHECK(one.ask(1, decode, one.add(1, 4)).count() == 0);
@@ -696,9 +702,9 @@ TEST_CASE("the controller learns what has succeeded from later batches, or when 
   commit(2); // its batches tell of the first
   SECTION("by batches of requests alone") {}
   SECTION("also by the ranks' own batches") {
-    for (const auto& order : one.orders) order->tell_successes();
+    for (const auto& order : one.orders) order->tell_progress();
     CHECK(one.up[0].size() == 1);
-    for (const auto& order : one.orders) order->tell_successes(); // once is enough
+    for (const auto& order : one.orders) order->tell_progress(); // once is enough
     CHECK(one.up[0].size() == 1);
   }
   const bool is_told = !one.up[0].empty();
@@ -724,7 +730,7 @@ TEST_CASE("what each rank refuses by itself holds no commit up (CUT-1)",
   one.finish();
   CHECK(code_of_all(refused) == errc::invalid_argument);
   CHECK(code_of_all(done) == errc::none);
-  for (const auto& order : one.orders) order->tell_successes();
+  for (const auto& order : one.orders) order->tell_progress();
   one.deliver_all();
   one.keeper.open(rig_epoch.next(), 2);
   const resume_point* const reached = find_point(*one.keeper.points(), steps);
