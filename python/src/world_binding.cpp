@@ -96,6 +96,17 @@ prepared_request prepare(shown_world& self, parts_list parts, const std::optiona
           is_retry_safe, outputs.is_none() ? held_object{} : held_object{outputs}};
 }
 
+/// Returns the reply of the world, or of \p target if the other ranks live in other processes.
+py::object replay(shown_world& self, const std::shared_ptr<captured_plan>& plan, const py::object& deadline,
+                  const std::optional<int>& target, const py::object& in) {
+  parts_list parts(self.of().local_ranks().size());
+  for (asked_operation& one : parts) one.what = troupe::replay{plan};
+  request_address to = target ? self.address_of(rank{*target}, in) : request_address{};
+  return py::cast(prepared_request{self.of(), std::move(parts), std::move(to),
+                                   duration_of(deadline, world_default_deadline), false, held_object{}}
+                      .ask());
+}
+
 } // namespace
 
 void bind_worlds(py::module_& module) {
@@ -160,14 +171,7 @@ void bind_worlds(py::module_& module) {
       .def("leave", [](shown_world& self, int target, const std::string& name) { self.leave(rank{target}, name); })
       .def("split", &split)
       .def("capture", &capture, py::arg("requests"), py::arg("deadline") = py::none(), py::arg("name") = "")
-      .def("replay",
-           [](shown_world& self, const std::shared_ptr<captured_plan>& plan, const py::object& deadline) {
-             parts_list parts(self.of().local_ranks().size());
-             for (asked_operation& one : parts) one.what = troupe::replay{plan};
-             return prepared_request{self.of(), std::move(parts), {}, duration_of(deadline, world_default_deadline),
-                                     false,     held_object{}}
-                 .ask();
-           })
+      .def("replay", &replay, py::arg("plan"), py::arg("deadline"), py::arg("rank"), py::arg("lane"))
       .def(
           "stop", [](shown_world& self) { self.of().stop(); }, py::call_guard<py::gil_scoped_release>());
 }

@@ -362,9 +362,16 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
         plan: _troupe.Plan = self._native.capture(list(requests), deadline, name)
         return plan
 
-    def replay(self, plan: _troupe.Plan, deadline: Optional[Seconds] = None) -> Reply:
-        """Launches all requests of the plan, with the operands that they were prepared with."""
-        reply: Reply = self._native.replay(plan, deadline)
+    def replay(self, plan: _troupe.Plan, deadline: Optional[Seconds] = None, lane: Optional[str] = None) -> Reply:
+        """Launches all requests of the plan, with the operands that they were prepared with.
+
+        lane: of this process's rank, where other processes hold the other ranks; else a plan has no lane.
+        """
+        ranks = self._local_ranks()
+        target = ranks[0] if len(ranks) == 1 and self.size > 1 else None
+        if target is None and lane is not None:
+            raise refuse(f"a request to all ranks has no lane: leave lane={lane!r} out")
+        reply: Reply = self._native.replay(plan, deadline, target, lane)
         return reply
 
     def stop(self) -> None:
