@@ -620,9 +620,13 @@ TEST_CASE("ranks in processes that capture different things are told, and the wo
     CHECK_THAT(why.text, ContainsSubstring("plan 'lonely'") && ContainsSubstring("rank 1 has not asked"));
   }
   SECTION("a function that is too slow") {
-    auto slow = begin_capture(first, [](rank_capture&) { std::this_thread::sleep_for(200ms); }, {.deadline = 50ms});
-    auto quick = begin_capture(second, sum(b, 4), {.deadline = 50ms});
-    for (const error& why : {slow.get().why, quick.get().why}) {
+    std::promise<void> quick_is_told;
+    auto slow = begin_capture(first, [told = quick_is_told.get_future().share()](rank_capture&) { told.wait(); },
+                              {.deadline = 2s});
+    auto quick = begin_capture(second, sum(b, 4), {.deadline = 2s});
+    const error first_told = quick.get().why;
+    quick_is_told.set_value();
+    for (const error& why : {first_told, slow.get().why}) {
       CHECK(why.code == errc::deadline_exceeded);
       CHECK_THAT(why.text, ContainsSubstring("rank 0 has launched 0 times"));
     }
@@ -693,14 +697,17 @@ TEST_CASE("a capture is answered when the world that it waits in ends or fails",
     control.process_ended("1", ::getpid(), "the test says so");
   }
   SECTION("a peer is lost within the capture") {
-    std::promise<void> inside;
-    auto other = begin_capture(second, [&](rank_capture&) {
+    std::promise<void> inside, may_leave;
+    auto other = begin_capture(second, [&inside, left = may_leave.get_future().share()](rank_capture&) {
       inside.set_value();
-      std::this_thread::sleep_for(300ms);
+      left.wait();
     });
     inside.get_future().get();
     control.process_ended("1", ::getpid(), "the test says so");
+    CHECK(waits.get().why.code != errc::none);
+    may_leave.set_value();
     CHECK(other.get().why.code != errc::none);
+    return;
   }
   CHECK(waits.get().why.code != errc::none);
 }
