@@ -56,6 +56,11 @@ bool may_be_fused(const operation& what) {
   return std::visit([&](const auto& one) { return look_over(one, ignore); }, what);
 }
 
+bool is_single_collective(const operation& what) {
+  return may_be_fused(what) && !std::holds_alternative<group>(what) && !std::holds_alternative<send>(what) &&
+         !std::holds_alternative<recv>(what);
+}
+
 /// The batch under construction, and the operation that is examined for it.
 class fusion_planner::draft {
 public:

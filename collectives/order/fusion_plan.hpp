@@ -18,6 +18,8 @@ namespace troupe {
 /// Returns whether an operation may share a launch at all. Copies, barriers, replays and operations staged through host
 /// memory may not.
 [[nodiscard]] bool may_be_fused(const operation& what);
+/// Returns whether an operation may share a launch and is one collective, so that every rank has it.
+[[nodiscard]] bool is_single_collective(const operation& what);
 
 /// One rank's part of a released operation.
 struct fusion_part {

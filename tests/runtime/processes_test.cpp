@@ -560,17 +560,26 @@ TEST_CASE("a plan is captured and replayed by ranks in processes of their own", 
     replay_on({{&a, y[0].plan}, {&b, y[1].plan}, {&c, y[2].plan}});
   }
   SECTION("a plan of requests needs the own rank's part alone") {
-    const auto steps_of = [](const planning_member& one) {
-      const all_reduce sum{.send = one.memory, .recv = one.memory, .count = count};
-      return plan_steps{{sum}, {sum}};
+    // At the third rank the two steps share no memory and may be one launch, at the others they may not.
+    const buffer other = third.in().allocate(third.self(), count * sizeof(float));
+    const auto steps_of = [](const buffer& early, const buffer& late) {
+      return plan_steps{{all_reduce{.send = early, .recv = early, .count = count}},
+                        {all_reduce{.send = late, .recv = late, .count = count}}};
     };
-    std::vector<std::future<std::shared_ptr<captured_plan>>> plans;
-    for (planning_member* const one : {&a, &b, &c})
-      plans.push_back(std::async(std::launch::async, [where = one->at.in(), steps = steps_of(*one)]() mutable {
-        return where.capture(std::move(steps));
-      }));
-    const auto pa = plans[0].get(), pb = plans[1].get(), pc = plans[2].get();
-    replay_on({{&a, pa}, {&b, pb}, {&c, pc}});
+    const auto capture = [](member& one, plan_steps steps) {
+      return std::async(std::launch::async,
+                        [where = one.in(), all = std::move(steps)]() mutable { return where.capture(std::move(all)); });
+    };
+    auto from_a = capture(first, steps_of(a.memory, a.memory)), from_b = capture(second, steps_of(b.memory, b.memory)),
+         from_c = capture(third, steps_of(c.memory, other));
+    for (planning_member* const one : {&a, &b, &c}) one->fill(1);
+    std::fill_n(reinterpret_cast<float*>(other.data()), count, 1.0F);
+    auto reply_a = a.asks.replay(from_a.get()), reply_b = b.asks.replay(from_b.get()),
+         reply_c = c.asks.replay(from_c.get());
+    for (auto* const one : {&reply_a, &reply_b, &reply_c}) CHECK_NOTHROW(static_cast<void>(one->get()));
+    CHECK(a.holds(7)); // 3 + 3 + 1
+    CHECK(b.holds(7));
+    CHECK(c.holds(3));
     CHECK(error_of([&] { static_cast<void>(first.in().capture(plan_steps{{}})); }).code == errc::invalid_argument);
   }
 }

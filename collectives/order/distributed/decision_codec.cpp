@@ -54,16 +54,19 @@ void decision_writer::refuse(std::uint64_t number, const error& why, const std::
 }
 
 void decision_writer::turn(std::uint64_t number, const error& why) {
-  answer(head_of(decision_kind::turn), number, why);
-}
-
-void decision_writer::capture(std::uint64_t place, const error& why) {
-  answer(head_of(decision_kind::capture), place, why);
-}
-
-void decision_writer::answer(std::uint8_t head, std::uint64_t number, const error& why) {
-  out_.u8(head);
+  out_.u8(head_of(decision_kind::turn));
   out_.varint(number);
+  finish(why);
+}
+
+void decision_writer::capture(std::uint64_t place, std::size_t agreed, const error& why) {
+  out_.u8(head_of(decision_kind::capture));
+  out_.varint(place);
+  out_.varint(agreed);
+  finish(why);
+}
+
+void decision_writer::finish(const error& why) {
   out_.flag(static_cast<bool>(why));
   if (why) write_error(out_, why);
   end_record();
@@ -126,6 +129,7 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
     case decision_kind::capture:
       into.kind = kind == decision_kind::turn ? decision_record::form::turn : decision_record::form::capture;
       into.number = in.varint();
+      into.agreed = kind == decision_kind::capture ? in.varint() : 0;
       into.why = in.flag() ? read_error(in) : error{};
       break;
     default: in.refuse("a record has an unknown kind");

@@ -26,7 +26,8 @@ public:
   /// Grants the rank's \p number-th turn; or refuses it, if \p why is set.
   void turn(std::uint64_t number, const error& why);
   /// Lets the rank continue in capture \p place, because its peers have launched the same; or fails the capture.
-  void capture(std::uint64_t place, const error& why);
+  /// \p agreed: the number of collectives to launch.
+  void capture(std::uint64_t place, std::size_t agreed, const error& why);
   /// Records that the rank's batch \p number was read. The next batch acknowledges it, and is sent even without
   /// decisions.
   void has_seen(std::uint64_t number) noexcept {
@@ -41,7 +42,7 @@ public:
   }
 
 private:
-  void answer(std::uint8_t head, std::uint64_t number, const error& why);
+  void finish(const error& why);
   void end_record();
 
   troupe::epoch epoch_;
@@ -65,6 +66,7 @@ struct decision_record {
   error why{};                             ///< For a refusal, also of a turn or a capture: the reason.
   /// For a refusal: the report. Requests that are refused for one reason share it.
   std::shared_ptr<absence_report> absence{};
+  std::size_t agreed = 0;      ///< For a capture: the number of collectives to launch.
   bool absence_is_new = false; ///< No earlier record of this reader has the same report.
 };
 

@@ -2,6 +2,7 @@
 #include <troupe/collectives/pipeline/launch_parts.hpp>
 #include <troupe/completion/poller/clock.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -14,17 +15,19 @@ constexpr auto between_looks = std::chrono::milliseconds{2};
 
 } // namespace
 
-void distributed_capture::offer(rank, std::span<const operation* const> all, const interruption& interrupted) {
+std::size_t distributed_capture::offer(rank, std::span<const operation* const> all, bool divisible,
+                                       const interruption& interrupted) {
   const launch_parts parts = parts_of_launch(all);
-  if (parts.collectives.empty() && parts.transfers.empty()) return;
+  if (parts.collectives.empty() && parts.transfers.empty()) return all.size();
   std::unique_lock lock{mutex_};
   if (!failure_) {
     ++asked_;
     lock.unlock(); // the answer may come at once
-    controller_.launch(all);
+    controller_.launch(all, divisible);
     lock.lock();
   }
   wait(lock, interrupted);
+  return divisible ? std::min(agreed_, all.size()) : all.size();
 }
 
 void distributed_capture::end(rank, const interruption& interrupted) {
@@ -78,10 +81,11 @@ bool distributed_capture::has_ended() const {
   return ended_;
 }
 
-void distributed_capture::answer(error why) {
+void distributed_capture::answer(const error& why, std::size_t agreed) {
   const std::lock_guard lock{mutex_};
   ++answered_;
-  if (why && !failure_) failure_ = std::move(why);
+  agreed_ = agreed;
+  if (why && !failure_) failure_ = why;
   changed_.notify_all();
 }
 

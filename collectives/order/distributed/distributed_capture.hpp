@@ -20,22 +20,23 @@ public:
   /// Sends to the controller. Must not block on it. Each function may be called from any thread.
   struct channel {
     /// May throw: the launch cannot be sent.
-    std::function<void(std::span<const operation* const>)> launch;
+    std::function<void(std::span<const operation* const>, bool divisible)> launch;
     std::function<void()> end;
     std::function<void(error)> fail;
   };
 
   explicit distributed_capture(channel controller) : controller_{std::move(controller)} {}
 
-  void offer(rank self, std::span<const operation* const> all, const interruption& interrupted) override;
+  std::size_t offer(rank self, std::span<const operation* const> all, bool divisible,
+                    const interruption& interrupted) override;
   void end(rank self, const interruption& interrupted) override;
   void fail(error why) override;
   void expire() override;
   [[nodiscard]] error failure() const override;
 
-  /// Takes the controller's answer to the oldest call that has none: errc::none, or the reason why the capture has
-  /// failed.
-  void answer(error why);
+  /// Takes the controller's answer to the oldest call that has none: errc::none and the number of collectives to
+  /// launch, or the reason why the capture has failed.
+  void answer(const error& why, std::size_t agreed);
   /// Returns whether end() has been called: no other call follows.
   [[nodiscard]] bool has_ended() const;
 
@@ -47,6 +48,7 @@ private:
   condition changed_;
   std::uint64_t asked_ = 0;
   std::uint64_t answered_ = 0;
+  std::size_t agreed_ = 0; ///< From the last answer.
   bool ended_ = false;
   error failure_;
 };

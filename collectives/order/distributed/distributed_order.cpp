@@ -128,8 +128,8 @@ std::shared_ptr<distributed_capture> distributed_order::open_capture(std::uint64
   };
   return std::make_shared<distributed_capture>(distributed_capture::channel{
       .launch =
-          [send, place](std::span<const operation* const> all) {
-            send([place, outline = outline_of_launch(all)](request_writer& out) {
+          [send, place](std::span<const operation* const> all, bool divisible) {
+            send([place, outline = outline_of_launch(all, divisible)](request_writer& out) {
               out.launch_in_capture(place, outline);
             });
           },
@@ -253,7 +253,7 @@ error distributed_order::decide_capture(decision_record& one) {
   const auto capture = found->second;
   const bool is_last = capture->has_ended() || one.why;
   if (is_last) captures_.erase(found);
-  steps_.emplace_back([capture, why = std::move(one.why)] { capture->answer(why); });
+  steps_.emplace_back([capture, agreed = one.agreed, why = std::move(one.why)] { capture->answer(why, agreed); });
   return {};
 }
 
@@ -317,7 +317,7 @@ void distributed_order::close(error why) {
   for (const undecided_ask& one : left) one.call->fail(why);
   for (const auto& [number, one] : dropped)
     if (one.start) one.start(nullptr, why);
-  for (const auto& [place, one] : captures) one->answer(why);
+  for (const auto& [place, one] : captures) one->answer(why, 0);
 }
 
 std::size_t distributed_order::waiting() const {

@@ -133,7 +133,7 @@ void order_server::tell_turns() {
     if (one.kind == turn_answer::form::turn)
       out.turn(one.number, one.why);
     else
-      out.capture(one.number, one.why);
+      out.capture(one.number, one.agreed, one.why);
   }
   turn_answers_.clear();
 }

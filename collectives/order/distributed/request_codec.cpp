@@ -1,6 +1,7 @@
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 
 #include <troupe/collectives/order/distributed/error_codec.hpp>
+#include <troupe/collectives/order/fusion_plan.hpp>
 #include <troupe/collectives/order/lane_names.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/staging/staging_plan.hpp>
@@ -194,11 +195,13 @@ void request_reader::read_capture(wire_reader& in, request_record& into) {
     case capture_step::launch: {
       into.kind = request_record::form::capture_launch;
       into.launch.clear();
+      into.divisible = in.flag();
       for (std::size_t left = in.count(most_outline_parts); left > 0; --left) {
         auto one = read_outline(in);
         if (!one) return;
         if (std::holds_alternative<copy>(one->what) || std::holds_alternative<replay>(one->what))
           return in.refuse("an operation is in a capture that cannot be launched there");
+        if (into.divisible && !is_single_collective(one->what)) return in.refuse("a launch cannot be divided");
         into.launch.push_back(std::move(one->what));
       }
       break;
@@ -386,8 +389,9 @@ error write_outline(wire_writer& out, const operation& what) {
                   std::to_string(longest_outline_bytes) + " bytes hold all lists. Divide it"};
 }
 
-std::string outline_of_launch(std::span<const operation* const> all) {
+std::string outline_of_launch(std::span<const operation* const> all, bool divisible) {
   wire_writer out;
+  out.flag(divisible);
   out.varint(all.size());
   for (const operation* one : all)
     if (error objection = write_outline(out, *one)) throw exception{std::move(objection)};

@@ -41,8 +41,9 @@ inline constexpr std::size_t longest_outline_bytes = std::size_t{1} << 20U;
 
 /// Writes an operation. Errors: invalid_argument (too many parts to be read); nothing is written then.
 [[nodiscard]] error write_outline(wire_writer& out, const operation& what);
-/// Encodes the operations of one launch. Throws invalid_argument (too many parts to be read).
-[[nodiscard]] std::string outline_of_launch(std::span<const operation* const> all);
+/// Encodes the operations of one launch. \p divisible: see capture_agreement. Throws invalid_argument (too many parts
+/// to be read).
+[[nodiscard]] std::string outline_of_launch(std::span<const operation* const> all, bool divisible);
 /// Reads an operation. Returns nullopt if \p in has failed.
 [[nodiscard]] std::optional<operation_outline> read_outline(wire_reader& in);
 
@@ -119,6 +120,7 @@ struct request_record {
   turn_terms turn{};       ///< For a turn.
   std::uint64_t place = 0; ///< For a record of a capture: the number of its turn among all that were granted, from 1.
   std::vector<operation> launch{};                      ///< For a capture_launch.
+  bool divisible = false;                               ///< For a capture_launch.
   std::optional<operation_mark> launched{}, finished{}; ///< For a progress.
 };
 

@@ -1,5 +1,6 @@
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/distributed/turn_table.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -37,6 +38,7 @@ void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) 
     out.push_back({from,
                    turn_answer::form::turn,
                    number,
+                   0,
                    {.code = errc::busy,
                     .text = std::to_string(most_) + " captures of rank " + to_string(from) +
                             " wait for its peers, which is the limit (limits.lead)"}});
@@ -62,7 +64,7 @@ void turn_table::grant(named_turn& ready, time_point now, answers& out) {
     ready.ranks[r].pop_front();
     --pending_[r];
     limit = limit == nanoseconds{0} ? one.capture_limit : std::min(limit, one.capture_limit);
-    out.push_back({rank{static_cast<int>(r)}, turn_answer::form::turn, one.number, {}});
+    out.push_back({rank{static_cast<int>(r)}, turn_answer::form::turn, one.number, 0, {}});
   }
   if (limit == nanoseconds{0}) return;
   const time_point deadline = later(now, limit);
@@ -95,7 +97,7 @@ error turn_table::take(rank from, request_record& record, answers& out) {
       one.all.end(from);
     } else {
       mine.launch = std::move(record.launch);
-      one.all.offer(from, pointers_to(mine.launch));
+      one.all.offer(from, pointers_to(mine.launch), record.divisible);
     }
   }
   if (settle(record.place, one, out)) captures_.erase(found);
@@ -108,7 +110,7 @@ bool turn_table::settle(std::uint64_t place, open_capture& one, answers& out) co
     const rank self{static_cast<int>(r)};
     if (!failure && !(one.ranks[r].waits && one.all.may_go(self))) continue;
     one.ranks[r].waits = false;
-    out.push_back({self, turn_answer::form::capture, place, failure});
+    out.push_back({self, turn_answer::form::capture, place, one.all.agreed(self), failure});
   }
   return failure || one.all.all_have_ended();
 }
@@ -125,6 +127,7 @@ void turn_table::expire(time_point now, answers& out) {
         out.push_back({rank{static_cast<int>(r)},
                        turn_answer::form::turn,
                        waiting.front().number,
+                       0,
                        {.code = errc::deadline_exceeded,
                         .text = describe(name) + " was not captured in time: " + name_ranks(missing) +
                                 (missing.size() == 1 ? " has" : " have") +

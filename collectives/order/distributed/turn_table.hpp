@@ -24,6 +24,7 @@ struct turn_answer {
   rank to{};
   form kind = form::turn;
   std::uint64_t number = 0; ///< Of the rank's turn, or the capture's place.
+  std::size_t agreed = 0;   ///< For a capture: the number of collectives to launch.
   error why{};              ///< Set if the turn is refused, or if the capture has failed.
 };
 

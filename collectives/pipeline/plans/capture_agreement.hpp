@@ -5,6 +5,7 @@
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
+#include <cstddef>
 #include <functional>
 #include <span>
 
@@ -22,8 +23,11 @@ public:
   capture_agreement& operator=(const capture_agreement&) = delete;
   virtual ~capture_agreement() = default;
 
-  /// Offers \p all as the next launch of \p self. Blocks until its peers have offered the same. Throws failure().
-  virtual void offer(rank self, std::span<const operation* const> all, const interruption& interrupted) = 0;
+  /// Offers \p all as the next launch of \p self. Blocks until its peers have offered the same. Returns the number of
+  /// operations to launch: all; or, if they are \p divisible collectives, as many from the front as every rank has
+  /// offered. Throws failure().
+  virtual std::size_t offer(rank self, std::span<const operation* const> all, bool divisible,
+                            const interruption& interrupted) = 0;
   /// Reports that \p self has made all its launches. Blocks until all ranks have. Throws failure().
   virtual void end(rank self, const interruption& interrupted) = 0;
   /// Ends the capture on all ranks. Only the first reason is kept.

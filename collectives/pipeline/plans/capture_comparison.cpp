@@ -2,6 +2,7 @@
 #include <troupe/collectives/pipeline/plans/capture_comparison.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -32,13 +33,14 @@ void capture_comparison::member::go_on() {
   ++launches;
 }
 
-void capture_comparison::offer(rank self, std::span<const operation* const> all) {
+void capture_comparison::offer(rank self, std::span<const operation* const> all, bool divisible) {
   launch_parts parts = parts_of_launch(all);
   if (parts.collectives.empty() && parts.transfers.empty()) return;
   member& mine = members_[index(self)];
   mine.at = stage::waiting;
   mine.asked = describe_all(all);
   mine.collectives = std::move(parts.collectives);
+  mine.divisible = divisible;
   for (const operation* one : parts.transfers) bring(index(self), *one);
   compare_collectives();
   mine.go_on();
@@ -75,6 +77,13 @@ void capture_comparison::bring(std::size_t self, const operation& transfer) {
 
 void capture_comparison::compare_collectives() {
   if (failure_ || std::ranges::any_of(members_, [](const member& one) { return one.collectives.empty(); })) return;
+  std::size_t shortest = std::numeric_limits<std::size_t>::max();
+  for (const member& one : members_)
+    if (one.divisible) shortest = std::min(shortest, one.collectives.size());
+  for (member& one : members_) {
+    if (one.divisible) one.collectives.resize(shortest);
+    one.agreed = one.collectives.size();
+  }
   std::vector<std::vector<signature>> asked;
   for (const member& one : members_) {
     auto& mine = asked.emplace_back();
@@ -121,6 +130,10 @@ void capture_comparison::fail(error why) {
 bool capture_comparison::may_go(rank self) const {
   const member& mine = members_[index(self)];
   return mine.at == stage::running || (mine.at == stage::ended && all_have_ended());
+}
+
+std::size_t capture_comparison::agreed(rank self) const {
+  return members_[index(self)].agreed;
 }
 
 bool capture_comparison::all_have_ended() const {

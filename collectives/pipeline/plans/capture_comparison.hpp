@@ -27,8 +27,9 @@ public:
   explicit capture_comparison(int world_size, check also = {});
 
   /// Adds \p all as the next launch of \p self, which must not be waiting. The operations must live until may_go(self)
-  /// or until the capture has failed.
-  void offer(rank self, std::span<const operation* const> all);
+  /// or until the capture has failed. If they are \p divisible, which is for collectives alone, only as many from the
+  /// front are compared as every rank has offered: agreed().
+  void offer(rank self, std::span<const operation* const> all, bool divisible = false);
   /// Records that \p self has made all its launches.
   void end(rank self);
   /// Ends the capture. Only the first reason is kept.
@@ -38,6 +39,8 @@ public:
 
   /// Returns whether the peers of \p self have offered what its last call needs.
   [[nodiscard]] bool may_go(rank self) const;
+  /// Returns how many collectives of the last offer of \p self are launched.
+  [[nodiscard]] std::size_t agreed(rank self) const;
   [[nodiscard]] bool all_have_ended() const;
   /// Returns errc::none if the capture has not failed.
   [[nodiscard]] const error& failure() const noexcept { return failure_; }
@@ -48,7 +51,9 @@ private:
     stage at = stage::running;
     std::string asked{};                         ///< The launch in which the rank waits, for messages.
     std::vector<const operation*> collectives{}; ///< Collectives of that launch, while it waits for all ranks.
-    std::size_t unmet = 0;                       ///< Transfers of that launch that the peer has not offered yet.
+    bool divisible = false;
+    std::size_t agreed = 0;
+    std::size_t unmet = 0; ///< Transfers of that launch that the peer has not offered yet.
     std::size_t launches = 0;
     std::map<std::size_t, std::uint64_t> sent{};     ///< Number of sends, by receiver.
     std::map<std::size_t, std::uint64_t> received{}; ///< Number of receives, by sender.

@@ -15,10 +15,12 @@ constexpr auto between_looks = std::chrono::milliseconds{2};
 capture_match::capture_match(int world_size, time_point deadline, capture_comparison::check also)
   : deadline_{deadline}, all_{world_size, std::move(also)} {}
 
-void capture_match::offer(rank self, std::span<const operation* const> all, const interruption& interrupted) {
+std::size_t capture_match::offer(rank self, std::span<const operation* const> all, bool divisible,
+                                 const interruption& interrupted) {
   std::unique_lock lock{mutex_};
-  all_.offer(self, all);
+  all_.offer(self, all, divisible);
   wait(lock, self, interrupted);
+  return divisible ? all_.agreed(self) : all.size();
 }
 
 void capture_match::end(rank self, const interruption& interrupted) {

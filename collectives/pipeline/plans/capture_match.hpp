@@ -16,7 +16,8 @@ class capture_match final : public capture_agreement {
 public:
   capture_match(int world_size, time_point deadline, capture_comparison::check also = {});
 
-  void offer(rank self, std::span<const operation* const> all, const interruption& interrupted) override;
+  std::size_t offer(rank self, std::span<const operation* const> all, bool divisible,
+                    const interruption& interrupted) override;
   void end(rank self, const interruption& interrupted) override;
   void fail(error why) override;
   void expire() override;

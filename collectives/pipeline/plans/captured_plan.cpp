@@ -238,15 +238,25 @@ void rank_capture::launch_together(std::vector<operation> parts) {
   std::ranges::move(parts, std::back_inserter(content_.operations));
 }
 
-void rank_capture::enqueue(std::span<const operation> parts) {
+std::size_t rank_capture::launch_front(std::span<const operation> steps) {
+  for (const operation& one : steps) check(one);
+  const std::size_t launched = enqueue(steps, steps.size() > 1 || is_single_collective(steps.front()));
+  content_.operations.insert(content_.operations.end(), steps.begin(),
+                             steps.begin() + static_cast<std::ptrdiff_t>(launched));
+  return launched;
+}
+
+std::size_t rank_capture::enqueue(std::span<const operation> parts, bool divisible) {
   // Checked before the peers are waited for: a rank for which the wait has ended must enqueue too.
   if (into_.where().api().status_of_capture(into_.where().id(), into_.native()) != capture_status::active)
     throw exception{error{.code = errc::invalid_argument,
                           .text = "the stream is no longer being captured: a call on it cannot be captured, for "
                                   "example a wait for it or a query of it",
                           .rank = self()}};
-  if (const auto* move = std::get_if<copy>(&parts.front()))
-    return into_.copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
+  if (const auto* move = std::get_if<copy>(&parts.front())) {
+    into_.copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
+    return 1;
+  }
   std::vector<operation> without_copies; // filled only for groups that contain copies
   without_copies.reserve(parts.size());
   std::vector<const operation*> all;
@@ -256,9 +266,14 @@ void rank_capture::enqueue(std::span<const operation> parts) {
     if (const auto* several = std::get_if<group>(one); several == nullptr || !several->parts.empty())
       all.push_back(one);
   }
-  if (all.empty()) return;
-  peers_.offer(self(), all, [this] { return pipeline_.fault(); });
-  pipeline_.launch_captured(all, into_);
+  if (all.empty()) return parts.size();
+  const std::size_t agreed = peers_.offer(self(), all, divisible, [this] { return pipeline_.fault(); });
+  if (!divisible) {
+    pipeline_.launch_captured(all, into_);
+    return parts.size();
+  }
+  pipeline_.launch_captured(std::span{all}.first(agreed), into_);
+  return agreed;
 }
 
 } // namespace troupe

@@ -160,13 +160,17 @@ public:
   /// Makes the plan hold memory that the client's own kernels use. Replays are refused once that memory is stale.
   void keep(buffer memory) { content_.kept.push_back(std::move(memory)); }
 
+  /// For capture_of(): captures one launch of as many of \p steps, from the front, as every rank offers. All but a
+  /// single step must be collectives that may share a launch. Returns their number. Errors: as launch().
+  std::size_t launch_front(std::span<const operation> steps);
   /// For capture_session: returns the content captured so far.
   [[nodiscard]] captured_plan::content& content() noexcept { return content_; }
 
 private:
   void check(const operation& what) const;
   void check_side_by_side(std::span<const operation> parts) const;
-  void enqueue(std::span<const operation> parts);
+  /// Returns how many of \p parts, from the front, were launched.
+  std::size_t enqueue(std::span<const operation> parts, bool divisible = false);
 
   rank_pipeline& pipeline_;
   stream_ref into_;

@@ -75,8 +75,9 @@ std::string all_requests() {
   out.turn({.name = "plan", .deadline = 1s, .capture_limit = 2s});
   const operation sum = all_reduce{.send = {}, .recv = {}, .count = 1000};
   const operation several = some_group();
-  out.launch_in_capture(1, outline_of_launch(std::array{&sum, &several}));
+  out.launch_in_capture(1, outline_of_launch(std::array{&sum, &several}, false));
   out.fail_capture(1, {.code = errc::cancelled, .text = "the function threw"});
+  out.launch_in_capture(1, outline_of_launch(std::array{&sum, &sum}, true));
   out.end_capture(1);
   out.progress(operation_mark{"barrier", lane::named("batch"), 4}, {});
   return out.take({.epoch = of, .number = 1});
@@ -90,8 +91,8 @@ std::string all_decisions() {
   out.release(9, {});
   out.turn(1, {});
   out.turn(2, {.code = errc::deadline_exceeded, .text = "nobody came"});
-  out.capture(1, {});
-  out.capture(1, {.code = errc::mismatch, .text = "another operation"});
+  out.capture(1, 3, {});
+  out.capture(1, 0, {.code = errc::mismatch, .text = "another operation"});
   auto report = std::make_shared<absence_report>();
   report->what = "barrier";
   report->lane = lane::named("batch");
@@ -180,7 +181,7 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   std::vector<request_record> all;
   for (request_record one; reader.next(in, one);) all.push_back(one);
   CHECK_FALSE(in.failure("a batch"));
-  REQUIRE(all.size() == 12);
+  REQUIRE(all.size() == 13);
   using form = request_record::form;
   CHECK(all[0].kind == form::ask);
   CHECK(describe(all[0].what->what) == "all_reduce of 1000 f32, sum");
@@ -211,13 +212,16 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   REQUIRE(all[8].launch.size() == 2);
   CHECK(describe(all[8].launch[0]) == "all_reduce of 1000 f32, sum");
   check_the_same(all[8].launch[1], some_group());
+  CHECK_FALSE(all[8].divisible);
   CHECK(all[9].kind == form::capture_failure);
   CHECK(all[9].why.text == "the function threw");
-  CHECK(all[10].kind == form::capture_end);
-  CHECK(all[11].kind == form::progress);
-  REQUIRE(all[11].launched);
-  CHECK(describe(*all[11].launched) == "barrier (lane batch, request 4)");
-  CHECK_FALSE(all[11].finished);
+  CHECK(all[10].launch.size() == 2);
+  CHECK(all[10].divisible);
+  CHECK(all[11].kind == form::capture_end);
+  CHECK(all[12].kind == form::progress);
+  REQUIRE(all[12].launched);
+  CHECK(describe(*all[12].launched) == "barrier (lane batch, request 4)");
+  CHECK_FALSE(all[12].finished);
 }
 
 TEST_CASE("decisions come back as they were told, and one report for all whom it concerns", "[collectives][wire]") {
@@ -239,6 +243,7 @@ TEST_CASE("decisions come back as they were told, and one report for all whom it
   CHECK(all[3].number == 2);
   CHECK(all[3].why.text == "nobody came");
   CHECK(all[4].kind == decision_record::form::capture);
+  CHECK(all[4].agreed == 3);
   CHECK_FALSE(all[4].why);
   CHECK(all[5].why.code == errc::mismatch);
   CHECK(all[6].why.code == errc::deadline_exceeded);
@@ -312,7 +317,7 @@ TEST_CASE("a batch that ends early is refused but where a record ends", "[collec
     if (!failure) ++whole;
     if (failure) CHECK_THAT(failure.text, ContainsSubstring("a batch of rank 0 cannot be read: at byte"));
   }
-  CHECK(whole == 14); // after the header, after each of two names, and after each record but the last
+  CHECK(whole == 15); // after the header, after each of two names, and after each record but the last
   CHECK_FALSE(keep(asked));
   const std::string decided = all_decisions();
   std::set<std::size_t> counts;

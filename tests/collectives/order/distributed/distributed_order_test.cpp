@@ -419,7 +419,7 @@ TEST_CASE("what decides what has not been asked is refused, and what came before
   CHECK_THAT(twice.text, ContainsSubstring("request 1 of rank 0"));
   out.turn(1, {});
   CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("turn"));
-  out.capture(1, {});
+  out.capture(1, 1, {});
   CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("capture that is not under way"));
   for (const std::uint64_t number : {0U, 3U, 99'999U}) {
     out.refuse(number, {.code = errc::busy}, nullptr);

@@ -149,6 +149,35 @@ TEST_CASE("a rank in a capture goes on when its peers have launched the same", "
   }
 }
 
+TEST_CASE("as many collectives share a launch as every rank offers", "[collectives][plans][distributed]") {
+  table_scene with{2};
+  with.ask(0, "a");
+  with.ask(1, "a");
+  const auto offer = [&](int from, std::vector<operation> all, bool divisible) {
+    request_record record{.kind = request_record::form::capture_launch};
+    record.place = 1;
+    record.launch = std::move(all);
+    record.divisible = divisible;
+    return with.take(from, std::move(record));
+  };
+  CHECK(offer(0, {sum(1), sum(2), sum(3)}, true).empty());
+  SECTION("the shorter one counts") {
+    const auto agreed = offer(1, {sum(1), sum(2)}, true);
+    REQUIRE(told(agreed) == lines{"0:capture 1", "1:capture 1"});
+    for (const turn_answer& one : agreed) CHECK(one.agreed == 2);
+    CHECK(offer(0, {sum(3)}, true).empty());
+    CHECK(offer(1, {sum(3), sum(4)}, true)[0].agreed == 1);
+  }
+  SECTION("a launch that cannot be divided must be offered by all") {
+    CHECK(told(offer(1, {sum(1)}, false)) == lines{"0:capture 1 failed", "1:capture 1 failed"});
+  }
+  SECTION("what is compared must be the same") {
+    const auto failed = offer(1, {sum(1), sum(9)}, true);
+    CHECK(told(failed) == lines{"0:capture 1 failed", "1:capture 1 failed"});
+    CHECK(failed[0].why.code == errc::mismatch);
+  }
+}
+
 TEST_CASE("a capture that fails fails at every rank, once", "[collectives][plans][distributed][ORD-2]") {
   table_scene with{3};
   for (const int r : {0, 1, 2}) with.ask(r, "a");

@@ -42,7 +42,7 @@ std::vector<error> meet(const std::vector<std::vector<operation>>& ranks, nanose
       told[r] = error_of([&] {
         for (const operation& one : ranks[r]) {
           const operation* const each = &one;
-          match.offer(self, {&each, 1}, {});
+          static_cast<void>(match.offer(self, {&each, 1}, false, {}));
         }
         match.end(self, {});
       });
