@@ -117,22 +117,27 @@ bool turn_table::settle(std::uint64_t place, open_capture& one, answers& out) co
 
 void turn_table::expire(time_point now, answers& out) {
   if (now < due_) return;
-  for (auto& [name, one] : turns_) {
+  for (auto& named : turns_) {
+    named_turn& one = named.second;
     std::vector<rank> missing;
     for (std::size_t r = 0; r < one.ranks.size(); ++r)
       if (one.ranks[r].empty()) missing.push_back(rank{static_cast<int>(r)});
     for (std::size_t r = 0; r < one.ranks.size(); ++r)
-      for (auto& waiting = one.ranks[r]; !waiting.empty() && waiting.front().deadline <= now; waiting.pop_front()) {
-        --pending_[r];
-        out.push_back({rank{static_cast<int>(r)},
-                       turn_answer::form::turn,
-                       waiting.front().number,
-                       0,
-                       {.code = errc::deadline_exceeded,
-                        .text = describe(name) + " was not captured in time: " + name_ranks(missing) +
-                                (missing.size() == 1 ? " has" : " have") +
-                                " not asked to capture it. Every process of the world must capture the same plans"}});
-      }
+      std::erase_if(
+          one.ranks[r], [&](const pending_turn& waiting) { // not only the first: a later one may be due sooner
+            if (waiting.deadline > now) return false;
+            --pending_[r];
+            out.push_back(
+                {rank{static_cast<int>(r)},
+                 turn_answer::form::turn,
+                 waiting.number,
+                 0,
+                 {.code = errc::deadline_exceeded,
+                  .text = describe(named.first) + " was not captured in time: " + name_ranks(missing) +
+                          (missing.size() == 1 ? " has" : " have") +
+                          " not asked to capture it. Every process of the world must capture the same plans"}});
+            return true;
+          });
   }
   std::erase_if(turns_, [](const auto& each) {
     return std::ranges::all_of(each.second.ranks, [](const auto& one) { return one.empty(); });

@@ -117,6 +117,11 @@ TEST_CASE("a turn that a rank does not ask for is refused at its deadline, and t
   // Rank 0 asks again in time.
   CHECK(with.ask(1, "decode", 1h).empty());
   CHECK(told(with.ask(0, "decode", 1h)) == lines{"0:turn 2", "1:turn 1", "2:turn 1"});
+  // One behind another that has no limit.
+  CHECK(with.ask(0, "again", nanoseconds::max()).empty());
+  CHECK(with.ask(0, "again", 1ms).empty());
+  CHECK(told(with.pass(1ms)) == lines{"0:turn 4 failed"});
+  CHECK(with.table.next_due() >= with.now + 30min); // of what was granted above, and nothing sooner
   CHECK(with.ask(0, "#3", 1ms).empty());
   CHECK_THAT(with.pass(1ms)[0].why.text, ContainsSubstring("unnamed plan 3") && ContainsSubstring("ranks 1, 2 have"));
 }
