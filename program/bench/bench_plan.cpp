@@ -78,6 +78,8 @@ public:
 
   /// Runs \p what once and returns its time in microseconds.
   [[nodiscard]] double measure(plan_contender what) {
+    // Processes begin together, else one of them measures how far the other was behind.
+    if (own_lane_) static_cast<void>(own_lane_->ask(barrier{}).get());
     if (what == raw)
       return in_microseconds(
           raw_.time([this](std::size_t index, communicator&, stream_ref stream) { by_hand_[index]->launch(stream); }));
