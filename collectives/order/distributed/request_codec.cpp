@@ -176,6 +176,8 @@ bool request_reader::next(wire_reader& in, request_record& into) {
         into.turn.name = in.bytes(longest_plan_name_bytes);
         into.turn.deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
         into.turn.capture_limit = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
+        if (into.turn.name.empty() != (into.turn.capture_limit == nanoseconds{0}))
+          in.refuse("a turn has a name without a capture, or a capture has no name");
         break;
       case request_kind::capture: read_capture(in, into); break;
       case request_kind::progress:

@@ -35,13 +35,11 @@ void turn_table::open(int world_size, std::size_t most) {
 void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) {
   const std::uint64_t number = ++asked_[index(from)];
   if (pending_[index(from)] >= most_) {
-    out.push_back({from,
-                   turn_answer::form::turn,
-                   number,
-                   0,
-                   {.code = errc::busy,
-                    .text = std::to_string(most_) + " captures of rank " + to_string(from) +
-                            " wait for its peers, which is the limit (limits.lead)"}});
+    out.push_back({.to = from,
+                   .number = number,
+                   .why = {.code = errc::busy,
+                           .text = std::to_string(most_) + " captures of rank " + to_string(from) +
+                                   " wait for its peers, which is the limit (limits.lead)"}});
     return;
   }
   ++pending_[index(from)];
@@ -64,7 +62,7 @@ void turn_table::grant(named_turn& ready, time_point now, answers& out) {
     ready.ranks[r].pop_front();
     --pending_[r];
     limit = limit == nanoseconds{0} ? one.capture_limit : std::min(limit, one.capture_limit);
-    out.push_back({rank{static_cast<int>(r)}, turn_answer::form::turn, one.number, 0, {}});
+    out.push_back({.to = rank{static_cast<int>(r)}, .number = one.number});
   }
   if (limit == nanoseconds{0}) return;
   const time_point deadline = later(now, limit);
@@ -110,7 +108,11 @@ bool turn_table::settle(std::uint64_t place, open_capture& one, answers& out) co
     const rank self{static_cast<int>(r)};
     if (!failure && !(one.ranks[r].waits && one.all.may_go(self))) continue;
     one.ranks[r].waits = false;
-    out.push_back({self, turn_answer::form::capture, place, one.all.agreed(self), failure});
+    out.push_back({.to = self,
+                   .kind = turn_answer::form::capture,
+                   .number = place,
+                   .agreed = one.all.agreed(self),
+                   .why = failure});
   }
   return failure || one.all.all_have_ended();
 }

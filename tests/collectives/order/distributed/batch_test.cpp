@@ -332,6 +332,14 @@ TEST_CASE("a batch that ends early is refused but where a record ends", "[collec
   CHECK(counts.size() == 9);
 }
 
+TEST_CASE("a turn has a name exactly if a capture begins there", "[collectives][wire]") {
+  for (const turn_terms& asked : {turn_terms{.name = "plan"}, turn_terms{.capture_limit = 1s}}) {
+    request_writer out;
+    out.turn(asked);
+    CHECK_THAT(keep(out.take({.epoch = of, .number = 1})).text, ContainsSubstring("a turn has a name"));
+  }
+}
+
 TEST_CASE("bytes that nobody wrote do no harm", "[collectives][wire]") {
   std::mt19937 random{7};
   const auto draw = [&](std::size_t end) { return random() % end; };
