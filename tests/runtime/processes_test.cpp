@@ -729,7 +729,9 @@ TEST_CASE("a process that leaves answers the captures that wait for its peers", 
   static_cast<void>(second.in());
   auto waits = a.capture();
   first.in().stop();
-  CHECK(waits.get().why.code != errc::none);
+  const error why = waits.get().why;
+  CHECK(why.code == errc::stopping);
+  CHECK(why.effect == effect::rejected);
 }
 
 TEST_CASE("a process that does not ask is named by the controller", "[processes]") {

@@ -772,3 +772,28 @@ TEST_CASE("commits of different numbers do not match (ORD-2)", "[collectives][se
   CHECK(code_of_all(logs) == errc::mismatch);
   CHECK_THAT(logs[0].failure().text, ContainsSubstring("commit 1") && ContainsSubstring("commit 2"));
 }
+
+TEST_CASE("a rank in a capture is told when the order of its world is closed",
+          "[collectives][plans][distributed][ONE-1]") {
+  distributed_rig one{2};
+  std::vector<std::shared_ptr<capture_agreement>> peers(2);
+  for (const std::size_t r : {0U, 1U})
+    one.orders[r]->capture("plan", 1h, 1h, [&peers, r](std::shared_ptr<capture_agreement> made, const error& why) {
+      CHECK_FALSE(why);
+      peers[r] = std::move(made);
+    });
+  one.deliver_all();
+  REQUIRE(peers[0]);
+  REQUIRE(peers[1]);
+  one.orders[0]->close({.code = errc::stopping, .text = "closed"});
+  CHECK(error_of([&] { peers[0]->end(rank{0}, {}); }).code == errc::stopping);
+  error late;
+  one.orders[0]->capture("plan", 1h, 1h, [&late](const std::shared_ptr<capture_agreement>& made, const error& why) {
+    CHECK_FALSE(made);
+    late = why;
+  });
+  CHECK(late.code == errc::stopping);
+  peers[1]->fail({.code = errc::cancelled}); // ends the wait of the other rank's own process
+  one.orders.clear();
+  peers[1]->fail({.code = errc::cancelled}); // outlives its order
+}
