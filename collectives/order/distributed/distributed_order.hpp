@@ -157,7 +157,7 @@ private:
   void ask_turn(turn_terms terms, asked_turn asked);
   [[nodiscard]] error decide_turn(decision_record& one);
   [[nodiscard]] error decide_capture(decision_record& one);
-  /// Makes the agreement for the capture in the \p place-th turn that was granted.
+  /// Returns a rank's end of the capture that begins at the \p place-th granted turn.
   [[nodiscard]] std::shared_ptr<distributed_capture> open_capture(std::uint64_t place);
 
   const std::shared_ptr<rank_pipeline> pipeline_;
