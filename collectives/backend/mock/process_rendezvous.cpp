@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <utility>
 #include <variant>
@@ -116,6 +117,17 @@ void process_rendezvous::expect_present(std::size_t peer) const {
   if (why != nullptr) throw exception{errc::communicator_failed, name_of(peer) + " " + why + ": form a new world"};
 }
 
+/// Returns the exception for the first peer that has ended or given up; null: there is none.
+std::exception_ptr process_rendezvous::find_absent() const {
+  try {
+    for (std::size_t i = 0; i < world_size_; ++i)
+      if (i != me_) expect_present(i);
+    return nullptr;
+  } catch (const exception&) {
+    return std::current_exception();
+  }
+}
+
 void process_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
   {
     std::unique_lock lock{mutex_};
@@ -165,9 +177,10 @@ void process_rendezvous::connect(std::unique_lock<std::mutex>& lock) {
       }
       if (--missing == 0) memory_->connected();
     }
+    // Looked at first: ranks leave a formation that only synchronises as soon as all are connected.
+    const std::exception_ptr lost = find_absent();
     if (memory_->all_are_connected()) return;
-    for (std::size_t i = 0; i < world_size_; ++i)
-      if (i != me_) expect_present(i);
+    if (lost) std::rethrow_exception(lost);
     lock.unlock();
     memory_->sleep(seen, longest_join_sleep);
     lock.lock();

@@ -8,6 +8,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <deque>
 #include <map>
 #include <memory>
@@ -85,6 +86,7 @@ private:
 
   void connect(std::unique_lock<std::mutex>& lock);
   void expect_present(std::size_t peer) const;
+  [[nodiscard]] std::exception_ptr find_absent() const;
   [[nodiscard]] std::string name_of(std::size_t peer) const;
 
   void arrive(mock_launch& mine);
