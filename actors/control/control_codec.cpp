@@ -1,6 +1,6 @@
 #include <troupe/actors/control/control_codec.hpp>
+#include <troupe/collectives/order/distributed/error_codec.hpp>
 #include <troupe/collectives/order/distributed/wire.hpp>
-#include <troupe/collectives/order/lane_names.hpp>
 
 #include <cstring>
 #include <limits>
@@ -16,7 +16,6 @@ namespace {
 constexpr std::size_t most_of_name = 256; ///< Limit in bytes of names, hosts, tokens, GPUs.
 constexpr std::size_t most_of_text = 4096;
 constexpr std::size_t most_facts = 256;
-constexpr std::size_t most_lanes = 65536;
 constexpr std::uint64_t most_ranks = 65536;
 
 /// Writes the fields that fields() lists; frame_reader reads the same fields.
@@ -40,6 +39,7 @@ public:
     if (one) each(*one);
   }
   [[nodiscard]] std::string take() { return to_.take(); }
+  [[nodiscard]] wire_writer& to() noexcept { return to_; }
 
 private:
   wire_writer to_;
@@ -136,47 +136,15 @@ void fields_of_identity(Archive& io, Identity& who) {
   io.text(who.gpu, most_of_name);
 }
 
-/// A lane is transferred by its name; an empty name stands for the requests to the whole world.
-void lane_name(frame_writer& io, const std::optional<lane>& where) {
-  io.text(where ? where->name() : std::string{}, most_of_name);
-}
-void lane_name(frame_reader& io, std::optional<lane>& where) {
-  std::string name;
-  io.text(name, lane_names::longest_bytes);
-  try {
-    if (!name.empty()) where = lane::named(name);
-  } catch (const exception&) {
-    io.from().refuse("it names more lanes than this process can have");
-  }
-}
-
-template <class Archive, class Points>
-void fields_of_points(Archive& io, Points& all) {
-  const auto ranks = [&](auto& some) { io.list(some, most_ranks, [&](auto& one) { strong(io, one, most_ranks); }); };
-  io.list(all, most_lanes, [&](auto& one) {
-    lane_name(io, one.where);
-    io.number(one.complete, any_number);
-    io.maybe(one.commit, [&](auto& number) { io.number(number, any_number); });
-    io.number(one.incomplete, any_number);
-    io.list(one.later, resume_point::most_listed, [&](auto& it) {
-      io.number(it.position, any_number);
-      ranks(it.succeeded);
-      ranks(it.unknown);
-    });
-  });
-}
-
 void points(frame_writer& io, const std::shared_ptr<const resume_points>& all) {
   io.flag(all != nullptr);
-  if (all) fields_of_points(io, *all);
+  if (all) write_points(io.to(), *all);
 }
 void points(frame_reader& io, std::shared_ptr<const resume_points>& all) {
   bool is_known = false;
   io.flag(is_known);
   if (!is_known) return;
-  resume_points made;
-  fields_of_points(io, made);
-  all = std::make_shared<const resume_points>(std::move(made));
+  all = std::make_shared<const resume_points>(read_points(io.from(), static_cast<int>(most_ranks)));
 }
 
 template <class Archive, class Message>

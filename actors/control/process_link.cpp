@@ -229,10 +229,10 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
       if (services_.without_rings) services_.without_rings(failure.why());
     }
   }
-  order_ = std::make_shared<distributed_order>(std::move(pipeline), of, services_.time, std::move(send));
+  order_ = std::make_shared<order_connection>(std::move(pipeline), of, services_.time, std::move(send));
   followed_ = 0;
   if (services_.order_opened) services_.order_opened(of, rings_ != nullptr);
-  return order_;
+  return order_->whole();
 }
 
 void process_link::accept_rings(const formation_order& order) {
@@ -287,7 +287,7 @@ void process_link::release_held(bool all) {
 }
 
 bool process_link::follow(epoch of, std::string_view decided) {
-  std::shared_ptr<distributed_order> order;
+  std::shared_ptr<order_connection> order;
   {
     const std::lock_guard lock{mutex_};
     heard_ = services_.time->now();

@@ -120,10 +120,10 @@ private:
   bool is_silent_ = false; ///< Whether the controller had been silent for too long at the last tick.
   time_point ticked_;
   time_point spoke_{};
-  time_point orphaned_{};                      ///< Time since which it has had no controller.
-  std::shared_ptr<distributed_order> order_{}; ///< The order of the present epoch, if the controller keeps one.
-  epoch epoch_{};                              ///< The epoch of the latest formation_order.
-  std::uint64_t followed_ = 0;                 ///< Number of batches that order_ has followed.
+  time_point orphaned_{};                     ///< Time since which it has had no controller.
+  std::shared_ptr<order_connection> order_{}; ///< To the order of the present epoch, if the controller keeps one.
+  epoch epoch_{};                             ///< The epoch of the latest formation_order.
+  std::uint64_t followed_ = 0;                ///< Number of batches that order_ has followed.
 
   std::optional<gate_connection> gate_{};
   std::optional<ring_connection> accepted_{}; ///< The rings of the present epoch, before open_order().

@@ -1,4 +1,5 @@
-/// Declares the interface to the controller of a world that spans processes.
+/// Declares the interface to what decides about a world that spans processes: its controller or, for a sub-world, the
+/// world that it was split off.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -9,7 +10,7 @@
 
 namespace troupe {
 
-/// Sends messages to the world's controller. Its answers arrive as notes (world_notes.hpp).
+/// Sends messages to the world's controller, or to its parent. The answers arrive as notes (world_notes.hpp).
 /// Threads: called by the world's executor. It outlives the world and never blocks.
 class controller_channel {
 public:
@@ -19,8 +20,10 @@ public:
   virtual ~controller_channel() = default;
 
   virtual void tell(process_message what) = 0;
-  /// Returns the connection of \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch.
+  /// Returns the access of \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch.
   [[nodiscard]] virtual std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) = 0;
+  /// Returns the communicator for the epoch that was ordered, which has been initialised; null: the world makes it.
+  [[nodiscard]] virtual std::shared_ptr<communicator> take_communicator() { return nullptr; }
 };
 
 } // namespace troupe

@@ -8,10 +8,28 @@
 
 namespace troupe {
 
+namespace {
+
+std::optional<std::size_t> position_of(rank one, const rank_group& group) {
+  const auto found = std::ranges::find(group.members, one);
+  if (found == group.members.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - group.members.begin());
+}
+
+} // namespace
+
 void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent,
-                       world_split& made, std::shared_ptr<split_answer> reply) {
+                       world_split& made, ordered_split place, std::shared_ptr<split_answer> reply) {
   const auto all = std::make_shared<pending_split>();
   all->reply = std::move(reply);
+  if (place.order) {
+    const rank mine = parent.locals.front().self;
+    splits_.push_back({.number = ++last_split_,
+                       .groups = made.groups(),
+                       .world_size = parent.world_size,
+                       .had_part = std::ranges::any_of(
+                           made.groups(), [&](const rank_group& one) { return position_of(mine, one).has_value(); })});
+  }
   std::vector<world_plan> plans;
   for (std::size_t i = 0; i < made.groups().size(); ++i) {
     sub_world one{.group = made.groups()[i]};
@@ -29,18 +47,108 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
   if (plans.empty()) return all->reply->deliver(std::move(all->result));
 
   auto next = plans.begin();
-  for (sub_world& one : all->result.worlds) {
+  for (std::size_t index = 0; index < all->result.worlds.size(); ++index) {
+    sub_world& one = all->result.worlds[index];
     if (!one.parts) continue;
     const std::uint64_t name = next_++;
+    std::shared_ptr<sub_world_channel> channel;
+    std::shared_ptr<communicator> formed;
+    if (place.order) {
+      channel = std::make_shared<sub_world_channel>(mail_, one.group);
+      formed = next->formed.front();
+      next->formed.clear();
+      next->recovery = {.policy = recovery_policy::guided};
+      next->to_controller = channel;
+    }
     one.parts->status->listen([self, name](const world_event& event) {
       compat::post(self, sub_worlds_report{name, event});
     });
     auto spawned = spawn_world(system, std::move(*next++));
     one.world = world_handle{spawned.world}; // direct assignment would make CAF 1.x compare the wrong types
     one.parts->ranks = std::move(spawned.ranks);
-    one.parts->actor = std::move(spawned.world);
-    living_.push_back({name, one.world, one.group.name, all});
+    one.parts->actor = spawned.world;
+    living_.push_back({.name = name,
+                       .world = one.world,
+                       .inner = std::move(spawned.world),
+                       .group = one.group.name,
+                       .unsettled_split = all,
+                       .channel = channel,
+                       .split = last_split_,
+                       .index = index});
+    if (channel) order_forming(living_.back(), parent, one.group, std::move(formed), place, false);
   }
+}
+
+void sub_worlds::tell(const child& to, controller_directive what) {
+  compat::post(to.inner, world_notice{std::move(what)});
+}
+
+void sub_worlds::order_forming(const child& to, const world_plan& parent, const rank_group& group,
+                               std::shared_ptr<communicator> made, const ordered_split& place, bool has_newcomers) {
+  const rank self = parent.locals.front().self;
+  const auto opened = std::ranges::find(place.opened, to.index, &opened_world::group);
+  if (opened == place.opened.end())
+    return tell(to,
+                {fence_notice{{.code = errc::internal,
+                               .text = "the controller has not opened the order of sub-world '" + group.name + "'"}}});
+  to.channel->prepare({.of = place.of,
+                       .self_in_parent = self,
+                       .number = opened->number,
+                       .order = place.order,
+                       .communicator = std::move(made)});
+  tell(to, {formation_order{.of = place.of,
+                            .self = rank{static_cast<int>(*position_of(self, group))},
+                            .world_size = static_cast<int>(group.members.size()),
+                            .has_newcomers = has_newcomers,
+                            .resume = opened->resume}});
+}
+
+std::vector<sub_worlds::split_record> sub_worlds::take_stock(int world_size, bool has_newcomers) {
+  std::erase_if(splits_, [&](const split_record& one) {
+    const auto is_part = [&](const child& each) { return each.channel && each.split == one.number; };
+    const bool is_kept = !one.had_part || std::ranges::any_of(living_, is_part);
+    if (is_kept && one.world_size == world_size) return false;
+    for (const child& each : living_)
+      if (is_part(each))
+        tell(each, {fence_notice{{.code = errc::world_failed,
+                                  .text = "the world from which '" + each.group + "' was split had " +
+                                          std::to_string(one.world_size) + " ranks and has " +
+                                          std::to_string(world_size) + " now: split it again"}}});
+    return true;
+  });
+  for (split_record& one : splits_) one.has_newcomers = one.has_newcomers || has_newcomers;
+  return splits_;
+}
+
+void sub_worlds::restore(std::uint64_t number, const world_plan& parent, world_split& made, ordered_split place) {
+  const auto found = std::ranges::find(splits_, number, &split_record::number);
+  if (found == splits_.end()) return;
+  for (const child& one : living_)
+    if (one.channel && one.split == number)
+      order_forming(one, parent, found->groups[one.index], made.take_communicator(one.index), place,
+                    found->has_newcomers);
+  found->has_newcomers = false;
+}
+
+void sub_worlds::epoch_ended(epoch of, const error& why, bool for_good) {
+  for (const child& one : living_) {
+    if (!one.channel) continue;
+    if (for_good)
+      tell(one, {fence_notice{why}});
+    else
+      tell(one, {failure_order{of, with_unknown_outcome(why)}});
+  }
+}
+
+std::shared_ptr<latch> sub_worlds::quiesce(epoch of, const error& why) {
+  const auto idle = std::make_shared<latch>();
+  const std::shared_ptr<void> until_idle{nullptr, [idle](void*) { idle->open(); }};
+  for (const child& one : living_) {
+    if (!one.channel) continue;
+    one.channel->quiesce(until_idle);
+    tell(one, {quiesce_order{of, why}});
+  }
+  return idle;
 }
 
 collective_handle collective_of(const sub_world& where, rank target) {
@@ -91,16 +199,6 @@ void sub_worlds::stop_all() {
   for (const child& one : living_) compat::post(one.world, stop_world{});
 }
 
-namespace {
-
-std::optional<std::size_t> position_of(rank one, const rank_group& group) {
-  const auto found = std::ranges::find(group.members, one);
-  if (found == group.members.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - group.members.begin());
-}
-
-} // namespace
-
 world_split::world_split(std::vector<rank_group> groups, int world_size)
   : groups_{std::move(groups)}, rounds_{disjoint_rounds(groups_, world_size)}, made_(groups_.size()) {}
 
@@ -143,6 +241,15 @@ void world_split::keep(std::size_t group, rank self, std::shared_ptr<communicato
   made->abort();
 }
 
+std::shared_ptr<communicator> world_split::take_communicator(std::size_t index) {
+  const std::lock_guard lock{mutex_};
+  auto& all = made_[index];
+  if (all.empty()) return nullptr;
+  auto made = std::move(all.begin()->second);
+  all.clear();
+  return made;
+}
+
 std::optional<world_plan> world_split::plan_of(std::size_t index, const world_plan& parent) {
   const rank_group& group = groups_[index];
   world_plan plan{.world_size = static_cast<int>(group.members.size()),
@@ -153,7 +260,7 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
                   .above = parent.above,
                   .ordering = parent.ordering,
                   .deadlines = parent.deadlines,
-                  // A controller recovers only the whole world, not its sub-worlds.
+                  // Nobody recovers a sub-world of a world over processes whose requests no controller orders.
                   .recovery =
                       parent.to_controller ? recovery_terms{.policy = recovery_policy::fail_fast} : parent.recovery,
                   .seed = parent.seed,

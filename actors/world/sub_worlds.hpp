@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/caf/inner_messages.hpp>
+#include <troupe/actors/world/sub_world_channel.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
@@ -28,6 +29,8 @@ public:
   /// Takes part in every round for the rank of \p parent. Blocks until all ranks of the world take part.
   void take_part(rank_pipeline& parent);
 
+  /// Returns the communicator of the one local rank in group \p index; null if the rank is not in the group.
+  [[nodiscard]] std::shared_ptr<communicator> take_communicator(std::size_t index);
   /// Returns the plan for group \p index with its communicators, or nullopt if none of its ranks live here.
   [[nodiscard]] std::optional<world_plan> plan_of(std::size_t index, const world_plan& parent);
   /// Aborts, in helpers, all communicators that have been created and not handed out, and those still to be created.
@@ -46,14 +49,42 @@ private:
   std::vector<std::map<rank, std::shared_ptr<communicator>>> made_; ///< Communicators per group, by rank in the parent.
 };
 
-/// Spawns, observes and stops sub-worlds. Threads: the parent's actor. Events of sub-worlds arrive there as
+/// A split of a world over processes at its place in the order.
+struct ordered_split {
+  epoch of{};
+  std::shared_ptr<distributed_order> order{}; ///< The parent's; null: this process orders the requests by itself.
+  std::vector<opened_world> opened{};         ///< The sub-worlds of the local rank at the controller.
+};
+
+/// Spawns, observes and stops sub-worlds. Those of a world over processes have its epochs: they fail with it, and are
+/// given new communicators in its next epoch. Threads: the parent's actor. Events of sub-worlds arrive there as
 /// sub_worlds_report.
 class sub_worlds {
 public:
+  explicit sub_worlds(std::shared_ptr<world_mailbox> mail) : mail_{std::move(mail)} {}
+
   /// Spawns the sub-worlds of \p made with parent \p parent. Delivers to \p reply when each has become ready or failed.
   /// If one fails, all are stopped.
   void raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent, world_split& made,
-             std::shared_ptr<split_answer> reply);
+             ordered_split place, std::shared_ptr<split_answer> reply);
+
+  // Of a world over processes.
+  /// A split that was made, and is repeated in each epoch.
+  struct split_record {
+    std::uint64_t number = 0;
+    std::vector<rank_group> groups{};
+    int world_size = 0;         ///< Of the parent.
+    bool had_part = false;      ///< The local rank is in a group. Its sub-worlds may have ended since.
+    bool has_newcomers = false; ///< Since it was made last.
+  };
+  /// Returns the splits to repeat in an epoch of \p world_size ranks. Those that cannot be repeated end for good.
+  [[nodiscard]] std::vector<split_record> take_stock(int world_size, bool has_newcomers);
+  /// Orders the sub-worlds of split \p number to form with the communicators of \p made.
+  void restore(std::uint64_t number, const world_plan& parent, world_split& made, ordered_split place);
+  /// Ends the sub-worlds' epoch \p of; \p for_good: and the sub-worlds.
+  void epoch_ended(epoch of, const error& why, bool for_good);
+  /// Lets the sub-worlds finish what is in flight. The latch opens when they have.
+  [[nodiscard]] std::shared_ptr<latch> quiesce(epoch of, const error& why);
 
   /// Returns what \p report means for the parent's events: a sub-world has recovered from a fault, or has failed for
   /// good. Call it before heard().
@@ -74,13 +105,25 @@ private:
   struct child {
     std::uint64_t name;
     world_handle world;
+    world_inner_handle inner;
     std::string group;
     std::shared_ptr<pending_split> unsettled_split; ///< Set until it has become ready or failed.
     epoch back_in{};                                ///< The latest epoch in which it has recovered.
+    std::shared_ptr<sub_world_channel> channel{};   ///< Set if the parent is over processes, as the two below.
+    std::uint64_t split = 0;                        ///< split_record::number.
+    std::size_t index = 0;                          ///< Of its group in the split.
   };
 
+  void tell(const child& to, controller_directive what);
+  /// Orders a child to form with what the parent has made for it.
+  void order_forming(const child& to, const world_plan& parent, const rank_group& group,
+                     std::shared_ptr<communicator> made, const ordered_split& place, bool has_newcomers);
+
+  std::shared_ptr<world_mailbox> mail_; ///< The parent's.
   std::uint64_t next_ = 0;
   std::vector<child> living_;
+  std::vector<split_record> splits_; ///< Of a world over processes, in the order in which they were made.
+  std::uint64_t last_split_ = 0;
 };
 
 } // namespace troupe

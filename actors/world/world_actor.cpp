@@ -32,9 +32,11 @@ private:
 world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_inner_handle> actors,
                          std::shared_ptr<rank_directory> ranks, std::vector<std::shared_ptr<collective_state>> states)
   : world_inner_handle::base{settings},
-    executor_{std::move(plan), std::move(states), std::make_shared<actor_mailbox>(this), *this},
+    mail_{std::make_shared<actor_mailbox>(this)},
+    executor_{std::move(plan), std::move(states), mail_, *this},
     actors_{std::move(actors)},
-    ranks_{std::move(ranks)} {}
+    ranks_{std::move(ranks)},
+    sub_worlds_{mail_} {}
 
 void world_actor::on_exit() {
   ending_ = true;
@@ -84,20 +86,47 @@ void world_actor::dismiss_ranks() {
 void world_actor::perform(split_request asked, std::shared_ptr<split_answer> reply) {
   error objection = executor_.objection_to_maintenance(asked.epoch);
   if (!objection) objection = check_groups(asked.groups, executor_.plan().world_size);
+  if (!objection && executor_.distributed()) static_cast<void>(encode_groups(asked.groups, objection));
   if (objection) return reply->deliver(std::move(objection));
-  const auto made = std::make_shared<world_split>(std::move(asked.groups), executor_.plan().world_size);
+  split(std::move(asked.groups), false, [this, reply](const error& failure, world_split& made, ordered_split place) {
+    if (failure) return reply->deliver(failure);
+    sub_worlds_.raise(system(), caf::actor_cast<world_inner_handle>(this), executor_.plan(), made, std::move(place),
+                      reply);
+  });
+}
+
+void world_actor::split(std::vector<rank_group> groups, bool restores, split_end ended) {
+  const auto made = std::make_shared<world_split>(std::move(groups), executor_.plan().world_size);
+  const auto place = std::make_shared<ordered_split>();
+  place->of = executor_.current_epoch();
+  place->order = executor_.distributed();
   executor_.maintain({.name = "the split",
+                      .split = made->groups(),
+                      .granted = [place](std::vector<opened_world> opened) { place->opened = std::move(opened); },
+                      .restores = restores,
                       .step = [made](rank_pipeline& one) { made->take_part(one); },
                       .done =
-                          [this, made, reply](const error& failure) {
+                          [this, made, place, ended = std::move(ended)](const error& failure) {
                             const world_plan& plan = executor_.plan();
                             error why = failure ? failure : executor_.objection_to_maintenance();
-                            if (!why)
-                              return sub_worlds_.raise(system(), caf::actor_cast<world_inner_handle>(this), plan, *made,
-                                                       reply);
-                            made->abandon(*plan.helpers, plan.deadlines.abort);
-                            reply->deliver(std::move(why));
+                            if (why) made->abandon(*plan.helpers, plan.deadlines.abort);
+                            ended(why, *made, std::move(*place));
                           }});
+}
+
+void world_actor::epoch_ended(const error& why, bool for_good) {
+  sub_worlds_.epoch_ended(executor_.current_epoch(), why, for_good);
+}
+
+std::shared_ptr<latch> world_actor::quiesce(const error& why) {
+  return sub_worlds_.quiesce(executor_.current_epoch(), why);
+}
+
+void world_actor::formed_again() {
+  for (const auto& one : sub_worlds_.take_stock(executor_.plan().world_size, executor_.has_newcomers()))
+    split(one.groups, true, [this, number = one.number](const error& failure, world_split& made, ordered_split place) {
+      if (!failure) sub_worlds_.restore(number, executor_.plan(), made, std::move(place));
+    });
 }
 
 void world_actor::perform(world_request asked, reply_promise reply, std::uint64_t client) {

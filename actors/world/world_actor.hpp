@@ -33,6 +33,9 @@ private:
   void announce(const world_event& event) override;
   [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) override;
   void leave() override;
+  void epoch_ended(const error& why, bool for_good) override;
+  [[nodiscard]] std::shared_ptr<latch> quiesce(const error& why) override;
+  void formed_again() override;
   void watch_rank(std::size_t place);
   void dismiss_ranks();
   // Each perform() executes one kind of client request, sent by an actor or posted by a thread.
@@ -44,7 +47,11 @@ private:
   void perform(capture_request asked, std::shared_ptr<capture_answer> reply);
   void perform(const credit_request& asked, std::shared_ptr<credit_answer> reply);
   void stop();
+  using split_end = std::function<void(const error& failure, world_split& made, ordered_split place)>;
+  /// Makes the communicators of \p groups, then calls \p ended. \p restores: see maintenance.
+  void split(std::vector<rank_group> groups, bool restores, split_end ended);
 
+  const std::shared_ptr<world_mailbox> mail_;
   world_executor executor_;
   /// The local ranks' actors. A separate copy, because ranks_ may be cleared at any time.
   std::vector<collective_inner_handle> actors_;

@@ -90,6 +90,10 @@ void world_executor::on(world_note note) {
                    announce(now);
                  },
                  [this](const restored_report& one) { on_restored(one); },
+                 [this](maintenance_turn& one) { on_turn(one); },
+                 [this](const maintenance_over& one) {
+                   if (one.epoch == state_.current_epoch()) carry_out(state_.on_maintenance_over());
+                 },
                  [this](const controller_directive& one) { follow(one); },
              },
              note);
@@ -162,7 +166,11 @@ void world_executor::follow(const controller_directive& from) {
                              if (order.why) take_report(order.of, order.why);
                              return state_.on_failure(order);
                            },
-                           [this](const quiesce_order& order) { return state_.on_quiesce(order); },
+                           [this](const quiesce_order& order) {
+                             auto effects = state_.on_quiesce(order);
+                             if (!effects.empty()) quiet_ = shell_.quiesce(order.why);
+                             return effects;
+                           },
                            [this](const fence_notice& notice) { return state_.on_dismissed(notice.why); },
                            [this](const stop_order& order) {
                              return order.why.code == errc::stopping ? state_.on_stop()
@@ -186,6 +194,8 @@ void world_executor::carry_out(const world_effects& effects) {
                    [this](const world_effect::fail& what) {
                      for (const auto& one : pipelines_) one->fail(what.reason);
                      close_order(what.reason);
+                     std::erase_if(asked_, [](const auto& one) { return one.second.front().restores; });
+                     shell_.epoch_ended(what.reason, state_.event().phase == world_phase::failed);
                    },
                    [this](world_effect::abort) {
                      end_retries();
@@ -215,17 +225,9 @@ void world_executor::carry_out(const world_effects& effects) {
                                      give_back_spares(all, one);
                                    });
                    },
-                   [this](world_effect::hold) { hold(); },
                    [this](world_effect::maintain) { do_maintenance(); },
-                   [this](world_effect::maintained) {
-                     const maintenance over = std::move(maintenance_.front());
-                     maintenance_.pop_front();
-                     over.done({});
-                   },
+                   [this](world_effect::maintained) { end_maintenance_step(); },
                    [this](const world_effect::drop_maintenance& what) { drop_maintenance(what.reason); },
-                   [this](world_effect::resume) {
-                     for (const auto& one : pipelines_) one->resume();
-                   },
                    [this](world_effect::leave) { shell_.leave(); },
                },
                effect);
@@ -233,7 +235,7 @@ void world_executor::carry_out(const world_effects& effects) {
 
 void world_executor::close_order(const error& reason) {
   if (order_) closed_ = order_->close(reason);
-  if (distributed_order_) distributed_order_->close(reason);
+  if (distributed_order_) closed_ = distributed_order_->close(reason);
 }
 
 void world_executor::close_gates(const error& reason) {
@@ -248,13 +250,15 @@ void world_executor::close_gates(const error& reason) {
 void world_executor::drain() {
   close_order(
       {.code = errc::stopping, .text = "the world is shutting down, and not all ranks had asked for the operation"});
-  on_every_rank("the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
-                [limit = plan_.deadlines.drain, closed = closed_](rank_pipeline& one) {
-                  if (closed) closed->wait(); // by then all released operations have been passed on
-                  if (!one.drain(limit))
-                    throw exception{errc::deadline_exceeded,
-                                    "work was still in flight at the world's deadline to drain (deadlines.drain)"};
-                });
+  on_every_rank(
+      "the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
+      [limit = plan_.deadlines.drain, closed = closed_, quiet = std::exchange(quiet_, nullptr)](rank_pipeline& one) {
+        if (closed) closed->wait(); // by then all released operations have been passed on
+        if (quiet) quiet->wait();
+        if (!one.drain(limit))
+          throw exception{errc::deadline_exceeded,
+                          "work was still in flight at the world's deadline to drain (deadlines.drain)"};
+      });
 }
 
 void world_executor::on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report,
@@ -517,6 +521,8 @@ void world_executor::form(const world_effect::form& how) {
     if (ended_.contains(places_[i])) states_[places_[i]] = shell_.replace_rank(places_[i], plan_.locals[i].self);
   ended_.clear();
   contexts_ = contexts_of(plan_, number_);
+  if (plan_.to_controller)
+    if (auto made = plan_.to_controller->take_communicator()) plan_.formed = {std::move(made)};
   try {
     auto ends = plan_.formed.empty() ? make_ends(how) : plan_.formed;
     for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
@@ -534,29 +540,26 @@ void world_executor::form(const world_effect::form& how) {
     return carry_out(state_.on_formed(now, current_error()));
   }
   on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, forming(how));
-  plan_.formed.clear(); // used in the first epoch only
+  plan_.formed.clear(); // the next epoch has others
 }
 
 void world_executor::take_rank(const formation_order& order) {
   plan_.world_size = order.world_size;
   plan_.locals.front().self = order.self;
   plan_.id = order.id;
+  has_newcomers_ = order.has_newcomers;
   if (!order.has_newcomers) return;
   registered_.clear(); // a new process has none, and all processes would have to register the same
 }
 
 world_executor::step world_executor::forming(const world_effect::form& how) {
-  if (!plan_.formed.empty())
-    return [all = spares_](rank_pipeline& one) {
-      one.init_formed();
-      keep_spares(all, one);
-    };
-  const bool is_beside = how.how != recovery_rung::abort_first;
+  const bool is_formed = !plan_.formed.empty();
+  const bool is_beside = how.how != recovery_rung::abort_first && !is_formed;
   registering_ = registered_.empty() ? nullptr : std::make_shared<restored_registrations>(registered_.size());
-  return [is_beside, all = spares_, registered = registered_, times = registering_, time = plan_.services.time,
-          locals = ranks_of(plan_)](rank_pipeline& one) {
+  return [is_formed, is_beside, all = spares_, registered = registered_, times = registering_,
+          time = plan_.services.time, locals = ranks_of(plan_)](rank_pipeline& one) {
     if (is_beside) give_back_spares(all, one);
-    one.init();
+    is_formed ? one.init_formed() : one.init();
     const auto local = std::ranges::find(locals, one.self()) - locals.begin();
     for (std::size_t i = 0; i < registered.size(); ++i) {
       const time_point began = time->now();
@@ -604,6 +607,7 @@ void world_executor::adopt() {
     distributed_order_ = plan_.to_controller->open_order(pipelines_.front());
     captures_of_name_.clear();
     recapture_plans();
+    shell_.formed_again();
   }
   plan_.pending->reopen();
   if (first_ == epoch{}) {
@@ -618,8 +622,51 @@ void world_executor::adopt() {
 }
 
 void world_executor::maintain(maintenance work) {
-  maintenance_.push_back(std::move(work));
-  carry_out(state_.on_maintenance_asked());
+  maintain(std::deque<maintenance>{std::move(work)});
+}
+
+void world_executor::maintain(std::deque<maintenance> steps) {
+  if (!steps.front().restores) state_.on_maintenance_asked();
+  if (!distributed_order_) {
+    maintenance_.push_back({std::move(steps), hold()});
+    return carry_out(state_.on_maintenance_due());
+  }
+  const std::uint64_t number = ++maintenance_asked_;
+  const maintenance& first = steps.front();
+  turn_terms terms{.name = first.name,
+                   .deadline = first.restores ? nanoseconds::max() : plan_.deadlines.drain + plan_.deadlines.form,
+                   .split = first.split};
+  asked_.emplace(number, std::move(steps));
+  distributed_order_->turn(std::move(terms), [mail = mail_, now = state_.current_epoch(), all = pipelines_,
+                                              number](const error& why, std::span<const opened_world> opened) {
+    if (!why)
+      for (const auto& one : all) one->hold();
+    mail->post(maintenance_turn{now, number, why, {opened.begin(), opened.end()}});
+  });
+}
+
+void world_executor::on_turn(maintenance_turn& one) {
+  if (one.epoch != state_.current_epoch()) return;
+  const auto found = asked_.find(one.number);
+  if (found == asked_.end()) { // it was dropped
+    if (!one.refusal)
+      for (const auto& each : pipelines_) each->resume();
+    return;
+  }
+  auto steps = std::move(found->second);
+  asked_.erase(found);
+  const bool restores = steps.front().restores;
+  if (one.refusal) {
+    if (!restores) carry_out(state_.on_maintenance_refused());
+    for (const maintenance& each : steps) each.done(one.refusal);
+    return;
+  }
+  if (restores) state_.on_maintenance_asked();
+  if (steps.front().granted) steps.front().granted(std::move(one.opened));
+  const auto held = std::make_shared<latch>();
+  held->open();
+  maintenance_.push_back({std::move(steps), held});
+  carry_out(state_.on_maintenance_due());
 }
 
 void world_executor::register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
@@ -659,37 +706,64 @@ void world_executor::give_credit(const credit_request& asked, std::shared_ptr<cr
                      [reply](std::variant<credit, error> given) { reply->deliver(std::move(given)); });
 }
 
-void world_executor::hold() {
-  if (order_) {
-    held_ = order_->hold();
-    return;
-  }
-  held_ = std::make_shared<latch>();
-  // Also opens if the order ends before this turn: waiting threads then find failed pipelines.
-  const std::shared_ptr<void> opener{nullptr, [held = held_](void*) { held->open(); }};
-  auto hold_all = [all = pipelines_, opener] {
-    for (const auto& one : all) one->hold();
-  };
-  if (distributed_order_)
-    distributed_order_->turn(
-        std::move(hold_all)); // as an element of the order, else ranks would hold different operations
-  else
-    hold_all();
+std::shared_ptr<latch> world_executor::hold() {
+  if (order_) return order_->hold();
+  for (const auto& one : pipelines_) one->hold();
+  const auto held = std::make_shared<latch>();
+  held->open();
+  return held;
 }
 
 void world_executor::do_maintenance() {
-  const maintenance& next = maintenance_.front();
+  const held_maintenance& now = maintenance_.front();
+  const maintenance& next = now.steps.front();
   if (next.is_due && !next.is_due()) return;
   on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
-                [step = next.step, held = held_](rank_pipeline& one) {
+                [step = next.step, held = now.held](rank_pipeline& one) {
                   held->wait(); // else one rank might hold an operation that another rank still launches
                   one.settle();
                   step(one);
                 });
 }
 
+void world_executor::end_maintenance_step() {
+  held_maintenance& now = maintenance_.front();
+  const maintenance over = std::move(now.steps.front());
+  now.steps.pop_front();
+  const bool continues = !now.steps.empty();
+  if (!continues) maintenance_.pop_front();
+  over.done({});
+  if (continues) return carry_out(state_.continue_maintenance());
+  serve_again();
+}
+
+void world_executor::serve_again() {
+  const auto over = [mail = mail_, now = state_.current_epoch()] { mail->post(maintenance_over{now}); };
+  if (distributed_order_) {
+    // At one place in the order, so that ranks launch what they hold in one order with what other worlds launch
+    // (ORD-3).
+    distributed_order_->turn({.name = "the end of maintenance"},
+                             [all = pipelines_, over](const error&, std::span<const opened_world>) {
+                               for (const auto& one : all) one->resume();
+                               over();
+                             });
+    return;
+  }
+  if (order_)
+    order_->resume();
+  else
+    for (const auto& one : pipelines_) one->resume();
+  over();
+}
+
 void world_executor::drop_maintenance(const error& reason) {
-  for (const maintenance& one : std::exchange(maintenance_, {})) one.done(reason);
+  // If the epoch ends without a fault, what its pipelines hold is launched.
+  for (std::size_t i = 0; i < maintenance_.size(); ++i)
+    for (const auto& one : pipelines_) one->resume();
+  for (const held_maintenance& one : std::exchange(maintenance_, {}))
+    for (const maintenance& each : one.steps) each.done(reason);
+  for (const auto& [number, steps] : std::exchange(asked_, {}))
+    for (const maintenance& each : steps) each.done(reason);
 }
 
 void world_executor::restored_registrations_are_back() {
@@ -856,24 +930,25 @@ void world_executor::suspend(const suspension_request& asked, std::shared_ptr<su
   if (objection) return reply->deliver(std::move(objection));
   const auto made = std::make_shared<world_suspension>();
   suspended_ = made;
-  maintain({.name = "the suspension",
-            .step = [made](rank_pipeline& one) { made->give_back(one); },
-            .done =
-                [this, made, reply = std::move(reply)](const error& failure) {
-                  if (failure) return reply->deliver(failure);
-                  made->comes_into_force();
-                  announce(state_.event());
-                  reply->deliver(made->given_back());
-                }});
-  maintain({.name = "the resumption",
-            .is_due = [made] { return made->is_to_end(); },
-            .step = [](rank_pipeline& one) { world_suspension::take_again(one); },
-            .done =
-                [this, made](const error& failure) {
-                  suspended_ = nullptr;
-                  if (!failure) announce(state_.event());
-                  made->ended(failure);
-                }});
+  maintenance begin{.name = "the suspension",
+                    .step = [made](rank_pipeline& one) { made->give_back(one); },
+                    .done =
+                        [this, made, reply = std::move(reply)](const error& failure) {
+                          if (failure) return reply->deliver(failure);
+                          made->comes_into_force();
+                          announce(state_.event());
+                          reply->deliver(made->given_back());
+                        }};
+  maintenance end{.name = "the resumption",
+                  .is_due = [made] { return made->is_to_end(); },
+                  .step = [](rank_pipeline& one) { world_suspension::take_again(one); },
+                  .done =
+                      [this, made](const error& failure) {
+                        suspended_ = nullptr;
+                        if (!failure) announce(state_.event());
+                        made->ended(failure);
+                      }};
+  maintain(std::deque<maintenance>{std::move(begin), std::move(end)});
 }
 
 void world_executor::resume(std::shared_ptr<resumption_answer> reply) {

@@ -11,6 +11,8 @@
 #include <troupe/actors/world/world_registration.hpp>
 #include <troupe/actors/world/world_state.hpp>
 #include <troupe/actors/world/world_suspension.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
+#include <troupe/collectives/order/distributed/decision_codec.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/clock.hpp>
@@ -54,6 +56,19 @@ public:
 
   /// Sends \p event to all subscribers, after it has been published on the world_status.
   virtual void announce(const world_event& event) = 0;
+  /// Called when the epoch has ended with \p why, before its pipelines are aborted. \p for_good: no other follows.
+  virtual void epoch_ended(const error& why, bool for_good) {
+    static_cast<void>(why);
+    static_cast<void>(for_good);
+  }
+  /// Called when the epoch is to end without a fault. The latch opens when the sub-worlds have no operation in flight;
+  /// null: there are none.
+  [[nodiscard]] virtual std::shared_ptr<latch> quiesce(const error& why) {
+    static_cast<void>(why);
+    return nullptr;
+  }
+  /// Called when an epoch of a world over processes is ready.
+  virtual void formed_again() {}
   /// Replaces the actor at \p place, which has ended, with a new one for rank \p self. Returns the new actor's state.
   [[nodiscard]] virtual std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) = 0;
   /// Ends the ranks' actors and the world's, because all resources have been released.
@@ -61,9 +76,16 @@ public:
 };
 
 /// One piece of work, for example a split, a registration of memory, or one half of a suspension. The world holds
-/// requests, waits until the launched operations have ended, runs the work, and continues.
+/// requests, waits until the launched operations have ended, runs the work, and continues. In a world over processes
+/// its place in the order of requests is a turn of this name.
 struct maintenance {
-  std::string name; ///< The name in messages: "the split".
+  std::string name;                ///< The name in messages: "the split". At most longest_plan_name_bytes.
+  std::vector<rank_group> split{}; ///< In a world over processes: the order is opened for these groups.
+  /// Called in the world's actor when its turn has come in a world over processes. \p opened: the worlds of the local
+  /// rank.
+  std::function<void(std::vector<opened_world> opened)> granted{};
+  /// Repeats what the world had in its previous epoch: waits for its turn without limit, and no stop waits for it.
+  bool restores = false;
   /// Optional condition: the work runs when it returns true. Until then the world continues to hold requests.
   std::function<bool()> is_due{};
   /// The work for one local rank. It runs in helpers for all ranks at once, because ranks may wait for each other. An
@@ -101,7 +123,9 @@ public:
   void resume(std::shared_ptr<resumption_answer> reply);
   void capture(capture_request asked, std::shared_ptr<capture_answer> reply);
   void give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply);
-  /// Queues \p work, which runs when no operation is in flight. Requires that objection_to_maintenance() is errc::none.
+  /// Queues \p steps, which run one after the other when no operation is in flight. The turn is that of the first one.
+  /// Requires that objection_to_maintenance() is errc::none.
+  void maintain(std::deque<maintenance> steps);
   void maintain(maintenance work);
   [[nodiscard]] error objection_to_maintenance(epoch meant_for) const {
     return state_.maintenance_objection(meant_for);
@@ -109,6 +133,11 @@ public:
   [[nodiscard]] error objection_to_maintenance() const { return objection_to_maintenance(state_.current_epoch()); }
 
   [[nodiscard]] request_gate& gate() noexcept { return *gate_; }
+  /// Returns the order that the controller keeps, in the present epoch; null if there is none.
+  [[nodiscard]] const std::shared_ptr<distributed_order>& distributed() const noexcept { return distributed_order_; }
+  /// Returns whether the present epoch, in a world over processes, has a process that the previous one had not.
+  [[nodiscard]] bool has_newcomers() const noexcept { return has_newcomers_; }
+  [[nodiscard]] epoch current_epoch() const noexcept { return state_.current_epoch(); }
   /// Returns the plan with the ranks that the world has now.
   [[nodiscard]] const world_plan& plan() const noexcept { return plan_; }
   /// Returns the event that would be announced now, without reports.
@@ -160,8 +189,18 @@ private:
   /// Posts \p report for the local ranks whose pipelines could not be created: they have nothing to do.
   void speak_for_unmade(rank_report::kind report);
 
-  void hold();
+  /// Pieces of maintenance that have one hold.
+  struct held_maintenance {
+    std::deque<maintenance> steps;
+    std::shared_ptr<latch> held{}; ///< Opens when every pipeline holds its incoming operations.
+  };
+  void on_turn(maintenance_turn& one);
+  /// Holds the local pipelines, whose order nobody else keeps.
+  [[nodiscard]] std::shared_ptr<latch> hold();
   void do_maintenance();
+  void end_maintenance_step();
+  /// Lets the pipelines launch again, and posts maintenance_over.
+  void serve_again();
   void drop_maintenance(const error& reason);
   void enroll(const std::shared_ptr<world_registration>& made);
   /// Starts the second half of \p made's suspension when the first half has ended.
@@ -216,7 +255,10 @@ private:
     bool safely = true; ///< Whether no abort has been abandoned.
   };
   std::map<epoch, unreleased> unreleased_;
-  std::deque<maintenance> maintenance_;
+  std::deque<held_maintenance> maintenance_;               ///< What is due.
+  std::map<std::uint64_t, std::deque<maintenance>> asked_; ///< What waits for its turn, by number.
+  std::uint64_t maintenance_asked_ = 0;
+  bool has_newcomers_ = false;
   std::shared_ptr<world_suspension> suspended_; ///< Set from the request until requests are served again.
   std::vector<std::shared_ptr<registered_pool>> registered_;
   std::vector<std::weak_ptr<captured_plan>> captured_;    ///< Plans to capture again in the next epoch.
@@ -226,8 +268,8 @@ private:
   std::shared_ptr<const resume_points> told_points_;      ///< From the controller, for the present epoch.
   std::shared_ptr<ordered_world> order_;                  ///< Set after forming if all ranks live in this process.
   std::shared_ptr<distributed_order> distributed_order_;  ///< Set if a controller keeps the order.
-  std::shared_ptr<latch> held_;                           ///< Opens when every pipeline holds its incoming operations.
-  std::shared_ptr<latch> closed_;                         ///< Opens when order_ releases no more operations.
+  std::shared_ptr<latch> closed_;                         ///< Opens when the order releases no more operations.
+  std::shared_ptr<latch> quiet_;                          ///< Opens when the parts of the world are idle. May be null.
   std::shared_ptr<const fault_report> report_;            ///< Attached to the next event that has a reason.
   epoch reported_{0};                                     ///< The latest epoch for which a report was taken.
   epoch first_{};                                         ///< The epoch in which it was ready first; 0: not yet.

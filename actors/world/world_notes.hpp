@@ -4,12 +4,14 @@
 #include <troupe/actors/control/control_messages.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/order/distributed/decision_codec.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <variant>
+#include <vector>
 
 namespace troupe {
 
@@ -47,11 +49,25 @@ struct restored_report {
   restored_part what;
 };
 
+/// From the order of a world over processes: the place of a piece of maintenance has come, or will not come.
+struct maintenance_turn {
+  troupe::epoch epoch;
+  std::uint64_t number = 0;           ///< As the executor has numbered it.
+  error refusal;                      ///< errc::none: the ranks hold their requests.
+  std::vector<opened_world> opened{}; ///< For a split: the worlds of the local rank.
+};
+
+/// From the order of a world: client requests are served again after a piece of maintenance.
+struct maintenance_over {
+  troupe::epoch epoch;
+};
+
 /// From the controller of a world that spans processes.
 struct controller_directive {
   std::variant<formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
 };
 
-using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report, controller_directive>;
+using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report, maintenance_turn,
+                                maintenance_over, controller_directive>;
 
 } // namespace troupe

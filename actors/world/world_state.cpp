@@ -146,26 +146,42 @@ world_effects world_state::close(error reason) {
   return {world_effect::close_gates{std::move(reason)}, world_effect::announce{event()}};
 }
 
-world_effects world_state::on_maintenance_asked() {
-  if (++maintenance_ > 1) return {};
+world_effects world_state::on_maintenance_due() {
+  if (++due_ > 1) return {};
+  return continue_maintenance();
+}
+
+world_effects world_state::continue_maintenance() {
   expect_reports();
-  return {world_effect::hold{}, world_effect::maintain{}};
+  return {world_effect::maintain{}};
 }
 
 world_effects world_state::on_maintained(epoch formed_in, const error& failure, std::vector<rank> blamed) {
-  if (formed_in != epoch_ || phase_ != world_phase::ready || maintenance_ == 0) return {};
+  if (formed_in != epoch_ || phase_ != world_phase::ready || due_ == 0) return {};
   if (failure) return fail(failure, std::move(blamed));
   if (!last_report()) return {};
-  world_effects effects{world_effect::maintained{}};
-  if (--maintenance_ > 0) {
-    expect_reports();
-    effects.emplace_back(world_effect::maintain{});
-    return effects;
-  }
-  effects.emplace_back(world_effect::resume{});
-  if (stop_requested_)
-    for (auto& next : close(stopping_error())) effects.push_back(std::move(next));
-  return effects;
+  return {world_effect::maintained{}};
+}
+
+world_effects world_state::on_maintenance_over() {
+  if (due_ == 0) return {}; // it was dropped
+  --maintenance_;
+  return --due_ > 0 ? continue_maintenance() : stop_if_idle();
+}
+
+world_effects world_state::on_maintenance_refused() {
+  if (maintenance_ > due_) --maintenance_;
+  return stop_if_idle();
+}
+
+world_effects world_state::stop_if_idle() {
+  const bool stops = stop_requested_ && maintenance_ == 0 && phase_ == world_phase::ready;
+  return stops ? close(stopping_error()) : world_effects{};
+}
+
+void world_state::drop_maintenance(world_effects& effects, const error& reason) {
+  due_ = 0;
+  if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{reason});
 }
 
 world_effects world_state::fail(error reason, std::vector<rank> blamed) {
@@ -221,7 +237,7 @@ world_effects world_state::rebuild(error reason, const recovery_step& step) {
   without_ = step.without;
   if (!step.without.empty()) effects.emplace_back(lose(step.without));
   unaborted_ = step.rung != recovery_rung::abort_first;
-  if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{std::move(refusal)});
+  drop_maintenance(effects, refusal);
   if (unaborted_) {
     if (!guided_) effects.emplace_back(world_effect::rebuild_after{step.delay});
     return effects;
@@ -244,7 +260,7 @@ world_effects world_state::fail_closed(error reason) {
   world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
                         world_effect::announce{event()}, world_effect::abort{}};
   if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
-  if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{std::move(refusal)});
+  drop_maintenance(effects, refusal);
   return effects;
 }
 
@@ -350,7 +366,7 @@ world_effects world_state::on_quiesce(const quiesce_order& order) {
   try_began_ = time_->now();
   expect_reports();
   world_effects effects{world_effect::close_gates{reason_}, world_effect::announce{event()}};
-  if (std::exchange(maintenance_, 0) > 0) effects.emplace_back(world_effect::drop_maintenance{reason_});
+  drop_maintenance(effects, reason_);
   return effects;
 }
 

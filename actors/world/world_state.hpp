@@ -64,8 +64,6 @@ struct drain {};
 struct release {};
 /// End the collective actors and the world, because all resources have been released.
 struct leave {};
-/// Let every pipeline accept requests but launch none.
-struct hold {};
 /// In helpers, wait for each pipeline's launched operations, then run the next maintenance.
 struct maintain {};
 /// Report that the maintenance is done on every rank.
@@ -74,15 +72,14 @@ struct maintained {};
 struct drop_maintenance {
   error reason;
 };
-/// Let every pipeline launch the held requests.
-struct resume {};
 } // namespace world_effect
 
-using world_effects = std::vector<std::variant<
-    world_effect::form, world_effect::tell, world_effect::adopt, world_effect::announce, world_effect::close_gates,
-    world_effect::fail, world_effect::abort, world_effect::retire, world_effect::lose, world_effect::abort_retired,
-    world_effect::rebuild_after, world_effect::drain, world_effect::release, world_effect::leave, world_effect::hold,
-    world_effect::maintain, world_effect::maintained, world_effect::drop_maintenance, world_effect::resume>>;
+using world_effects =
+    std::vector<std::variant<world_effect::form, world_effect::tell, world_effect::adopt, world_effect::announce,
+                             world_effect::close_gates, world_effect::fail, world_effect::abort, world_effect::retire,
+                             world_effect::lose, world_effect::abort_retired, world_effect::rebuild_after,
+                             world_effect::drain, world_effect::release, world_effect::leave, world_effect::maintain,
+                             world_effect::maintained, world_effect::drop_maintenance>>;
 
 struct world_admission;
 
@@ -109,10 +106,18 @@ public:
   /// Reports that the delay of rebuild_after in epoch \p failed is over.
   [[nodiscard]] world_effects on_rebuild_due(epoch failed);
   [[nodiscard]] world_effects on_stop();
-  /// Requests maintenance, for example a split or a registration of memory. Pieces of maintenance are done one at a
-  /// time, in the order of the requests; client requests wait meanwhile. Requires that maintenance_objection() is
-  /// errc::none.
-  [[nodiscard]] world_effects on_maintenance_asked();
+  /// Records that maintenance was requested, for example a split or a registration of memory. A stop waits for it.
+  /// Requires that maintenance_objection() is errc::none.
+  void on_maintenance_asked() noexcept { ++maintenance_; }
+  /// Reports that the ranks hold client requests for a piece of maintenance. Pieces are done one at a time, in this
+  /// order.
+  [[nodiscard]] world_effects on_maintenance_due();
+  /// Begins another step of the present piece of maintenance.
+  [[nodiscard]] world_effects continue_maintenance();
+  /// Reports that the ranks serve client requests again after the present piece of maintenance.
+  [[nodiscard]] world_effects on_maintenance_over();
+  /// Reports that a requested piece of maintenance will not be due.
+  [[nodiscard]] world_effects on_maintenance_refused();
   /// Reports that one rank's part of the maintenance has ended. After a failure the ranks' states may differ, so the
   /// world fails.
   [[nodiscard]] world_effects on_maintained(epoch formed_in, const error& failure, std::vector<rank> blamed = {});
@@ -148,6 +153,9 @@ private:
   [[nodiscard]] world_effects on_retired_released();
   [[nodiscard]] world_effects finish();
   [[nodiscard]] world_effects close(error reason);
+  [[nodiscard]] world_effects stop_if_idle();
+  /// Adds drop_maintenance if there is any.
+  void drop_maintenance(world_effects& effects, const error& reason);
   [[nodiscard]] static error stopping_error();
   [[nodiscard]] error phase_objection() const;
   /// Counts one rank's report. Returns true for the last one.
@@ -177,6 +185,7 @@ private:
   bool unaborted_ = false;                       ///< Whether the abort of some of them has not been started.
   std::optional<nanoseconds> waits_for_retired_; ///< Set if the next epoch begins after their release and this delay.
   std::size_t maintenance_ = 0;                  ///< Number of pieces of maintenance requested and not done.
+  std::size_t due_ = 0;                          ///< How many of them are due.
   recovery_rung rung_ = recovery_rung::abort_first;
   std::vector<rank> without_{}; ///< The ranks that the forming epoch excludes, by their previous numbers.
   time_point try_began_{};

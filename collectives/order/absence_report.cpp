@@ -56,7 +56,8 @@ std::string describe(const absence_report& report) {
   for (const auto& one : report.ranks)
     if (one.participates && one.asked) asked.push_back(one.rank);
   const std::vector<rank> missing = report.missing();
-  std::string text = report.what + " in lane " + report.lane.name() + " has waited " + describe(report.waited);
+  const std::string where = report.sub_world.empty() ? std::string{} : " of sub-world '" + report.sub_world + "'";
+  std::string text = report.what + " in lane " + report.lane.name() + where + " has waited " + describe(report.waited);
   if (missing.empty() && report.held)
     return text + ": all participants have asked, but requests from before a fault go first in the lane and wait for "
                   "the failed communicators to end";

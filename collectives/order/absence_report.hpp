@@ -43,7 +43,8 @@ struct absence_report {
   };
 
   std::uint32_t world = 0;
-  std::string what{}; ///< The operation that waits.
+  std::string sub_world{}; ///< In a controller: the name of the world's group, if it was split off. Else empty.
+  std::string what{};      ///< The operation that waits.
   troupe::lane lane{};
   nanoseconds waited{0};
   bool held = false;             ///< The lane is held: operations that a fault interrupted are run again first.

@@ -316,6 +316,12 @@ std::shared_ptr<latch> ordered_world::hold() {
   return held;
 }
 
+void ordered_world::resume() {
+  above_->queue_.run([world = shared_from_this()] {
+    for (const auto& one : world->ranks_) one->resume();
+  });
+}
+
 void ordered_world::sequence(std::function<void(rank_pipeline&)> work) {
   above_->queue_.run([world = shared_from_this(), work = std::move(work)] {
     world->queue_.flush_all();

@@ -215,7 +215,7 @@ void rank_pipeline::end_staging() {
 void rank_pipeline::release_buffers() {
   {
     const std::lock_guard lock{submit_guard_};
-    waiting_.clear(); // the track answers the requests
+    held_.clear(); // the track answers the requests
   }
   track_->release_quarantine();
   services_.poller->notify();
@@ -359,10 +359,10 @@ std::uint64_t rank_pipeline::collectives_in(const pipeline_calls& several) noexc
 
 void rank_pipeline::enqueue(std::shared_ptr<pipeline_job> work) {
   submitted_.store(submitted_.load(std::memory_order_relaxed) + 1);
-  if (held_)
-    waiting_.push_back(std::move(work));
-  else
+  if (held_.empty())
     send(std::move(work));
+  else
+    held_.back().push_back(std::move(work));
 }
 
 void rank_pipeline::send(std::shared_ptr<pipeline_job> work) {
@@ -375,15 +375,16 @@ void rank_pipeline::send(std::shared_ptr<pipeline_job> work) {
 
 void rank_pipeline::hold() {
   const std::lock_guard lock{submit_guard_};
-  held_ = true;
+  held_.emplace_back();
 }
 
 void rank_pipeline::resume() {
   {
     const std::lock_guard lock{submit_guard_};
-    held_ = false;
-    for (auto& one : waiting_) send(std::move(one));
-    waiting_.clear();
+    if (held_.empty()) return;
+    const auto waiting = std::move(held_.front());
+    held_.pop_front();
+    for (const auto& one : waiting) send(one);
   }
   services_.poller->notify();
 }

@@ -21,6 +21,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -142,13 +143,13 @@ public:
   /// outcome. It is called again only after another request has finished. Call before the first request.
   void on_late(std::function<void(error)> hook) { late_ = std::move(hook); }
 
-  /// Accepts requests from now on without launching them, until resume(). Their deadlines keep running. Calls do not
-  /// nest.
+  /// Accepts requests from now on without launching them, until resume(). Their deadlines keep running. Each call needs
+  /// a resume() of its own: the k-th resume() launches what was submitted between the k-th hold() and the next one.
   void hold();
   /// Blocks until all requests submitted before hold() have finished on the device. Call after hold().
   /// Errors: the failure of the communicator.
   void settle();
-  /// Launches the held requests, in the order of submission.
+  /// Launches the requests behind the oldest hold(), in the order of submission. Does nothing if there is none.
   void resume();
   /// Returns the communicator, for work between settle() and resume(). Helper threads only.
   [[nodiscard]] communicator& peers() const noexcept { return *peers_; }
@@ -270,8 +271,7 @@ private:
   std::vector<launched_request> observed_; ///< A member to reuse its memory.
 
   std::mutex submit_guard_; ///< Keeps the orders of the track and of the launcher equal.
-  bool held_ = false;
-  std::vector<std::shared_ptr<pipeline_job>> waiting_;
+  std::deque<std::vector<std::shared_ptr<pipeline_job>>> held_; ///< Jobs behind each hold(), the oldest first.
 
   std::mutex mutex_;
   std::function<void(error)> on_fault_;

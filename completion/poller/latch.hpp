@@ -20,9 +20,13 @@ public:
     std::unique_lock lock{mutex_};
     opened_.wait(lock, [this] { return open_; });
   }
+  [[nodiscard]] bool is_open() const {
+    const std::lock_guard lock{mutex_};
+    return open_;
+  }
 
 private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   condition opened_;
   bool open_ = false;
 };

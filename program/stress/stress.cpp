@@ -7,6 +7,7 @@
 
 #include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/launched_job.hpp>
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
@@ -20,11 +21,14 @@
 #include <filesystem>
 #include <fstream>
 #include <latch>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace troupe::program {
 
@@ -40,9 +44,13 @@ struct order_options {
   std::size_t pending = 0;
   std::uint64_t seed = 1;
   bool plans = true;
+  bool splits = true;
   bool processes = false;
   std::string logs; ///< In a process of such a run: the folder to which it writes its ledger.
 
+  /// The kinds of worlds: the whole, one of its halves, and all its ranks in reverse order.
+  [[nodiscard]] std::size_t kinds() const { return splits ? 3 : 1; }
+  [[nodiscard]] bool asks_in(std::size_t client, std::size_t kind) const { return client % kinds() == kind; }
   [[nodiscard]] bool asks_world(std::size_t client) const {
     return world_every > 0 && client % world_every == world_every - 1;
   }
@@ -58,12 +66,18 @@ struct sampled_footprint {
   std::size_t early_bytes = 0, late_bytes = 0; ///< The largest memory in each half of the run.
 };
 
-/// Samples \p scene during the run until \p ended. The first half ends after \p half verifications.
-sampled_footprint watch(const stress_scene& scene, std::latch& ended, std::size_t half) {
+using stress_scenes = std::vector<std::unique_ptr<stress_scene>>;
+
+/// Samples \p scenes during the run until \p ended. The first half ends after \p half verifications.
+sampled_footprint watch(const stress_scenes& scenes, std::latch& ended, std::size_t half) {
   sampled_footprint seen;
   while (!ended.try_wait()) {
-    seen.pending = std::max(seen.pending, scene.where.pending().operations);
-    std::size_t& most = scene.ledger.sum().verified < half ? seen.early_bytes : seen.late_bytes;
+    std::size_t verified = 0;
+    for (const auto& one : scenes) {
+      seen.pending = std::max(seen.pending, one->where.pending().operations);
+      verified += one->ledger.sum().verified;
+    }
+    std::size_t& most = verified < half ? seen.early_bytes : seen.late_bytes;
     most = std::max(most, allocated_bytes());
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   }
@@ -84,11 +98,12 @@ std::size_t steps_of(const order_options& options, std::size_t ranks) {
 }
 
 /// Captures a plan for each lane of each client, if the backend can be captured and the order is known.
-void capture_plans(const order_options& options, bool is_whole, stress_scene& scene) {
+void capture_plans(const order_options& options, stress_scene& scene) {
   if (!options.plans) return;
+  const bool is_whole = scene.where.local_ranks().size() == static_cast<std::size_t>(scene.where.size());
   try {
     for (std::size_t client = 0; client < options.clients; ++client)
-      for (std::size_t lane = 0; lane < options.lanes; ++lane)
+      for (std::size_t lane = 0; lane < options.lanes && options.asks_in(client, scene.kind); ++lane)
         if (!(is_whole && options.asks_world(client))) capture_stress_plan(scene, client, lane);
   } catch (const exception& failure) {
     if (failure.why().code != errc::unsupported) throw;
@@ -97,59 +112,120 @@ void capture_plans(const order_options& options, bool is_whole, stress_scene& sc
   }
 }
 
-/// Runs the clients of this process's ranks to their end. Returns the resources used.
-sampled_footprint run_clients(const order_options& options, runtime& rt, world& where, stress_scene& scene) {
-  const auto ranks = static_cast<std::size_t>(where.size());
-  const auto add = [&](const value_source& source) {
-    scene.values[source] =
-        std::make_shared<const reference_values>(source.type, source.op, where.size(), options.seed, source.kind);
-  };
-  for (const value_source& source : stress_script::sources()) add(source);
-  add({.type = dtype::u8});
+/// The groups that a run splits off a world of \p ranks ranks.
+std::vector<rank_group> stress_groups(int ranks) {
+  std::vector<rank_group> made{{"low", {}}, {"high", {}}, {"reversed", {}}};
+  for (int r = 0; r < ranks; ++r) made[r < (ranks + 1) / 2 ? 0 : 1].members.emplace_back(r);
+  for (int r = ranks - 1; r >= 0; --r) made[2].members.emplace_back(r);
+  std::erase_if(made, [](const rank_group& one) { return one.members.empty(); });
+  return made;
+}
 
-  const std::size_t steps = steps_of(options, ranks);
-  const bool is_whole = where.local_ranks().size() == ranks;
-  capture_plans(options, is_whole, scene);
+/// Splits \p whole, and prepares each world that has ranks in this process.
+stress_scenes make_scenes(const order_options& options, const world& whole) {
+  stress_scenes made;
+  const auto add = [&](std::string name, std::size_t kind, world where) {
+    // not by make_unique, because a ledger cannot be moved
+    made.emplace_back(new stress_scene{.name = std::move(name),
+                                       .kind = kind,
+                                       .where = where,
+                                       .script = {where.size(), options.seed, options.largest},
+                                       .ledger = stress_ledger{static_cast<std::size_t>(where.size())},
+                                       .values = {},
+                                       .bounded = options.pending > 0});
+  };
+  add("whole", 0, whole);
+  world splitting = whole;
+  if (options.splits)
+    for (split_world& one : splitting.split(stress_groups(whole.size())))
+      if (one.handle) add(one.group.name, one.group.name == "reversed" ? 2 : 1, *one.handle);
+  return made;
+}
+
+/// Runs the clients of this process's ranks to their end. Returns the resources used.
+sampled_footprint run_clients(const order_options& options, runtime& rt, const stress_scenes& scenes) {
   std::size_t actors = 0;
-  for (std::size_t client = 0; client < options.clients; ++client)
-    actors += is_whole && options.asks_world(client) ? 1 : where.local_ranks().size();
+  const std::size_t steps = steps_of(options, static_cast<std::size_t>(scenes.front()->where.size()));
+  const auto is_whole = [](const stress_scene& one) {
+    return one.where.local_ranks().size() == static_cast<std::size_t>(one.where.size());
+  };
+  for (const auto& one : scenes) {
+    stress_scene& scene = *one;
+    const auto add = [&](const value_source& source) {
+      scene.values[source] = std::make_shared<const reference_values>(source.type, source.op, scene.where.size(),
+                                                                      options.seed, source.kind);
+    };
+    for (const value_source& source : stress_script::sources()) add(source);
+    add({.type = dtype::u8});
+    capture_plans(options, scene);
+    for (std::size_t client = 0; client < options.clients; ++client)
+      if (options.asks_in(client, scene.kind))
+        actors += is_whole(scene) && options.asks_world(client) ? 1 : scene.where.local_ranks().size();
+  }
   std::latch ended{static_cast<std::ptrdiff_t>(actors)};
   sampled_footprint seen;
-  std::thread watcher{[&] { seen = watch(scene, ended, actors * options.lanes * steps / 4); }};
-  // All ranks of a client share one credit. With one per rank, two ranks could wait for credit that the other holds.
-  const std::size_t room = ranks * options.lanes * requests_of_a_step;
-  for (std::size_t client = 0; client < options.clients; ++client) {
-    stress_task task{client, options.lanes, steps, options.seed};
-    if (is_whole && options.asks_world(client)) {
-      spawn_stress_world_client(rt.system(), task, scene, ended);
-      continue;
+  std::thread watcher{[&] { seen = watch(scenes, ended, actors * options.lanes * steps / 4); }};
+  for (const auto& one : scenes) {
+    stress_scene& scene = *one;
+    // All ranks of a client share one credit. With one per rank, two ranks could wait for credit that the other holds.
+    const std::size_t room = static_cast<std::size_t>(scene.where.size()) * options.lanes * requests_of_a_step;
+    for (std::size_t client = 0; client < options.clients; ++client) {
+      if (!options.asks_in(client, scene.kind)) continue;
+      stress_task task{client, options.lanes, steps, options.seed};
+      if (is_whole(scene) && options.asks_world(client)) {
+        spawn_stress_world_client(rt.system(), task, scene, ended);
+        continue;
+      }
+      if (options.asks_credit(client) && room <= options.pending)
+        task.under = scene.where.credit(room, 0, std::chrono::hours{24}).get();
+      for (const rank self : scene.where.local_ranks()) spawn_stress_client(rt.system(), task, self, scene, ended);
     }
-    if (options.asks_credit(client) && room <= options.pending)
-      task.under = where.credit(room, 0, std::chrono::hours{24}).get();
-    for (const rank self : where.local_ranks()) spawn_stress_client(rt.system(), task, self, scene, ended);
   }
   std::optional<progress_line> progress;
   if (options.logs.empty())
-    progress.emplace(stderr, [&scene] {
-      const auto now = scene.ledger.sum();
-      return "stress: " + std::to_string(now.asked) + " requests sent, " + std::to_string(now.answered) + " answered";
+    progress.emplace(stderr, [&scenes] {
+      std::size_t asked = 0, answered = 0;
+      for (const auto& one : scenes) {
+        const auto now = one->ledger.sum();
+        asked += now.asked;
+        answered += now.answered;
+      }
+      return "stress: " + std::to_string(asked) + " requests sent, " + std::to_string(answered) + " answered";
     });
   watcher.join();
   return seen;
 }
 
+/// The worlds of a run by name, and what was seen in each.
+using stress_ledgers = std::map<std::string, stress_ledger*>;
+
 /// Prints the results of a run. Returns the exit status.
-int report(const order_options& options, ordering order, std::size_t ranks, stress_ledger& ledger,
+int report(const order_options& options, ordering order, std::size_t ranks, const stress_ledgers& ledgers,
            const sampled_footprint& seen, std::chrono::duration<double> took) {
-  const auto sums = ledger.sum();
-  std::size_t compared = 0;
-  const std::string disorder = ledger.disorder(compared);
-  const std::size_t doubled = ledger.doubled();
+  stress_ledger::totals sums;
+  std::size_t compared = 0, doubled = 0;
+  std::string disorder;
+  for (const auto& [name, ledger] : ledgers) {
+    const auto one = ledger->sum();
+    sums.asked += one.asked;
+    sums.answered += one.answered;
+    sums.failed += one.failed;
+    sums.refused += one.refused;
+    sums.verified += one.verified;
+    sums.wrong += one.wrong;
+    if (sums.first.empty() && !one.first.empty()) sums.first = "world '" + name + "': " + one.first;
+    std::size_t of_world = 0;
+    const std::string found = ledger->disorder(of_world);
+    compared += of_world;
+    doubled += ledger->doubled();
+    if (disorder.empty() && !found.empty()) disorder = "in world '" + name + "' " + found;
+  }
   std::printf(
-      "%zu clients at each of %zu ranks, %zu lanes each, %zu operations in a lane, seed %llu, ordering %s; %.1f s, "
-      "%.0f requests/s\n",
-      options.clients, ranks, options.lanes, steps_of(options, ranks), static_cast<unsigned long long>(options.seed),
-      std::string{to_string(order)}.c_str(), took.count(), static_cast<double>(sums.answered) / took.count());
+      "%zu clients at each of %zu ranks in %zu worlds, %zu lanes each, %zu operations in a lane, seed %llu, ordering "
+      "%s; %.1f s, %.0f requests/s\n",
+      options.clients, ranks, ledgers.size(), options.lanes, steps_of(options, ranks),
+      static_cast<unsigned long long>(options.seed), std::string{to_string(order)}.c_str(), took.count(),
+      static_cast<double>(sums.answered) / took.count());
   std::printf("launch logs: %zu operations compared between two ranks: %s\n", compared,
               disorder.empty() ? "all in one order" : disorder.c_str());
   std::printf("pending: %zu requests at most", seen.pending);
@@ -166,6 +242,14 @@ int report(const order_options& options, ordering order, std::size_t ranks, stre
   return clean ? 0 : 1;
 }
 
+/// Waits until the clients of all processes have ended.
+void await_peers(const stress_scenes& scenes) {
+  world& whole = scenes.front()->where;
+  const rank self = whole.local_ranks().front();
+  rank_lane end{whole, self, lane::named("stress end")};
+  end.barrier({.deadline = std::chrono::hours{24}}).get();
+}
+
 /// The file to which the process of a rank writes what it has seen.
 std::filesystem::path log_of(const std::string& folder, std::size_t rank) {
   return std::filesystem::path{folder} / ("rank-" + std::to_string(rank));
@@ -179,29 +263,35 @@ int run(const order_options& options) {
   runtime rt{std::move(settings)};
   world where = rt.form_world();
   const auto ranks = static_cast<std::size_t>(where.size());
-  stress_scene scene{.where = where,
-                     .script = {where.size(), options.seed, options.largest},
-                     .ledger = stress_ledger{ranks},
-                     .values = {},
-                     .bounded = options.pending > 0};
+  stress_scenes scenes = make_scenes(options, where);
   if (options.logs.empty()) {
     std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
-    const sampled_footprint seen = run_clients(options, rt, where, scene);
-    scene.plans.clear();
+    const sampled_footprint seen = run_clients(options, rt, scenes);
+    stress_ledgers ledgers;
+    for (const auto& one : scenes) {
+      ledgers.emplace(one->name, &one->ledger);
+      one->plans.clear();
+    }
     where.stop();
-    return report(options, rt.settings().ordering, ranks, scene.ledger, seen, std::chrono::steady_clock::now() - began);
+    return report(options, rt.settings().ordering, ranks, ledgers, seen, std::chrono::steady_clock::now() - began);
   }
   // One rank of several processes: its launcher reports for all.
   const auto formed = std::chrono::steady_clock::now();
-  const sampled_footprint seen = run_clients(options, rt, where, scene);
+  const sampled_footprint seen = run_clients(options, rt, scenes);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - formed;
-  scene.plans.clear();
-  where.stop();
   std::ofstream log{log_of(options.logs, static_cast<std::size_t>(where.local_ranks().front().value()))};
-  log << took.count() << ' ' << seen.pending << ' ' << seen.early_bytes << ' ' << seen.late_bytes << '\n';
-  scene.ledger.write(log);
+  log << took.count() << ' ' << seen.pending << ' ' << seen.early_bytes << ' ' << seen.late_bytes << ' '
+      << scenes.size() << '\n';
+  for (const auto& one : scenes) {
+    log << one->name << '\n';
+    one->ledger.write(log);
+  }
   log.close();
-  return log ? 0 : 1;
+  const bool is_written = static_cast<bool>(log);
+  await_peers(scenes); // a process that ends its sub-worlds ends them for its peers
+  scenes.clear();
+  where.stop();
+  return is_written ? 0 : 1;
 }
 
 /// A new folder for the logs of a run. Removed with its contents.
@@ -244,6 +334,7 @@ int run_processes(const order_options& options) {
   if (options.pending > 0) pass("pending", options.pending);
   pass("seed", options.seed);
   if (!options.plans) request.arguments.push_back("--no-plans");
+  if (!options.splits) request.arguments.push_back("--no-splits");
   pass("mock-devices", ranks);
   launch::job_terms terms;
   terms.control.terms.policy = loss_policy::fail;
@@ -255,7 +346,11 @@ int run_processes(const order_options& options) {
   launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
   const int status = job.run();
 
-  stress_ledger all{ranks};
+  std::map<std::string, std::unique_ptr<stress_ledger>> all;
+  all.emplace("whole", std::make_unique<stress_ledger>(ranks));
+  if (options.splits)
+    for (const rank_group& one : stress_groups(static_cast<int>(ranks)))
+      all.emplace(one.name, std::make_unique<stress_ledger>(one.members.size()));
   sampled_footprint seen;
   std::chrono::duration<double> took{};
   bool is_complete = status == 0;
@@ -263,8 +358,12 @@ int run_processes(const order_options& options) {
     std::ifstream log{log_of(logs.path(), i)};
     double seconds = 0;
     sampled_footprint one;
-    log >> seconds >> one.pending >> one.early_bytes >> one.late_bytes;
-    if (!log || !all.read(log)) {
+    std::size_t worlds = 0;
+    log >> seconds >> one.pending >> one.early_bytes >> one.late_bytes >> worlds;
+    bool is_read = static_cast<bool>(log);
+    for (std::string name; is_read && worlds > 0; --worlds)
+      is_read = (log >> name) && all.contains(name) && all.at(name)->read(log);
+    if (!is_read) {
       std::printf("the process of rank %zu has left no log\n", i);
       is_complete = false;
     }
@@ -273,7 +372,9 @@ int run_processes(const order_options& options) {
     seen.early_bytes = std::max(seen.early_bytes, one.early_bytes);
     seen.late_bytes = std::max(seen.late_bytes, one.late_bytes);
   }
-  const int found = report(options, settings.ordering, ranks, all, seen, took);
+  stress_ledgers ledgers;
+  for (const auto& [name, ledger] : all) ledgers.emplace(name, ledger.get());
+  const int found = report(options, settings.ordering, ranks, ledgers, seen, took);
   return is_complete ? found : 1;
 }
 
@@ -301,6 +402,8 @@ void add_stress(CLI::App& program, action& chosen) {
       ->capture_default_str()
       ->check(any_seed());
   order->add_flag("--plans,!--no-plans", options->plans, "let each lane replay a captured plan now and then (default)");
+  order->add_flag("--splits,!--no-splits", options->splits,
+                  "let two thirds of the clients ask in worlds that are split off (default)");
   order->add_flag("--processes", options->processes, "run each rank in its own process (default 4 ranks)");
   order->add_option("--logs", options->logs, "folder for the log of this rank; set by --processes for its processes")
       ->group("");

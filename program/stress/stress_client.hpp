@@ -144,8 +144,10 @@ struct stress_plan {
   std::shared_ptr<captured_plan> plan{};
 };
 
-/// Data that all clients share. Must outlive them.
+/// Data that all clients in one world share. Must outlive them.
 struct stress_scene {
+  std::string name;     ///< Of the world: "whole", or the group that was split off.
+  std::size_t kind = 0; ///< Client i asks in the worlds of kind i modulo the number of kinds.
   world where;
   stress_script script;
   stress_ledger ledger;

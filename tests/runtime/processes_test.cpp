@@ -27,6 +27,7 @@
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -880,6 +881,206 @@ TEST_CASE("a controller with certificates lets in who has certificates of its CA
   far.control.address = "10.0.0.1:27700";
   runtime process{far};
   CHECK_THROWS_AS(process.form_world(), exception); // SEC-1
+}
+
+namespace {
+
+const std::vector<rank_group> front_and_back{{"front", {rank{0}, rank{1}}}, {"back", {rank{2}, rank{1}}}};
+
+/// A process's part of a split: its sub-worlds by name.
+std::future<std::map<std::string, world>> begin_split(member& of, std::vector<rank_group> groups) {
+  return std::async(std::launch::async, [&of, groups = std::move(groups)]() mutable {
+    std::map<std::string, world> mine;
+    for (split_world& one : of.in().split(std::move(groups)))
+      if (one.handle) mine.emplace(one.group.name, *one.handle);
+    return mine;
+  });
+}
+
+/// The ranks of one sub-world.
+struct part {
+  std::vector<world*> all{};
+
+  /// An all_reduce at all ranks, checked.
+  void check_sum() const {
+    std::vector<buffer> memory;
+    std::vector<std::future<completion>> replies;
+    float expected = 0;
+    for (world* const one : all) {
+      const rank self = one->local_ranks().front();
+      const auto value = static_cast<float>(self.value() + 1);
+      expected += value;
+      memory.push_back(one->allocate(self, count * sizeof(float)));
+      std::fill_n(reinterpret_cast<float*>(memory.back().data()), count, value);
+      replies.push_back(
+          one->ask(self, {.what = all_reduce{.send = memory.back(), .recv = memory.back(), .count = count},
+                          .epoch = one->epoch(),
+                          .deadline = 20s}));
+    }
+    for (auto& one : replies) CHECK_NOTHROW(static_cast<void>(one.get()));
+    for (const buffer& one : memory) {
+      const auto* const values = reinterpret_cast<const float*>(one.data());
+      CHECK(std::all_of(values, values + count, [&](float value) { return value == expected; }));
+    }
+  }
+};
+
+} // namespace
+
+TEST_CASE("ORD-3: sub-worlds of processes that share ranks are asked crosswise, and have one order",
+          "[processes][splits]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  auto a = begin_split(first, front_and_back), b = begin_split(second, front_and_back),
+       c = begin_split(third, front_and_back);
+  auto of_a = a.get(), of_b = b.get(), of_c = c.get();
+  REQUIRE(of_b.size() == 2);
+  CHECK(of_a.at("front").size() == 2);
+  CHECK(of_c.at("back").local_ranks() == std::vector{rank{0}});
+  // Rank 1 is in both; the others ask for the whole world first, or last.
+  constexpr int rounds = 20;
+  const auto work = [&](world where, int step) {
+    const rank self = where.local_ranks().front();
+    for (int i = 0; i < rounds; ++i)
+      for (int k = 0; k < step; ++k)
+        static_cast<void>(where.ask(self, {.what = barrier{}, .epoch = where.epoch(), .deadline = 30s}).get());
+  };
+  std::vector<std::future<void>> all;
+  for (member* const one : {&first, &second, &third}) all.push_back(std::async(std::launch::async, work, one->in(), 3));
+  for (const auto& one : {of_a, of_b, of_c})
+    for (const auto& [name, where] : one) all.push_back(std::async(std::launch::async, work, where, 2));
+  for (auto& one : all) CHECK_NOTHROW(one.get());
+  part{{&of_a.at("front"), &of_b.at("front")}}.check_sum();
+  part{{&of_c.at("back"), &of_b.at("back")}}.check_sum();
+}
+
+TEST_CASE("sub-worlds of processes come back with each epoch, also with a process that has come",
+          "[processes][splits]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  static_cast<void>(second.in());
+  configuration standing_by = settings_of(control, 1);
+  standing_by.assignment.name = "s1";
+  standing_by.assignment.spare = true;
+  member spare{standing_by};
+  auto a = begin_split(first, front_and_back), b = begin_split(second, front_and_back),
+       c = begin_split(third, front_and_back);
+  auto of_a = a.get(), of_b = b.get(), of_c = c.get();
+  part{{&of_a.at("front"), &of_b.at("front")}}.check_sum();
+  world front = of_a.at("front");
+  rank_lane lane_of_a{front, rank{0}, lane::named("sub lane")};
+  auto pending = lane_of_a.ask(barrier{}, {.deadline = 20s});
+  control.process_ended("1", ::getpid(), "the test says so");
+  try {
+    static_cast<void>(pending.get());
+    FAIL("it has been answered well");
+  } catch (const exception& failure) {
+    CHECK(failure.why().effect == effect::rejected); // it waited for its peer
+  }
+  REQUIRE(is_ready(first.in(), epoch{2}, 3));
+  CHECK(front.status().phase != world_phase::ready); // it waits for the process that has come
+  auto d = begin_split(spare, front_and_back);
+  auto of_d = d.get();
+  REQUIRE(of_d.size() == 2);
+  REQUIRE(is_ready(front, epoch{2}, 2));
+  CHECK(front.epoch() == epoch{2});
+  try {
+    static_cast<void>(lane_of_a.ask(barrier{}).get());
+    FAIL("nobody has acknowledged the epoch");
+  } catch (const exception& failure) {
+    CHECK(failure.why().code == errc::stale_epoch);
+  }
+  lane_of_a.acknowledge(epoch{2});
+  rank_lane lane_of_d{of_d.at("front"), rank{1}, lane::named("sub lane")};
+  auto mine = lane_of_a.ask(barrier{}, {.deadline = 20s});
+  auto theirs = lane_of_d.ask(barrier{}, {.deadline = 20s});
+  CHECK(mine.get().epoch == epoch{2});
+  CHECK(theirs.get().epoch == epoch{2});
+  part{{&of_a.at("front"), &of_d.at("front")}}.check_sum();
+  REQUIRE(is_ready(of_c.at("back"), epoch{2}, 2));
+  part{{&of_c.at("back"), &of_d.at("back")}}.check_sum();
+}
+
+TEST_CASE("a fault in a sub-world of processes is one of the whole world, and both come back", "[processes][splits]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  const std::vector<rank_group> both{{"both", {rank{1}, rank{0}}}};
+  auto a = begin_split(first, both), b = begin_split(second, both);
+  auto of_a = a.get(), of_b = b.get();
+  world in_a = of_a.at("both"), in_b = of_b.at("both");
+  part{{&in_b, &in_a}}.check_sum();
+  dynamic_cast<mock_driver&>(second.api())
+      .fail_next(device_id{0}, {.code = errc::device_failed, .text = "the test says so"});
+  auto one = in_a.ask(rank{1}, {.what = barrier{}, .epoch = in_a.epoch(), .deadline = 20s});
+  auto other = in_b.ask(rank{0}, {.what = barrier{}, .epoch = in_b.epoch(), .deadline = 20s});
+  CHECK_THROWS_AS(static_cast<void>(other.get()), exception);
+  CHECK_THROWS_AS(static_cast<void>(one.get()), exception);
+  for (world* const each : {&in_a, &in_b}) REQUIRE(is_ready(*each, epoch{2}, 2));
+  part{{&in_b, &in_a}}.check_sum();
+  check_sum({&first, &second});
+}
+
+TEST_CASE("sub-worlds of processes end when their world has another size", "[processes][splits]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3, loss_policy::shrink)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  auto a = begin_split(first, front_and_back), b = begin_split(second, front_and_back),
+       c = begin_split(third, front_and_back);
+  auto of_a = a.get(), of_b = b.get(), of_c = c.get();
+  world front = of_a.at("front");
+  control.process_ended("2", ::getpid(), "the test says so");
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  for (const auto until = std::chrono::steady_clock::now() + 20s;
+       front.status().phase != world_phase::failed && std::chrono::steady_clock::now() < until;)
+    std::this_thread::sleep_for(1ms);
+  CHECK_THAT(front.status().reason.text, ContainsSubstring("had 3 ranks and has 2 now: split it again"));
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
+  auto again_a = begin_split(first, both), again_b = begin_split(second, both);
+  auto in_a = again_a.get(), in_b = again_b.get();
+  part{{&in_a.at("both"), &in_b.at("both")}}.check_sum();
+}
+
+TEST_CASE("a sub-world of processes that one process stops ends at its other ranks, too", "[processes][splits]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
+  auto a = begin_split(first, both), b = begin_split(second, both);
+  auto of_a = a.get(), of_b = b.get();
+  auto waits = of_a.at("both").ask(rank{0}, {.what = barrier{}, .deadline = 20s});
+  of_b.at("both").stop();
+  try {
+    static_cast<void>(waits.get());
+    FAIL("it has been answered well");
+  } catch (const exception& failure) {
+    CHECK(failure.why().code == errc::stopping);
+    CHECK(failure.why().effect == effect::rejected);
+  }
+  of_a.at("both").stop();
+  check_sum({&first, &second});
+}
+
+TEST_CASE("a process that splits alone is told who has not asked, and the world goes on", "[processes][splits]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  configuration impatient = settings_of(control, 0);
+  impatient.deadlines.form = 200ms;
+  impatient.deadlines.drain = 100ms;
+  member first{impatient}, second{settings_of(control, 1)};
+  static_cast<void>(second.in());
+  auto alone = begin_split(first, {{"both", {rank{0}, rank{1}}}});
+  try {
+    static_cast<void>(alone.get());
+    FAIL("it has been answered well");
+  } catch (const exception& failure) {
+    CHECK(failure.why().code == errc::deadline_exceeded);
+    CHECK_THAT(failure.what(), ContainsSubstring("rank 1 has not asked for it"));
+  }
+  CHECK(first.in().epoch() == epoch{1});
+  check_sum({&first, &second});
 }
 
 } // namespace troupe::tests::processes_test

@@ -8,8 +8,8 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -1,5 +1,6 @@
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/error_codec.hpp>
+#include <troupe/collectives/order/distributed/request_codec.hpp>
 
 #include <utility>
 
@@ -8,7 +9,7 @@ namespace troupe {
 namespace {
 
 // The first byte of a record: three bits are its kind, the other bits belong to a release.
-enum class decision_kind : std::uint8_t { release, refusal, turn, capture };
+enum class decision_kind : std::uint8_t { release, refusal, turn, capture, closed };
 constexpr std::uint8_t decision_kind_bits = 0x07;
 constexpr std::uint8_t is_in_step = 0x08; ///< The number follows that of the last release.
 constexpr std::uint8_t has_position = 0x10;
@@ -53,14 +54,30 @@ void decision_writer::refuse(std::uint64_t number, const error& why, const std::
   end_record();
 }
 
-void decision_writer::turn(std::uint64_t number, const error& why) {
+void decision_writer::turn(std::uint64_t world, std::uint64_t number, const error& why,
+                           std::span<const opened_world> opened) {
   out_.u8(head_of(decision_kind::turn));
+  out_.varint(world);
   out_.varint(number);
+  out_.varint(opened.size());
+  for (const opened_world& one : opened) {
+    out_.varint(one.number);
+    out_.varint(one.group);
+    out_.flag(one.resume != nullptr);
+    if (one.resume) write_points(out_, *one.resume);
+  }
   finish(why);
 }
 
-void decision_writer::capture(std::uint64_t place, std::size_t agreed, const error& why) {
+void decision_writer::closed(std::uint64_t world) {
+  out_.u8(head_of(decision_kind::closed));
+  out_.varint(world);
+  end_record();
+}
+
+void decision_writer::capture(std::uint64_t world, std::uint64_t place, std::size_t agreed, const error& why) {
   out_.u8(head_of(decision_kind::capture));
+  out_.varint(world);
   out_.varint(place);
   out_.varint(agreed);
   finish(why);
@@ -126,11 +143,28 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
       }
       break;
     case decision_kind::turn:
-    case decision_kind::capture:
-      into.kind = kind == decision_kind::turn ? decision_record::form::turn : decision_record::form::capture;
+      into.kind = decision_record::form::turn;
+      into.world = in.varint();
       into.number = in.varint();
-      into.agreed = kind == decision_kind::capture ? in.varint() : 0;
+      into.opened.clear();
+      for (std::size_t left = in.count(most_split_groups, 3); left > 0 && in.ok(); --left) {
+        opened_world& one = into.opened.emplace_back();
+        one.number = in.varint();
+        one.group = in.varint();
+        if (in.flag()) one.resume = std::make_shared<const resume_points>(read_points(in, world_size_));
+      }
       into.why = in.flag() ? read_error(in) : error{};
+      break;
+    case decision_kind::capture:
+      into.kind = decision_record::form::capture;
+      into.world = in.varint();
+      into.number = in.varint();
+      into.agreed = in.varint();
+      into.why = in.flag() ? read_error(in) : error{};
+      break;
+    case decision_kind::closed:
+      into.kind = decision_record::form::closed;
+      into.world = in.varint();
       break;
     default: in.refuse("a record has an unknown kind");
   }

@@ -6,15 +6,25 @@
 
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/distributed/batch_header.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace troupe {
+
+/// A world that a split has opened at the controller.
+struct opened_world {
+  std::uint64_t number = 0;                      ///< At the controller, in this epoch.
+  std::uint64_t group = 0;                       ///< Index of its group in the split.
+  std::shared_ptr<const resume_points> resume{}; ///< Where its lanes stood when the previous epoch ended, if known.
+};
 
 /// Writes the decisions for one rank in one epoch.
 class decision_writer {
@@ -23,11 +33,14 @@ public:
 
   void release(std::uint64_t number, const std::optional<std::uint64_t>& position);
   void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
-  /// Grants the rank's \p number-th turn; or refuses it, if \p why is set.
-  void turn(std::uint64_t number, const error& why);
-  /// Lets the rank continue in capture \p place, because its peers have launched the same; or fails the capture.
-  /// \p agreed: the number of collectives to launch.
-  void capture(std::uint64_t place, std::size_t agreed, const error& why);
+  /// Grants the rank's \p number-th turn in \p world; or refuses it, if \p why is set. \p opened: the worlds of the
+  /// rank that a split opens there.
+  void turn(std::uint64_t world, std::uint64_t number, const error& why, std::span<const opened_world> opened = {});
+  /// Lets the rank continue in capture \p place of \p world, because its peers have launched the same; or fails the
+  /// capture. \p agreed: the number of collectives to launch.
+  void capture(std::uint64_t world, std::uint64_t place, std::size_t agreed, const error& why);
+  /// Tells that nothing more is decided in \p world, which is not 0.
+  void closed(std::uint64_t world);
   /// Records that the rank's batch \p number was read. The next batch acknowledges it, and is sent even without
   /// decisions.
   void has_seen(std::uint64_t number) noexcept {
@@ -58,21 +71,24 @@ private:
 /// One decision.
 struct decision_record {
   /// Kind of the decision.
-  enum class form : std::uint8_t { release, refusal, turn, capture };
+  enum class form : std::uint8_t { release, refusal, turn, capture, closed };
 
   form kind = form::release;
+  std::uint64_t world = 0;  ///< For a turn, a capture or a closed.
   std::uint64_t number = 0; ///< Number of the request, for a release or refusal; of the turn; or the capture's place.
   std::optional<std::uint64_t> position{}; ///< For a release: the position, if the client gave none.
   error why{};                             ///< For a refusal, also of a turn or a capture: the reason.
   /// For a refusal: the report. Requests that are refused for one reason share it.
   std::shared_ptr<absence_report> absence{};
-  std::size_t agreed = 0;      ///< For a capture: the number of collectives to launch.
-  bool absence_is_new = false; ///< No earlier record of this reader has the same report.
+  std::size_t agreed = 0;             ///< For a capture: the number of collectives to launch.
+  std::vector<opened_world> opened{}; ///< For a turn: the worlds of the rank that were opened there.
+  bool absence_is_new = false;        ///< No earlier record of this reader has the same report.
 };
 
 /// Reads what a decision_writer wrote.
 class decision_reader {
 public:
+  /// \p world_size: of the largest world, the whole.
   explicit decision_reader(int world_size) noexcept : world_size_{world_size} {}
 
   /// Reads the next record. Returns false at the end, or if \p in has failed.

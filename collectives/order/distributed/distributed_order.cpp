@@ -19,8 +19,37 @@ constexpr nanoseconds controller_grace = std::chrono::seconds{1};
 
 } // namespace
 
+struct ordered_rank {
+  /// A turn that the controller has not decided.
+  struct asked_turn {
+    distributed_order::turn_work work{};
+    distributed_order::capture_start start{}; ///< Set instead if a capture begins there.
+  };
+
+  ordered_rank(std::uint64_t number, std::shared_ptr<rank_pipeline> its)
+    : world{number}, pipeline{std::move(its)}, successes{pipeline->successes()} {}
+
+  const std::uint64_t world; ///< The number of the world at the controller; 0: the whole.
+  const std::shared_ptr<rank_pipeline> pipeline;
+  const std::shared_ptr<const success_count> successes;
+
+  std::atomic<std::uint64_t> told{0}; ///< Number of successes that the controller has been told.
+  pipeline_progress told_progress;    ///< Accessed only by tasks of the connection's queue.
+  std::uint64_t released = 0;         ///< Number of requests that were released. Accessed only by receive().
+
+  std::atomic<bool> is_closing{false};                           ///< Refuses new requests, with `closed`.
+  const std::shared_ptr<latch> over = std::make_shared<latch>(); ///< Nothing more is decided.
+
+  // Guarded by the connection's mutex_.
+  error closed;
+  std::uint64_t turns = 0; ///< Number of turns that were asked for.
+  std::uint64_t turns_granted = 0;
+  std::map<std::uint64_t, asked_turn> turns_asked;                        ///< By number, from 1.
+  std::map<std::uint64_t, std::shared_ptr<distributed_capture>> captures; ///< By place, until their last answer.
+};
+
 /// Terms of a request that its call does not have.
-struct distributed_order::asking_terms {
+struct order_connection::asking_terms {
   lane where{};
   std::uint64_t client = 0;
   std::optional<std::uint64_t> position{};
@@ -28,124 +57,115 @@ struct distributed_order::asking_terms {
 };
 
 /// A request that is to be added to a batch.
-class distributed_order::asking final : public combining_queue::task {
+class order_connection::asking final : public combining_queue::task {
 public:
-  asking(distributed_order& above, const asking_terms& terms, std::shared_ptr<pipeline_call> call)
-    : above_{above}, terms_{terms}, call_{std::move(call)} {}
+  asking(order_connection& above, std::shared_ptr<ordered_rank> of, const asking_terms& terms,
+         std::shared_ptr<pipeline_call> call)
+    : above_{above}, of_{std::move(of)}, terms_{terms}, call_{std::move(call)} {}
 
-  void execute(std::unique_ptr<task>) noexcept override { above_.take(terms_, std::move(call_)); }
+  void execute(std::unique_ptr<task>) noexcept override { above_.take(of_, terms_, std::move(call_)); }
 
 private:
-  distributed_order& above_;
+  order_connection& above_;
+  std::shared_ptr<ordered_rank> of_;
   asking_terms terms_;
   std::shared_ptr<pipeline_call> call_;
 };
 
-distributed_order::distributed_order(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in,
-                                     std::shared_ptr<const clock> time, sender send)
-  : pipeline_{std::move(pipeline)},
-    successes_{pipeline_->successes()},
-    epoch_{formed_in},
+order_connection::order_connection(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in,
+                                   std::shared_ptr<const clock> time, sender send)
+  : epoch_{formed_in},
     time_{std::move(time)},
     send_{std::move(send)},
-    in_{pipeline_->world_size()},
+    in_{pipeline->world_size()},
+    whole_{add(0, std::move(pipeline))},
     queue_{[this] { end_round(); }} {}
 
-distributed_order::~distributed_order() {
+order_connection::~order_connection() {
   close({.code = errc::abandoned, .text = "the order of the world has ended before the request was launched"});
 }
 
-void distributed_order::ask(rank, lane_request asked) {
-  const asking_terms terms{asked.where, asked.client, asked.position, asked.deadline};
-  auto call = pipeline_->prepare({.name = asked.name,
-                                  .what = std::move(asked.what),
-                                  .deadline = asked.deadline,
-                                  .reply = std::move(asked.reply),
-                                  .from = request_origin{.lane = asked.where, .client = asked.client},
-                                  .site = asked.site},
-                                 time_->now());
-  queue_.submit(std::make_unique<asking>(*this, terms, std::move(call)));
+namespace {
+
+error ended_elsewhere() {
+  return {.code = errc::stopping,
+          .effect = effect::rejected,
+          .text = "this sub-world has ended at another of its ranks: split the world again"};
 }
 
-void distributed_order::take(const asking_terms& terms, std::shared_ptr<pipeline_call> call) {
-  if (!is_closed()) {
+} // namespace
+
+std::shared_ptr<ordered_rank> order_connection::add(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline) {
+  auto made = std::make_shared<ordered_rank>(world, std::move(pipeline));
+  const std::lock_guard lock{mutex_};
+  has_parts_ = has_parts_ || world != 0;
+  if (closed_ || closed_early_.erase(world) > 0) {
+    made->closed = closed_ ? closed_ : ended_elsewhere();
+    made->is_closing = true;
+    made->over->open();
+    return made;
+  }
+  const auto behind = std::ranges::upper_bound(worlds_, world, {}, [](const auto& one) { return one->world; });
+  worlds_.insert(behind, made);
+  return made;
+}
+
+std::shared_ptr<distributed_order> order_connection::whole() {
+  return std::make_shared<distributed_order>(shared_from_this(), whole_);
+}
+
+std::shared_ptr<ordered_rank> order_connection::find(std::uint64_t world) const {
+  const auto found = std::ranges::lower_bound(worlds_, world, {}, [](const auto& one) { return one->world; });
+  return found != worlds_.end() && (*found)->world == world ? *found : nullptr;
+}
+
+void order_connection::take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms,
+                            std::shared_ptr<pipeline_call> call) {
+  if (!of->is_closing.load(std::memory_order_acquire)) {
+    out_.select(of->world);
     if (error objection = out_.ask(call->what(), terms.where, terms.client, terms.position, terms.deadline)) {
-      objection.rank = pipeline_->self();
+      objection.rank = of->pipeline->self();
       return call->fail(std::move(objection));
     }
     const time_point give_up = later(call->deadline(), controller_grace);
     const std::lock_guard lock{mutex_};
-    if (!closed_) {
+    if (!closed_) { // a sub-world that is closed meanwhile is so at the controller, too, which refuses
       due_ = std::min(due_, give_up);
-      asks_.put({std::move(call), terms.where, terms.client, terms.position, give_up});
+      asks_.put({of, std::move(call), terms.where, terms.client, terms.position, give_up});
       return;
     }
   }
-  call->fail(closed_); // closed_ no longer changes
+  call->fail(of->closed); // it no longer changes
 }
 
-void distributed_order::cancel(rank, lane where, std::uint64_t position) {
-  queue_.run([this, where, position] {
-    if (!is_closed()) out_.cancel(where, position);
+void order_connection::write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records) {
+  queue_.run([this, of, records = std::move(records)] {
+    if (is_closed()) return;
+    out_.select(of->world);
+    records(out_);
   });
 }
 
-void distributed_order::withdraw(rank, std::uint64_t client, error why) {
-  queue_.run([this, client, why = std::move(why)] {
-    if (!is_closed()) out_.withdraw(client, why);
-  });
-}
-
-void distributed_order::turn(std::function<void()> work) {
-  ask_turn({}, {.work = std::move(work)});
-}
-
-void distributed_order::capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start) {
-  ask_turn({.name = std::move(name), .deadline = deadline, .capture_limit = limit}, {.start = std::move(start)});
-}
-
-void distributed_order::ask_turn(turn_terms terms, asked_turn asked) {
-  queue_.run([this, terms = std::move(terms), asked = std::move(asked)]() mutable {
-    {
-      const std::lock_guard lock{mutex_};
-      if (!closed_) {
-        turns_asked_.emplace(++turns_, std::move(asked));
-        return out_.turn(terms);
-      }
-    }
-    if (asked.start) asked.start(nullptr, closed_); // closed_ no longer changes
-  });
-}
-
-std::shared_ptr<distributed_capture> distributed_order::open_capture(std::uint64_t place) {
-  // A rank may still be in the capture when the order has ended; then nothing is sent.
-  const auto send = [weak = weak_from_this()](const std::function<void(request_writer&)>& write) {
-    const auto self = weak.lock();
-    if (!self) return;
-    self->queue_.run([by = self.get(), write] {
-      if (!by->is_closed()) write(by->out_);
-    });
-  };
-  return std::make_shared<distributed_capture>(distributed_capture::channel{
-      .launch =
-          [send, place](std::span<const operation* const> all, bool divisible) {
-            send([place, outline = outline_of_launch(all, divisible)](request_writer& out) {
-              out.launch_in_capture(place, outline);
-            });
-          },
-      .end = [send, place] { send([place](request_writer& out) { out.end_capture(place); }); },
-      .fail = [send, place](
-                  const error& why) { send([place, why](request_writer& out) { out.fail_capture(place, why); }); }});
-}
-
-bool distributed_order::may_send() const noexcept {
+bool order_connection::may_send() const noexcept {
   return sent_.load() - seen_.load() < most_unseen || out_.size_bytes() >= enough_bytes ||
          out_.records() >= enough_records;
 }
 
-void distributed_order::end_round() noexcept {
-  const std::uint64_t succeeded = successes_->value();
-  if ((out_.empty() && (!is_telling_ || succeeded == told_)) || is_closed()) return;
+void order_connection::write_successes() {
+  const std::lock_guard lock{mutex_};
+  for (const auto& one : worlds_) {
+    const std::uint64_t succeeded = one->successes->value();
+    if (one == whole_ || succeeded == one->told) continue; // that of the whole is in the header
+    one->told = succeeded;
+    out_.select(one->world);
+    out_.succeeded(succeeded);
+  }
+}
+
+void order_connection::end_round() noexcept {
+  const std::uint64_t succeeded = whole_->successes->value();
+  if (has_parts_ && (is_telling_ || !out_.empty()) && !is_closed()) write_successes();
+  if ((out_.empty() && (!is_telling_ || succeeded == whole_->told)) || is_closed()) return;
   is_telling_ = false;
   if (!may_send()) {
     // Set before the second check. A concurrent receive() either sees the flag, or the second check sees its update.
@@ -155,12 +175,13 @@ void distributed_order::end_round() noexcept {
   if (holds_back_.load(std::memory_order_relaxed)) holds_back_.store(false);
   const std::uint64_t number = sent_.load(std::memory_order_relaxed) + 1;
   sent_.store(number);
-  told_ = succeeded;
+  whole_->told = succeeded;
   send_(out_.take({.epoch = epoch_, .number = number, .succeeded = succeeded}));
 }
 
-error distributed_order::receive(std::string_view batch) {
+error order_connection::receive(std::string_view batch) {
   const std::lock_guard deciding{deciding_};
+  const rank self = whole_->pipeline->self();
   wire_reader in{batch};
   const batch_header header = batch_header::read(in);
   if (in.ok() && header.epoch < epoch_) return {};
@@ -185,16 +206,16 @@ error distributed_order::receive(std::string_view batch) {
   // because an answered client may send another request.
   for (step& next : steps_) follow(next);
   steps_.clear();
-  if (!failure) failure = in.failure("what the controller has decided for rank " + to_string(pipeline_->self()));
-  if (failure) failure.rank = pipeline_->self();
+  if (!failure) failure = in.failure("what the controller has decided for rank " + to_string(self));
+  if (failure) failure.rank = self;
   return failure;
 }
 
-void distributed_order::follow(step& next) {
-  if (auto* const call = std::get_if<std::shared_ptr<pipeline_call>>(&next)) {
-    (*call)->all_have_asked();
-    (*call)->released_as(++released_);
-    pipeline_->submit(std::move(*call));
+void order_connection::follow(step& next) {
+  if (auto* const one = std::get_if<released_call>(&next)) {
+    one->call->all_have_asked();
+    one->call->released_as(++one->of->released);
+    one->of->pipeline->submit(std::move(one->call));
   } else if (auto* const refused = std::get_if<refused_call>(&next)) {
     refused->call->fail(std::move(refused->why));
   } else {
@@ -202,72 +223,141 @@ void distributed_order::follow(step& next) {
   }
 }
 
-error distributed_order::decide(decision_record& one) {
+error order_connection::decide(decision_record& one) {
   if (one.kind == decision_record::form::turn) return decide_turn(one);
   if (one.kind == decision_record::form::capture) return decide_capture(one);
+  if (one.kind == decision_record::form::closed) return decide_close(one);
   auto found = asks_.take(one.number);
   if (!found)
     return {.code = errc::internal,
             .text = "the controller has decided request " + std::to_string(one.number) + " of rank " +
-                    to_string(pipeline_->self()) + ", which does not wait for a decision"};
+                    to_string(whole_->pipeline->self()) + ", which does not wait for a decision"};
+  const rank_pipeline& pipeline = *found->of->pipeline;
   if (one.kind == decision_record::form::release) {
     if (const auto position = one.position ? one.position : found->position)
       found->call->stands_at({found->where, *position, found->client});
-    steps_.emplace_back(std::move(found->call));
+    steps_.emplace_back(released_call{std::move(found->of), std::move(found->call)});
     return {};
   }
+  if (one.absence && one.absence->ranks.size() != static_cast<std::size_t>(pipeline.world_size())) {
+    asks_.put_back(one.number, std::move(*found));
+    return {.code = errc::internal, .text = "a report of the controller does not cover all ranks of the world"};
+  }
   if (one.absence && one.absence_is_new) {
-    auto& mine = one.absence->ranks[static_cast<std::size_t>(pipeline_->self().value())];
-    pipeline_progress progress = pipeline_->progress();
+    auto& mine = one.absence->ranks[static_cast<std::size_t>(pipeline.self().value())];
+    pipeline_progress progress = pipeline.progress();
     mine.last_launched = std::move(progress.launched);
     mine.last_finished = std::move(progress.finished);
   }
   one.why.absence = one.absence;
-  if (!one.why.rank) one.why.rank = pipeline_->self();
+  if (!one.why.rank) one.why.rank = pipeline.self();
   steps_.emplace_back(refused_call{std::move(found->call), std::move(one.why)});
   return {};
 }
 
-error distributed_order::decide_turn(decision_record& one) {
-  const auto found = turns_asked_.find(one.number);
-  if (found == turns_asked_.end())
+namespace {
+
+/// Returns a rank's end of the capture that begins at the \p place-th granted turn of \p of.
+template <class Send>
+std::shared_ptr<distributed_capture> open_capture(std::uint64_t place, Send send) {
+  return std::make_shared<distributed_capture>(distributed_capture::channel{
+      .launch =
+          [send, place](std::span<const operation* const> all, bool divisible) {
+            send([place, outline = outline_of_launch(all, divisible)](request_writer& out) {
+              out.launch_in_capture(place, outline);
+            });
+          },
+      .end = [send, place] { send([place](request_writer& out) { out.end_capture(place); }); },
+      .fail = [send, place](
+                  const error& why) { send([place, why](request_writer& out) { out.fail_capture(place, why); }); }});
+}
+
+} // namespace
+
+error order_connection::decide_turn(decision_record& one) {
+  const auto of = find(one.world);
+  const auto found = of ? of->turns_asked.find(one.number) : decltype(of->turns_asked.begin()){};
+  if (!of || found == of->turns_asked.end())
     return {.code = errc::internal, .text = "the controller has decided a turn that does not wait for a decision"};
-  asked_turn asked = std::move(found->second);
-  turns_asked_.erase(found);
-  if (!one.why) ++turns_granted_;
-  if (asked.start) {
-    // Made now, because the next decision may be that the capture has failed.
-    const auto made = one.why ? nullptr : captures_[turns_granted_] = open_capture(turns_granted_);
-    if (one.why && !one.why.rank) one.why.rank = pipeline_->self();
-    steps_.emplace_back([start = std::move(asked.start), made, why = std::move(one.why)] { start(made, why); });
-  } else if (!one.why) {
-    steps_.emplace_back(std::move(asked.work));
+  ordered_rank::asked_turn asked = std::move(found->second);
+  of->turns_asked.erase(found);
+  if (!one.why) ++of->turns_granted;
+  if (one.why && !one.why.rank) one.why.rank = of->pipeline->self();
+  if (!asked.start) {
+    steps_.emplace_back([work = std::move(asked.work), why = std::move(one.why), opened = std::move(one.opened)] {
+      work(why, opened);
+    });
+    return {};
   }
+  // Made now, because the next decision may be that the capture has failed. A rank may still be in the capture when the
+  // order has ended; then nothing is sent.
+  std::shared_ptr<distributed_capture> made;
+  if (!one.why)
+    made = of->captures[of->turns_granted] =
+        open_capture(of->turns_granted, [weak = weak_from_this(), of](std::function<void(request_writer&)> records) {
+          if (const auto self = weak.lock()) self->write(of, std::move(records));
+        });
+  steps_.emplace_back([start = std::move(asked.start), made, why = std::move(one.why)] { start(made, why); });
   return {};
 }
 
-error distributed_order::decide_capture(decision_record& one) {
-  const auto found = captures_.find(one.number);
-  if (found == captures_.end())
+error order_connection::decide_capture(decision_record& one) {
+  const auto of = find(one.world);
+  const auto found = of ? of->captures.find(one.number) : decltype(of->captures.begin()){};
+  if (!of || found == of->captures.end())
     return {.code = errc::internal, .text = "the controller has decided about a capture that is not under way"};
   const auto capture = found->second;
   const bool is_last = capture->has_ended() || one.why;
-  if (is_last) captures_.erase(found);
+  if (is_last) of->captures.erase(found);
   steps_.emplace_back([capture, agreed = one.agreed, why = std::move(one.why)] { capture->answer(why, agreed); });
   return {};
 }
 
-void distributed_order::tell_progress() {
+error order_connection::decide_close(decision_record& one) {
+  if (one.world == 0) return {.code = errc::internal, .text = "the controller has ended the whole world in its order"};
+  auto of = find(one.world);
+  if (!of) { // it has not been opened here yet
+    closed_early_.insert(one.world);
+    return {};
+  }
+  if (!of->closed) of->closed = ended_elsewhere();
+  of->is_closing = true;
+  std::erase(worlds_, of);
+  steps_.emplace_back([of] {
+    end(*of, of->closed);
+    of->over->open();
+  });
+  return {};
+}
+
+void order_connection::end(ordered_rank& of, const error& why) {
+  const auto turns = std::exchange(of.turns_asked, {});
+  const auto captures = std::exchange(of.captures, {});
+  for (const auto& [number, one] : turns) one.start ? one.start(nullptr, why) : one.work(why, {});
+  for (const auto& [place, one] : captures) one->answer(why, 0);
+}
+
+void order_connection::tell_progress() {
   if (is_closed()) return;
-  queue_.run([this, now = pipeline_->progress()]() mutable {
+  queue_.run([this] {
     is_telling_ = true;
-    if (is_closed() || (now.launched == told_progress_.launched && now.finished == told_progress_.finished)) return;
-    out_.progress(now.launched, now.finished);
-    told_progress_ = std::move(now);
+    if (is_closed()) return;
+    std::vector<std::shared_ptr<ordered_rank>> all;
+    {
+      const std::lock_guard lock{mutex_};
+      all = worlds_;
+    }
+    for (const auto& one : all) {
+      pipeline_progress now = one->pipeline->progress();
+      if (now.launched == one->told_progress.launched && now.finished == one->told_progress.finished) continue;
+      out_.select(one->world);
+      out_.progress(now.launched, now.finished);
+      one->told_progress = std::move(now);
+    }
   });
 }
 
-void distributed_order::expire(time_point now) {
+void order_connection::expire(time_point now) {
   {
     const std::lock_guard lock{mutex_};
     if (now < due_) return;
@@ -290,7 +380,7 @@ void distributed_order::expire(time_point now) {
                     .effect = effect::unknown_outcome,
                     .text = "the controller of the world did not answer: it reported neither that the peers have asked "
                             "nor which ranks are missing; the request stays in its place in the order",
-                    .rank = pipeline_->self()});
+                    .rank = one.of->pipeline->self()});
     one.give_up = time_point::max();
   }
   const std::lock_guard lock{mutex_};
@@ -298,31 +388,112 @@ void distributed_order::expire(time_point now) {
   for (auto& [number, one] : late) asks_.put_back(number, std::move(one));
 }
 
-void distributed_order::close(error why) {
+void order_connection::close(error why) {
   tell_progress();
   why.effect = effect::rejected;
   std::vector<undecided_ask> left;
-  std::map<std::uint64_t, asked_turn> dropped;
-  std::map<std::uint64_t, std::shared_ptr<distributed_capture>> captures;
+  std::vector<std::shared_ptr<ordered_rank>> worlds;
   {
     const std::lock_guard lock{mutex_};
     if (closed_) return;
     closed_ = why;
     is_closed_.store(true, std::memory_order_release);
     left = asks_.take_all();
-    dropped.swap(turns_asked_);
-    captures.swap(captures_);
+    worlds = worlds_;
+    for (const auto& one : worlds) {
+      if (!one->closed) one->closed = why;
+      one->is_closing.store(true, std::memory_order_release);
+    }
   }
-  if (!why.rank) why.rank = pipeline_->self();
-  for (const undecided_ask& one : left) one.call->fail(why);
-  for (const auto& [number, one] : dropped)
-    if (one.start) one.start(nullptr, why);
-  for (const auto& [place, one] : captures) one->answer(why, 0);
+  for (const undecided_ask& one : left) {
+    error told = why;
+    if (!told.rank) told.rank = one.of->pipeline->self();
+    one.call->fail(std::move(told));
+  }
+  for (const auto& one : worlds) {
+    error told = why;
+    if (!told.rank) told.rank = one->pipeline->self();
+    end(*one, told);
+    one->over->open();
+  }
+}
+
+std::size_t order_connection::waiting() const {
+  const std::lock_guard lock{mutex_};
+  return asks_.size();
+}
+
+void distributed_order::ask(rank, lane_request asked) {
+  const order_connection::asking_terms terms{asked.where, asked.client, asked.position, asked.deadline};
+  auto call = self_->pipeline->prepare({.name = asked.name,
+                                        .what = std::move(asked.what),
+                                        .deadline = asked.deadline,
+                                        .reply = std::move(asked.reply),
+                                        .from = request_origin{.lane = asked.where, .client = asked.client},
+                                        .site = asked.site},
+                                       through_->time_->now());
+  through_->queue_.submit(std::make_unique<order_connection::asking>(*through_, self_, terms, std::move(call)));
+}
+
+void distributed_order::cancel(rank, lane where, std::uint64_t position) {
+  through_->write(self_, [where, position](request_writer& out) { out.cancel(where, position); });
+}
+
+void distributed_order::withdraw(rank, std::uint64_t client, error why) {
+  through_->write(self_, [client, why = std::move(why)](request_writer& out) { out.withdraw(client, why); });
+}
+
+void distributed_order::turn(turn_terms asked, turn_work work) {
+  through_->ask_turn(self_, std::move(asked), std::move(work), {});
+}
+
+void distributed_order::capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start) {
+  through_->ask_turn(self_, {.name = std::move(name), .deadline = deadline, .capture_limit = limit}, {},
+                     std::move(start));
+}
+
+void order_connection::ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms,
+                                distributed_order::turn_work work, distributed_order::capture_start start) {
+  ordered_rank::asked_turn waiting{std::move(work), std::move(start)};
+  queue_.run([this, of, terms = std::move(terms), asked = std::move(waiting)]() mutable {
+    error why;
+    {
+      const std::lock_guard lock{mutex_};
+      why = of->closed;
+      if (!why) of->turns_asked.emplace(++of->turns, std::move(asked));
+    }
+    if (why) return asked.start ? asked.start(nullptr, why) : asked.work(why, {});
+    out_.select(of->world);
+    out_.turn(terms);
+  });
+}
+
+std::shared_ptr<distributed_order> distributed_order::open_world(std::uint64_t number,
+                                                                 std::shared_ptr<rank_pipeline> pipeline) {
+  return std::make_shared<distributed_order>(through_, through_->add(number, std::move(pipeline)));
+}
+
+std::shared_ptr<latch> distributed_order::close(error why) {
+  if (self_->world == 0) {
+    through_->close(std::move(why));
+    return self_->over;
+  }
+  why.effect = effect::rejected;
+  through_->queue_.run([by = through_.get(), of = self_, why = std::move(why)] {
+    {
+      const std::lock_guard lock{by->mutex_};
+      if (of->closed) return;
+      of->closed = why;
+    }
+    of->is_closing = true;
+    by->out_.select(of->world);
+    by->out_.close(why);
+  });
+  return self_->over;
 }
 
 std::size_t distributed_order::waiting() const {
-  const std::lock_guard lock{mutex_};
-  return asks_.size();
+  return through_->waiting();
 }
 
 std::uint64_t ask_table::put(undecided_ask one) {

@@ -1,5 +1,6 @@
-/// One rank's access to the order of a world whose ranks live in separate processes. Requests go to the controller, and
-/// its decisions go to the rank's pipeline in the order in which they arrive (ORD-1).
+/// One rank's access to the order of a world whose ranks live in separate processes, and of the worlds that are split
+/// off it. Requests go to the controller, and its decisions go to the rank's pipelines in the order in which they
+/// arrive (ORD-1, ORD-3).
 #pragma once
 
 #include <troupe/collectives/order/combining_queue.hpp>
@@ -11,6 +12,7 @@
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/completion/poller/latch.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -20,6 +22,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -27,8 +31,14 @@
 
 namespace troupe {
 
+class order_connection;
+
+/// A rank of one of the worlds, in one epoch, and what the controller has not decided for it.
+struct ordered_rank;
+
 /// A request that the controller has not decided.
 struct undecided_ask {
+  std::shared_ptr<ordered_rank> of{};
   std::shared_ptr<pipeline_call> call{};
   lane where{};
   std::uint64_t client = 0;
@@ -72,23 +82,13 @@ private:
   std::size_t size_ = 0;
 };
 
-/// The counterpart of an order_server, for one rank in one epoch.
-///
-/// Requests are sent in batches. The first batches are sent immediately. While two batches are unacknowledged, requests
-/// are collected until the controller has acknowledged one batch, or until enough requests are collected. A single
-/// request is therefore sent immediately, and a stream of requests needs few messages.
-///
-/// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: all functions may be
-/// called from any thread; receive() must be called in the order in which batches arrive.
-class distributed_order final : public rank_order, public std::enable_shared_from_this<distributed_order> {
+/// One rank's access to the order of one world in one epoch: of a whole world over processes, or of a sub-world of such
+/// a world. Threads: all functions may be called from any thread.
+class distributed_order final : public rank_order {
 public:
-  /// Sends a batch to the controller's order_server. It is called from any thread, once at a time, in the order in
-  /// which batches must arrive. It must not block or throw, and of this object it may call only close().
-  using sender = std::function<void(std::string)>;
-
-  distributed_order(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in, std::shared_ptr<const clock> time,
-                    sender send);
-  ~distributed_order() override;
+  /// Used by order_connection and open_world().
+  distributed_order(std::shared_ptr<order_connection> through, std::shared_ptr<ordered_rank> self) noexcept
+    : through_{std::move(through)}, self_{std::move(self)} {}
 
   /// Refuses a request that is too long to be encoded (invalid_argument), and every request after close().
   void ask(rank self, lane_request asked) override;
@@ -98,19 +98,61 @@ public:
   /// be repeated.
   [[nodiscard]] bool can_retry() const noexcept override { return false; }
 
-  /// Requests a place in the order that all ranks share: the k-th calls of all ranks form one place. When every rank
-  /// has made its call, receive() runs \p work, after everything released before and before everything released later.
-  /// \p work is dropped if close() is called first.
-  void turn(std::function<void()> work);
+  /// Called once, by order_connection::receive() at the place of a turn in the order, after everything released before
+  /// and before everything released later; or with the reason why the turn is not granted. \p opened: the worlds of a
+  /// split in which the rank is.
+  using turn_work = std::function<void(const error& why, std::span<const opened_world> opened)>;
+  /// Requests a place in the order that all ranks share: the k-th calls of all ranks with the same name and groups form
+  /// one place. If not all have made it within the deadline, it is refused (deadline_exceeded, with the missing ranks).
+  void turn(turn_terms asked, turn_work work);
 
   /// Called once, by receive() or close(), with the agreement for a capture that begins now, or with the reason why it
   /// will not begin.
   using capture_start = std::function<void(std::shared_ptr<capture_agreement>, error)>;
-  /// Requests a place in the order for a capture of the plan called \p name. The k-th calls of all ranks with this name
-  /// form one place. If not all have made it within \p deadline, it is refused (deadline_exceeded, with the missing
-  /// ranks). The controller fails a capture that takes longer than \p limit. The agreement may
-  /// outlive this object.
+  /// Requests a turn for a capture of the plan called \p name. The controller fails a capture that takes longer than
+  /// \p limit. The agreement may outlive this object.
   void capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start);
+
+  /// Opens the order of a sub-world, whose \p number was told by a turn. \p pipeline: of the rank there.
+  [[nodiscard]] std::shared_ptr<distributed_order> open_world(std::uint64_t number,
+                                                              std::shared_ptr<rank_pipeline> pipeline);
+
+  /// Ends the order of this world. Requests that are not released, and all later ones, are answered with \p why, or the
+  /// controller's reason, as rejected. A sub-world ends at all its ranks: the latch opens when the controller has
+  /// confirmed it, so that nothing more is released, or when the connection is closed. The whole world ends at once,
+  /// and with it the connection.
+  std::shared_ptr<latch> close(error why);
+
+  /// As order_connection::waiting().
+  [[nodiscard]] std::size_t waiting() const;
+
+private:
+  const std::shared_ptr<order_connection> through_;
+  const std::shared_ptr<ordered_rank> self_;
+};
+
+/// The counterpart of an order_server, for one process in one epoch. It carries the requests of the process's rank in
+/// the whole world and in all sub-worlds.
+///
+/// Requests are sent in batches. The first batches are sent immediately. While two batches are unacknowledged, requests
+/// are collected until the controller has acknowledged one batch, or until enough requests are collected. A single
+/// request is therefore sent immediately, and a stream of requests needs few messages.
+///
+/// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: all functions may be
+/// called from any thread; receive() must be called in the order in which batches arrive.
+class order_connection final : public std::enable_shared_from_this<order_connection> {
+public:
+  /// Sends a batch to the controller's order_server. It is called from any thread, once at a time, in the order in
+  /// which batches must arrive. It must not block or throw, and of this object it may call only close().
+  using sender = std::function<void(std::string)>;
+
+  /// \p pipeline: of the rank in the whole world.
+  order_connection(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in, std::shared_ptr<const clock> time,
+                   sender send);
+  ~order_connection();
+
+  /// Returns the rank's access to the order of the whole world.
+  [[nodiscard]] std::shared_ptr<distributed_order> whole();
 
   /// Executes the controller's decisions. Errors: internal (the bytes cannot be read, or they decide a request that
   /// does not exist): the order is lost, and the world must fail. A batch of an older epoch is dropped.
@@ -124,44 +166,49 @@ public:
   /// has launched and finished last, for its reports. Does nothing if it has been told.
   void tell_progress();
 
-  /// Answers requests that are not released, and all later ones, with \p why as rejected. Sends nothing more, except a
-  /// batch that another thread is sending. Only the first call has an effect.
+  /// Answers requests of all worlds that are not released, and all later ones, with \p why as rejected. Sends nothing
+  /// more, except a batch that another thread is sending. Only the first call has an effect.
   void close(error why);
 
-  /// Returns the number of requests that the controller has not decided.
+  /// Returns the number of requests, in all worlds, that the controller has not decided.
   [[nodiscard]] std::size_t waiting() const;
   /// Returns the number of batches sent.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
 
 private:
+  friend class distributed_order;
   class asking;
   struct asking_terms;
   struct refused_call {
     std::shared_ptr<pipeline_call> call;
     error why;
   };
-  /// An action to execute in this process: a launch, an answer, or the work of a turn.
-  using step = std::variant<std::shared_ptr<pipeline_call>, refused_call, std::function<void()>>;
+  struct released_call {
+    std::shared_ptr<ordered_rank> of;
+    std::shared_ptr<pipeline_call> call;
+  };
+  /// An action to execute in this process: a launch, an answer, or other work, such as that of a turn.
+  using step = std::variant<released_call, refused_call, std::function<void()>>;
 
-  void take(const asking_terms& terms, std::shared_ptr<pipeline_call> call);
+  void take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms, std::shared_ptr<pipeline_call> call);
+  /// Writes records for \p of, in their place among its requests, unless the connection is closed.
+  void write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records);
+  void ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms, distributed_order::turn_work work,
+                distributed_order::capture_start start);
   void end_round() noexcept;
+  void write_successes();
   [[nodiscard]] bool may_send() const noexcept;
   [[nodiscard]] bool is_closed() const noexcept { return is_closed_.load(std::memory_order_acquire); }
   [[nodiscard]] error decide(decision_record& one);
   void follow(step& next);
-  /// A turn that the controller has not decided.
-  struct asked_turn {
-    std::function<void()> work{};
-    capture_start start{}; ///< Set if a capture begins there.
-  };
-  void ask_turn(turn_terms terms, asked_turn asked);
+  [[nodiscard]] std::shared_ptr<ordered_rank> find(std::uint64_t world) const;
   [[nodiscard]] error decide_turn(decision_record& one);
   [[nodiscard]] error decide_capture(decision_record& one);
-  /// Returns a rank's end of the capture that begins at the \p place-th granted turn.
-  [[nodiscard]] std::shared_ptr<distributed_capture> open_capture(std::uint64_t place);
+  [[nodiscard]] error decide_close(decision_record& one);
+  std::shared_ptr<ordered_rank> add(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline);
+  /// Ends what waits in \p of, whose requests have been answered. Call without mutex_.
+  static void end(ordered_rank& of, const error& why);
 
-  const std::shared_ptr<rank_pipeline> pipeline_;
-  const std::shared_ptr<const success_count> successes_;
   const epoch epoch_;
   const std::shared_ptr<const clock> time_;
   const sender send_;
@@ -169,10 +216,8 @@ private:
   // Accessed only by tasks of queue_, except the atomics.
   request_writer out_;
   bool is_telling_ = false; ///< A batch is sent for the successes alone.
-  pipeline_progress told_progress_;
   alignas(64) std::atomic<std::uint64_t> sent_{0};
   std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
-  std::atomic<std::uint64_t> told_{0};  ///< Number of successes that the controller has been told.
 
   /// Held by receive() and expire(). expire() removes a request for a moment; receive() must not look for it then, or
   /// it would report that the request does not exist. Locked before mutex_.
@@ -180,21 +225,20 @@ private:
   // Accessed only by receive(), except the atomic.
   alignas(64) std::atomic<std::uint64_t> seen_{0}; ///< Number of batches that the controller has seen.
   std::uint64_t received_ = 0;
-  std::uint64_t released_ = 0; ///< Number of requests that were released.
   decision_reader in_;
   std::vector<step> steps_; ///< A member so that its memory is reused.
 
   mutable std::mutex mutex_;
   ask_table asks_;
-  std::uint64_t turns_ = 0; ///< Number of turns that were asked for.
-  std::uint64_t turns_granted_ = 0;
-  std::map<std::uint64_t, asked_turn> turns_asked_;                          ///< By number, from 1.
-  std::map<std::uint64_t, std::shared_ptr<distributed_capture>> captures_{}; ///< By place, until their last answer.
-  time_point due_ = time_point::max(); ///< No request is given up before this time.
+  std::vector<std::shared_ptr<ordered_rank>> worlds_; ///< In the order of their numbers; the first is the whole.
+  std::set<std::uint64_t> closed_early_;              ///< Worlds that have ended before they were opened here.
+  std::atomic<bool> has_parts_{false};                ///< There has been a sub-world.
+  time_point due_ = time_point::max();                ///< No request is given up before this time.
   error closed_;
   std::atomic<bool> is_closed_{false}; ///< True once closed_ is set. Readable without the lock.
 
-  combining_queue queue_; ///< Declared last, because its tasks use all other members.
+  const std::shared_ptr<ordered_rank> whole_; ///< Declared here, because its initialisation uses the members above.
+  combining_queue queue_;                     ///< Declared last, because its tasks use all other members.
 };
 
 } // namespace troupe

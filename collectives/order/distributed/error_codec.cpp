@@ -99,14 +99,13 @@ bool write_report(wire_writer& out, const absence_report& report) {
 
 std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size) {
   auto made = std::make_shared<absence_report>();
-  if (in.count(static_cast<std::size_t>(world_size)) != static_cast<std::size_t>(world_size))
-    in.refuse("a report does not cover all ranks of the world");
+  const std::size_t ranks = in.count(static_cast<std::size_t>(world_size));
   made->what = read_text(in);
   made->lane = read_lane(in);
   made->waited = nanoseconds{in.signed_varint()};
   made->held = in.flag();
-  for (int r = 0; r < world_size && in.ok(); ++r) {
-    absence_report::standing one{.rank = rank{r}};
+  for (std::size_t r = 0; r < ranks && in.ok(); ++r) {
+    absence_report::standing one{.rank = rank{static_cast<int>(r)}};
     one.participates = in.flag();
     one.asked = in.flag();
     one.last_asked = read_mark(in);
@@ -115,6 +114,68 @@ std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size) {
     made->ranks.push_back(std::move(one));
   }
   return in.ok() ? made : nullptr;
+}
+
+namespace {
+
+constexpr std::size_t most_lanes = 65'536;
+
+void write_ranks(wire_writer& out, const std::vector<rank>& all) {
+  out.varint(all.size());
+  for (const rank one : all) out.varint(static_cast<std::uint64_t>(one.value()));
+}
+
+std::vector<rank> read_ranks(wire_reader& in, int world_size) {
+  std::vector<rank> all;
+  for (std::size_t left = in.count(static_cast<std::size_t>(world_size)); left > 0 && in.ok(); --left)
+    all.emplace_back(static_cast<int>(in.varint(static_cast<std::uint64_t>(world_size) - 1)));
+  return all;
+}
+
+} // namespace
+
+void write_points(wire_writer& out, const resume_points& all) {
+  out.varint(all.size());
+  for (const resume_point& one : all) {
+    out.flag(one.where.has_value());
+    if (one.where) out.bytes(one.where->name());
+    out.varint(one.complete);
+    out.flag(one.commit.has_value());
+    if (one.commit) out.varint(*one.commit);
+    out.varint(one.incomplete);
+    out.varint(one.later.size());
+    for (const incomplete_operation& each : one.later) {
+      out.varint(each.position);
+      write_ranks(out, each.succeeded);
+      write_ranks(out, each.unknown);
+    }
+  }
+}
+
+resume_points read_points(wire_reader& in, int world_size) {
+  resume_points all;
+  for (std::size_t left = in.count(most_lanes); left > 0 && in.ok(); --left) {
+    resume_point one;
+    const bool is_of_lane = in.flag();
+    const std::string_view name = is_of_lane ? in.bytes(lane_names::longest_bytes) : std::string_view{};
+    if (is_of_lane && name.empty()) in.refuse("a lane has no name");
+    one.complete = in.varint();
+    if (in.flag()) one.commit = in.varint();
+    one.incomplete = in.varint();
+    for (std::size_t listed = in.count(resume_point::most_listed); listed > 0 && in.ok(); --listed) {
+      incomplete_operation& each = one.later.emplace_back();
+      each.position = in.varint();
+      each.succeeded = read_ranks(in, world_size);
+      each.unknown = read_ranks(in, world_size);
+    }
+    if (!in.ok()) return {};
+    try {
+      if (is_of_lane) one.where = lane::named(name);
+      all.push_back(std::move(one));
+    } catch (const exception&) { // more lanes than this process can have
+    }
+  }
+  return all;
 }
 
 } // namespace troupe

@@ -1,8 +1,9 @@
-/// Encodes errors and absence reports as bytes.
+/// Encodes errors, absence reports and resume points as bytes.
 #pragma once
 
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/distributed/wire.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/device/error.hpp>
 
 #include <cstddef>
@@ -27,8 +28,12 @@ void write_mark(wire_writer& out, const std::optional<operation_mark>& one);
 
 /// Writes a report. If it is too long, writes nothing and returns false.
 [[nodiscard]] bool write_report(wire_writer& out, const absence_report& report);
-/// Reads a report for a world of \p world_size ranks. Returns null if \p in has failed. A lane that this process does
-/// not know and cannot add is reported as the default lane.
+/// Reads a report for a world of at most \p world_size ranks. Returns null if \p in has failed. A lane that this
+/// process does not know and cannot add is reported as the default lane.
 [[nodiscard]] std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size);
+
+/// Writes or reads resume points. A lane that this process does not know and cannot add is left out.
+void write_points(wire_writer& out, const resume_points& all);
+[[nodiscard]] resume_points read_points(wire_reader& in, int world_size);
 
 } // namespace troupe

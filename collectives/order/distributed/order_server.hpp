@@ -10,7 +10,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,8 +20,9 @@
 namespace troupe {
 
 /// A sequencer whose requests arrive as batches of bytes and whose decisions leave as batches. Each rank has one
-/// connection, to its distributed_order. The caller passes the time; there are neither threads nor a clock here. Serves
-/// one world only: several worlds on the same GPUs need one common order (arbiter).
+/// connection, to its order_connection. The caller passes the time; there are neither threads nor a clock here. Serves
+/// one world of processes and the worlds that are split off it: all have one order (ORD-3). A split opens its worlds at
+/// its turn, the same at all ranks.
 ///
 /// After each call that changes its state, send what take_outgoing() returns to every rank. Threads: one at a time.
 class order_server {
@@ -53,35 +56,47 @@ public:
   /// finished is what they told last.
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
 
-  /// Returns where the lanes stood when the present epoch began; null in the first epoch, and after one of a single
-  /// rank.
-  [[nodiscard]] std::shared_ptr<const resume_points> points() const { return log_.points(); }
+  /// Returns where the lanes of the whole world stood when the present epoch began; null in the first epoch, and after
+  /// one of a single rank. Sub-worlds are told theirs when they are opened; they have none after the world has changed
+  /// its size.
+  [[nodiscard]] std::shared_ptr<const resume_points> points() const;
   /// Returns the number of requests that wait for peers.
   [[nodiscard]] std::size_t waiting() const noexcept;
 
 private:
   class request;
   struct connection;
+  struct member;
+  struct world;
 
-  void ask(connection& from, request_record& asked, time_point now);
-  /// Writes what turns_ has answered.
-  void tell_turns();
+  [[nodiscard]] world& whole() const { return *worlds_.front(); }
+  /// Returns the member of world \p number that \p by is, or null.
+  [[nodiscard]] member* find_member(std::uint64_t number, const connection& by) const;
+  [[nodiscard]] error take(connection& by, request_record& one, time_point now);
+  void ask(member& from, request_record& asked, time_point now);
+  /// Opens the order for the groups of a split of \p parent. Returns the number of the first one.
+  std::uint64_t open_groups(const world& parent, std::span<const rank_group> groups);
+  world& open_world(std::string key, std::string name, const std::vector<connection*>& ranks, resume_log& log);
+  void close_world(world& one, const error& why);
+  /// Writes what the turns of \p of have answered.
+  void tell_turns(const world& of);
   /// Returns a copy of \p report with what the ranks have launched and finished last; the same copy for the same
   /// report.
-  [[nodiscard]] std::shared_ptr<absence_report> completed(const std::shared_ptr<absence_report>& report);
+  [[nodiscard]] std::shared_ptr<absence_report> completed(const std::shared_ptr<absence_report>& report,
+                                                          const world& of);
   void settle();
 
   sequencer_limits limits_;
   epoch epoch_{};
   std::unique_ptr<sequencer> order_; ///< Null before the first epoch.
-  std::uint32_t world_ = 0;
   bool closed_ = false;
-  std::vector<connection> ranks_;
-  turn_table turns_;
-  turn_table::answers turn_answers_; ///< A member so that its memory is reused.
-  resume_log log_;
-  std::vector<rank> participants_; ///< A member so that its memory is reused.
-  sequencing_effects effects_;     ///< A member so that its memory is reused.
+  std::vector<std::unique_ptr<connection>> ranks_;
+  std::vector<std::unique_ptr<world>> worlds_; ///< By number; the first is the whole.
+  turn_table::answers turn_answers_;           ///< A member so that its memory is reused.
+  resume_log log_;                             ///< Of the whole world.
+  std::map<std::string, resume_log> logs_;     ///< Of sub-worlds, by key. Dropped when the world changes its size.
+  std::vector<rank> participants_;             ///< A member so that its memory is reused.
+  sequencing_effects effects_;                 ///< A member so that its memory is reused.
   std::vector<std::shared_ptr<const absence_report>> straggling_;
   std::shared_ptr<absence_report> incomplete_; ///< The argument of the last call of completed().
   std::shared_ptr<absence_report> completed_;  ///< Its result.

@@ -21,7 +21,8 @@ namespace troupe {
 namespace {
 
 // The first byte of a record: three bits are its kind, the other bits belong to an ask.
-enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn, capture, progress };
+enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn, capture, progress, world };
+enum class world_step : std::uint8_t { select, succeeded, close };
 enum class capture_step : std::uint8_t { launch, end, failure };
 constexpr std::uint8_t request_kind_bits = 0x07;
 constexpr std::uint8_t same_client = 0x08; ///< Client and lane are those of the previous request.
@@ -44,7 +45,37 @@ std::size_t slot_of(std::string_view outline) {
   return std::hash<std::string_view>{}(outline) % outline_slots;
 }
 
+void write_groups(wire_writer& out, std::span<const rank_group> groups) {
+  out.varint(groups.size());
+  for (const rank_group& one : groups) {
+    out.bytes(one.name);
+    out.varint(one.members.size());
+    for (const rank member : one.members) out.varint(static_cast<std::uint64_t>(member.value()));
+  }
+}
+
 } // namespace
+
+std::string encode_groups(std::span<const rank_group> groups, error& objection) {
+  const bool has_long_name =
+      std::ranges::any_of(groups, [](const auto& one) { return one.name.size() > longest_group_name_bytes; });
+  wire_writer out;
+  write_groups(out, groups);
+  if (groups.size() > most_split_groups || has_long_name || out.size_bytes() > longest_split_bytes)
+    objection = {.code = errc::invalid_argument,
+                 .text = "the split cannot be sent to the other processes of the world: it may have " +
+                         std::to_string(most_split_groups) + " groups, with names of at most " +
+                         std::to_string(longest_group_name_bytes) + " bytes, and " +
+                         std::to_string(longest_split_bytes) + " bytes in all. Divide it"};
+  return out.take();
+}
+
+void request_writer::select(std::uint64_t world) {
+  if (std::exchange(world_, world) == world) return;
+  out_.u8(head_of(request_kind::world));
+  out_.u8(static_cast<std::uint8_t>(world_step::select));
+  out_.varint(world);
+}
 
 void request_writer::introduce(lane where) {
   const std::size_t index = where.index();
@@ -110,6 +141,7 @@ void request_writer::turn(const turn_terms& asked) {
   out_.bytes(asked.name);
   out_.varint(static_cast<std::uint64_t>(asked.deadline.count()));
   out_.varint(static_cast<std::uint64_t>(asked.capture_limit.count()));
+  write_groups(out_, asked.split);
   ++records_;
 }
 
@@ -132,6 +164,20 @@ void request_writer::end_capture(std::uint64_t place) {
 void request_writer::fail_capture(std::uint64_t place, const error& why) {
   begin_capture_record(place, static_cast<std::uint8_t>(capture_step::failure));
   write_error(out_, why);
+}
+
+void request_writer::succeeded(std::uint64_t count) {
+  out_.u8(head_of(request_kind::world));
+  out_.u8(static_cast<std::uint8_t>(world_step::succeeded));
+  out_.varint(count);
+  ++records_;
+}
+
+void request_writer::close(const error& why) {
+  out_.u8(head_of(request_kind::world));
+  out_.u8(static_cast<std::uint8_t>(world_step::close));
+  write_error(out_, why);
+  ++records_;
 }
 
 void request_writer::progress(const std::optional<operation_mark>& launched,
@@ -173,11 +219,7 @@ bool request_reader::next(wire_reader& in, request_record& into) {
         break;
       case request_kind::turn:
         into.kind = request_record::form::turn;
-        into.turn.name = in.bytes(longest_plan_name_bytes);
-        into.turn.deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
-        into.turn.capture_limit = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
-        if (into.turn.name.empty() != (into.turn.capture_limit == nanoseconds{0}))
-          in.refuse("a turn has a name without a capture, or a capture has no name");
+        read_turn(in, into.turn);
         break;
       case request_kind::capture: read_capture(in, into); break;
       case request_kind::progress:
@@ -185,10 +227,50 @@ bool request_reader::next(wire_reader& in, request_record& into) {
         into.launched = read_mark(in);
         into.finished = read_mark(in);
         break;
-      default: in.refuse("a record has an unknown kind");
+      case request_kind::world: {
+        bool is_record = true;
+        read_world(in, into, is_record);
+        if (!is_record) continue;
+        break;
+      }
     }
+    into.world = world_;
     return in.ok();
   }
+}
+
+void request_reader::read_turn(wire_reader& in, turn_terms& into) {
+  into.name = in.bytes(longest_plan_name_bytes);
+  into.deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
+  into.capture_limit = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
+  into.split.clear();
+  if (into.name.empty()) in.refuse("a turn has no name");
+  for (std::size_t left = in.count(most_split_groups, 2); left > 0 && in.ok(); --left) {
+    rank_group& one = into.split.emplace_back();
+    one.name = in.bytes(longest_group_name_bytes);
+    constexpr std::uint64_t largest_rank = std::numeric_limits<int>::max();
+    for (std::size_t members = in.count(longest_split_bytes); members > 0 && in.ok(); --members)
+      one.members.emplace_back(static_cast<int>(in.varint(largest_rank)));
+  }
+  if (!into.split.empty() && into.capture_limit != nanoseconds{0}) in.refuse("a capture is a split, too");
+}
+
+void request_reader::read_world(wire_reader& in, request_record& into, bool& is_record) {
+  switch (in.one_of(world_step::close)) {
+    case world_step::select:
+      world_ = in.varint();
+      is_record = false;
+      return;
+    case world_step::succeeded:
+      into.kind = request_record::form::succeeded;
+      into.count = in.varint();
+      break;
+    case world_step::close:
+      into.kind = request_record::form::close;
+      into.why = read_error(in);
+      break;
+  }
+  if (world_ == 0) in.refuse("it says of the whole world what is said of a sub-world only");
 }
 
 void request_reader::read_capture(wire_reader& in, request_record& into) {

@@ -1,13 +1,14 @@
-/// Encodes what a rank's process sends to the controller: requests, cancellations, withdrawals and captures, a few
-/// bytes each.
+/// Encodes what a rank's process sends to the controller: requests, cancellations, withdrawals, turns and captures, a
+/// few bytes each.
 ///
 /// Repeated data is sent once. An operation's outline gets one of 64 slots until another outline replaces it. A lane is
 /// identified by its number in the sender's process, which is sent together with the lane's name before the first use.
-/// Lane, client and deadline are sent only if they differ from those of the previous request. Requests are not
+/// World, lane, client and deadline are sent only if they differ from those of the previous request. Requests are not
 /// numbered, because both sides count them. The usual request therefore takes two bytes.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/compact_signature.hpp>
 #include <troupe/collectives/order/distributed/batch_header.hpp>
@@ -50,16 +51,28 @@ inline constexpr std::size_t longest_outline_bytes = std::size_t{1} << 20U;
 /// Number of outlines that both sides remember.
 inline constexpr std::size_t outline_slots = 64;
 
-/// A request for a place in the order that all ranks share.
+/// Limits of the groups of a split, for writers and readers.
+inline constexpr std::size_t most_split_groups = 4096;
+inline constexpr std::size_t longest_group_name_bytes = 256;
+inline constexpr std::size_t longest_split_bytes = std::size_t{1} << 20U;
+
+/// A request for a place in the order that all ranks of a world share.
 struct turn_terms {
-  std::string name{};                        ///< The k-th requests of all ranks with this name are one turn.
+  std::string name{};                        ///< At most longest_turn_name_bytes.
   nanoseconds deadline = nanoseconds::max(); ///< Longest time for the others to request it.
   nanoseconds capture_limit{0};              ///< If not 0, a capture begins there, which may take this long.
+  std::vector<rank_group> split{};           ///< If not empty, the order is opened for these groups there.
 };
+
+/// Encodes the groups of a split. Errors: invalid_argument (they exceed a limit).
+[[nodiscard]] std::string encode_groups(std::span<const rank_group> groups, error& objection);
 
 /// Writes the requests of one connection in one epoch. Data that was sent before is not repeated.
 class request_writer {
 public:
+  /// Names the world of the records that follow, by its number at the controller; 0 is the whole world, with which a
+  /// connection begins.
+  void select(std::uint64_t world);
   /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
   [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,
                           const std::optional<std::uint64_t>& position, nanoseconds deadline);
@@ -70,6 +83,10 @@ public:
   void launch_in_capture(std::uint64_t place, std::string_view outline);
   void end_capture(std::uint64_t place);
   void fail_capture(std::uint64_t place, const error& why);
+  /// Tells how many requests of the world, which is not 0, have succeeded (batch_header::succeeded).
+  void succeeded(std::uint64_t count);
+  /// Ends the world for all its ranks. It is not 0.
+  void close(const error& why);
   /// Tells what the rank has launched and finished last.
   void progress(const std::optional<operation_mark>& launched, const std::optional<operation_mark>& finished);
 
@@ -89,6 +106,7 @@ private:
   std::array<std::string, outline_slots> outlines_;
   wire_writer outline_; ///< A member so that its memory is reused.
   std::vector<bool> lanes_{true};
+  std::uint64_t world_ = 0;
   lane where_{};
   std::uint64_t client_ = 0;
   nanoseconds deadline_{0};
@@ -105,19 +123,23 @@ struct request_record {
     capture_launch,
     capture_end,
     capture_failure,
-    progress
+    progress,
+    succeeded,
+    close
   };
 
   form kind = form::ask;
+  std::uint64_t world = 0;                         ///< Its number at the controller; 0: the whole world.
   std::shared_ptr<const operation_outline> what{}; ///< For an ask.
   lane where{};                                    ///< For an ask or a cancel.
   std::uint64_t client = 0;                        ///< For an ask or a withdraw.
   std::optional<std::uint64_t> position{};         ///< For an ask or a cancel.
   nanoseconds deadline{0};                         ///< For an ask.
-  /// For a withdraw or a capture_failure: the reason. For an ask or a cancel: the reason why the lane cannot exist
-  /// here.
+  /// For a withdraw, a close or a capture_failure: the reason. For an ask or a cancel: the reason why the lane cannot
+  /// exist here.
   error why{};
   turn_terms turn{};       ///< For a turn.
+  std::uint64_t count = 0; ///< For a succeeded.
   std::uint64_t place = 0; ///< For a record of a capture: the number of its turn among all that were granted, from 1.
   std::vector<operation> launch{};                      ///< For a capture_launch.
   bool divisible = false;                               ///< For a capture_launch.
@@ -139,12 +161,15 @@ private:
 
   void read_ask(wire_reader& in, std::uint8_t head, request_record& into);
   static void read_capture(wire_reader& in, request_record& into);
+  static void read_turn(wire_reader& in, turn_terms& into);
+  void read_world(wire_reader& in, request_record& into, bool& is_record);
   void read_name(wire_reader& in);
   std::uint64_t read_lane(wire_reader& in, request_record& into);
   void read_lane(std::uint64_t number, request_record& into) const;
 
   std::array<std::shared_ptr<const operation_outline>, outline_slots> outlines_;
   std::vector<named_lane> lanes_{{.known = true}}; ///< Indexed by their number in the other process.
+  std::uint64_t world_ = 0;
   std::uint64_t where_ = 0;
   std::uint64_t client_ = 0;
   nanoseconds deadline_{0};

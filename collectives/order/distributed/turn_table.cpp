@@ -13,9 +13,18 @@ std::size_t index(rank one) {
   return static_cast<std::size_t>(one.value());
 }
 
-std::string describe(const std::string& plan) {
-  if (plan.starts_with(unnamed_plan)) return "unnamed plan " + plan.substr(unnamed_plan.size());
-  return "plan '" + plan + "'";
+/// Returns text such as "the split into 'front', 'back'" and, for a refusal, what a rank had to ask for.
+std::string describe(const turn_terms& one) {
+  if (one.capture_limit != nanoseconds{0})
+    return one.name.starts_with(unnamed_plan) ? "the capture of unnamed plan " + one.name.substr(unnamed_plan.size())
+                                              : "the capture of plan '" + one.name + "'";
+  if (one.split.empty()) return one.name;
+  constexpr std::size_t most_named = 8;
+  std::string text = one.name + " into ";
+  for (std::size_t i = 0; i < std::min(one.split.size(), most_named); ++i)
+    text += (i == 0 ? "'" : ", '") + one.split[i].name + "'";
+  if (one.split.size() > most_named) text += " and " + std::to_string(one.split.size() - most_named) + " more";
+  return text;
 }
 
 } // namespace
@@ -32,22 +41,30 @@ void turn_table::open(int world_size, std::size_t most) {
   due_ = time_point::max();
 }
 
+std::string turn_table::key_of(const turn_terms& asked) {
+  if (asked.capture_limit != nanoseconds{0}) return "capture " + asked.name;
+  error objection; // its size was checked by the reader
+  return "turn " + asked.name + '\0' + (asked.split.empty() ? std::string{} : encode_groups(asked.split, objection));
+}
+
 void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) {
   const std::uint64_t number = ++asked_[index(from)];
   if (pending_[index(from)] >= most_) {
     out.push_back({.to = from,
                    .number = number,
                    .why = {.code = errc::busy,
-                           .text = std::to_string(most_) + " captures of rank " + to_string(from) +
-                                   " wait for its peers, which is the limit (limits.lead)"}});
+                           .text = std::to_string(most_) + " captures, splits and registrations of rank " +
+                                   to_string(from) + " wait for its peers, which is the limit (limits.lead)"}});
     return;
   }
   ++pending_[index(from)];
-  const auto place = turns_.try_emplace(std::move(asked.name)).first;
+  const time_point deadline = later(now, asked.deadline);
+  const nanoseconds capture_limit = asked.capture_limit;
+  const auto place = turns_.try_emplace(key_of(asked)).first;
   named_turn& mine = place->second;
   mine.ranks.resize(static_cast<std::size_t>(world_size_));
-  const time_point deadline = later(now, asked.deadline);
-  mine.ranks[index(from)].push_back({number, deadline, asked.capture_limit});
+  mine.ranks[index(from)].push_back({number, deadline, capture_limit});
+  mine.of = std::move(asked);
   due_ = std::min(due_, deadline);
   if (std::ranges::any_of(mine.ranks, [](const auto& one) { return one.empty(); })) return;
   grant(mine, now, out);
@@ -57,12 +74,13 @@ void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) 
 void turn_table::grant(named_turn& ready, time_point now, answers& out) {
   ++granted_;
   nanoseconds limit{0};
+  const auto split = ready.of.split.empty() ? nullptr : std::make_shared<const std::vector<rank_group>>(ready.of.split);
   for (std::size_t r = 0; r < ready.ranks.size(); ++r) {
     const pending_turn one = ready.ranks[r].front();
     ready.ranks[r].pop_front();
     --pending_[r];
     limit = limit == nanoseconds{0} ? one.capture_limit : std::min(limit, one.capture_limit);
-    out.push_back({.to = rank{static_cast<int>(r)}, .number = one.number});
+    out.push_back({.to = rank{static_cast<int>(r)}, .number = one.number, .split = split});
   }
   if (limit == nanoseconds{0}) return;
   const time_point deadline = later(now, limit);
@@ -117,30 +135,34 @@ bool turn_table::settle(std::uint64_t place, open_capture& one, answers& out) co
   return failure || one.all.all_have_ended();
 }
 
+void turn_table::refuse_late(named_turn& one, time_point now, answers& out) {
+  std::vector<rank> missing;
+  for (std::size_t r = 0; r < one.ranks.size(); ++r)
+    if (one.ranks[r].empty()) missing.push_back(rank{static_cast<int>(r)});
+  const auto refusal = [&] {
+    std::string text = describe(one.of) + " was not begun in time: " + name_ranks(missing) +
+                       (missing.size() == 1 ? " has" : " have") + " not asked for it";
+    for (const auto& [key, other] : turns_) // what the first missing rank waits for instead
+      if (!missing.empty() && &other != &one && !other.ranks[index(missing.front())].empty()) {
+        text += ", rank " + to_string(missing.front()) + " waits for " + describe(other.of);
+        break;
+      }
+    return error{.code = errc::deadline_exceeded,
+                 .text = std::move(text) + ". Every process of the world must ask for the same"};
+  };
+  for (std::size_t r = 0; r < one.ranks.size(); ++r)
+    std::erase_if(one.ranks[r],
+                  [&](const pending_turn& waiting) { // not only the first: a later one may be due sooner
+                    if (waiting.deadline > now) return false;
+                    --pending_[r];
+                    out.push_back({.to = rank{static_cast<int>(r)}, .number = waiting.number, .why = refusal()});
+                    return true;
+                  });
+}
+
 void turn_table::expire(time_point now, answers& out) {
   if (now < due_) return;
-  for (auto& named : turns_) {
-    named_turn& one = named.second;
-    std::vector<rank> missing;
-    for (std::size_t r = 0; r < one.ranks.size(); ++r)
-      if (one.ranks[r].empty()) missing.push_back(rank{static_cast<int>(r)});
-    for (std::size_t r = 0; r < one.ranks.size(); ++r)
-      std::erase_if(
-          one.ranks[r], [&](const pending_turn& waiting) { // not only the first: a later one may be due sooner
-            if (waiting.deadline > now) return false;
-            --pending_[r];
-            out.push_back(
-                {rank{static_cast<int>(r)},
-                 turn_answer::form::turn,
-                 waiting.number,
-                 0,
-                 {.code = errc::deadline_exceeded,
-                  .text = describe(named.first) + " was not captured in time: " + name_ranks(missing) +
-                          (missing.size() == 1 ? " has" : " have") +
-                          " not asked to capture it. Every process of the world must capture the same plans"}});
-            return true;
-          });
-  }
+  for (auto& named : turns_) refuse_late(named.second, now, out);
   std::erase_if(turns_, [](const auto& each) {
     return std::ranges::all_of(each.second.ranks, [](const auto& one) { return one.empty(); });
   });

@@ -1,4 +1,5 @@
-/// Turns of a world over processes: places in the order that all ranks share, and the captures that begin there.
+/// Turns of a world over processes: places in the order that all ranks share, and the splits and captures that begin
+/// there.
 #pragma once
 
 #include <troupe/collectives/order/distributed/request_codec.hpp>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,10 +28,13 @@ struct turn_answer {
   std::uint64_t number = 0; ///< Of the rank's turn, or the capture's place.
   std::size_t agreed = 0;   ///< For a capture: the number of collectives to launch.
   error why{};              ///< Set if the turn is refused, or if the capture has failed.
+  /// For a turn: the groups of a split, or null. All ranks' answers to one turn share it.
+  std::shared_ptr<const std::vector<rank_group>> split{};
 };
 
-/// Grants a turn when all ranks have asked for the one with its name, and compares what they launch in captures. A
-/// state machine without threads or clock. Answers must be sent in the order in which they are returned.
+/// Grants a turn when all ranks have asked for it, and compares what they launch in captures. The k-th requests of all
+/// ranks with the same name, kind and groups are one turn. A state machine without threads or clock. Answers must be
+/// sent in the order in which they are returned.
 class turn_table {
 public:
   using answers = std::vector<turn_answer>;
@@ -55,6 +60,7 @@ private:
     nanoseconds capture_limit{0};
   };
   struct named_turn {
+    turn_terms of;
     std::vector<std::deque<pending_turn>> ranks;
   };
   struct member {
@@ -67,6 +73,8 @@ private:
     time_point deadline;
   };
 
+  [[nodiscard]] static std::string key_of(const turn_terms& asked);
+  void refuse_late(named_turn& one, time_point now, answers& out);
   void grant(named_turn& ready, time_point now, answers& out);
   /// Answers the ranks that need not wait any more. Returns whether the capture is over.
   [[nodiscard]] bool settle(std::uint64_t place, open_capture& one, answers& out) const;
@@ -74,9 +82,9 @@ private:
 
   int world_size_ = 0;
   std::size_t most_ = 0;
-  std::vector<std::uint64_t> asked_; ///< Number of turns, by rank.
-  std::vector<std::size_t> pending_; ///< Number of turns that wait, by rank.
-  std::map<std::string, named_turn> turns_;
+  std::vector<std::uint64_t> asked_;        ///< Number of turns, by rank.
+  std::vector<std::size_t> pending_;        ///< Number of turns that wait, by rank.
+  std::map<std::string, named_turn> turns_; ///< By key_of().
   std::uint64_t granted_ = 0;
   std::map<std::uint64_t, open_capture> captures_; ///< By place.
   time_point due_ = time_point::max();

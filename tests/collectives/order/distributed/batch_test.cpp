@@ -61,6 +61,10 @@ operation some_group() {
   return several;
 }
 
+std::vector<rank_group> some_groups() {
+  return {{"both", {rank{1}, rank{0}}}, {"last", {rank{1}}}};
+}
+
 /// One of everything that a rank of two may tell.
 std::string all_requests() {
   request_writer out;
@@ -71,7 +75,7 @@ std::string all_requests() {
   CHECK_FALSE(out.ask(some_group(), named, 77, {}, 1h));
   out.cancel(lane::named("batch 2"), 3);
   out.withdraw(77, {.code = errc::abandoned, .text = "it is gone", .call = "exit", .native_code = 3, .part = 2});
-  out.turn({});
+  out.turn({.name = "work"});
   out.turn({.name = "plan", .deadline = 1s, .capture_limit = 2s});
   const operation sum = all_reduce{.send = {}, .recv = {}, .count = 1000};
   const operation several = some_group();
@@ -80,6 +84,7 @@ std::string all_requests() {
   out.launch_in_capture(1, outline_of_launch(std::array{&sum, &sum}, true));
   out.end_capture(1);
   out.progress(operation_mark{"barrier", lane::named("batch"), 4}, {});
+  out.turn({.name = "split", .deadline = 1s, .split = some_groups()});
   return out.take({.epoch = of, .number = 1});
 }
 
@@ -89,10 +94,17 @@ std::string all_decisions() {
   out.has_seen(5);
   out.release(1, 0);
   out.release(9, {});
-  out.turn(1, {});
-  out.turn(2, {.code = errc::deadline_exceeded, .text = "nobody came"});
-  out.capture(1, 3, {});
-  out.capture(1, 0, {.code = errc::mismatch, .text = "another operation"});
+  out.turn(0, 1, {});
+  out.turn(0, 2, {.code = errc::deadline_exceeded, .text = "nobody came"});
+  out.capture(0, 1, 3, {});
+  out.capture(0, 1, 0, {.code = errc::mismatch, .text = "another operation"});
+  resume_points points(2);
+  points[0].complete = 7;
+  points[1].where = lane::named("batch");
+  points[1].commit = 3;
+  points[1].later = {{.position = 9, .succeeded = {rank{1}}, .unknown = {rank{0}}}};
+  out.turn(2, 3, {}, std::array{opened_world{4, 1, std::make_shared<const resume_points>(points)}, opened_world{5, 2}});
+  out.closed(4);
   auto report = std::make_shared<absence_report>();
   report->what = "barrier";
   report->lane = lane::named("batch");
@@ -181,7 +193,7 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   std::vector<request_record> all;
   for (request_record one; reader.next(in, one);) all.push_back(one);
   CHECK_FALSE(in.failure("a batch"));
-  REQUIRE(all.size() == 13);
+  REQUIRE(all.size() == 14);
   using form = request_record::form;
   CHECK(all[0].kind == form::ask);
   CHECK(describe(all[0].what->what) == "all_reduce of 1000 f32, sum");
@@ -202,7 +214,8 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   CHECK(all[5].why.call == "exit");
   CHECK(all[5].why.part == 2);
   CHECK(all[6].kind == form::turn);
-  CHECK(all[6].turn.name.empty());
+  CHECK(all[6].turn.name == "work");
+  CHECK(all[6].turn.split.empty());
   CHECK(all[6].turn.deadline == nanoseconds::max());
   CHECK(all[7].turn.name == "plan");
   CHECK(all[7].turn.deadline == 1s);
@@ -222,6 +235,53 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   REQUIRE(all[12].launched);
   CHECK(describe(*all[12].launched) == "barrier (lane batch, request 4)");
   CHECK_FALSE(all[12].finished);
+  CHECK(all[13].turn.capture_limit == 0s);
+  REQUIRE(all[13].turn.split.size() == 2);
+  CHECK(all[13].turn.split[0].name == "both");
+  CHECK(all[13].turn.split[0].members == std::vector{rank{1}, rank{0}});
+  CHECK(all[13].turn.split[1].name == "last");
+}
+
+TEST_CASE("each record says to which world it belongs, in few bytes", "[collectives][wire]") {
+  request_writer out;
+  const operation what = barrier{};
+  CHECK_FALSE(out.ask(what, {}, 0, {}, 1s));
+  const std::size_t before = out.size_bytes();
+  out.select(0); // as it was
+  CHECK(out.size_bytes() == before);
+  out.select(3);
+  CHECK_FALSE(out.ask(what, {}, 0, {}, 1s));
+  CHECK(out.size_bytes() == before + 5); // which world, then the same request
+  out.succeeded(12);
+  out.close({.code = errc::stopping, .text = "its work is done"});
+  out.select(0);
+  CHECK_FALSE(out.ask(what, {}, 0, {}, 1s));
+  const std::string batch = out.take({.epoch = of, .number = 1});
+  wire_reader in{batch};
+  static_cast<void>(batch_header::read(in));
+  request_reader reader;
+  std::vector<request_record> all;
+  for (request_record one; reader.next(in, one);) all.push_back(one);
+  REQUIRE(all.size() == 5);
+  std::vector<std::uint64_t> worlds;
+  for (const request_record& one : all) worlds.push_back(one.world);
+  CHECK(worlds == std::vector<std::uint64_t>{0, 3, 3, 3, 0});
+  CHECK(all[2].kind == request_record::form::succeeded);
+  CHECK(all[2].count == 12);
+  CHECK(all[3].kind == request_record::form::close);
+  CHECK(all[3].why.text == "its work is done");
+}
+
+TEST_CASE("groups that exceed a limit are refused before they are sent", "[collectives][wire]") {
+  error why;
+  static_cast<void>(encode_groups(some_groups(), why));
+  CHECK_FALSE(why);
+  static_cast<void>(encode_groups(std::vector<rank_group>(most_split_groups + 1, rank_group{"x", {rank{0}}}), why));
+  CHECK(why.code == errc::invalid_argument);
+  why = {};
+  static_cast<void>(
+      encode_groups(std::vector{rank_group{std::string(longest_group_name_bytes + 1, 'x'), {rank{0}}}}, why));
+  CHECK(why.code == errc::invalid_argument);
 }
 
 TEST_CASE("decisions come back as they were told, and one report for all whom it concerns", "[collectives][wire]") {
@@ -232,7 +292,7 @@ TEST_CASE("decisions come back as they were told, and one report for all whom it
   std::vector<decision_record> all;
   for (decision_record one; reader.next(in, one);) all.push_back(one);
   CHECK_FALSE(in.failure("a batch"));
-  REQUIRE(all.size() == 9);
+  REQUIRE(all.size() == 11);
   CHECK(all[0].number == 1);
   CHECK(all[0].position == 0);
   CHECK(all[1].number == 9);
@@ -246,17 +306,27 @@ TEST_CASE("decisions come back as they were told, and one report for all whom it
   CHECK(all[4].agreed == 3);
   CHECK_FALSE(all[4].why);
   CHECK(all[5].why.code == errc::mismatch);
-  CHECK(all[6].why.code == errc::deadline_exceeded);
-  CHECK(all[6].why.rank == rank{1});
-  REQUIRE(all[6].absence);
-  CHECK(all[6].absence_is_new);
-  CHECK(all[6].absence->missing() == std::vector{rank{1}});
-  CHECK(all[6].absence->lane == lane::named("batch"));
-  CHECK(all[6].absence->waited == 3ms);
-  CHECK(all[6].absence->ranks[1].last_asked->position == 6);
-  CHECK(all[7].absence == all[6].absence);
-  CHECK_FALSE(all[7].absence_is_new);
-  CHECK_FALSE(all[8].absence);
+  CHECK(all[6].world == 2);
+  REQUIRE(all[6].opened.size() == 2);
+  CHECK(all[6].opened[0].number == 4);
+  CHECK(all[6].opened[0].group == 1);
+  REQUIRE(all[6].opened[0].resume);
+  CHECK(describe(*all[6].opened[0].resume) == "requests to the world: 7 complete; lane batch: 0 complete, commit 3");
+  CHECK(all[6].opened[0].resume->at(1).later.at(0).unknown == std::vector{rank{0}});
+  CHECK_FALSE(all[6].opened[1].resume);
+  CHECK(all[7].kind == decision_record::form::closed);
+  CHECK(all[7].world == 4);
+  CHECK(all[8].why.code == errc::deadline_exceeded);
+  CHECK(all[8].why.rank == rank{1});
+  REQUIRE(all[8].absence);
+  CHECK(all[8].absence_is_new);
+  CHECK(all[8].absence->missing() == std::vector{rank{1}});
+  CHECK(all[8].absence->lane == lane::named("batch"));
+  CHECK(all[8].absence->waited == 3ms);
+  CHECK(all[8].absence->ranks[1].last_asked->position == 6);
+  CHECK(all[9].absence == all[8].absence);
+  CHECK_FALSE(all[9].absence_is_new);
+  CHECK_FALSE(all[10].absence);
 }
 
 TEST_CASE("the usual request takes two bytes, and its release one", "[collectives][wire]") {
@@ -317,7 +387,7 @@ TEST_CASE("a batch that ends early is refused but where a record ends", "[collec
     if (!failure) ++whole;
     if (failure) CHECK_THAT(failure.text, ContainsSubstring("a batch of rank 0 cannot be read: at byte"));
   }
-  CHECK(whole == 15); // after the header, after each of two names, and after each record but the last
+  CHECK(whole == 16); // after the header, after each of two names, and after each record but the last
   CHECK_FALSE(keep(asked));
   const std::string decided = all_decisions();
   std::set<std::size_t> counts;
@@ -328,16 +398,31 @@ TEST_CASE("a batch that ends early is refused but where a record ends", "[collec
     counts.insert(count);
     ++accepted;
   }
-  CHECK(accepted == 9);
-  CHECK(counts.size() == 9);
+  CHECK(accepted == 11);
+  CHECK(counts.size() == 11);
 }
 
-TEST_CASE("a turn has a name exactly if a capture begins there", "[collectives][wire]") {
-  for (const turn_terms& asked : {turn_terms{.name = "plan"}, turn_terms{.capture_limit = 1s}}) {
+TEST_CASE("a turn without a name, and one that is a capture and a split, are refused", "[collectives][wire]") {
+  for (const turn_terms& asked :
+       {turn_terms{}, turn_terms{.name = "both", .capture_limit = 1s, .split = some_groups()}}) {
     request_writer out;
     out.turn(asked);
-    CHECK_THAT(keep(out.take({.epoch = of, .number = 1})).text, ContainsSubstring("a turn has a name"));
+    CHECK_THAT(keep(out.take({.epoch = of, .number = 1})).text,
+               ContainsSubstring("a turn has no name") || ContainsSubstring("a capture is a split, too"));
   }
+}
+
+TEST_CASE("what is said of a world that does not exist, or of the whole world, is refused", "[collectives][wire]") {
+  request_writer out;
+  out.succeeded(1);
+  CHECK_THAT(keep(out.take({.epoch = of, .number = 1})).text, ContainsSubstring("of the whole world"));
+  request_writer other;
+  other.select(1);
+  CHECK_FALSE(other.ask(barrier{}, {}, 0, {}, 1s));
+  CHECK_THAT(keep(other.take({.epoch = of, .number = 1})).text, ContainsSubstring("world 1, which does not exist"));
+  request_writer groups;
+  groups.turn({.name = "split", .split = {{"both", {rank{0}, rank{2}}}}});
+  CHECK(keep(groups.take({.epoch = of, .number = 1})).code == errc::internal);
 }
 
 TEST_CASE("bytes that nobody wrote do no harm", "[collectives][wire]") {
@@ -376,7 +461,7 @@ TEST_CASE("what makes no sense is refused", "[collectives][wire]") {
   CHECK_THAT(refused(as_bytes({0x00, 5, 0, 0, 0})), ContainsSubstring("a lane has not been named"));
   CHECK_THAT(refused(as_bytes({0x18, 3})), ContainsSubstring("an operation has not been outlined"));
   CHECK_THAT(refused(as_bytes({0x18, 65})), ContainsSubstring("a number is too large"));
-  CHECK_THAT(refused(as_bytes({0x07})), ContainsSubstring("an unknown kind"));
+  CHECK_THAT(refused(as_bytes({0x07, 3})), ContainsSubstring("a number is too large"));
   CHECK_THAT(refused(as_bytes({0x0C})), ContainsSubstring("unknown marks"));
   CHECK_THAT(refused(as_bytes({0x01, 1, 0})), ContainsSubstring("a lane has no name"));
   CHECK_THAT(refused(as_bytes({0x01, 0, 1, 'x'})), ContainsSubstring("a lane is named twice"));
@@ -395,11 +480,12 @@ TEST_CASE("a report that is not of this world, or is missing, is refused", "[col
   const std::string batch = all_decisions();
   wire_reader in{batch};
   static_cast<void>(batch_header::read(in));
-  decision_reader larger{3};
+  decision_reader smaller{1};
   decision_record one;
-  while (larger.next(in, one)) {
+  while (smaller.next(in, one)) {
   }
-  CHECK_THAT(in.failure("it").text, ContainsSubstring("does not cover all ranks"));
+  CHECK_THAT(in.failure("it").text, ContainsSubstring("a number is too large"));
+  decision_reader larger{3};
   wire_writer out;
   out.u8(1);
   out.varint(1);

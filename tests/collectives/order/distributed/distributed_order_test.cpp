@@ -41,11 +41,11 @@ TEST_CASE("an operation is launched when all ranks have asked for it", "[collect
   one.deliver_all();
   one.settle();
   CHECK(one.notes[0]->empty());
-  CHECK(one.orders[0]->waiting() == 1);
+  CHECK(one.links[0]->waiting() == 1);
   const auto right = one.ask(1, one.add(1, 4));
   one.deliver_all();
   one.finish();
-  CHECK(one.orders[0]->waiting() == 0);
+  CHECK(one.links[0]->waiting() == 0);
   CHECK(code_of_all({left, right}) == errc::none);
   CHECK(*one.notes[0] == launch_notes{"a all_reduce of 4 i32, sum"});
   CHECK(*one.notes[0] == *one.notes[1]);
@@ -92,7 +92,7 @@ TEST_CASE("a rank that does not come is named at the deadline, with how far the 
   ask_all(one, {}, 7);
   one.deliver_all();
   one.finish();
-  one.orders[1]->tell_progress();
+  one.links[1]->tell_progress();
   lane_request terms = distributed_rig::in(decode);
   terms.deadline = 10ms;
   const auto waits = one.ask(0, one.add(0, 4), std::move(terms));
@@ -141,17 +141,17 @@ TEST_CASE("a controller that is silent is not waited for, and what it releases i
   const auto second = one.ask(0, one.add(0, 5));
   const auto peer = ask_all(one, {}, 4);
   one.time->advance(1s);
-  one.orders[0]->expire(one.time->now());
+  one.links[0]->expire(one.time->now());
   CHECK(waits.count() == 0);
   one.time->advance(10ms);
-  one.orders[0]->expire(one.time->now());
+  one.links[0]->expire(one.time->now());
   CHECK(waits.count() == 1);
   CHECK(waits.failure().code == errc::deadline_exceeded);
   CHECK(waits.failure().effect == effect::unknown_outcome);
   CHECK_THAT(waits.failure().text, ContainsSubstring("controller"));
   CHECK(second.count() == 0);
-  CHECK(one.orders[0]->waiting() == 3);
-  one.orders[0]->expire(one.time->now() + 10ms); // nobody is told twice
+  CHECK(one.links[0]->waiting() == 3);
+  one.links[0]->expire(one.time->now() + 10ms); // nobody is told twice
   one.deliver_all();
   one.finish();
   CHECK(waits.count() == 1);
@@ -247,7 +247,7 @@ TEST_CASE("a turn has one place in the order of all ranks, whenever each asks fo
   distributed_rig one{3};
   std::vector<std::string> told(3);
   const auto turn = [&](int r) {
-    one.orders[static_cast<std::size_t>(r)]->turn([&, r] {
+    one.turn(r, [&one, r] {
       one.rig.ranks[static_cast<std::size_t>(r)]->sequence(
           [&one, r](rank_pipeline&) { one.notes[static_cast<std::size_t>(r)]->push_back("turn"); });
     });
@@ -285,7 +285,7 @@ TEST_CASE("whatever a request has come to, a close answers it once (ONE-1)",
   const auto waits = one.ask(0, one.add(0, 2)); // at the controller
   one.deliver_all();
   bool worked = false;
-  one.orders[0]->turn([&] { worked = true; });
+  one.turn(0, [&] { worked = true; });
   const auto decided = one.ask(1, one.add(1, 2)); // released there, and told to nobody
   while (one.deliver_up(1)) {
   }
@@ -294,18 +294,18 @@ TEST_CASE("whatever a request has come to, a close answers it once (ONE-1)",
     order->close(why);
     order->close({.code = errc::internal, .text = "again"});
   }
-  const auto sent = one.orders[0]->sent();
+  const auto sent = one.links[0]->sent();
   const auto late = one.ask(0, one.add(0, 4));
   one.orders[0]->cancel(rank{0}, {}, 1);
   one.orders[0]->withdraw(rank{0}, 1, why);
-  one.orders[0]->turn([&] { worked = true; });
-  CHECK(one.orders[0]->sent() == sent);
+  one.turn(0, [&] { worked = true; });
+  CHECK(one.links[0]->sent() == sent);
   one.deliver_all();
   one.finish();
   CHECK(code_of_all({waits, decided, untold, late}) == errc::stopping);
   CHECK(code_of_all(launched) == errc::none);
   CHECK_FALSE(worked);
-  CHECK(one.orders[0]->waiting() == 0);
+  CHECK(one.links[0]->waiting() == 0);
   CHECK_FALSE(one.refused_below);
 }
 
@@ -313,10 +313,11 @@ TEST_CASE("an order that ends unclosed answers what it holds (ONE-1)", "[collect
   distributed_rig one{2};
   const auto waits = one.ask(0, one.add(0, 2));
   one.orders[0].reset();
+  one.links[0].reset();
   CHECK(waits.count() == 1);
   CHECK(waits.failure().code == errc::abandoned);
   CHECK(waits.failure().effect == effect::rejected);
-  one.orders.erase(one.orders.begin());
+  one.links.erase(one.links.begin());
 }
 
 TEST_CASE("a keeper that is closed refuses what waits, and what comes", "[collectives][sequencing][distributed]") {
@@ -341,13 +342,14 @@ TEST_CASE("what is of an older epoch is dropped, and of a newer one refused (EPO
   CHECK(one.keeper.waiting() == 0);
   CHECK(old.count() == 0); // its order is closed by whoever opens the epoch
   std::string sent;
-  distributed_order next{one.rig.ranks[0], rig_epoch.next(), one.time, [&](std::string batch) { sent = batch; }};
-  next.turn([] {});
+  const auto next = std::make_shared<order_connection>(one.rig.ranks[0], rig_epoch.next(), one.time,
+                                                       [&](std::string batch) { sent = batch; });
+  next->whole()->turn({.name = "work"}, [](const error&, std::span<const opened_world>) {});
   CHECK_FALSE(one.keeper.receive(rank{0}, sent, one.time->now()));
   const std::string answer = one.keeper.take_outgoing(rank{0});
-  CHECK_FALSE(next.receive(answer));
-  CHECK(one.orders[0]->receive(answer).code == errc::internal);
-  CHECK(next.receive(answer).code == errc::internal); // once more
+  CHECK_FALSE(next->receive(answer));
+  CHECK(one.links[0]->receive(answer).code == errc::internal);
+  CHECK(next->receive(answer).code == errc::internal); // once more
   one.keeper.open(rig_epoch, 2);
   CHECK(one.keeper.receive(rank{0}, sent, one.time->now()).code == errc::internal);
   CHECK_THAT(one.keeper.receive(rank{2}, sent, one.time->now()).text, ContainsSubstring("a world of 2 ranks"));
@@ -370,7 +372,7 @@ TEST_CASE("a stream of requests is told in few batches, and a lone one at once",
   one.finish();
   CHECK(code_of_all(peers) == errc::none);
   CHECK(one.notes[0]->size() == 130);
-  CHECK(one.orders[0]->waiting() == 0);
+  CHECK(one.links[0]->waiting() == 0);
 }
 
 TEST_CASE("a request that waits for long lets any number pass it", "[collectives][sequencing][distributed]") {
@@ -383,7 +385,7 @@ TEST_CASE("a request that waits for long lets any number pass it", "[collectives
   }
   one.deliver_all();
   CHECK(early.count() == 0);
-  CHECK(one.orders[0]->waiting() == 1);
+  CHECK(one.links[0]->waiting() == 1);
   const auto late = one.ask(1, slow, one.add(1, 3));
   one.deliver_all();
   one.finish();
@@ -398,7 +400,7 @@ TEST_CASE("what cannot be told is refused where it is asked", "[collectives][seq
   const auto refused = one.ask(0, std::move(many));
   CHECK(refused.failure().code == errc::invalid_argument);
   CHECK(refused.failure().rank == rank{0});
-  CHECK(one.orders[0]->waiting() == 0);
+  CHECK(one.links[0]->waiting() == 0);
   const auto next = ask_all(one, {}, 4);
   one.deliver_all();
   one.finish();
@@ -413,20 +415,28 @@ TEST_CASE("what decides what has not been asked is refused, and what came before
   decision_writer out{rig_epoch};
   out.release(1, 0);
   out.release(1, 0);
-  const error twice = one.orders[0]->receive(out.take());
+  const error twice = one.links[0]->receive(out.take());
   CHECK(twice.code == errc::internal);
   CHECK(twice.rank == rank{0});
   CHECK_THAT(twice.text, ContainsSubstring("request 1 of rank 0"));
-  out.turn(1, {});
-  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("turn"));
-  out.capture(1, 1, {});
-  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("capture that is not under way"));
+  out.turn(0, 1, {});
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("turn"));
+  out.capture(0, 1, 1, {});
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("capture that is not under way"));
+  out.turn(7, 1, {}); // of a world in which the rank is not
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("turn"));
+  out.closed(0);
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("the whole world"));
+  auto report = std::make_shared<absence_report>();
+  report->ranks.resize(1);
+  out.refuse(2, {.code = errc::deadline_exceeded}, report);
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("does not cover all ranks"));
   for (const std::uint64_t number : {0U, 3U, 99'999U}) {
     out.refuse(number, {.code = errc::busy}, nullptr);
-    CHECK(one.orders[0]->receive(out.take()).code == errc::internal);
+    CHECK(one.links[0]->receive(out.take()).code == errc::internal);
   }
   out.has_seen(3);
-  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("have not been sent"));
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("have not been sent"));
   one.finish();
   CHECK(log.count() == 1);
   CHECK(one.notes[0]->size() == 1);
@@ -448,7 +458,7 @@ TEST_CASE("a batch of decisions is refused wherever it is cut, and what it decid
       for (const std::string& batch : one.up[r])
         CHECK_FALSE(one.keeper.receive(rank{static_cast<int>(r)}, batch, one.time->now()));
     if (whole.empty()) whole = one.keeper.take_outgoing(rank{0});
-    const error failure = one.orders[0]->receive(whole.substr(0, size));
+    const error failure = one.links[0]->receive(whole.substr(0, size));
     one.orders[0]->close({.code = errc::stopping});
     one.finish();
     for (const auto& log : logs) CHECK(log.count() == 1);
@@ -468,19 +478,20 @@ TEST_CASE("decisions of an older epoch are dropped, and of a newer one refused, 
   distributed_rig one{2};
   const epoch present = rig_epoch.next();
   const outcome_log log;
-  distributed_order order{one.rig.ranks[0], present, one.time, [](const std::string&) {}};
-  order.ask(rank{0}, {.what = one.add(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
+  const auto link = std::make_shared<order_connection>(one.rig.ranks[0], present, one.time, [](const std::string&) {});
+  link->whole()->ask(rank{0},
+                     {.what = one.add(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
   const auto release_in = [&](epoch of) {
     decision_writer out{of};
     out.release(1, 0);
-    return order.receive(out.take());
+    return link->receive(out.take());
   };
   CHECK_FALSE(release_in(rig_epoch));
-  CHECK(order.waiting() == 1);
+  CHECK(link->waiting() == 1);
   CHECK_THAT(release_in(present.next()).text, ContainsSubstring("an epoch that has not begun"));
-  CHECK(order.waiting() == 1);
+  CHECK(link->waiting() == 1);
   CHECK_FALSE(release_in(present));
-  CHECK(order.waiting() == 0);
+  CHECK(link->waiting() == 0);
 }
 
 TEST_CASE("a batch that is missing is noticed by either end", "[collectives][sequencing][distributed][ORD-1]") {
@@ -495,8 +506,8 @@ TEST_CASE("a batch that is missing is noticed by either end", "[collectives][seq
   out.release(1, 0);
   static_cast<void>(out.take()); // lost on the way
   out.release(2, 1);
-  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("batches before it are missing"));
-  CHECK(one.orders[0]->waiting() == 2);
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("batches before it are missing"));
+  CHECK(one.links[0]->waiting() == 2);
 }
 
 TEST_CASE("what the controller has seen never becomes less", "[collectives][sequencing][distributed]") {
@@ -505,9 +516,9 @@ TEST_CASE("what the controller has seen never becomes less", "[collectives][sequ
   one.ask(0, one.add(0, 5));
   decision_writer out{rig_epoch};
   out.has_seen(2);
-  CHECK_FALSE(one.orders[0]->receive(out.take()));
+  CHECK_FALSE(one.links[0]->receive(out.take()));
   out.has_seen(1);
-  CHECK_THAT(one.orders[0]->receive(out.take()).text, ContainsSubstring("it confirms batches"));
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("it confirms batches"));
 }
 
 TEST_CASE("what was held back is sent as soon as the controller has seen a batch",
@@ -533,7 +544,7 @@ TEST_CASE("each of several requests is given up at its own time", "[collectives]
   }
   const auto answered_after = [&](nanoseconds by) {
     one.time->advance(by);
-    one.orders[0]->expire(one.time->now());
+    one.links[0]->expire(one.time->now());
     return std::vector{logs[0].count(), logs[1].count(), logs[2].count()};
   };
   CHECK(answered_after(1s) == std::vector<std::size_t>{0, 0, 0});
@@ -563,7 +574,7 @@ TEST_CASE("a refusal that names a rank keeps that name", "[collectives][sequenci
   decision_writer out{rig_epoch};
   out.refuse(1, {.code = errc::busy, .rank = rank{1}}, nullptr);
   out.refuse(2, {.code = errc::busy}, nullptr);
-  CHECK_FALSE(one.orders[0]->receive(out.take()));
+  CHECK_FALSE(one.links[0]->receive(out.take()));
   CHECK(blamed.failure().rank == rank{1});
   CHECK(unblamed.failure().rank == rank{0});
 }
@@ -573,7 +584,7 @@ TEST_CASE("a turn comes behind what was released before it in the same batch",
   distributed_rig one{2};
   const auto ask_and_turn = [&](int self) {
     for (std::size_t i = 1; i <= 3; ++i) one.ask(self, one.add(self, i));
-    one.orders[static_cast<std::size_t>(self)]->turn([&one, self] {
+    one.turn(self, [&one, self] {
       one.rig.ranks[static_cast<std::size_t>(self)]->sequence(
           [&one, self](rank_pipeline&) { one.notes[static_cast<std::size_t>(self)]->push_back("turn"); });
     });
@@ -593,15 +604,15 @@ TEST_CASE("a turn comes behind what was released before it in the same batch",
 TEST_CASE("a keeper begins each epoch anew: turns, numbers and its end",
           "[collectives][sequencing][distributed][EPO-1]") {
   distributed_rig one{2};
-  for (const auto& order : one.orders) order->turn([] {});
+  for (int r = 0; r < one.size(); ++r) one.turn(r, [] {});
   one.deliver_all();
   one.keeper.close({.code = errc::rebuilding, .text = "the epoch is over"});
   const epoch present = rig_epoch.next();
   one.keeper.open(present, 2);
   std::deque<std::string> sent[2];
-  std::vector<std::unique_ptr<distributed_order>> orders;
+  std::vector<std::shared_ptr<order_connection>> links;
   for (std::size_t r = 0; r < 2; ++r)
-    orders.push_back(std::make_unique<distributed_order>(
+    links.push_back(std::make_shared<order_connection>(
         one.rig.ranks[r], present, one.time, [&to = sent[r]](std::string batch) { to.push_back(std::move(batch)); }));
   const auto deliver = [&] {
     for (std::size_t r = 0; r < 2; ++r)
@@ -609,15 +620,16 @@ TEST_CASE("a keeper begins each epoch anew: turns, numbers and its end",
         CHECK_FALSE(one.keeper.receive(rank{static_cast<int>(r)}, sent[r].front(), one.time->now()));
     for (std::size_t r = 0; r < 2; ++r)
       for (std::string batch; !(batch = one.keeper.take_outgoing(rank{static_cast<int>(r)})).empty();)
-        CHECK_FALSE(orders[r]->receive(batch));
+        CHECK_FALSE(links[r]->receive(batch));
   };
   int worked = 0;
-  for (const auto& order : orders) order->turn([&] { ++worked; });
+  for (const auto& link : links)
+    link->whole()->turn({.name = "work"}, [&](const error& why, std::span<const opened_world>) { worked += !why; });
   deliver();
   CHECK(worked == 2);
   const outcome_log log;
-  orders[0]->ask(rank{0},
-                 {.what = one.add(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
+  links[0]->whole()->ask(rank{0},
+                         {.what = one.add(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
   deliver();
   CHECK(log.count() == 0);
   one.keeper.close({.code = errc::world_failed, .text = "this one, too"});
@@ -638,13 +650,16 @@ TEST_CASE("clients on many threads ask while decisions come, and every rank laun
     std::deque<std::string> batches;
   };
   std::vector<line> up(size);
+  std::vector<std::shared_ptr<order_connection>> links;
   std::vector<std::shared_ptr<distributed_order>> orders;
-  for (std::size_t r = 0; r < size; ++r)
-    orders.push_back(std::make_shared<distributed_order>(one.rig.ranks[r], rig_epoch, one.rig.services.time,
-                                                         [&mine = up[r]](std::string batch) {
-                                                           const std::lock_guard lock{mine.mutex};
-                                                           mine.batches.push_back(std::move(batch));
-                                                         }));
+  for (std::size_t r = 0; r < size; ++r) {
+    links.push_back(std::make_shared<order_connection>(one.rig.ranks[r], rig_epoch, one.rig.services.time,
+                                                       [&mine = up[r]](std::string batch) {
+                                                         const std::lock_guard lock{mine.mutex};
+                                                         mine.batches.push_back(std::move(batch));
+                                                       }));
+    orders.push_back(links.back()->whole());
+  }
   std::vector<outcome_log> logs(size * clients * each);
   const auto unanswered = [&] {
     return std::ranges::count_if(logs, [](const outcome_log& log) { return log.count() == 0; });
@@ -676,7 +691,7 @@ TEST_CASE("clients on many threads ask while decisions come, and every rank laun
           failures += keeper.receive(self, batch, one.rig.services.time->now()) ? 1 : 0;
         for (std::size_t to = 0; to < size; ++to)
           for (std::string batch; !(batch = keeper.take_outgoing(rank{static_cast<int>(to)})).empty();)
-            failures += orders[to]->receive(batch) ? 1 : 0;
+            failures += links[to]->receive(batch) ? 1 : 0;
       }
   }
   CHECK(failures == 0);
@@ -702,9 +717,9 @@ TEST_CASE("the controller learns what has succeeded from later batches, or when 
   commit(2); // its batches tell of the first
   SECTION("by batches of requests alone") {}
   SECTION("also by the ranks' own batches") {
-    for (const auto& order : one.orders) order->tell_progress();
+    for (const auto& link : one.links) link->tell_progress();
     CHECK(one.up[0].size() == 1);
-    for (const auto& order : one.orders) order->tell_progress(); // once is enough
+    for (const auto& link : one.links) link->tell_progress(); // once is enough
     CHECK(one.up[0].size() == 1);
   }
   const bool is_told = !one.up[0].empty();
@@ -730,7 +745,7 @@ TEST_CASE("what each rank refuses by itself holds no commit up (CUT-1)",
   one.finish();
   CHECK(code_of_all(refused) == errc::invalid_argument);
   CHECK(code_of_all(done) == errc::none);
-  for (const auto& order : one.orders) order->tell_progress();
+  for (const auto& link : one.links) link->tell_progress();
   one.deliver_all();
   one.keeper.open(rig_epoch.next(), 2);
   const resume_point* const reached = find_point(*one.keeper.points(), steps);
@@ -758,7 +773,7 @@ TEST_CASE("a rank that counts successes of what was not released is refused",
           "[collectives][sequencing][distributed][resume]") {
   distributed_rig one{2};
   request_writer forged;
-  forged.turn({});
+  forged.turn({.name = "work"});
   const error why =
       one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = 1, .succeeded = 1}), one.time->now());
   CHECK(why.code == errc::internal);

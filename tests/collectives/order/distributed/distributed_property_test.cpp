@@ -106,7 +106,7 @@ public:
       for (std::size_t b = a + 1; b < size(); ++b)
         CHECK(common(launched[a], launched[b]) == common(launched[b], launched[a]));
     CHECK(rig_.keeper.waiting() == 0);
-    for (const auto& order : rig_.orders) CHECK(order->waiting() == 0);
+    for (const auto& link : rig_.links) CHECK(link->waiting() == 0);
   }
 
 private:

@@ -9,8 +9,10 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,12 +25,13 @@ struct distributed_rig : ordering_rig {
     keeper.open(rig_epoch, size);
     for (const auto& one : rig.ranks) {
       auto& line = up[static_cast<std::size_t>(one->self().value())];
-      orders.push_back(std::make_shared<distributed_order>(
+      links.push_back(std::make_shared<order_connection>(
           one, rig_epoch, time, [&line](std::string batch) { line.push_back(std::move(batch)); }));
+      orders.push_back(links.back()->whole());
     }
   }
   ~distributed_rig() {
-    for (const auto& one : orders) one->close({.code = errc::stopping, .text = "the test is over"});
+    for (const auto& one : links) one->close({.code = errc::stopping, .text = "the test is over"});
     settle();
     look();
   }
@@ -41,6 +44,13 @@ struct distributed_rig : ordering_rig {
     terms.reply = log.make_reply_promise();
     orders[static_cast<std::size_t>(self)]->ask(rank{self}, std::move(terms));
     return log;
+  }
+  /// Calls \p work at a turn of \p self.
+  void turn(int self, std::function<void()> work) {
+    orders[static_cast<std::size_t>(self)]->turn(
+        {.name = "work"}, [work = std::move(work)](const error& why, std::span<const opened_world>) {
+          if (!why) work();
+        });
   }
   outcome_log ask(int self, lane where, operation what) { return ask(self, std::move(what), in(where)); }
   [[nodiscard]] static lane_request in(lane where, std::uint64_t client = 0) {
@@ -78,7 +88,7 @@ struct distributed_rig : ordering_rig {
     if (line.empty()) return false;
     const std::string batch = std::move(line.front());
     line.pop_front();
-    refused_below = orders[static_cast<std::size_t>(self)]->receive(batch);
+    refused_below = links[static_cast<std::size_t>(self)]->receive(batch);
     return true;
   }
   /// What the controller has for the ranks is on its way.
@@ -110,6 +120,7 @@ struct distributed_rig : ordering_rig {
 
   order_server keeper;
   std::vector<std::deque<std::string>> up, down; ///< Batches on their way, by rank.
+  std::vector<std::shared_ptr<order_connection>> links;
   std::vector<std::shared_ptr<distributed_order>> orders;
   error refused_above, refused_below; ///< What the last delivery came to.
   std::atomic<std::uint64_t> name{0};

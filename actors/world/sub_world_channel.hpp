@@ -1,0 +1,51 @@
+/// Lets a world over processes decide about the worlds that are split off it, as a controller does about the whole.
+#pragma once
+
+#include <troupe/actors/world/controller_channel.hpp>
+#include <troupe/actors/world/world_executor.hpp>
+#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+namespace troupe {
+
+/// What the parent has prepared for one epoch of a sub-world.
+struct sub_world_epoch {
+  troupe::epoch of{};                                   ///< The parent's, which is also that of the sub-world.
+  rank self_in_parent{};                                ///< The local rank.
+  std::uint64_t number = 0;                             ///< Of the sub-world at the controller, in this epoch.
+  std::shared_ptr<distributed_order> order{};           ///< The parent's.
+  std::shared_ptr<troupe::communicator> communicator{}; ///< Of the local rank in the sub-world, initialised.
+};
+
+/// The controller of a sub-world in this process is its parent: only the parent can give it communicators, and an order
+/// that all processes share. A fault of the sub-world is therefore one of the whole world.
+/// Threads: prepare() and quiesce() from the parent's actor, the rest as controller_channel.
+class sub_world_channel final : public controller_channel {
+public:
+  sub_world_channel(std::shared_ptr<world_mailbox> parent, rank_group group)
+    : parent_{std::move(parent)}, group_{std::move(group)} {}
+
+  /// Call before the sub-world is ordered to form \p next.
+  void prepare(sub_world_epoch next);
+  /// Keeps \p until_idle until the sub-world has no operation in flight; drops it if it does not serve. Call before it
+  /// is ordered to quiesce.
+  void quiesce(std::shared_ptr<void> until_idle);
+
+  void tell(process_message what) override;
+  [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) override;
+  [[nodiscard]] std::shared_ptr<communicator> take_communicator() override;
+
+private:
+  const std::shared_ptr<world_mailbox> parent_;
+  const rank_group group_;
+  std::mutex mutex_;
+  sub_world_epoch now_{};
+  epoch serving_{}; ///< The epoch in which it serves; 0: it does not.
+  std::shared_ptr<void> until_idle_{};
+};
+
+} // namespace troupe

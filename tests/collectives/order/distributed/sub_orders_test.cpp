@@ -1,0 +1,268 @@
+// The order of worlds that are split off a world over processes: one order over all of them, and how each ends.
+#include "collectives/order/distributed/distributed_rig.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <map>
+
+namespace troupe::tests::sub_orders_test {
+
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// Ranks of one world over processes, and of those that are split off it.
+struct split_rig : distributed_rig {
+  explicit split_rig(int size) : distributed_rig{size} {}
+
+  /// A rank's part of a split. The worlds are opened on pipelines of their own.
+  void ask_split(int self, const std::vector<rank_group>& groups) {
+    orders[static_cast<std::size_t>(self)]->turn(
+        {.name = "split", .deadline = 1min, .split = groups},
+        [this, self, groups](const error& why, std::span<const opened_world> opened) {
+          refusals[self] = why;
+          for (const opened_world& one : opened) {
+            const rank_group& group = groups[one.group];
+            const auto place = std::ranges::find(group.members, rank{self}) - group.members.begin();
+            told[{group.name, self}] = one.resume;
+            numbers_told[{group.name, self}] = one.number;
+            parts[{group.name, self}] = orders[static_cast<std::size_t>(self)]->open_world(
+                one.number, pipeline_of(group, static_cast<std::size_t>(place)));
+          }
+        });
+  }
+  void split(const std::vector<rank_group>& groups) {
+    for (int r = 0; r < size(); ++r) ask_split(r, groups);
+    deliver_all();
+  }
+  outcome_log ask_in(const std::string& group, int self, operation what, lane where = {}) {
+    outcome_log log;
+    parts.at({group, self})
+        ->ask(rank{0}, {.what = std::move(what),
+                        .name = ticket{++name},
+                        .deadline = 1h,
+                        .reply = log.make_reply_promise(),
+                        .where = where});
+    return log;
+  }
+  std::shared_ptr<rank_pipeline> pipeline_of(const rank_group& group, std::size_t place) {
+    auto& rig_of_group = rigs[group.name];
+    if (!rig_of_group) rig_of_group = std::make_unique<ordering_rig>(group.members.size());
+    return rig_of_group->rig.ranks[place];
+  }
+
+  std::map<std::string, std::unique_ptr<ordering_rig>> rigs;
+  std::map<std::pair<std::string, int>, std::shared_ptr<distributed_order>> parts;
+  std::map<std::pair<std::string, int>, std::shared_ptr<const resume_points>> told;
+  std::map<std::pair<std::string, int>, std::uint64_t> numbers_told;
+  std::map<int, error> refusals;
+};
+
+const std::vector<rank_group> halves{{"low", {rank{0}, rank{1}}}, {"high", {rank{2}, rank{3}}}};
+const std::vector<rank_group> crossing{{"even", {rank{2}, rank{0}}}, {"all", {rank{0}, rank{1}, rank{2}, rank{3}}}};
+
+} // namespace
+
+TEST_CASE("a split opens the order of its groups at one place for all ranks (ORD-3)",
+          "[collectives][sequencing][distributed][ORD-3]") {
+  split_rig one{4};
+  one.ask_split(0, halves);
+  one.ask_split(1, halves);
+  one.ask_split(2, halves);
+  one.deliver_all();
+  CHECK(one.parts.empty());
+  one.ask_split(3, halves);
+  one.deliver_all();
+  CHECK(one.parts.size() == 4);
+  CHECK(one.numbers_told[{"low", 0}] == one.numbers_told[{"low", 1}]);
+  CHECK(one.numbers_told[{"low", 0}] != one.numbers_told[{"high", 2}]);
+  const auto first = one.ask_in("low", 0, barrier{});
+  one.deliver_all();
+  CHECK(one.parts.at({"high", 2}) != nullptr);
+  const auto second = one.ask_in("low", 1, barrier{});
+  one.deliver_all();
+  one.rigs["low"]->settle();
+  one.rigs["low"]->look();
+  CHECK_FALSE(first.failure());
+  CHECK(first.count() == 1);
+  CHECK(second.count() == 1);
+}
+
+TEST_CASE("ranks that are in several worlds launch their requests in one order (ORD-3)",
+          "[collectives][sequencing][distributed][ORD-3]") {
+  split_rig one{4};
+  one.split(halves);
+  one.split(crossing);
+  // Rank 0 asks "low" before "even", rank 1 "low" late, rank 2 "even" before "high", and the whole world between.
+  std::vector<std::pair<std::string, int>> released;
+  const auto note = [&](const std::string& world, int self) {
+    one.parts.at({world, self})->turn({.name = "mark"}, [&released, world, self](const error& why, auto) {
+      if (!why) released.emplace_back(world, self);
+    });
+  };
+  note("even", 2);
+  note("low", 0);
+  note("even", 0);
+  one.deliver_all();
+  CHECK(released == std::vector<std::pair<std::string, int>>{{"even", 0}, {"even", 2}});
+  released.clear();
+  note("all", 0);
+  note("all", 1);
+  note("low", 1);
+  note("all", 2);
+  note("all", 3);
+  one.deliver_all();
+  // "all" was complete first, and comes first at each rank.
+  const auto place = [&](const std::string& world, int self) {
+    return std::ranges::find(released, std::pair{world, self}) - released.begin();
+  };
+  CHECK(released.size() == 6);
+  CHECK(place("all", 0) < place("low", 0));
+  CHECK(place("all", 1) < place("low", 1));
+}
+
+TEST_CASE("splits that differ do not match, and each is told what the other waits for (ORD-2)",
+          "[collectives][sequencing][distributed][ORD-2]") {
+  split_rig one{4};
+  for (int r = 0; r < 3; ++r) one.ask_split(r, halves);
+  one.ask_split(3, crossing);
+  one.deliver_all();
+  CHECK(one.parts.empty());
+  one.expire_above(2min);
+  one.deliver_all();
+  CHECK(one.refusals[0].code == errc::deadline_exceeded);
+  CHECK_THAT(one.refusals[0].text, ContainsSubstring("split into 'low', 'high' was not begun in time: rank 3 has not "
+                                                     "asked for it, rank 3 waits for split into 'even', 'all'"));
+  CHECK_THAT(one.refusals[3].text, ContainsSubstring("ranks 0, 1, 2 have not asked"));
+  one.split(halves); // and it is possible afterwards
+  CHECK(one.parts.size() == 4);
+}
+
+TEST_CASE("a sub-world that ends at one rank ends at all, and the others go on (ONE-1)",
+          "[collectives][sequencing][distributed][ONE-1]") {
+  split_rig one{4};
+  one.split(halves);
+  one.split(crossing);
+  const auto waits = one.ask_in("low", 0, barrier{});
+  one.deliver_all();
+  const auto over = one.parts.at({"low", 1})->close({.code = errc::stopping, .text = "its work is done"});
+  CHECK_FALSE(over->is_open());
+  const auto late = one.ask_in("low", 1, barrier{});
+  CHECK(late.failure().code == errc::stopping); // at once
+  one.deliver_all();
+  CHECK(over->is_open());
+  CHECK(waits.failure().code == errc::stopping);
+  CHECK_THAT(waits.failure().text, ContainsSubstring("the sub-world 'low' has ended at one of its ranks"));
+  CHECK(waits.failure().effect == effect::rejected);
+  const auto later = one.ask_in("low", 0, barrier{});
+  CHECK(later.failure().code == errc::stopping);
+  CHECK(one.parts.at({"low", 0})->close({.code = errc::stopping})->is_open());
+  const auto even0 = one.ask_in("even", 0, barrier{}), even2 = one.ask_in("even", 2, barrier{});
+  const auto whole = one.ask(1, barrier{});
+  one.deliver_all();
+  CHECK(even0.count() + even2.count() + whole.count() == 0);
+  one.rigs["even"]->settle();
+  one.rigs["even"]->look();
+  CHECK(even0.count() + even2.count() == 2);
+}
+
+TEST_CASE("a sub-world that has ended before a rank opened it refuses what that rank asks",
+          "[collectives][sequencing][distributed]") {
+  split_rig one{2};
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
+  std::uint64_t number = 0;
+  one.ask_split(0, both);
+  one.orders[1]->turn({.name = "split", .deadline = 1min, .split = both},
+                      [&](const error&, std::span<const opened_world> opened) { number = opened.front().number; });
+  one.deliver_all();
+  static_cast<void>(one.parts.at({"both", 0})->close({.code = errc::stopping, .text = "at once"}));
+  one.deliver_all();
+  const auto opened = one.orders[1]->open_world(number, one.pipeline_of(both.front(), 1));
+  outcome_log log;
+  opened->ask(rank{1}, {.what = barrier{}, .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
+  CHECK(log.failure().code == errc::stopping);
+  CHECK(opened->close({.code = errc::stopping})->is_open());
+}
+
+TEST_CASE("when the connection ends, all that waits in sub-worlds is answered (ONE-1)",
+          "[collectives][sequencing][distributed][ONE-1]") {
+  split_rig one{2};
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
+  one.split(both);
+  const auto waits = one.ask_in("both", 0, barrier{});
+  error turn;
+  one.parts.at({"both", 0})->turn({.name = "mark"}, [&](const error& why, auto) { turn = why; });
+  const auto over = one.parts.at({"both", 0})->close({.code = errc::stopping, .text = "its work is done"});
+  one.orders[0]->close({.code = errc::rebuilding, .text = "the epoch is over"});
+  CHECK(waits.failure().code == errc::rebuilding);
+  CHECK(turn.code == errc::rebuilding);
+  CHECK(over->is_open());
+  const auto late = one.ask_in("both", 0, barrier{});
+  CHECK(late.failure().effect == effect::rejected);
+}
+
+TEST_CASE("the lanes of a sub-world have resume points of their own, across epochs (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  const std::vector<rank_group> both{{"both", {rank{1}, rank{0}}}};
+  split_rig one{2};
+  one.split(both);
+  CHECK_FALSE(one.told.at({"both", 0}));
+  const lane where = lane::named("sub resume");
+  std::vector<outcome_log> logs;
+  for (std::uint64_t i = 0; i < 3; ++i)
+    for (int r = 0; r < 2; ++r) logs.push_back(one.ask_in("both", r, barrier{.commit = i}, where));
+  one.deliver_all();
+  one.rigs["both"]->settle();
+  one.rigs["both"]->look();
+  for (const auto& link : one.links) link->tell_progress();
+  one.deliver_all();
+  for (const outcome_log& each : logs) CHECK_FALSE(each.failure());
+  one.keeper.open(rig_epoch.next(), 2);
+  CHECK((one.keeper.points() == nullptr || one.keeper.points()->empty())); // the whole world has no lane in use
+
+  struct link_of_rank {
+    std::deque<std::string> sent;
+    std::shared_ptr<order_connection> link;
+    std::vector<opened_world> opened;
+  };
+  std::array<link_of_rank, 2> next;
+  for (std::size_t r = 0; r < 2; ++r) {
+    next[r].link = std::make_shared<order_connection>(one.rig.ranks[r], rig_epoch.next(), one.time,
+                                                      [&to = next[r]](std::string batch) { to.sent.push_back(batch); });
+    next[r].link->whole()->turn({.name = "split", .split = both},
+                                [&to = next[r]](const error&, std::span<const opened_world> opened) {
+                                  to.opened.assign(opened.begin(), opened.end());
+                                });
+  }
+  for (std::size_t r = 0; r < 2; ++r)
+    for (const std::string& batch : next[r].sent)
+      CHECK_FALSE(one.keeper.receive(rank{static_cast<int>(r)}, batch, one.time->now()));
+  for (std::size_t r = 0; r < 2; ++r)
+    for (std::string batch; !(batch = one.keeper.take_outgoing(rank{static_cast<int>(r)})).empty();)
+      CHECK_FALSE(next[r].link->receive(batch));
+  for (const link_of_rank& each : next) {
+    REQUIRE(each.opened.size() == 1);
+    REQUIRE(each.opened.front().resume);
+    const resume_point* const point = find_point(*each.opened.front().resume, where);
+    REQUIRE(point != nullptr);
+    CHECK(point->complete == 3);
+    CHECK(point->commit == 2);
+    each.link->close({.code = errc::stopping, .text = "the test is over"});
+  }
+}
+
+TEST_CASE("a rank that counts successes of a sub-world that were not released is refused",
+          "[collectives][sequencing][distributed][resume]") {
+  split_rig one{2};
+  one.split({{"both", {rank{0}, rank{1}}}});
+  request_writer forged;
+  forged.select(one.numbers_told[{"both", 0}]);
+  forged.succeeded(1);
+  const error why = one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = one.links[0]->sent() + 1}),
+                                       one.time->now());
+  CHECK_THAT(why.text, ContainsSubstring("counts successes"));
+  CHECK(why.rank == rank{0});
+}
+
+} // namespace troupe::tests::sub_orders_test
