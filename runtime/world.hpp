@@ -158,9 +158,11 @@ public:
 
   /// Splits off a sub-world for each group of ranks. A group names a rank once; the order in it is the order of the
   /// ranks of the sub-world. A rank may be in several groups. Returns when all are ready, in the order of \p groups.
-  /// Order: every process of the world makes the same call at the same place among its requests. Requests in flight
-  /// finish first; later ones wait. Lifetime: stopping this world stops its sub-worlds first. Memory of this world's
-  /// pools can be used in them too. Errors: invalid_argument (a group), stopping, world_failed, deadline_exceeded.
+  /// Order: every process of the world makes the same call; its place among their requests is the same for all.
+  /// Requests before it finish first; later ones wait. Lifetime: stopping this world stops its sub-worlds first. Over
+  /// processes they have its epochs: see docs/processes.md. Memory of this world's pools can be used in them too.
+  /// Errors: invalid_argument (a group), stopping, world_failed, deadline_exceeded (also: not all processes have made
+  /// the call).
   [[nodiscard]] std::vector<split_world> split(std::vector<rank_group> groups);
 
   /// Captures a plan on every rank. \p function is called for each rank of this process at the same time, on the

@@ -17,19 +17,24 @@ std::string name_lane(const lane& one) {
   return "lane " + one.name();
 }
 
-/// Returns an error for a peer that is not in the world, or none.
-error check_peers(const operation& what, rank self, int size) {
-  const auto check = [&](rank peer) -> error {
-    if (peer.value() >= 0 && peer.value() < size) return {};
-    return refuse(errc::invalid_argument, self,
-                  "peer " + to_string(peer) + " is not in this world: its ranks are 0 to " + std::to_string(size - 1));
-  };
+/// Returns the first error of \p check for a peer of a send or recv in \p what, or none.
+template <class Check>
+error check_peers(const operation& what, const Check& check) {
   if (const auto* one = std::get_if<send>(&what)) return check(one->peer);
   if (const auto* one = std::get_if<recv>(&what)) return check(one->peer);
   if (const auto* several = std::get_if<group>(&what))
     for (const operation& part : several->parts)
-      if (error failure = check_peers(part, self, size)) return failure;
+      if (error failure = check_peers(part, check)) return failure;
   return {};
+}
+
+/// Returns an error for a peer that is not in the world, or none.
+error check_peers(const operation& what, rank self, int size) {
+  return check_peers(what, [&](rank peer) -> error {
+    if (peer.value() >= 0 && peer.value() < size) return {};
+    return refuse(errc::invalid_argument, self,
+                  "peer " + to_string(peer) + " is not in this world: its ranks are 0 to " + std::to_string(size - 1));
+  });
 }
 
 } // namespace
@@ -64,6 +69,10 @@ bool sequencer::cancel(std::uint32_t world, rank self, lane where, std::uint64_t
 void sequencer::withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why,
                          sequencing_effects& effects) {
   state_->withdraw(world, self, client, why, effects);
+}
+
+void sequencer::leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects) {
+  state_->leave(world, self, why, effects);
 }
 
 void sequencer::hold(std::uint32_t world, lane where) {
@@ -167,6 +176,8 @@ void sequencer::state::ask(std::unique_ptr<sequenced> one, sequencing_effects& e
   const operation& what = one->what();
   const matching by = matching_of(what);
   if (!refusal && by == matching::routes) refusal = check_peers(what, asked.rank, find_world(asked.world)->size);
+  if (!refusal && !find_world(asked.world)->left.empty())
+    refusal = absence_objection(what, asked.rank, *find_world(asked.world));
   if (refusal) {
     effects.refused.push_back({std::move(one), std::move(refusal)});
     return;
@@ -186,6 +197,18 @@ void sequencer::state::ask(std::unique_ptr<sequenced> one, sequencing_effects& e
     case matching::nobody: join_nobody(at, self, std::move(one)); break;
   }
   settle(effects);
+}
+
+error sequencer::state::absence_objection(const operation& what, rank self, const world_table& there) {
+  const auto check = [&](rank peer) -> error {
+    const auto found = there.left.find(peer);
+    if (found == there.left.end()) return {};
+    error why = found->second;
+    why.rank = self;
+    return why;
+  };
+  if (error failure = check(self)) return failure;
+  return matching_of(what) == matching::all_ranks ? check(there.left.begin()->first) : check_peers(what, check);
 }
 
 bool sequencer::state::enter(lane_table& at, int self, std::unique_ptr<sequenced> one, operation_match* where) {
@@ -663,6 +686,45 @@ void sequencer::state::withdraw(std::uint32_t world, rank self, std::uint64_t cl
     }
   }
   // Settled only after the loop, because the request behind a withdrawn one may be another request of the client.
+  settle(effects);
+}
+
+bool sequencer::state::needs(const lane_slot& slot, int owner, int self) {
+  if (slot.where == nullptr) return owner == self;
+  if (slot.where->kind == operation_match::form::collective_match) return true;
+  exchange* const root = &static_cast<exchange*>(slot.where)->root();
+  exchange* one = root;
+  do {
+    if (one->self == self) return true;
+    for (const transfer_end* end = one->ends; end != nullptr; end = end->sibling)
+      if (end->partner == nullptr && (end->is_send ? end->destination : end->source) == self) return true;
+    one = one->next;
+  } while (one != root);
+  return false;
+}
+
+void sequencer::state::leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects) {
+  world_table* const there = find_world(world);
+  if (there == nullptr || there->closed || self.value() < 0 || self.value() >= there->size) return;
+  error told = why;
+  told.effect = effect::rejected;
+  if (!there->left.emplace(self, told).second) return;
+  const verdict all{.cause = std::make_shared<withdrawal>(withdrawal{told.text}),
+                    .own = told,
+                    .now = time_point::max()}; // everybody is told the same
+  for (const auto& at : there->lanes) {
+    if (!at) continue;
+    for (std::size_t r = 0; r < at->queues.size(); ++r) {
+      lane_queue& queue = at->queues[r];
+      const std::uint64_t end = queue.next();
+      for (std::uint64_t i = queue.head(); i != end; ++i) {
+        if (i < queue.head()) continue; // skipped: refused with an earlier one
+        const lane_slot& slot = queue.at(i);
+        if (slot.one != nullptr && needs(slot, static_cast<int>(r), self.value()))
+          take_out({at.get(), static_cast<int>(r), i}, all, effects);
+      }
+    }
+  }
   settle(effects);
 }
 

@@ -65,6 +65,10 @@ public:
   /// does, with \p why. The lanes are then free for another client, at the next position.
   void withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why, sequencing_effects& effects);
 
+  /// Handles the end of a rank's part in the world: refuses its waiting requests and those that need it, and all such
+  /// requests that come later, with \p why. The other ranks' requests among themselves go on.
+  void leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects);
+
   /// Keeps the requests of lane \p where waiting until resume(), because operations that are run again go first.
   void hold(std::uint32_t world, lane where);
   void resume(std::uint32_t world, lane where, sequencing_effects& effects);

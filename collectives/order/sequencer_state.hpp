@@ -5,6 +5,7 @@
 #include <troupe/collectives/order/lane_table.hpp>
 #include <troupe/collectives/order/sequencer.hpp>
 
+#include <map>
 #include <memory_resource>
 
 namespace troupe {
@@ -22,6 +23,7 @@ public:
   void close_world(std::uint32_t world, const error& why, sequencing_effects& effects);
   bool cancel(std::uint32_t world, rank self, lane where, std::uint64_t position, sequencing_effects& effects);
   void withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why, sequencing_effects& effects);
+  void leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects);
 
   // Release.
   void hold(std::uint32_t world, lane where);
@@ -48,6 +50,7 @@ private:
     std::vector<std::unique_ptr<lane_table>> lanes{};
     std::vector<std::uint32_t> unreleased{}; ///< Number of unreleased requests, indexed by rank.
     std::vector<mark> last{};
+    std::map<rank, error> left{}; ///< Ranks that have left, and why.
   };
   struct place {
     lane_table* at = nullptr;
@@ -73,6 +76,10 @@ private:
   };
 
   [[nodiscard]] error objection(const sequencing_terms& asked) const;
+  /// Returns the error for a request of \p self that needs a rank that has left; errc::none if it does not.
+  [[nodiscard]] static error absence_objection(const operation& what, rank self, const world_table& there);
+  /// Returns whether the request in \p slot, which is one of \p owner, can never be released without \p self.
+  [[nodiscard]] static bool needs(const lane_slot& slot, int owner, int self);
   [[nodiscard]] world_table* find_world(std::uint32_t number) const noexcept;
   [[nodiscard]] lane_table& lane_of(world_table& there, lane name);
   [[nodiscard]] lane_table* find_lane(std::uint32_t number, rank self, lane name) const noexcept;

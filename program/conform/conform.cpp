@@ -53,6 +53,7 @@ int run(const conform_options& options) {
   std::optional<progress_line> progress;
   // Both hooks are called by one thread at a time.
   conform_suite suite{where,
+                      rt.settings().ordering,
                       seed,
                       options.only,
                       {.began =

@@ -256,8 +256,9 @@ bool is_for_world(const std::string& name) {
 
 } // namespace
 
-conform_suite::conform_suite(world where, std::uint64_t seed, std::string only, hooks reports)
+conform_suite::conform_suite(world where, ordering order, std::uint64_t seed, std::string only, hooks reports)
   : world_{std::move(where)},
+    order_{order},
     chosen_{[only](const std::string& name) { return name.find(only) != std::string::npos; }},
     reports_{std::move(reports)},
     whole_{.ranks = world_.size(), .seed = seed} {
@@ -330,28 +331,26 @@ conform_tally conform_suite::run_sub_worlds() {
     }
   if (groups.empty()) return sums;
   auto made = world_.split(std::move(groups));
-  if (world_.local_ranks().size() != static_cast<std::size_t>(world_.size())) {
-    // All processes must send requests to worlds that share a GPU in one order, so these run one after another.
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      if (!made[i].handle) continue;
-      sums += run(*scopes[i], *made[i].handle, chosen_);
-      made[i].handle->stop();
-    }
+  const auto run_each = [&](const choice& chosen) {
+    for (std::size_t i = 0; i < made.size(); ++i)
+      if (made[i].handle) sums += run(*scopes[i], *made[i].handle, chosen);
+  };
+  const bool is_whole = world_.local_ranks().size() == static_cast<std::size_t>(world_.size());
+  const bool is_ordered = order_ == ordering::agreed;
+  // If nobody orders requests to ranks of worlds that share GPUs, the clients must: these run one after another.
+  if (!is_whole && !is_ordered) {
+    run_each(chosen_);
     return sums;
   }
-  {
-    std::vector<std::future<conform_tally>> running;
-    for (std::size_t i = 0; i < made.size(); ++i)
-      running.push_back(std::async(std::launch::async, [this, where = *made[i].handle, scope = scopes[i]] {
-        return run(*scope, where, [this](const std::string& name) { return chosen_(name) && is_for_world(name); });
+  const choice at_once = [&](const std::string& name) { return chosen_(name) && (is_ordered || is_for_world(name)); };
+  std::vector<std::future<conform_tally>> running;
+  for (std::size_t i = 0; i < made.size(); ++i)
+    if (made[i].handle)
+      running.push_back(std::async(std::launch::async, [this, where = *made[i].handle, scope = scopes[i], &at_once] {
+        return run(*scope, where, at_once);
       }));
-    for (auto& one : running) sums += one.get();
-  }
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    sums += run(*scopes[i], *made[i].handle,
-                [this](const std::string& name) { return chosen_(name) && !is_for_world(name); });
-    made[i].handle->stop();
-  }
+  for (auto& one : running) sums += one.get();
+  if (!is_ordered) run_each([this](const std::string& name) { return chosen_(name) && !is_for_world(name); });
   return sums;
 }
 

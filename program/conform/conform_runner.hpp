@@ -97,9 +97,8 @@ private:
 };
 
 /// Runs the cases in three steps. First, the whole world runs its cases. Then the world is split into sub-worlds that
-/// share ranks. They run their cases of three dtypes: those with requests to a world at the same time, and after them
-/// those with requests to ranks, one sub-world after another, because the clients must guarantee the order of these
-/// requests.
+/// share ranks. They run their cases of three dtypes at the same time. Under ordering::caller, requests to ranks are
+/// made by one sub-world after another, because the clients must guarantee their order.
 class conform_suite {
 public:
   /// The hooks are called by one thread at a time.
@@ -109,7 +108,7 @@ public:
   };
 
   /// Runs only cases whose names contain \p only. Errors: invalid_argument if there are none.
-  conform_suite(world where, std::uint64_t seed, std::string only, hooks reports);
+  conform_suite(world where, ordering order, std::uint64_t seed, std::string only, hooks reports);
 
   [[nodiscard]] std::size_t count_cases() const;
   /// Runs the cases. Errors: those of conform_runner and world::split().
@@ -128,6 +127,7 @@ private:
   [[nodiscard]] conform_tally run_sub_worlds();
 
   world world_;
+  ordering order_;
   choice chosen_;
   hooks reports_;
   conform_scope whole_;

@@ -171,6 +171,7 @@ TEST_CASE("the suite goes on in worlds that are split off, which run at the same
   world where = rt.form_world();
   std::set<std::string> names;
   conform_suite suite{where,
+                      ordering::agreed,
                       1,
                       "barrier",
                       {.began = [&](const std::string& name) { names.insert(name); },
@@ -183,7 +184,7 @@ TEST_CASE("the suite goes on in worlds that are split off, which run at the same
     for (const std::string target : {"/world", "/rank"})
       CHECK(names.contains("sub-world/" + group + "/barrier" + target));
   CHECK(where.status().phase == world_phase::ready);
-  CHECK_THROWS_AS((conform_suite{where, 1, "all_reduce/f12", {.failed = {}}}), exception);
+  CHECK_THROWS_AS((conform_suite{where, ordering::agreed, 1, "all_reduce/f12", {.failed = {}}}), exception);
 }
 
 TEST_CASE("nccl: a sample of the suite passes", "[conform][gpu]") {

@@ -85,22 +85,12 @@ order_connection::~order_connection() {
   close({.code = errc::abandoned, .text = "the order of the world has ended before the request was launched"});
 }
 
-namespace {
-
-error ended_elsewhere() {
-  return {.code = errc::stopping,
-          .effect = effect::rejected,
-          .text = "this sub-world has ended at another of its ranks: split the world again"};
-}
-
-} // namespace
-
 std::shared_ptr<ordered_rank> order_connection::add(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline) {
   auto made = std::make_shared<ordered_rank>(world, std::move(pipeline));
   const std::lock_guard lock{mutex_};
   has_parts_ = has_parts_ || world != 0;
-  if (closed_ || closed_early_.erase(world) > 0) {
-    made->closed = closed_ ? closed_ : ended_elsewhere();
+  if (closed_) {
+    made->closed = closed_;
     made->is_closing = true;
     made->over->open();
     return made;
@@ -314,14 +304,9 @@ error order_connection::decide_capture(decision_record& one) {
 }
 
 error order_connection::decide_close(decision_record& one) {
-  if (one.world == 0) return {.code = errc::internal, .text = "the controller has ended the whole world in its order"};
-  auto of = find(one.world);
-  if (!of) { // it has not been opened here yet
-    closed_early_.insert(one.world);
-    return {};
-  }
-  if (!of->closed) of->closed = ended_elsewhere();
-  of->is_closing = true;
+  const auto of = find(one.world);
+  if (!of || of == whole_ || !of->closed)
+    return {.code = errc::internal, .text = "the controller has ended a world in its order that has not been left"};
   std::erase(worlds_, of);
   steps_.emplace_back([of] {
     end(*of, of->closed);

@@ -22,7 +22,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -117,10 +116,10 @@ public:
   [[nodiscard]] std::shared_ptr<distributed_order> open_world(std::uint64_t number,
                                                               std::shared_ptr<rank_pipeline> pipeline);
 
-  /// Ends the order of this world. Requests that are not released, and all later ones, are answered with \p why, or the
-  /// controller's reason, as rejected. A sub-world ends at all its ranks: the latch opens when the controller has
-  /// confirmed it, so that nothing more is released, or when the connection is closed. The whole world ends at once,
-  /// and with it the connection.
+  /// Ends this rank's part in the order of this world. Its requests that are not released, and all later ones, are
+  /// answered with \p why as rejected. In a sub-world, so are the requests of other ranks that need this rank. The
+  /// latch opens when the controller has confirmed it, so that nothing more is released, or when the connection is
+  /// closed. The whole world ends at once, and with it the connection.
   std::shared_ptr<latch> close(error why);
 
   /// As order_connection::waiting().
@@ -231,7 +230,6 @@ private:
   mutable std::mutex mutex_;
   ask_table asks_;
   std::vector<std::shared_ptr<ordered_rank>> worlds_; ///< In the order of their numbers; the first is the whole.
-  std::set<std::uint64_t> closed_early_;              ///< Worlds that have ended before they were opened here.
   std::atomic<bool> has_parts_{false};                ///< There has been a sub-world.
   time_point due_ = time_point::max();                ///< No request is given up before this time.
   error closed_;

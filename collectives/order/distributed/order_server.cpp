@@ -26,6 +26,7 @@ struct order_server::member {
   rank self{}; ///< In that world.
   std::shared_ptr<success_count> successes = std::make_shared<success_count>();
   std::optional<operation_mark> launched{}, finished{}; ///< As the rank told last.
+  bool has_left = false;
 };
 
 /// The whole world, or one that was split off.
@@ -133,15 +134,21 @@ void order_server::close(error why) {
   settle();
 }
 
-void order_server::close_world(world& one, const error& why) {
-  if (std::exchange(one.is_closed, true)) return;
+void order_server::leave(member& from, const error& why) {
+  world& of = *from.of;
+  if (std::exchange(from.has_left, true)) return;
   error told = why;
-  told.text = "the sub-world '" + one.name + "' has ended at one of its ranks: " + why.text;
-  order_->close_world(one.ordered, told, effects_);
+  told.text = "rank " + to_string(from.self) + " has left the sub-world '" + of.name + "': " + why.text;
+  told.rank = from.self;
+  order_->leave(of.ordered, from.self, told, effects_);
   settle();
-  for (const member& each : one.members) each.by->out.closed(one.number);
-  logs_.erase(one.key);
-  one.log = nullptr;
+  of.turns.close(told, turn_answers_);
+  tell_turns(of);
+  from.by->out.closed(of.number);
+  if (!std::ranges::all_of(of.members, &member::has_left)) return;
+  of.is_closed = true;
+  logs_.erase(of.key);
+  of.log = nullptr;
 }
 
 order_server::member* order_server::find_member(std::uint64_t number, const connection& by) const {
@@ -196,7 +203,7 @@ error order_server::take(connection& by, request_record& one, time_point now) {
       settle(); // operations that were released earlier go first
       if (!one.turn.split.empty()) failure = check_groups(one.turn.split, static_cast<int>(of.members.size()));
       if (failure) failure.code = errc::internal; // its process has checked them
-      if (!failure && !closed_ && !of.is_closed) of.turns.ask(from.self, std::move(one.turn), now, turn_answers_);
+      if (!failure && !closed_) of.turns.ask(from.self, std::move(one.turn), now, turn_answers_);
       tell_turns(of);
       break;
     case request_record::form::capture_launch:
@@ -217,7 +224,7 @@ error order_server::take(connection& by, request_record& one, time_point now) {
       else
         from.successes->set(one.count);
       break;
-    case request_record::form::close: close_world(of, one.why); break;
+    case request_record::form::close: leave(from, one.why); break;
   }
   return failure;
 }

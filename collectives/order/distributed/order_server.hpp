@@ -77,7 +77,8 @@ private:
   /// Opens the order for the groups of a split of \p parent. Returns the number of the first one.
   std::uint64_t open_groups(const world& parent, std::span<const rank_group> groups);
   world& open_world(std::string key, std::string name, const std::vector<connection*>& ranks, resume_log& log);
-  void close_world(world& one, const error& why);
+  /// Ends a rank's part in a sub-world.
+  void leave(member& from, const error& why);
   /// Writes what the turns of \p of have answered.
   void tell_turns(const world& of);
   /// Returns a copy of \p report with what the ranks have launched and finished last; the same copy for the same

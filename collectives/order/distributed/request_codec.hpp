@@ -85,7 +85,7 @@ public:
   void fail_capture(std::uint64_t place, const error& why);
   /// Tells how many requests of the world, which is not 0, have succeeded (batch_header::succeeded).
   void succeeded(std::uint64_t count);
-  /// Ends the world for all its ranks. It is not 0.
+  /// Leaves the world. It is not 0.
   void close(const error& why);
   /// Tells what the rank has launched and finished last.
   void progress(const std::optional<operation_mark>& launched, const std::optional<operation_mark>& finished);

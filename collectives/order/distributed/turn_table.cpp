@@ -39,6 +39,23 @@ void turn_table::open(int world_size, std::size_t most) {
   granted_ = 0;
   captures_.clear();
   due_ = time_point::max();
+  closed_ = {};
+}
+
+void turn_table::close(const error& why, answers& out) {
+  if (closed_) return;
+  closed_ = why;
+  for (auto& [key, one] : turns_)
+    for (std::size_t r = 0; r < one.ranks.size(); ++r)
+      for (const pending_turn& waiting : one.ranks[r])
+        out.push_back({.to = rank{static_cast<int>(r)}, .number = waiting.number, .why = why});
+  turns_.clear();
+  for (auto& [place, one] : captures_) {
+    one.all.fail(why);
+    static_cast<void>(settle(place, one, out));
+  }
+  captures_.clear();
+  due_ = time_point::max();
 }
 
 std::string turn_table::key_of(const turn_terms& asked) {
@@ -49,6 +66,7 @@ std::string turn_table::key_of(const turn_terms& asked) {
 
 void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) {
   const std::uint64_t number = ++asked_[index(from)];
+  if (closed_) return out.push_back({.to = from, .number = number, .why = closed_});
   if (pending_[index(from)] >= most_) {
     out.push_back({.to = from,
                    .number = number,

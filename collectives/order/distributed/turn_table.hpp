@@ -48,6 +48,8 @@ public:
   /// record of a capture that has failed is ignored.
   [[nodiscard]] error take(rank from, request_record& record, answers& out);
 
+  /// Refuses all turns, also later ones, and fails all captures with \p why: a rank has left.
+  void close(const error& why, answers& out);
   /// Refuses turns that not all ranks have asked for in time, and fails captures that take too long.
   void expire(time_point now, answers& out);
   /// Returns the time before which expire() does nothing.
@@ -82,6 +84,7 @@ private:
 
   int world_size_ = 0;
   std::size_t most_ = 0;
+  error closed_{};
   std::vector<std::uint64_t> asked_;        ///< Number of turns, by rank.
   std::vector<std::size_t> pending_;        ///< Number of turns that wait, by rank.
   std::map<std::string, named_turn> turns_; ///< By key_of().

@@ -7,6 +7,8 @@
 #include <troupe/collectives/order/distributed/distributed_order.hpp>
 #include <troupe/collectives/order/distributed/order_server.hpp>
 
+#include <catch2/catch_test_macros.hpp>
+
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -125,5 +127,15 @@ struct distributed_rig : ordering_rig {
   error refused_above, refused_below; ///< What the last delivery came to.
   std::atomic<std::uint64_t> name{0};
 };
+
+/// The code that all have been answered with, once each.
+inline errc code_of_all(const std::vector<outcome_log>& logs) {
+  for (const outcome_log& one : logs) {
+    REQUIRE(one.count() == 1);
+    CHECK(one.failure().code == logs.front().failure().code);
+    if (one.failure()) CHECK(one.failure().effect == effect::rejected);
+  }
+  return logs.front().failure().code;
+}
 
 } // namespace troupe::tests

@@ -4,7 +4,11 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <algorithm>
+#include <array>
 #include <map>
+#include <random>
+#include <string>
 
 namespace troupe::tests::sub_orders_test {
 
@@ -46,13 +50,17 @@ struct split_rig : distributed_rig {
                         .where = where});
     return log;
   }
+  /// A rank of a sub-world on the same device. Its launches are noted with the group's name.
   std::shared_ptr<rank_pipeline> pipeline_of(const rank_group& group, std::size_t place) {
-    auto& rig_of_group = rigs[group.name];
-    if (!rig_of_group) rig_of_group = std::make_unique<ordering_rig>(group.members.size());
-    return rig_of_group->rig.ranks[place];
+    const auto self = static_cast<std::size_t>(group.members[place].value());
+    auto peers = std::make_shared<noting_peers>(rank{static_cast<int>(place)}, static_cast<int>(group.members.size()),
+                                                rig.devices[self], notes[self], group.name + ' ');
+    auto made = rank_pipeline::create(rig.services, std::move(peers), rig.launchers[self], rig_epoch, [](error) {});
+    made->init();
+    sets.push_back({made});
+    return made;
   }
 
-  std::map<std::string, std::unique_ptr<ordering_rig>> rigs;
   std::map<std::pair<std::string, int>, std::shared_ptr<distributed_order>> parts;
   std::map<std::pair<std::string, int>, std::shared_ptr<const resume_points>> told;
   std::map<std::pair<std::string, int>, std::uint64_t> numbers_told;
@@ -82,8 +90,7 @@ TEST_CASE("a split opens the order of its groups at one place for all ranks (ORD
   CHECK(one.parts.at({"high", 2}) != nullptr);
   const auto second = one.ask_in("low", 1, barrier{});
   one.deliver_all();
-  one.rigs["low"]->settle();
-  one.rigs["low"]->look();
+  one.finish();
   CHECK_FALSE(first.failure());
   CHECK(first.count() == 1);
   CHECK(second.count() == 1);
@@ -122,6 +129,67 @@ TEST_CASE("ranks that are in several worlds launch their requests in one order (
   CHECK(place("all", 1) < place("low", 1));
 }
 
+TEST_CASE("however ranks ask in several worlds, any two launch what they share in one order (ORD-3)",
+          "[collectives][sequencing][distributed][ORD-3]") {
+  std::mt19937 random{11};
+  const auto draw = [&](std::size_t end) { return static_cast<std::size_t>(random() % end); };
+  const std::vector<rank_group> groups{
+      {"low", {rank{0}, rank{1}}}, {"inner", {rank{2}, rank{1}}}, {"reversed", {rank{3}, rank{2}, rank{1}, rank{0}}}};
+  for (int round = 0; round < 20; ++round) {
+    split_rig one{4};
+    one.split(groups);
+    // Each rank asks in each of its worlds and lanes in order, and between them at random.
+    struct sequence {
+      std::string world; ///< Empty: the whole.
+      lane where;
+      std::size_t next = 0;
+    };
+    constexpr std::size_t each = 12;
+    std::vector<std::vector<sequence>> ranks(4);
+    for (int r = 0; r < 4; ++r)
+      for (const char* const name : {"a", "b"}) {
+        ranks[static_cast<std::size_t>(r)].push_back({"", lane::named(name)});
+        for (const rank_group& group : groups)
+          if (one.parts.contains({group.name, r}))
+            ranks[static_cast<std::size_t>(r)].push_back({group.name, lane::named(name)});
+      }
+    for (bool left = true; left;) {
+      left = false;
+      for (int r = 0; r < 4; ++r) {
+        auto& mine = ranks[static_cast<std::size_t>(r)];
+        const std::size_t first = draw(mine.size());
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          sequence& of = mine[(first + i) % mine.size()];
+          if (of.next == each || draw(3) == 0) continue;
+          // The number of elements names the request within its world.
+          const operation what = one.add(r, 1 + of.next++ + (of.where == lane::named("a") ? 0 : each));
+          of.world.empty() ? static_cast<void>(one.ask(r, of.where, what))
+                           : static_cast<void>(one.ask_in(of.world, r, what, of.where));
+        }
+        for (const sequence& of : mine) left = left || of.next < each;
+        while (draw(3) == 0) one.deliver_up(static_cast<int>(draw(4)));
+        while (draw(3) == 0) one.deliver_down(static_cast<int>(draw(4)));
+      }
+    }
+    one.deliver_all();
+    one.finish();
+    for (std::size_t a = 0; a < 4; ++a)
+      for (std::size_t b = a + 1; b < 4; ++b) {
+        const launch_notes &left_notes = *one.notes[a], &right_notes = *one.notes[b];
+        const auto shared_with = [](const launch_notes& mine, const launch_notes& other) {
+          launch_notes shared;
+          for (const std::string& note : mine)
+            if (std::ranges::find(other, note) != other.end()) shared.push_back(note);
+          return shared;
+        };
+        const launch_notes here = shared_with(left_notes, right_notes);
+        CHECK(here.size() >= 4 * each); // at least the whole world and "reversed"
+        CHECK(here == shared_with(right_notes, left_notes));
+      }
+    CHECK(one.notes[1]->size() == 8 * each);
+  }
+}
+
 TEST_CASE("splits that differ do not match, and each is told what the other waits for (ORD-2)",
           "[collectives][sequencing][distributed][ORD-2]") {
   split_rig one{4};
@@ -139,35 +207,53 @@ TEST_CASE("splits that differ do not match, and each is told what the other wait
   CHECK(one.parts.size() == 4);
 }
 
-TEST_CASE("a sub-world that ends at one rank ends at all, and the others go on (ONE-1)",
+TEST_CASE("a rank that leaves a sub-world is refused at once to those that need it, and the others go on (ONE-1)",
           "[collectives][sequencing][distributed][ONE-1]") {
   split_rig one{4};
   one.split(halves);
   one.split(crossing);
-  const auto waits = one.ask_in("low", 0, barrier{});
+  const auto waits = one.ask_in("all", 0, barrier{});
+  const auto behind = one.ask_in("all", 0, one.pass(0, 2, 1));
+  const auto to_leaver = one.ask_in("all", 2, one.pass(2, 1, 1));
   one.deliver_all();
-  const auto over = one.parts.at({"low", 1})->close({.code = errc::stopping, .text = "its work is done"});
+  const auto own = one.ask_in("all", 1, one.take(1, 3, 1));
+  const auto over = one.parts.at({"all", 1})->close({.code = errc::stopping, .text = "its work is done"});
   CHECK_FALSE(over->is_open());
-  const auto late = one.ask_in("low", 1, barrier{});
-  CHECK(late.failure().code == errc::stopping); // at once
+  const auto late = one.ask_in("all", 1, barrier{});
+  CHECK(late.failure().code == errc::stopping); // without asking the controller
+  error turn;
+  one.parts.at({"all", 3})->turn({.name = "mark"}, [&](const error& why, auto) { turn = why; });
   one.deliver_all();
   CHECK(over->is_open());
-  CHECK(waits.failure().code == errc::stopping);
-  CHECK_THAT(waits.failure().text, ContainsSubstring("the sub-world 'low' has ended at one of its ranks"));
-  CHECK(waits.failure().effect == effect::rejected);
-  const auto later = one.ask_in("low", 0, barrier{});
-  CHECK(later.failure().code == errc::stopping);
-  CHECK(one.parts.at({"low", 0})->close({.code = errc::stopping})->is_open());
+  for (const outcome_log& each : {waits, to_leaver, own}) {
+    CHECK(each.failure().code == errc::stopping);
+    CHECK(each.failure().effect == effect::rejected);
+    CHECK_THAT(each.failure().text, ContainsSubstring("rank 1 has left the sub-world 'all': its work is done"));
+  }
+  CHECK(turn.code == errc::stopping);
+  for (const operation& needing : {operation{barrier{}}, one.pass(3, 1, 1)}) {
+    const auto later = one.ask_in("all", 3, needing);
+    one.deliver_all();
+    CHECK(later.failure().code == errc::stopping);
+  }
+  const auto meets = one.ask_in("all", 2, one.take(2, 0, 1));
   const auto even0 = one.ask_in("even", 0, barrier{}), even2 = one.ask_in("even", 2, barrier{});
-  const auto whole = one.ask(1, barrier{});
   one.deliver_all();
-  CHECK(even0.count() + even2.count() + whole.count() == 0);
-  one.rigs["even"]->settle();
-  one.rigs["even"]->look();
-  CHECK(even0.count() + even2.count() == 2);
+  one.finish();
+  CHECK(code_of_all({behind, meets, even0, even2}) == errc::none);
+  for (const int r : {0, 2, 3}) {
+    const auto end = one.parts.at({"all", r})->close({.code = errc::stopping, .text = "its work is done"});
+    one.deliver_all();
+    CHECK(end->is_open());
+  }
+  one.split(crossing); // the same again
+  const auto again0 = one.ask_in("even", 0, barrier{}), again2 = one.ask_in("even", 2, barrier{});
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all({again0, again2}) == errc::none);
 }
 
-TEST_CASE("a sub-world that has ended before a rank opened it refuses what that rank asks",
+TEST_CASE("a rank that opens a sub-world after a peer has left it is refused what needs the peer",
           "[collectives][sequencing][distributed]") {
   split_rig one{2};
   const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
@@ -178,11 +264,13 @@ TEST_CASE("a sub-world that has ended before a rank opened it refuses what that 
   one.deliver_all();
   static_cast<void>(one.parts.at({"both", 0})->close({.code = errc::stopping, .text = "at once"}));
   one.deliver_all();
-  const auto opened = one.orders[1]->open_world(number, one.pipeline_of(both.front(), 1));
-  outcome_log log;
-  opened->ask(rank{1}, {.what = barrier{}, .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
-  CHECK(log.failure().code == errc::stopping);
-  CHECK(opened->close({.code = errc::stopping})->is_open());
+  one.parts[{"both", 1}] = one.orders[1]->open_world(number, one.pipeline_of(both.front(), 1));
+  const auto refused = one.ask_in("both", 1, barrier{});
+  one.deliver_all();
+  CHECK(refused.failure().code == errc::stopping);
+  const auto over = one.parts.at({"both", 1})->close({.code = errc::stopping});
+  one.deliver_all();
+  CHECK(over->is_open());
 }
 
 TEST_CASE("when the connection ends, all that waits in sub-worlds is answered (ONE-1)",
@@ -213,8 +301,7 @@ TEST_CASE("the lanes of a sub-world have resume points of their own, across epoc
   for (std::uint64_t i = 0; i < 3; ++i)
     for (int r = 0; r < 2; ++r) logs.push_back(one.ask_in("both", r, barrier{.commit = i}, where));
   one.deliver_all();
-  one.rigs["both"]->settle();
-  one.rigs["both"]->look();
+  one.finish();
   for (const auto& link : one.links) link->tell_progress();
   one.deliver_all();
   for (const outcome_log& each : logs) CHECK_FALSE(each.failure());
