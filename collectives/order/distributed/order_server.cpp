@@ -152,6 +152,7 @@ void order_server::leave(member& from, const error& why) {
 }
 
 order_server::member* order_server::find_member(std::uint64_t number, const connection& by) const {
+  if (number == 0) return by.worlds.front();
   const auto found = std::ranges::lower_bound(by.worlds, number, {}, [](const member* one) { return one->of->number; });
   return found != by.worlds.end() && (*found)->of->number == number ? *found : nullptr;
 }
@@ -177,22 +178,23 @@ error order_server::receive(rank from, std::string_view batch, time_point now) {
   }
   request_record one;
   error failure;
-  while (!failure && by.in.next(in, one)) failure = take(by, one, now);
+  while (!failure && by.in.next(in, one)) take(by, one, now, failure);
   settle();
   if (!failure) failure = in.failure(name);
   if (failure) failure.rank = from;
   return failure;
 }
 
-error order_server::take(connection& by, request_record& one, time_point now) {
+void order_server::take(connection& by, request_record& one, time_point now, error& failure) {
   member* const found = find_member(one.world, by);
-  if (found == nullptr)
-    return {.code = errc::internal,
-            .text = "rank " + to_string(by.self) + " has sent a request for world " + std::to_string(one.world) +
-                    ", which does not exist or is not its own"};
+  if (found == nullptr) {
+    failure = {.code = errc::internal,
+               .text = "rank " + to_string(by.self) + " has sent a request for world " + std::to_string(one.world) +
+                       ", which does not exist or is not its own"};
+    return;
+  }
   member& from = *found;
   world& of = *from.of;
-  error failure;
   switch (one.kind) {
     case request_record::form::ask: ask(from, one, now); break;
     case request_record::form::cancel:
@@ -226,7 +228,6 @@ error order_server::take(connection& by, request_record& one, time_point now) {
       break;
     case request_record::form::close: leave(from, one.why); break;
   }
-  return failure;
 }
 
 void order_server::ask(member& from, request_record& asked, time_point now) {

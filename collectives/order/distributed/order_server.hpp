@@ -72,7 +72,8 @@ private:
   [[nodiscard]] world& whole() const { return *worlds_.front(); }
   /// Returns the member of world \p number that \p by is, or null.
   [[nodiscard]] member* find_member(std::uint64_t number, const connection& by) const;
-  [[nodiscard]] error take(connection& by, request_record& one, time_point now);
+  /// Handles a record. Sets \p failure if it cannot be.
+  void take(connection& by, request_record& one, time_point now, error& failure);
   void ask(member& from, request_record& asked, time_point now);
   /// Opens the order for the groups of a split of \p parent. Returns the number of the first one.
   std::uint64_t open_groups(const world& parent, std::span<const rank_group> groups);
