@@ -31,6 +31,10 @@ constexpr std::chrono::seconds time_for_farewells{5};
 constexpr int status_of_outcasts = 75; ///< EX_TEMPFAIL: another start may help.
 
 constexpr std::array shared_by_all{std::string_view{"ordering"},
+                                   std::string_view{"fusion"},
+                                   std::string_view{"fusion_max_operations"},
+                                   std::string_view{"fusion_max_bytes"},
+                                   std::string_view{"fusion_max_operation_bytes"},
                                    std::string_view{"host_staging.chunk_bytes"},
                                    std::string_view{"host_staging.slots"},
                                    std::string_view{"hierarchy.mode"},
@@ -153,6 +157,7 @@ membership::membership(join_request who, const configuration& settings, std::sha
             log_info("requests of epoch " + to_string(of) + " are ordered through " +
                      (through_rings ? "shared memory" : "the control connection"));
           },
+      .fused = settings.fusion,
       .ring_wait = wait,
       .enter_ring_thread = [api = selected.api] { api->enter_thread(std::nullopt); }};
   if (settings.ordering == ordering::agreed) // else there is no order to agree on

@@ -229,7 +229,8 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
       if (services_.without_rings) services_.without_rings(failure.why());
     }
   }
-  order_ = std::make_shared<order_connection>(std::move(pipeline), of, services_.time, std::move(send));
+  order_ =
+      std::make_shared<order_connection>(std::move(pipeline), of, services_.time, std::move(send), services_.fused);
   followed_ = 0;
   if (services_.order_opened) services_.order_opened(of, rings_ != nullptr);
   return order_->whole();

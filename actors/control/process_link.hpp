@@ -41,6 +41,7 @@ struct link_services {
   std::function<void(const error& why)> without_rings{};
   /// Reports how the requests of this process's rank reach the order of an epoch.
   std::function<void(epoch of, bool through_rings)> order_opened{};
+  fusion_limits fused{.mode = fusion::off};  ///< Which requests may be launched together; as at all ranks.
   wait_profile ring_wait{};                  ///< How the thread waits that receives decisions from the rings.
   std::function<void()> enter_ring_thread{}; ///< Called first by that thread.
 };

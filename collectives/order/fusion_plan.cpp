@@ -1,6 +1,5 @@
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/order/memory_ranges.hpp>
 
 #include <algorithm>
 #include <array>
@@ -9,19 +8,6 @@
 namespace troupe {
 
 namespace {
-
-/// The memory that a part uses through one argument. The parts of a v-form may lie anywhere in it; the bytes between
-/// them are included.
-struct used_range {
-  std::size_t rank = 0;
-  memory_range where{};
-  std::size_t near = 0; ///< Hint: its place among the ranges of the batch.
-};
-
-struct awaited_event {
-  std::size_t rank = 0;
-  const event* ready = nullptr;
-};
 
 /// Returns whether an alternative of troupe::operation may be fused. Calls \p visit for its operands until one of them
 /// rules it out.
@@ -60,6 +46,53 @@ bool is_single_collective(const operation& what) {
   return may_be_fused(what) && !std::holds_alternative<group>(what) && !std::holds_alternative<send>(what) &&
          !std::holds_alternative<recv>(what);
 }
+
+bool survey_part(const operation& what, rank self, int world_size, fusion_survey& into) {
+  auto await = [&](const operand& each) {
+    if (each.ready) into.awaited.push_back(each.ready.get());
+  };
+  if (!std::visit([&](const auto& one) { return look_over(one, await); }, what)) return false;
+  std::array<std::size_t, 2> bytes{};
+  const buffer* last = nullptr;
+  const std::size_t first = into.ranges.size();
+  // The parts of a v-form may lie anywhere in its argument; the bytes between them are included.
+  auto note = [&](const extent& each) {
+    if (each.count == 0) return;
+    const std::size_t width = size_bytes(each.type);
+    const auto begin = reinterpret_cast<std::uintptr_t>(each.memory->data()) + each.first * width;
+    const std::uintptr_t end = begin + each.count * width;
+    bytes[each.written ? 1 : 0] += each.count * width;
+    const bool has_previous = into.ranges.size() > first;
+    if (std::exchange(last, each.memory) == each.memory) { // the next part of the same argument
+      memory_range& whole = into.ranges.back();
+      whole.begin = std::min(whole.begin, begin);
+      whole.end = std::max(whole.end, end);
+    } else if (each.written && has_previous && into.ranges.back().begin == begin && into.ranges.back().end == end) {
+      into.ranges.back().written = true; // in place
+    } else {
+      into.ranges.push_back({begin, end, each.written});
+    }
+  };
+  visit_extents(what, self, world_size, note);
+  into.bytes = std::max({into.bytes, bytes[0], bytes[1]});
+  return true;
+}
+
+namespace {
+
+/// The memory that a rank's part uses through one argument.
+struct used_range {
+  std::size_t rank = 0;
+  memory_range where{};
+  std::size_t near = 0; ///< Hint: its place among the ranges of the batch.
+};
+
+struct awaited_event {
+  std::size_t rank = 0;
+  const event* ready = nullptr;
+};
+
+} // namespace
 
 /// The batch under construction, and the operation that is examined for it.
 class fusion_planner::draft {
@@ -119,31 +152,13 @@ private:
   /// Returns false if the part cannot be in a batch with others.
   [[nodiscard]] bool survey(const fusion_part& one) {
     const std::size_t at = index(one.self);
-    auto await = [&](const operand& each) {
-      if (each.ready) events_.push_back({at, each.ready.get()});
-    };
-    if (!std::visit([&](const auto& what) { return look_over(what, await); }, *one.what)) return false;
-    std::array<std::size_t, 2> bytes{};
-    const buffer* last = nullptr;
-    auto note = [&](const extent& each) {
-      if (each.count == 0) return;
-      const std::size_t width = size_bytes(each.type);
-      const auto begin = reinterpret_cast<std::uintptr_t>(each.memory->data()) + each.first * width;
-      const std::uintptr_t end = begin + each.count * width;
-      bytes[each.written ? 1 : 0] += each.count * width;
-      if (std::exchange(last, each.memory) == each.memory) { // the next part of the same argument
-        memory_range& whole = ranges_.back().where;
-        whole.begin = std::min(whole.begin, begin);
-        whole.end = std::max(whole.end, end);
-      } else if (each.written && !ranges_.empty() && ranges_.back().rank == at && ranges_.back().where.begin == begin &&
-                 ranges_.back().where.end == end) { // in place
-        ranges_.back().where.written = true;
-      } else {
-        ranges_.push_back({at, {begin, end, each.written}});
-      }
-    };
-    visit_extents(*one.what, one.self, world_size_, note);
-    bytes_ = std::max({bytes_, bytes[0], bytes[1]});
+    found_.ranges.clear();
+    found_.awaited.clear();
+    found_.bytes = bytes_;
+    if (!survey_part(*one.what, one.self, world_size_, found_)) return false;
+    for (const memory_range& each : found_.ranges) ranges_.push_back({at, each});
+    for (const event* const each : found_.awaited) events_.push_back({at, each});
+    bytes_ = found_.bytes;
     return true;
   }
 
@@ -162,6 +177,7 @@ private:
   std::span<const fusion_part> parts_;
   std::vector<used_range> ranges_;
   std::vector<awaited_event> events_;
+  fusion_survey found_;   ///< A member so that its memory is reused.
   std::size_t bytes_ = 0; ///< The largest number of bytes that one rank reads, or writes.
   bool fit_ = false;
 };

@@ -4,6 +4,7 @@
 
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/order/memory_ranges.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,15 @@ namespace troupe {
 [[nodiscard]] bool may_be_fused(const operation& what);
 /// Returns whether an operation may share a launch and is one collective, so that every rank has it.
 [[nodiscard]] bool is_single_collective(const operation& what);
+
+/// What decides whether one rank's part of an operation may share a launch with others.
+struct fusion_survey {
+  std::vector<memory_range> ranges{};  ///< The memory that it uses.
+  std::vector<const event*> awaited{}; ///< The ready events of its operands.
+  std::size_t bytes = 0;               ///< The number of bytes that it reads, or that it writes, whichever is larger.
+};
+/// Adds the facts of a part to \p into. Returns false if it may not share a launch at all.
+[[nodiscard]] bool survey_part(const operation& what, rank self, int world_size, fusion_survey& into);
 
 /// One rank's part of a released operation.
 struct fusion_part {

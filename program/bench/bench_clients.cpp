@@ -9,6 +9,8 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
 
+#include <troupe/runtime/rank_lane.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -194,7 +197,10 @@ public:
       each_{std::max<std::size_t>(1, options.requests / options.clients)},
       settings_{options.common.runtime.settings()},
       session_{"clients", options.common} {
-    for (const std::string& name : options.fusions) modes_.push_back({.mode = parse_fusion(name)});
+    if (spans_processes()) // A process joins its world once, with one mode.
+      modes_.push_back({.mode = settings_.fusion.mode});
+    else
+      for (const std::string& name : options.fusions) modes_.push_back({.mode = parse_fusion(name)});
     // All requests of a block may wait for their peers at the same time.
     settings_.sequencing.lead =
         std::max(settings_.sequencing.lead, options.clients * std::max<std::size_t>(options.in_flight, 1));
@@ -202,10 +208,17 @@ public:
 
   [[nodiscard]] int run() {
     progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
+    std::optional<bench_rig> only;
     interleave(options_.common.blocks, modes_.size(), [&](std::size_t i, std::size_t block) {
       progress.show(
           at_block("clients, fusion " + std::string{to_string(modes_[i].mode)}, block + 1, options_.common.blocks));
-      measure(modes_[i], progress);
+      if (!spans_processes() || !only) {
+        configuration settings = settings_;
+        settings.fusion.mode = modes_[i].mode;
+        only.reset();
+        only.emplace(settings, !options_.without_raw);
+      }
+      measure(*only, modes_[i], progress);
       progress.done(1);
     });
     progress.clear();
@@ -216,22 +229,29 @@ public:
 
 private:
   [[nodiscard]] std::size_t operations() const noexcept { return each_ * options_.clients; }
+  [[nodiscard]] bool spans_processes() const noexcept { return !settings_.control.address.empty(); }
+  [[nodiscard]] std::size_t lanes() const noexcept {
+    return spans_processes() ? std::max<std::size_t>(1, options_.lanes) : options_.lanes;
+  }
+  /// Lets the processes begin a sample together, else one of them measures how far the other was behind.
+  void meet(const bench_rig& rig) const {
+    if (!spans_processes()) return;
+    world where = rig.where;
+    static_cast<void>(rank_lane{where, where.local_ranks().front(), lane::named("bench meets")}.barrier().get());
+  }
 
-  void measure(mode_figures& now, progress_line& progress) {
-    configuration settings = settings_;
-    settings.fusion.mode = now.mode;
-    bench_rig rig{settings, !options_.without_raw};
+  void measure(bench_rig& rig, mode_figures& now, progress_line& progress) {
     ranks_ = rig.where.local_ranks().size();
     if (!session_.has_begun()) begin(rig, progress);
     client_scene scene{
-        rig,
-        {.clients = options_.clients, .lanes = options_.lanes, .in_flight = options_.in_flight, .size_bytes = bytes_}};
+        rig, {.clients = options_.clients, .lanes = lanes(), .in_flight = options_.in_flight, .size_bytes = bytes_}};
 
     const std::size_t bursts = options_.common.iterations;
     const std::size_t warm_ups = std::max<std::size_t>(2, bursts / 5);
     std::vector<double> burst_us;
     std::vector<double> floor_us;
     for (std::size_t i = 0; i < warm_ups + bursts; ++i) {
+      meet(rig);
       const auto times = scene.ask(1, 1);
       const nanoseconds floor = span_of(scene.ask_null_actor());
       if (i < warm_ups) continue;
@@ -243,6 +263,7 @@ private:
     now.floor.add_block(floor_us);
 
     static_cast<void>(scene.ask(std::max<std::size_t>(1, each_ / 10), options_.in_flight));
+    meet(rig);
     const thread_times before = thread_times::now();
     const auto times = scene.ask(each_, options_.in_flight);
     now.cpu.add_block(before, thread_times::now(), operations());
@@ -252,15 +273,17 @@ private:
     for (const auto& client : times)
       for (const request_times& one : client) replies.push_back(in_microseconds(one.replied - one.asked));
     now.replies.add_block(replies);
-    if (rig.raw) measure_raw(now, *rig.raw, scene);
+    if (rig.raw) measure_raw(now, rig, scene);
   }
 
-  void measure_raw(mode_figures& now, raw_ranks& raw, const client_scene& scene) const {
+  void measure_raw(mode_figures& now, bench_rig& rig, const client_scene& scene) const {
+    raw_ranks& raw = *rig.raw;
     for (const bool together : {true, false}) {
       static_cast<void>(scene.raw_us(raw, together));
       std::vector<double> samples;
       double all_us = 0;
       for (std::size_t i = 0; i < options_.common.iterations; ++i) {
+        meet(rig);
         samples.push_back(scene.raw_us(raw, together));
         all_us += samples.back();
       }
@@ -274,11 +297,10 @@ private:
   void begin(bench_rig& rig, progress_line& progress) {
     std::vector<std::string> heading;
     const std::string who = std::to_string(options_.clients) + " client actors";
-    heading.push_back(
-        "all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes; " + who +
-        (options_.lanes > 0 ? " at each rank, " + std::to_string(options_.lanes) + " lanes each" : " ask the world") +
-        ", each in memory of its own; medians of " + std::to_string(options_.common.blocks) +
-        " interleaved blocks, with a runtime for each mode of fusion in each block");
+    heading.push_back("all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes; " + who +
+                      (lanes() > 0 ? " at each rank, " + std::to_string(lanes()) + " lanes each" : " ask the world") +
+                      ", each in memory of its own; medians of " + std::to_string(options_.common.blocks) +
+                      " interleaved blocks, with a runtime for each mode of fusion in each block");
     heading.push_back("burst: one request of each client, from the first request to the last reply, " +
                       std::to_string(options_.common.iterations) +
                       " in a block; rate: " + std::to_string(operations()) + " operations in a block, " +
@@ -291,7 +313,7 @@ private:
     progress.clear();
     session_.begin(rig.rt, rig.where, heading,
                    {{"clients", options_.clients},
-                    {"lanes", options_.lanes},
+                    {"lanes", lanes()},
                     {"in_flight", options_.in_flight},
                     {"operations", operations()},
                     {"size_bytes", bytes_},

@@ -13,6 +13,7 @@ enum class decision_kind : std::uint8_t { release, refusal, turn, capture, close
 constexpr std::uint8_t decision_kind_bits = 0x07;
 constexpr std::uint8_t is_in_step = 0x08; ///< The number follows that of the last release.
 constexpr std::uint8_t has_position = 0x10;
+constexpr std::uint8_t joins_previous = 0x20;
 
 enum class report_kind : std::uint8_t { none, here, as_before };
 
@@ -22,17 +23,19 @@ std::uint8_t head_of(decision_kind kind, std::uint8_t bits = 0) {
 
 } // namespace
 
-void decision_writer::release(std::uint64_t number, const std::optional<std::uint64_t>& position) {
+void decision_writer::release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins) {
+  if (!joins) begin_record();
   const bool is_next = number == released_ + 1;
   released_ = number;
   out_.u8(head_of(decision_kind::release,
-                  static_cast<std::uint8_t>((is_next ? is_in_step : 0) | (position ? has_position : 0))));
+                  static_cast<std::uint8_t>((is_next ? is_in_step : 0) | (position ? has_position : 0) |
+                                            (joins ? joins_previous : 0))));
   if (!is_next) out_.varint(number);
   if (position) out_.varint(*position);
-  end_record();
 }
 
 void decision_writer::refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence) {
+  begin_record();
   out_.u8(head_of(decision_kind::refusal));
   out_.varint(number);
   write_error(out_, why);
@@ -51,11 +54,11 @@ void decision_writer::refuse(std::uint64_t number, const error& why, const std::
       write_kind(report_kind::none);
     }
   }
-  end_record();
 }
 
 void decision_writer::turn(std::uint64_t world, std::uint64_t number, const error& why,
                            std::span<const opened_world> opened) {
+  begin_record();
   out_.u8(head_of(decision_kind::turn));
   out_.varint(world);
   out_.varint(number);
@@ -70,12 +73,13 @@ void decision_writer::turn(std::uint64_t world, std::uint64_t number, const erro
 }
 
 void decision_writer::closed(std::uint64_t world) {
+  begin_record();
   out_.u8(head_of(decision_kind::closed));
   out_.varint(world);
-  end_record();
 }
 
 void decision_writer::capture(std::uint64_t world, std::uint64_t place, std::size_t agreed, const error& why) {
+  begin_record();
   out_.u8(head_of(decision_kind::capture));
   out_.varint(world);
   out_.varint(place);
@@ -86,10 +90,9 @@ void decision_writer::capture(std::uint64_t world, std::uint64_t place, std::siz
 void decision_writer::finish(const error& why) {
   out_.flag(static_cast<bool>(why));
   if (why) write_error(out_, why);
-  end_record();
 }
 
-void decision_writer::end_record() {
+void decision_writer::begin_record() {
   if (out_.size_bytes() >= full_batch_bytes) full_.push_back(out_.take());
 }
 
@@ -114,7 +117,7 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
   const std::uint8_t head = in.u8();
   const auto kind = static_cast<decision_kind>(head & decision_kind_bits);
   const auto marks = static_cast<std::uint8_t>(head & ~decision_kind_bits);
-  if ((marks & ~(kind == decision_kind::release ? is_in_step | has_position : 0)) != 0)
+  if ((marks & ~(kind == decision_kind::release ? is_in_step | has_position | joins_previous : 0)) != 0)
     in.refuse("a record has unknown marks");
   switch (kind) {
     case decision_kind::release:
@@ -123,6 +126,7 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
       released_ = into.number;
       into.position.reset();
       if ((marks & has_position) != 0) into.position = in.varint();
+      into.joins = (marks & joins_previous) != 0;
       break;
     case decision_kind::refusal:
       into.kind = decision_record::form::refusal;

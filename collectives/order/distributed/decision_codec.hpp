@@ -31,7 +31,8 @@ class decision_writer {
 public:
   explicit decision_writer(troupe::epoch of) noexcept : epoch_{of} {}
 
-  void release(std::uint64_t number, const std::optional<std::uint64_t>& position);
+  /// \p joins: it is launched together with the previous release, which take() returns in the same batch.
+  void release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins = false);
   void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
   /// Grants the rank's \p number-th turn in \p world; or refuses it, if \p why is set. \p opened: the worlds of the
   /// rank that a split opens there.
@@ -55,8 +56,8 @@ public:
   }
 
 private:
+  void begin_record();
   void finish(const error& why);
-  void end_record();
 
   troupe::epoch epoch_;
   wire_writer out_;
@@ -77,6 +78,7 @@ struct decision_record {
   std::uint64_t world = 0;  ///< For a turn, a capture or a closed.
   std::uint64_t number = 0; ///< Number of the request, for a release or refusal; of the turn; or the capture's place.
   std::optional<std::uint64_t> position{}; ///< For a release: the position, if the client gave none.
+  bool joins = false;                      ///< For a release: it is launched together with the previous one.
   error why{};                             ///< For a refusal, also of a turn or a capture: the reason.
   /// For a refusal: the report. Requests that are refused for one reason share it.
   std::shared_ptr<absence_report> absence{};

@@ -26,8 +26,11 @@ struct ordered_rank {
     distributed_order::capture_start start{}; ///< Set instead if a capture begins there.
   };
 
-  ordered_rank(std::uint64_t number, std::shared_ptr<rank_pipeline> its)
-    : world{number}, pipeline{std::move(its)}, successes{pipeline->successes()} {}
+  ordered_rank(std::uint64_t number, std::shared_ptr<rank_pipeline> its, const fusion_limits& fused)
+    : world{number},
+      pipeline{std::move(its)},
+      successes{pipeline->successes()},
+      examiner{pipeline->self(), pipeline->world_size(), fused} {}
 
   const std::uint64_t world; ///< The number of the world at the controller; 0: the whole.
   const std::shared_ptr<rank_pipeline> pipeline;
@@ -35,6 +38,7 @@ struct ordered_rank {
 
   std::atomic<std::uint64_t> told{0}; ///< Number of successes that the controller has been told.
   pipeline_progress told_progress;    ///< Accessed only by tasks of the connection's queue.
+  fusion_examiner examiner;           ///< As above.
   std::uint64_t released = 0;         ///< Number of requests that were released. Accessed only by receive().
 
   std::atomic<bool> is_closing{false};                           ///< Refuses new requests, with `closed`.
@@ -73,10 +77,11 @@ private:
 };
 
 order_connection::order_connection(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in,
-                                   std::shared_ptr<const clock> time, sender send)
+                                   std::shared_ptr<const clock> time, sender send, fusion_limits fused)
   : epoch_{formed_in},
     time_{std::move(time)},
     send_{std::move(send)},
+    fused_{fused},
     in_{pipeline->world_size()},
     whole_{add(0, std::move(pipeline))},
     queue_{[this] { end_round(); }} {}
@@ -86,7 +91,7 @@ order_connection::~order_connection() {
 }
 
 std::shared_ptr<ordered_rank> order_connection::add(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline) {
-  auto made = std::make_shared<ordered_rank>(world, std::move(pipeline));
+  auto made = std::make_shared<ordered_rank>(world, std::move(pipeline), fused_);
   const std::lock_guard lock{mutex_};
   has_parts_ = has_parts_ || world != 0;
   if (closed_) {
@@ -112,8 +117,10 @@ std::shared_ptr<ordered_rank> order_connection::find(std::uint64_t world) const 
 void order_connection::take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms,
                             std::shared_ptr<pipeline_call> call) {
   if (!of->is_closing.load(std::memory_order_acquire)) {
+    const fusion_facts facts = fused_.mode == fusion::free ? examine(*of, call->what()) : fusion_facts{};
     out_.select(of->world);
-    if (error objection = out_.ask(call->what(), terms.where, terms.client, terms.position, terms.deadline)) {
+    if (error objection = out_.ask(call->what(), terms.where, terms.client, terms.position, terms.deadline, facts)) {
+      of->examiner.forget_last();
       objection.rank = of->pipeline->self();
       return call->fail(std::move(objection));
     }
@@ -126,6 +133,18 @@ void order_connection::take(const std::shared_ptr<ordered_rank>& of, const askin
     }
   }
   call->fail(of->closed); // it no longer changes
+}
+
+fusion_facts order_connection::examine(ordered_rank& of, const operation& what) {
+  std::uint64_t number = 0, decided = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    if (asks_.size() == 0) return {}; // a lone request is launched alone, and costs nothing
+    number = asks_.last() + 1;
+    decided = asks_.taken_up_to();
+  }
+  if (!std::exchange(has_told_limits_, true)) out_.limits(fused_.max_operations, fused_.max_bytes);
+  return of.examiner.examine(what, number, decided);
 }
 
 void order_connection::write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records) {
@@ -186,6 +205,7 @@ error order_connection::receive(std::string_view batch) {
   }
   error failure;
   steps_.clear();
+  last_released_.reset();
   decision_record one;
   {
     const std::lock_guard lock{mutex_};
@@ -205,7 +225,15 @@ void order_connection::follow(step& next) {
   if (auto* const one = std::get_if<released_call>(&next)) {
     one->call->all_have_asked();
     one->call->released_as(++one->of->released);
-    one->of->pipeline->submit(std::move(one->call));
+    if (one->others.empty()) return one->of->pipeline->submit(std::move(one->call));
+    pipeline_calls together;
+    together.push_back(std::move(one->call));
+    for (auto& each : one->others) {
+      each->all_have_asked();
+      each->released_as(++one->of->released);
+      together.push_back(std::move(each));
+    }
+    one->of->pipeline->submit_together(std::move(together));
   } else if (auto* const refused = std::get_if<refused_call>(&next)) {
     refused->call->fail(std::move(refused->why));
   } else {
@@ -214,6 +242,8 @@ void order_connection::follow(step& next) {
 }
 
 error order_connection::decide(decision_record& one) {
+  const bool is_of_request = one.kind == decision_record::form::release || one.kind == decision_record::form::refusal;
+  if (!is_of_request) last_released_.reset();
   if (one.kind == decision_record::form::turn) return decide_turn(one);
   if (one.kind == decision_record::form::capture) return decide_capture(one);
   if (one.kind == decision_record::form::closed) return decide_close(one);
@@ -226,7 +256,18 @@ error order_connection::decide(decision_record& one) {
   if (one.kind == decision_record::form::release) {
     if (const auto position = one.position ? one.position : found->position)
       found->call->stands_at({found->where, *position, found->client});
-    steps_.emplace_back(released_call{std::move(found->of), std::move(found->call)});
+    if (!one.joins) {
+      last_released_ = steps_.size();
+      steps_.emplace_back(released_call{std::move(found->of), std::move(found->call)});
+      return {};
+    }
+    auto* const previous = last_released_ ? &std::get<released_call>(steps_[*last_released_]) : nullptr;
+    if (previous == nullptr || previous->of != found->of) {
+      asks_.put_back(one.number, std::move(*found));
+      return {.code = errc::internal,
+              .text = "the controller has released a request together with one that is not before it"};
+    }
+    previous->others.push_back(std::move(found->call));
     return {};
   }
   if (one.absence && one.absence->ranks.size() != static_cast<std::size_t>(pipeline.world_size())) {
@@ -348,29 +389,24 @@ void order_connection::expire(time_point now) {
     if (now < due_) return;
   }
   const std::lock_guard deciding{deciding_};
-  std::vector<std::pair<std::uint64_t, undecided_ask>> late;
+  std::vector<std::pair<std::shared_ptr<pipeline_call>, rank>> late;
   {
     const std::lock_guard lock{mutex_};
     due_ = time_point::max();
-    asks_.visit([&](std::uint64_t number, const undecided_ask& one) {
-      if (one.give_up <= now)
-        late.emplace_back(number, undecided_ask{});
-      else
-        due_ = std::min(due_, one.give_up);
+    asks_.visit([&](undecided_ask& one) {
+      if (one.give_up <= now) {
+        late.emplace_back(one.call, one.of->pipeline->self());
+        one.give_up = time_point::max();
+      }
+      due_ = std::min(due_, one.give_up);
     });
-    for (auto& [number, one] : late) one = *asks_.take(number);
   }
-  for (auto& [number, one] : late) {
-    one.call->fail({.code = errc::deadline_exceeded,
-                    .effect = effect::unknown_outcome,
-                    .text = "the controller of the world did not answer: it reported neither that the peers have asked "
-                            "nor which ranks are missing; the request stays in its place in the order",
-                    .rank = one.of->pipeline->self()});
-    one.give_up = time_point::max();
-  }
-  const std::lock_guard lock{mutex_};
-  if (closed_) return; // all have been answered
-  for (auto& [number, one] : late) asks_.put_back(number, std::move(one));
+  for (const auto& [call, self] : late)
+    call->fail({.code = errc::deadline_exceeded,
+                .effect = effect::unknown_outcome,
+                .text = "the controller of the world did not answer: it reported neither that the peers have asked "
+                        "nor which ranks are missing; the request stays in its place in the order",
+                .rank = self});
 }
 
 void order_connection::close(error why) {
@@ -501,6 +537,13 @@ std::optional<undecided_ask> ask_table::take(std::uint64_t number) {
     }
   if (found) --size_;
   return found;
+}
+
+std::uint64_t ask_table::taken_up_to() {
+  if (!overtaken_.empty()) return overtaken_.begin()->first - 1;
+  if (last_ >= ring_length) taken_ = std::max(taken_, last_ - ring_length);
+  while (taken_ < last_ && !at(taken_ + 1).call) ++taken_;
+  return taken_;
 }
 
 void ask_table::put_back(std::uint64_t number, undecided_ask one) {

@@ -61,13 +61,17 @@ public:
   void put_back(std::uint64_t number, undecided_ask one);
   [[nodiscard]] std::vector<undecided_ask> take_all();
 
-  /// Calls \p visitor for each request, with its number, in no particular order. Changes nothing.
+  /// Calls \p visitor for each request, in no particular order.
   template <class Visitor>
-  void visit(Visitor visitor) const {
-    for (const auto& [number, one] : overtaken_) visitor(number, one);
-    for (std::uint64_t n = last_ < ring_length ? 1 : last_ - ring_length + 1; n <= last_; ++n)
-      if (const undecided_ask& one = ring_[n & (ring_length - 1)]; one.call) visitor(n, one);
+  void visit(Visitor visitor) {
+    for (auto& [number, one] : overtaken_) visitor(one);
+    for (undecided_ask& one : ring_)
+      if (one.call) visitor(one);
   }
+  /// Returns the number of the last request.
+  [[nodiscard]] std::uint64_t last() const noexcept { return last_; }
+  /// Returns a number up to which none is in the table.
+  [[nodiscard]] std::uint64_t taken_up_to();
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
 private:
@@ -78,6 +82,7 @@ private:
   std::vector<undecided_ask> ring_;
   std::map<std::uint64_t, undecided_ask> overtaken_;
   std::uint64_t last_ = 0;
+  std::uint64_t taken_ = 0; ///< See taken_up_to().
   std::size_t size_ = 0;
 };
 
@@ -145,9 +150,10 @@ public:
   /// which batches must arrive. It must not block or throw, and of this object it may call only close().
   using sender = std::function<void(std::string)>;
 
-  /// \p pipeline: of the rank in the whole world.
+  /// \p pipeline: of the rank in the whole world. \p fused: which requests may be launched together, the same in all
+  /// processes.
   order_connection(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in, std::shared_ptr<const clock> time,
-                   sender send);
+                   sender send, fusion_limits fused = {.mode = fusion::off});
   ~order_connection();
 
   /// Returns the rank's access to the order of the whole world.
@@ -185,6 +191,7 @@ private:
   struct released_call {
     std::shared_ptr<ordered_rank> of;
     std::shared_ptr<pipeline_call> call;
+    std::vector<std::shared_ptr<pipeline_call>> others{}; ///< Launched together with it.
   };
   /// An action to execute in this process: a launch, an answer, or other work, such as that of a turn.
   using step = std::variant<released_call, refused_call, std::function<void()>>;
@@ -192,6 +199,8 @@ private:
   void take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms, std::shared_ptr<pipeline_call> call);
   /// Writes records for \p of, in their place among its requests, unless the connection is closed.
   void write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records);
+  /// Returns what the controller must know of the next request to launch it together with others.
+  [[nodiscard]] fusion_facts examine(ordered_rank& of, const operation& what);
   void ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms, distributed_order::turn_work work,
                 distributed_order::capture_start start);
   void end_round() noexcept;
@@ -211,21 +220,23 @@ private:
   const epoch epoch_;
   const std::shared_ptr<const clock> time_;
   const sender send_;
+  const fusion_limits fused_;
 
   // Accessed only by tasks of queue_, except the atomics.
   request_writer out_;
-  bool is_telling_ = false; ///< A batch is sent for the successes alone.
+  bool is_telling_ = false;      ///< A batch is sent for the successes alone.
+  bool has_told_limits_ = false; ///< The controller knows the limits of fused_.
   alignas(64) std::atomic<std::uint64_t> sent_{0};
   std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
 
-  /// Held by receive() and expire(). expire() removes a request for a moment; receive() must not look for it then, or
-  /// it would report that the request does not exist. Locked before mutex_.
+  /// Held by receive() and expire(), so that a request is not answered while it is submitted. Locked before mutex_.
   std::mutex deciding_;
   // Accessed only by receive(), except the atomic.
   alignas(64) std::atomic<std::uint64_t> seen_{0}; ///< Number of batches that the controller has seen.
   std::uint64_t received_ = 0;
   decision_reader in_;
-  std::vector<step> steps_; ///< A member so that its memory is reused.
+  std::vector<step> steps_;                  ///< A member so that its memory is reused.
+  std::optional<std::size_t> last_released_; ///< Index in steps_ of the last release since the last other decision.
 
   mutable std::mutex mutex_;
   ask_table asks_;

@@ -14,9 +14,10 @@ struct order_server::connection {
   rank self;
   request_reader in{};
   decision_writer out;
-  std::uint64_t received = 0;    ///< Number of batches received.
-  std::uint64_t asked = 0;       ///< Number of requests received, in all worlds.
-  std::vector<member*> worlds{}; ///< As a member of each, in the order of their numbers.
+  std::uint64_t received = 0;                    ///< Number of batches received.
+  std::uint64_t asked = 0;                       ///< Number of requests received, in all worlds.
+  std::vector<member*> worlds{};                 ///< As a member of each, in the order of their numbers.
+  std::size_t max_operations = 0, max_bytes = 0; ///< Of a launch; 0: the rank sends no facts.
 };
 
 /// A rank of one world.
@@ -27,6 +28,7 @@ struct order_server::member {
   std::shared_ptr<success_count> successes = std::make_shared<success_count>();
   std::optional<operation_mark> launched{}, finished{}; ///< As the rank told last.
   bool has_left = false;
+  std::uint64_t launch = 0; ///< The last launch in which it has a request.
 };
 
 /// The whole world, or one that was split off.
@@ -44,17 +46,19 @@ struct order_server::world {
 /// A rank's request, as far as the controller knows it.
 class order_server::request final : public sequenced, public recycled {
 public:
-  request(const sequencing_terms& terms, member& from, std::uint64_t number,
+  request(const sequencing_terms& terms, member& from, std::uint64_t number, const fusion_facts& facts,
           std::shared_ptr<const operation_outline> what)
     : sequenced{terms},
       from_{from},
       number_{number},
+      facts_{facts},
       names_position_{terms.position.has_value()},
       what_{std::move(what)} {}
 
   [[nodiscard]] const operation& what() const noexcept override { return what_->what; }
   [[nodiscard]] compact_signature sketch() const noexcept override { return what_->sketch; }
-  [[nodiscard]] const member& from() const noexcept { return from_; }
+  [[nodiscard]] member& from() const noexcept { return from_; }
+  [[nodiscard]] const fusion_facts& facts() const noexcept { return facts_; }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   /// Returns the position if the client did not give it.
   [[nodiscard]] std::optional<std::uint64_t> position_to_tell() const noexcept {
@@ -64,9 +68,17 @@ public:
 private:
   member& from_;
   std::uint64_t number_;
+  fusion_facts facts_;
   bool names_position_;
   std::shared_ptr<const operation_outline> what_;
 };
+
+namespace {
+
+/// Limit for the operations of a launch, whatever a rank says.
+constexpr std::uint64_t most_operations_in_launch = 65'536;
+
+} // namespace
 
 order_server::order_server(sequencer_limits limits) : limits_{limits} {}
 order_server::~order_server() = default;
@@ -77,6 +89,7 @@ void order_server::open(epoch of, int world_size) {
   order_ = std::make_unique<sequencer>(limits_);
   epoch_ = of;
   closed_ = false;
+  composed_ = nullptr;
   worlds_.clear();
   ranks_.clear();
   std::vector<connection*> all;
@@ -145,6 +158,7 @@ void order_server::leave(member& from, const error& why) {
   of.turns.close(told, turn_answers_);
   tell_turns(of);
   from.by->out.closed(of.number);
+  composed_ = nullptr;
   if (!std::ranges::all_of(of.members, &member::has_left)) return;
   of.is_closed = true;
   logs_.erase(of.key);
@@ -196,7 +210,13 @@ void order_server::take(connection& by, request_record& one, time_point now, err
   member& from = *found;
   world& of = *from.of;
   switch (one.kind) {
-    case request_record::form::ask: ask(from, one, now); break;
+    case request_record::form::ask:
+      if (one.facts.bytes > 0 && (one.facts.overlaps > by.asked || by.max_operations == 0))
+        failure = {.code = errc::internal,
+                   .text = "rank " + to_string(by.self) + " has sent facts of a request that cannot be"};
+      else
+        ask(from, one, now);
+      break;
     case request_record::form::cancel:
       if (!one.why) static_cast<void>(order_->cancel(of.ordered, from.self, one.where, *one.position, effects_));
       break;
@@ -217,6 +237,10 @@ void order_server::take(connection& by, request_record& one, time_point now, err
     case request_record::form::progress:
       from.launched = std::move(one.launched);
       from.finished = std::move(one.finished);
+      break;
+    case request_record::form::limits:
+      by.max_operations = static_cast<std::size_t>(std::min<std::uint64_t>(one.count, most_operations_in_launch));
+      by.max_bytes = static_cast<std::size_t>(one.bytes);
       break;
     case request_record::form::succeeded:
       if (of.is_closed) break;
@@ -243,10 +267,11 @@ void order_server::ask(member& from, request_record& asked, time_point now) {
                                .position = asked.position,
                                .asked = now,
                                .deadline = later(now, asked.deadline)};
-  order_->ask(std::make_unique<request>(terms, from, number, std::move(asked.what)), effects_);
+  order_->ask(std::make_unique<request>(terms, from, number, asked.facts, std::move(asked.what)), effects_);
 }
 
 void order_server::tell_turns(const world& of) {
+  if (!turn_answers_.empty()) composed_ = nullptr; // what is released later comes behind a turn
   // The answers to one turn are adjacent. Opening worlds invalidates no reference.
   const std::vector<rank_group>* split = nullptr;
   std::uint64_t first = 0;
@@ -268,15 +293,34 @@ void order_server::tell_turns(const world& of) {
   turn_answers_.clear();
 }
 
+bool order_server::joins_previous(const world& of, std::span<const std::unique_ptr<sequenced>> released) {
+  const auto part = [&](std::size_t i) -> const request& { return static_cast<const request&>(*released[i]); };
+  if (part(0).facts().bytes == 0) { // it is launched alone
+    composed_ = nullptr;
+    return false;
+  }
+  if (std::exchange(composed_, &of) != &of) {
+    const connection& any = *part(0).from().by; // the limits are the same at all ranks
+    composer_.begin(static_cast<int>(of.members.size()), any.max_operations, any.max_bytes);
+  }
+  parts_.clear();
+  for (std::size_t i = 0; i < released.size(); ++i)
+    parts_.push_back({static_cast<std::size_t>(part(i).terms().rank.value()), part(i).number(), part(i).facts()});
+  return composer_.add(parts_);
+}
+
 void order_server::settle() {
   std::size_t next = 0;
   for (const std::size_t end : effects_.ends) {
     const auto& first = static_cast<const request&>(*effects_.released[next]);
     participants_.clear();
+    const bool joins = joins_previous(*first.from().of, std::span{effects_.released}.subspan(next, end - next));
+    if (!joins) ++launch_;
     for (; next < end; ++next) {
       const auto& released = static_cast<const request&>(*effects_.released[next]);
       participants_.push_back(released.terms().rank);
-      released.from().by->out.release(released.number(), released.position_to_tell());
+      const bool joins_here = std::exchange(released.from().launch, launch_) == launch_;
+      released.from().by->out.release(released.number(), released.position_to_tell(), joins_here);
     }
     first.from().of->log->released(epoch_, first.terms().lane, participants_, commit_of(first.what()));
   }
@@ -284,6 +328,8 @@ void order_server::settle() {
     const auto& refused = static_cast<const request&>(*one.what);
     refused.from().by->out.refuse(refused.number(), one.why, completed(one.absence, *refused.from().of));
   }
+  // A refusal may fill a batch, and what is launched together must be in one.
+  if (!effects_.refused.empty()) composed_ = nullptr;
   for (const auto& one : effects_.straggling) {
     const auto found = std::ranges::find(worlds_, one->world, [](const auto& of) { return of->ordered; });
     straggling_.push_back(completed(one, **found));
@@ -324,6 +370,7 @@ time_point order_server::next_due() const noexcept {
 
 std::string order_server::take_outgoing(rank to) {
   const auto index = static_cast<std::size_t>(to.value());
+  composed_ = nullptr; // what is released later is not in this batch
   return to.value() >= 0 && index < ranks_.size() ? ranks_[index]->out.take() : std::string{};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/fusion_facts.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/order/distributed/turn_table.hpp>
 #include <troupe/collectives/order/resume_log.hpp>
@@ -87,6 +88,8 @@ private:
   [[nodiscard]] std::shared_ptr<absence_report> completed(const std::shared_ptr<absence_report>& report,
                                                           const world& of);
   void settle();
+  /// Returns whether the released requests of one operation of \p of are launched together with the operation before.
+  [[nodiscard]] bool joins_previous(const world& of, std::span<const std::unique_ptr<sequenced>> released);
 
   sequencer_limits limits_;
   epoch epoch_{};
@@ -98,7 +101,11 @@ private:
   resume_log log_;                             ///< Of the whole world.
   std::map<std::string, resume_log> logs_;     ///< Of sub-worlds, by key. Dropped when the world changes its size.
   std::vector<rank> participants_;             ///< A member so that its memory is reused.
-  sequencing_effects effects_;                 ///< A member so that its memory is reused.
+  fusion_composer composer_;
+  const world* composed_ = nullptr;          ///< The world whose operations are composed.
+  std::uint64_t launch_ = 0;                 ///< Counts launches, each of one or several operations.
+  std::vector<fusion_composer::part> parts_; ///< A member so that its memory is reused.
+  sequencing_effects effects_;               ///< A member so that its memory is reused.
   std::vector<std::shared_ptr<const absence_report>> straggling_;
   std::shared_ptr<absence_report> incomplete_; ///< The argument of the last call of completed().
   std::shared_ptr<absence_report> completed_;  ///< Its result.

@@ -22,13 +22,14 @@ namespace {
 
 // The first byte of a record: three bits are its kind, the other bits belong to an ask.
 enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn, capture, progress, world };
-enum class world_step : std::uint8_t { select, succeeded, close };
+enum class world_step : std::uint8_t { select, limits, succeeded, close };
 enum class capture_step : std::uint8_t { launch, end, failure };
 constexpr std::uint8_t request_kind_bits = 0x07;
 constexpr std::uint8_t same_client = 0x08; ///< Client and lane are those of the previous request.
 constexpr std::uint8_t same_deadline = 0x10;
 constexpr std::uint8_t has_own_position = 0x20;
 constexpr std::uint8_t has_outline = 0x40;
+constexpr std::uint8_t has_facts = 0x80;
 
 /// Sent instead of a slot if the outline is too long to be kept.
 constexpr std::uint64_t no_slot = outline_slots;
@@ -88,7 +89,8 @@ void request_writer::introduce(lane where) {
 }
 
 error request_writer::ask(const operation& what, lane where, std::uint64_t client,
-                          const std::optional<std::uint64_t>& position, nanoseconds deadline) {
+                          const std::optional<std::uint64_t>& position, nanoseconds deadline,
+                          const fusion_facts& facts) {
   outline_.clear();
   if (error objection = write_outline(outline_, what)) return objection;
   const std::string_view outline = outline_.view();
@@ -98,9 +100,10 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
   introduce(where);
   const bool client_is_same = where == where_ && client == client_;
   const bool deadline_is_same = deadline == deadline_;
-  out_.u8(head_of(request_kind::ask, static_cast<std::uint8_t>(
-                                         (client_is_same ? same_client : 0) | (deadline_is_same ? same_deadline : 0) |
-                                         (position ? has_own_position : 0) | (told ? 0 : has_outline))));
+  out_.u8(head_of(request_kind::ask,
+                  static_cast<std::uint8_t>((client_is_same ? same_client : 0) |
+                                            (deadline_is_same ? same_deadline : 0) | (position ? has_own_position : 0) |
+                                            (told ? 0 : has_outline) | (facts.bytes > 0 ? has_facts : 0))));
   if (!client_is_same) {
     out_.varint(where.index());
     out_.varint(client);
@@ -112,6 +115,11 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
     deadline_ = deadline;
   }
   if (position) out_.varint(*position);
+  if (facts.bytes > 0) {
+    out_.varint(facts.bytes);
+    out_.varint(facts.overlaps);
+    out_.varint(facts.events);
+  }
   out_.u8(static_cast<std::uint8_t>(slot));
   if (!told) {
     out_.raw(outline);
@@ -164,6 +172,14 @@ void request_writer::end_capture(std::uint64_t place) {
 void request_writer::fail_capture(std::uint64_t place, const error& why) {
   begin_capture_record(place, static_cast<std::uint8_t>(capture_step::failure));
   write_error(out_, why);
+}
+
+void request_writer::limits(std::size_t max_operations, std::size_t max_bytes) {
+  out_.u8(head_of(request_kind::world));
+  out_.u8(static_cast<std::uint8_t>(world_step::limits));
+  out_.varint(max_operations);
+  out_.varint(max_bytes);
+  ++records_;
 }
 
 void request_writer::succeeded(std::uint64_t count) {
@@ -261,6 +277,11 @@ void request_reader::read_world(wire_reader& in, request_record& into, bool& is_
       world_ = in.varint();
       is_record = false;
       return;
+    case world_step::limits:
+      into.kind = request_record::form::limits;
+      into.count = in.varint();
+      into.bytes = in.varint();
+      return;
     case world_step::succeeded:
       into.kind = request_record::form::succeeded;
       into.count = in.varint();
@@ -332,7 +353,6 @@ void request_reader::read_lane(std::uint64_t number, request_record& into) const
 
 void request_reader::read_ask(wire_reader& in, std::uint8_t head, request_record& into) {
   into.kind = request_record::form::ask;
-  if ((head & 0x80U) != 0) in.refuse("a record has unknown marks");
   if ((head & same_client) == 0) {
     where_ = read_lane(in, into);
     client_ = in.varint();
@@ -344,6 +364,8 @@ void request_reader::read_ask(wire_reader& in, std::uint8_t head, request_record
   into.deadline = deadline_;
   into.position.reset();
   if ((head & has_own_position) != 0) into.position = in.varint();
+  into.facts = {};
+  if ((head & has_facts) != 0) into.facts = {in.varint(), in.varint(), in.varint()};
   const std::uint64_t slot = in.varint(no_slot);
   if ((head & has_outline) != 0) {
     auto outline = read_outline(in);

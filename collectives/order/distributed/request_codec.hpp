@@ -12,6 +12,7 @@
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/compact_signature.hpp>
 #include <troupe/collectives/order/distributed/batch_header.hpp>
+#include <troupe/collectives/order/distributed/fusion_facts.hpp>
 #include <troupe/collectives/order/distributed/wire.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/device/time.hpp>
@@ -75,7 +76,8 @@ public:
   void select(std::uint64_t world);
   /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
   [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,
-                          const std::optional<std::uint64_t>& position, nanoseconds deadline);
+                          const std::optional<std::uint64_t>& position, nanoseconds deadline,
+                          const fusion_facts& facts = {});
   void cancel(lane where, std::uint64_t position);
   void withdraw(std::uint64_t client, const error& why);
   void turn(const turn_terms& asked);
@@ -87,6 +89,9 @@ public:
   void succeeded(std::uint64_t count);
   /// Leaves the world. It is not 0.
   void close(const error& why);
+  /// Tells the limits of launches of several requests, which are the same at all ranks. Call before the first request
+  /// with facts.
+  void limits(std::size_t max_operations, std::size_t max_bytes);
   /// Tells what the rank has launched and finished last.
   void progress(const std::optional<operation_mark>& launched, const std::optional<operation_mark>& finished);
 
@@ -124,6 +129,7 @@ struct request_record {
     capture_end,
     capture_failure,
     progress,
+    limits,
     succeeded,
     close
   };
@@ -135,11 +141,13 @@ struct request_record {
   std::uint64_t client = 0;                        ///< For an ask or a withdraw.
   std::optional<std::uint64_t> position{};         ///< For an ask or a cancel.
   nanoseconds deadline{0};                         ///< For an ask.
+  fusion_facts facts{};                            ///< For an ask.
   /// For a withdraw, a close or a capture_failure: the reason. For an ask or a cancel: the reason why the lane cannot
   /// exist here.
   error why{};
   turn_terms turn{};       ///< For a turn.
-  std::uint64_t count = 0; ///< For a succeeded.
+  std::uint64_t count = 0; ///< For a succeeded; for limits: of operations.
+  std::uint64_t bytes = 0; ///< For limits.
   std::uint64_t place = 0; ///< For a record of a capture: the number of its turn among all that were granted, from 1.
   std::vector<operation> launch{};                      ///< For a capture_launch.
   bool divisible = false;                               ///< For a capture_launch.

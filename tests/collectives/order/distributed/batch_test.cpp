@@ -461,7 +461,7 @@ TEST_CASE("what makes no sense is refused", "[collectives][wire]") {
   CHECK_THAT(refused(as_bytes({0x00, 5, 0, 0, 0})), ContainsSubstring("a lane has not been named"));
   CHECK_THAT(refused(as_bytes({0x18, 3})), ContainsSubstring("an operation has not been outlined"));
   CHECK_THAT(refused(as_bytes({0x18, 65})), ContainsSubstring("a number is too large"));
-  CHECK_THAT(refused(as_bytes({0x07, 3})), ContainsSubstring("a number is too large"));
+  CHECK_THAT(refused(as_bytes({0x07, 4})), ContainsSubstring("a number is too large"));
   CHECK_THAT(refused(as_bytes({0x0C})), ContainsSubstring("unknown marks"));
   CHECK_THAT(refused(as_bytes({0x01, 1, 0})), ContainsSubstring("a lane has no name"));
   CHECK_THAT(refused(as_bytes({0x01, 0, 1, 'x'})), ContainsSubstring("a lane is named twice"));
@@ -557,7 +557,7 @@ TEST_CASE("each of two reports reaches those whom it concerns", "[collectives][w
 }
 
 TEST_CASE("a decision with marks that it cannot have is refused", "[collectives][wire]") {
-  for (const int head : {0x02 | 0x08, 0x01 | 0x10, 0x20}) {
+  for (const int head : {0x02 | 0x08, 0x01 | 0x10, 0x01 | 0x20, 0x40}) {
     wire_writer out;
     batch_header{.epoch = of, .number = 1}.write(out);
     out.u8(static_cast<std::uint8_t>(head));

@@ -22,13 +22,13 @@
 namespace troupe::tests {
 
 struct distributed_rig : ordering_rig {
-  explicit distributed_rig(int size, sequencer_limits limits = {})
+  explicit distributed_rig(int size, sequencer_limits limits = {}, const fusion_limits& fused = {.mode = fusion::off})
     : ordering_rig{size}, keeper{limits}, up(rig.ranks.size()), down(rig.ranks.size()) {
     keeper.open(rig_epoch, size);
     for (const auto& one : rig.ranks) {
       auto& line = up[static_cast<std::size_t>(one->self().value())];
       links.push_back(std::make_shared<order_connection>(
-          one, rig_epoch, time, [&line](std::string batch) { line.push_back(std::move(batch)); }));
+          one, rig_epoch, time, [&line](std::string batch) { line.push_back(std::move(batch)); }, fused));
       orders.push_back(links.back()->whole());
     }
   }

@@ -1,0 +1,94 @@
+/// What a rank's process tells the controller about a request so that it can be launched together with others.
+#pragma once
+
+#include <troupe/collectives/collective_settings.hpp>
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/order/fusion_plan.hpp>
+#include <troupe/collectives/order/memory_ranges.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+/// The facts of one rank's request. Two requests i < j of a rank use no common memory that one of them writes if the
+/// `overlaps` of j is less than i.
+struct fusion_facts {
+  /// The number of bytes that it reads, or writes, whichever is larger, and 1; 0: it is launched alone.
+  std::uint64_t bytes = 0;
+  /// The last earlier undecided request of the rank whose memory it overlaps, or an earlier number; 0: none.
+  std::uint64_t overlaps = 0;
+  std::uint64_t events = 0; ///< Names the ready events that it waits for; 0: none. They are never queried.
+
+  friend bool operator==(const fusion_facts&, const fusion_facts&) = default;
+};
+
+/// Finds the facts of one rank's requests in one world. Threads: one at a time.
+class fusion_examiner {
+public:
+  fusion_examiner(rank self, int world_size, const fusion_limits& limits)
+    : self_{self}, world_size_{world_size}, limits_{limits} {}
+
+  /// Returns the facts of the request \p number, which is larger than those before. Requests up to \p decided have been
+  /// decided.
+  [[nodiscard]] fusion_facts examine(const operation& what, std::uint64_t number, std::uint64_t decided);
+  /// Forgets the last request, which was not sent.
+  void forget_last() noexcept { last_was_sent_ = false; }
+
+private:
+  struct request {
+    std::uint64_t number = 0;
+    std::vector<memory_range> ranges{};
+  };
+  [[nodiscard]] std::uint64_t name_of(std::vector<const event*> events);
+
+  /// Number of requests that are compared. A request behind more undecided ones counts as overlapping with them.
+  static constexpr std::size_t most_compared = 128;
+
+  const rank self_;
+  const int world_size_;
+  const fusion_limits limits_;
+  std::deque<request> undecided_;
+  bool last_was_sent_ = true;
+  std::vector<const event*> last_events_;
+  std::uint64_t events_ = 0;
+};
+
+/// Divides the operations that are released to one world at one time into launches, from their facts. A batch is a run
+/// of operations in the order of release, as in fusion_planner.
+class fusion_composer {
+public:
+  /// Begins a sequence of operations of a world of \p world_size ranks.
+  void begin(int world_size, std::size_t max_operations, std::size_t max_bytes);
+  /// One rank's part of the next operation.
+  struct part {
+    std::size_t rank = 0;
+    std::uint64_t number = 0; ///< Of the request at its rank.
+    fusion_facts facts{};
+  };
+  /// Returns whether the next operation joins the batch before it. Else it begins a batch.
+  [[nodiscard]] bool add(const std::vector<part>& next);
+  /// Ends the batch: the next operation begins another.
+  void end() noexcept { count_ = 0; }
+
+private:
+  /// The requests of one rank in the batch.
+  struct member {
+    std::uint64_t least = 0;    ///< The smallest number; 0: it has none.
+    std::uint64_t overlaps = 0; ///< The largest of fusion_facts::overlaps.
+    std::uint64_t events = 0;   ///< Those of the first operation.
+  };
+  [[nodiscard]] bool joins(const std::vector<part>& next, std::uint64_t bytes) const;
+
+  std::vector<member> ranks_;
+  std::size_t max_operations_ = 0;
+  std::uint64_t max_bytes_ = 0;
+  std::size_t count_ = 0;
+  std::uint64_t bytes_ = 0;
+  bool is_open_ = false; ///< Others may join.
+};
+
+} // namespace troupe
