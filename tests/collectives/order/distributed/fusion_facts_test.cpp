@@ -230,6 +230,27 @@ TEST_CASE("however ranks ask, launches are composed alike, and never of requests
   CHECK(fused > 100);
 }
 
+TEST_CASE("nothing joins a launch across a turn", "[collectives][sequencing][distributed][fusion][ORD-1]") {
+  fusing_rig one{2};
+  for (int r = 0; r < 2; ++r) {
+    one.ask(r, lane::named("fusing first"), one.add(r, 1));
+    for (std::size_t i = 0; i < 3; ++i) one.ask(r, lane::named("fusing " + std::to_string(i)), one.add(r, 10 + i));
+    one.turn(r, [&one, r] {
+      one.rig.ranks[static_cast<std::size_t>(r)]->sequence(
+          [&one, r](rank_pipeline&) { one.notes[static_cast<std::size_t>(r)]->push_back("turn"); });
+    });
+    for (std::size_t i = 0; i < 3; ++i) one.ask(r, lane::named("fusing " + std::to_string(i)), one.add(r, 20 + i));
+  }
+  one.deliver_all();
+  one.finish();
+  CHECK(*one.notes[0] == *one.notes[1]);
+  const launch_notes& all = *one.notes[0];
+  const auto turn = std::ranges::find(all, "turn");
+  REQUIRE(turn != all.end());
+  for (auto at = all.begin(); at != turn; ++at) CHECK_THAT(*at, !ContainsSubstring("all_reduce of 2"));
+  for (auto at = turn; at != all.end(); ++at) CHECK_THAT(*at, !ContainsSubstring("all_reduce of 1"));
+}
+
 TEST_CASE("facts that cannot be are refused by either end", "[collectives][distributed][fusion][wire]") {
   fusing_rig one{2};
   request_writer forged;
