@@ -149,6 +149,7 @@ void world_executor::let_go() {
   pipelines_.clear();
   failed_.clear();
   registered_.clear();
+  unregistered_.clear();
   contexts_ = nullptr;
   order_ = nullptr;
   distributed_order_ = nullptr;
@@ -549,7 +550,9 @@ void world_executor::take_rank(const formation_order& order) {
   plan_.id = order.id;
   has_newcomers_ = order.has_newcomers;
   if (!order.has_newcomers) return;
-  registered_.clear(); // a new process has none, and all processes would have to register the same
+  // A new process has none. What the others have is registered again when it registers the same.
+  std::ranges::move(registered_, std::back_inserter(unregistered_));
+  registered_.clear();
 }
 
 world_executor::step world_executor::forming(const world_effect::form& how) {
@@ -605,8 +608,10 @@ void world_executor::adopt() {
   }
   if (plan_.to_controller && !order_ && plan_.ordering == ordering::agreed) {
     distributed_order_ = plan_.to_controller->open_order(pipelines_.front());
+    distributed_order_->set_registered(registered_);
     captures_of_name_.clear();
     recapture_plans();
+    for (const auto& pool : unregistered_) register_again(pool);
     shell_.formed_again();
   }
   plan_.pending->reopen();
@@ -620,6 +625,18 @@ void world_executor::adopt() {
   for (std::size_t i = 0; i < places_.size(); ++i)
     states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending, first_);
 }
+
+namespace {
+
+// The names of turns: processes that register memory of one size meet.
+std::string allocation_of(std::size_t size_bytes) {
+  return "the allocation of " + std::to_string(size_bytes) + " bytes to register";
+}
+std::string registration_of(std::size_t size_bytes) {
+  return "the registration of " + std::to_string(size_bytes) + " bytes";
+}
+
+} // namespace
 
 void world_executor::maintain(maintenance work) {
   maintain(std::deque<maintenance>{std::move(work)});
@@ -675,7 +692,7 @@ void world_executor::register_memory(const registration_request& asked, std::sha
     objection = {.code = errc::invalid_argument, .text = "0 bytes cannot be registered: name a size"};
   if (objection) return reply->deliver(std::move(objection));
   const auto made = std::make_shared<world_registration>(asked.size_bytes, std::move(reply));
-  maintain({.name = "the allocation of memory to register",
+  maintain({.name = allocation_of(asked.size_bytes),
             .step = [made](rank_pipeline& one) { made->allocate(one); },
             .done =
                 [this, made](const error& failure) {
@@ -686,17 +703,52 @@ void world_executor::register_memory(const registration_request& asked, std::sha
 }
 
 void world_executor::enroll(const std::shared_ptr<world_registration>& made) {
-  maintain({.name = "the registration of memory",
+  maintain({.name = registration_of(made->size_bytes()),
             .step = [made](rank_pipeline& one) { made->enroll(one); },
             .done =
                 [this, made](const error& failure) {
                   if (failure) return made->reply().deliver(failure);
                   const bool alone = plan_.locals.size() == static_cast<std::size_t>(plan_.world_size);
-                  registered_.push_back(made->make_pool(alone));
-                  if (order_) order_->add_registered(registered_.back());
-                  publish();
+                  add_registered(made->make_pool(alone));
                   made->reply().deliver(registration_reply{registered_.back()});
                 }});
+}
+
+void world_executor::add_registered(std::shared_ptr<registered_pool> pool) {
+  registered_.push_back(std::move(pool));
+  if (order_) order_->add_registered(registered_.back());
+  if (distributed_order_) distributed_order_->set_registered(registered_);
+  publish();
+}
+
+void world_executor::register_again(const std::shared_ptr<registered_pool>& pool) {
+  restored_part part{.kind = restored_kind::registration, .number = next_restored_registration()};
+  restored_.push_back(part);
+  // The turns are those of a process that registers for the first time.
+  maintenance enrollment{.name = registration_of(pool->size_bytes()),
+                         .restores = true,
+                         .step = [pool](rank_pipeline& one) { one.peers().register_region(pool->region(0)); },
+                         .done =
+                             [this, pool, part, began = plan_.services.time->now()](const error& failure) mutable {
+                               if (failure) return; // the next epoch tries again
+                               std::erase(unregistered_, pool);
+                               add_registered(pool);
+                               part.state = restored_state::back;
+                               part.took = plan_.services.time->now() - began;
+                               on_restored({state_.current_epoch(), part});
+                             }};
+  maintain({.name = allocation_of(pool->size_bytes()),
+            .restores = true,
+            .step = [](rank_pipeline&) {}, // it has its memory
+            .done =
+                [this, next = std::move(enrollment)](const error& failure) mutable {
+                  if (!failure && !objection_to_maintenance()) maintain(std::move(next));
+                }});
+}
+
+std::uint64_t world_executor::next_restored_registration() const {
+  return static_cast<std::uint64_t>(
+      std::ranges::count(restored_, restored_kind::registration, &restored_part::kind));
 }
 
 void world_executor::give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply) {

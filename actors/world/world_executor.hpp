@@ -203,6 +203,10 @@ private:
   void serve_again();
   void drop_maintenance(const error& reason);
   void enroll(const std::shared_ptr<world_registration>& made);
+  void add_registered(std::shared_ptr<registered_pool> pool);
+  /// Registers memory of a world over processes again, when all processes register as much.
+  void register_again(const std::shared_ptr<registered_pool>& pool);
+  [[nodiscard]] std::uint64_t next_restored_registration() const;
   /// Starts the second half of \p made's suspension when the first half has ended.
   void resume(world_suspension& made);
 
@@ -261,6 +265,8 @@ private:
   bool has_newcomers_ = false;
   std::shared_ptr<world_suspension> suspended_; ///< Set from the request until requests are served again.
   std::vector<std::shared_ptr<registered_pool>> registered_;
+  /// Memory of a world over processes that is not registered because a process that has joined has not registered any.
+  std::vector<std::shared_ptr<registered_pool>> unregistered_;
   std::vector<std::weak_ptr<captured_plan>> captured_;    ///< Plans to capture again in the next epoch.
   std::uint64_t unnamed_captures_ = 0;                    ///< In a world over processes.
   std::map<std::string, std::uint64_t> captures_of_name_; ///< Number of captures in this epoch.

@@ -65,6 +65,7 @@ public:
 
   /// Returns a pool of the local ranks' regions. \p alone: all ranks of the world live in this process.
   [[nodiscard]] std::shared_ptr<registered_pool> make_pool(bool alone) const;
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] registration_promise& reply() const noexcept { return *reply_; }
 
 private:

@@ -212,4 +212,27 @@ error check_places(std::span<const operation* const> parts, const registered_poo
   return {};
 }
 
+std::uint64_t digest_of_places(const operation& what, std::span<const std::shared_ptr<registered_pool>> pools) {
+  std::uint64_t digest = 0xCBF29CE484222325U;
+  bool is_registered = false;
+  const auto mix = [&](std::uint64_t value) {
+    digest = (digest ^ value) * 0x100000001B3U;
+    digest ^= digest >> 32U;
+  };
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    const std::size_t size = pools[i]->size_bytes();
+    const auto before = std::ranges::count_if(pools.first(i), [&](const auto& one) { return one->size_bytes() == size; });
+    for (const places& one : places_of(what, *pools[i])) {
+      const std::uint64_t flags = (one.send_registered ? 1U : 0U) | (one.recv_registered ? 2U : 0U);
+      if (flags == 0) continue;
+      is_registered = true;
+      mix(size);
+      mix(static_cast<std::uint64_t>(before));
+      mix(flags);
+      for (const auto& offset : {one.send, one.recv}) mix(offset ? *offset + 1 : 0);
+    }
+  }
+  return is_registered ? std::max<std::uint64_t>(digest, 1) : 0;
+}
+
 } // namespace troupe

@@ -98,5 +98,10 @@ private:
 /// errc::none or errc::mismatch.
 [[nodiscard]] error check_places(std::span<const operation* const> parts, const registered_pool& pool);
 [[nodiscard]] error check_places(std::span<const operation> parts, const registered_pool& pool);
+/// Returns a number that is equal for two ranks' parts if check_places() would accept them, for ranks in different
+/// processes. \p pools are those of the rank; pools of one size are told apart by their order. 0: no operand from which
+/// peers compute addresses is in a pool.
+[[nodiscard]] std::uint64_t digest_of_places(const operation& what,
+                                             std::span<const std::shared_ptr<registered_pool>> pools);
 
 } // namespace troupe

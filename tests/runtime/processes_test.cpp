@@ -1,6 +1,7 @@
 /// Worlds that span processes, on the mock: here each "process" is a runtime of this one.
 #include "support/outcomes.hpp"
 #include "support/process_resources.hpp"
+#include "support/runtimes.hpp"
 #include "support/transport/transport_rig.hpp"
 
 #include <troupe/collectives/order/absence_report.hpp>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -1079,6 +1081,109 @@ TEST_CASE("a process that splits alone is told who has not asked, and the world 
     CHECK(failure.why().code == errc::deadline_exceeded);
     CHECK_THAT(failure.what(), ContainsSubstring("rank 1 has not asked for it"));
   }
+  CHECK(first.in().epoch() == epoch{1});
+  check_sum({&first, &second});
+}
+
+namespace {
+
+constexpr std::size_t registered_bytes = std::size_t{1} << 20U;
+
+std::future<error> begin_registration(member& of, std::size_t size_bytes = registered_bytes) {
+  return std::async(std::launch::async, [&of, size_bytes] {
+    try {
+      of.in().register_memory(size_bytes);
+      return error{};
+    } catch (const exception& failure) {
+      return failure.why();
+    }
+  });
+}
+
+/// An all_reduce on the given memory of two processes. Returns both answers.
+std::array<error, 2> sum_on(const std::array<member*, 2>& all, const std::array<buffer, 2>& memory) {
+  std::array<std::future<completion>, 2> replies;
+  for (std::size_t i = 0; i < 2; ++i)
+    replies[i] =
+        all[i]->in().ask(all[i]->self(), {.what = all_reduce{.send = memory[i], .recv = memory[i], .count = count},
+                                          .epoch = all[i]->in().epoch(),
+                                          .deadline = 20s});
+  return {failure_of(std::move(replies[0])), failure_of(std::move(replies[1]))};
+}
+
+} // namespace
+
+TEST_CASE("ORD-2: registered memory at different places of processes is refused, and the next request works",
+          "[processes][registered]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  auto a = begin_registration(first), b = begin_registration(second);
+  REQUIRE(a.get().code == errc::none);
+  REQUIRE(b.get().code == errc::none);
+  const std::size_t size = count * sizeof(float);
+  std::array<std::array<buffer, 2>, 2> memory; // by allocation, then by process
+  for (auto& each : memory) each = {first.in().allocate_all(size).front(), second.in().allocate_all(size).front()};
+  const std::array<member*, 2> both{&first, &second};
+  for (const auto& each : memory)
+    for (const error& why : sum_on(both, each)) CHECK(why.code == errc::none);
+  for (const error& why : sum_on(both, {memory[0][0], memory[1][1]})) {
+    CHECK(why.code == errc::mismatch);
+    CHECK(why.effect == effect::rejected);
+    CHECK_THAT(why.text, ContainsSubstring("different places"));
+  }
+  for (const error& why : sum_on(both, {memory[0][0], second.in().allocate(rank{1}, size)}))
+    CHECK(why.code == errc::mismatch);
+  for (const error& why : sum_on(both, memory[0])) CHECK(why.code == errc::none);
+}
+
+TEST_CASE("registered memory of processes comes back with a process that has come", "[processes][registered]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  member spare{settings_of_spare(control)};
+  for (const std::size_t size : {registered_bytes, 2 * registered_bytes}) {
+    auto a = begin_registration(first, size), b = begin_registration(second, size);
+    REQUIRE(a.get().code == errc::none);
+    REQUIRE(b.get().code == errc::none);
+  }
+  const std::size_t size = count * sizeof(float);
+  const buffer kept = first.in().allocate_all(size).front();
+  static_cast<void>(second.in().allocate_all(size));
+  control.process_ended("1", ::getpid(), "the test says so");
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  const std::array<member*, 2> both{&first, &spare};
+  // Until the new process has registered as much, the memory is ordinary.
+  for (const error& why : sum_on(both, {kept, spare.in().allocate(rank{1}, size)})) CHECK(why.code == errc::none);
+  const auto count_back = [&] {
+    const auto restored = first.in().status().restored;
+    return restored ? std::ranges::count(*restored, restored_state::back, &restored_part::state) : 0;
+  };
+  CHECK(count_back() == 0);
+  for (const std::size_t each : {registered_bytes, 2 * registered_bytes})
+    REQUIRE(begin_registration(spare, each).get().code == errc::none);
+  for (const auto until = std::chrono::steady_clock::now() + 20s;
+       count_back() < 2 && std::chrono::steady_clock::now() < until;)
+    std::this_thread::sleep_for(1ms);
+  CHECK(count_back() == 2);
+  const buffer theirs = spare.in().allocate_all(size).front(), other = first.in().allocate_all(size).front();
+  for (const error& why : sum_on(both, {kept, theirs})) CHECK(why.code == errc::none);
+  for (const error& why : sum_on(both, {other, theirs})) CHECK(why.code == errc::mismatch);
+  check_sum({&first, &spare});
+}
+
+TEST_CASE("a process that registers memory alone is told who has not, and the world goes on",
+          "[processes][registered]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  configuration impatient = settings_of(control, 0);
+  impatient.deadlines.form = 200ms;
+  impatient.deadlines.drain = 100ms;
+  member first{impatient}, second{settings_of(control, 1)};
+  static_cast<void>(second.in());
+  const error why = begin_registration(first).get();
+  CHECK(why.code == errc::deadline_exceeded);
+  CHECK_THAT(why.text, ContainsSubstring("the allocation of 1048576 bytes to register was not begun in time: rank 1"));
   CHECK(first.in().epoch() == epoch{1});
   check_sum({&first, &second});
 }

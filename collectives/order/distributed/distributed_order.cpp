@@ -39,6 +39,7 @@ struct ordered_rank {
   std::atomic<std::uint64_t> told{0}; ///< Number of successes that the controller has been told.
   pipeline_progress told_progress;    ///< Accessed only by tasks of the connection's queue.
   fusion_examiner examiner;           ///< As above.
+  std::vector<std::shared_ptr<registered_pool>> registered; ///< As above.
   std::uint64_t released = 0;         ///< Number of requests that were released. Accessed only by receive().
 
   std::atomic<bool> is_closing{false};                           ///< Refuses new requests, with `closed`.
@@ -117,7 +118,8 @@ std::shared_ptr<ordered_rank> order_connection::find(std::uint64_t world) const 
 void order_connection::take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms,
                             std::shared_ptr<pipeline_call> call) {
   if (!of->is_closing.load(std::memory_order_acquire)) {
-    const fusion_facts facts = fused_.mode == fusion::free ? examine(*of, call->what()) : fusion_facts{};
+    request_facts facts = fused_.mode == fusion::free ? examine(*of, call->what()) : request_facts{};
+    if (!of->registered.empty()) facts.places = digest_of_places(call->what(), of->registered);
     out_.select(of->world);
     if (error objection = out_.ask(call->what(), terms.where, terms.client, terms.position, terms.deadline, facts)) {
       of->examiner.forget_last();
@@ -135,7 +137,7 @@ void order_connection::take(const std::shared_ptr<ordered_rank>& of, const askin
   call->fail(of->closed); // it no longer changes
 }
 
-fusion_facts order_connection::examine(ordered_rank& of, const operation& what) {
+request_facts order_connection::examine(ordered_rank& of, const operation& what) {
   std::uint64_t number = 0, decided = 0;
   {
     const std::lock_guard lock{mutex_};
@@ -487,6 +489,10 @@ void order_connection::ask_turn(const std::shared_ptr<ordered_rank>& of, turn_te
     out_.select(of->world);
     out_.turn(terms);
   });
+}
+
+void distributed_order::set_registered(std::vector<std::shared_ptr<registered_pool>> pools) {
+  through_->queue_.run([of = self_, pools = std::move(pools)]() mutable { of->registered = std::move(pools); });
 }
 
 std::shared_ptr<distributed_order> distributed_order::open_world(std::uint64_t number,

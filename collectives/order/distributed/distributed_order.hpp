@@ -3,6 +3,7 @@
 /// arrive (ORD-1, ORD-3).
 #pragma once
 
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/order/combining_queue.hpp>
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/distributed_capture.hpp>
@@ -117,6 +118,9 @@ public:
   /// \p limit. The agreement may outlive this object.
   void capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start);
 
+  /// Names the registered memory of the rank. Requests that use it must use the same places at all ranks (ORD-2).
+  void set_registered(std::vector<std::shared_ptr<registered_pool>> pools);
+
   /// Opens the order of a sub-world, whose \p number was told by a turn. \p pipeline: of the rank there.
   [[nodiscard]] std::shared_ptr<distributed_order> open_world(std::uint64_t number,
                                                               std::shared_ptr<rank_pipeline> pipeline);
@@ -200,7 +204,7 @@ private:
   /// Writes records for \p of, in their place among its requests, unless the connection is closed.
   void write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records);
   /// Returns what the controller must know of the next request to launch it together with others.
-  [[nodiscard]] fusion_facts examine(ordered_rank& of, const operation& what);
+  [[nodiscard]] request_facts examine(ordered_rank& of, const operation& what);
   void ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms, distributed_order::turn_work work,
                 distributed_order::capture_start start);
   void end_round() noexcept;

@@ -5,13 +5,13 @@
 
 namespace troupe {
 
-fusion_facts fusion_examiner::examine(const operation& what, std::uint64_t number, std::uint64_t decided) {
+request_facts fusion_examiner::examine(const operation& what, std::uint64_t number, std::uint64_t decided) {
   if (!std::exchange(last_was_sent_, true) && !undecided_.empty() && undecided_.back().number == number)
     undecided_.pop_back();
   while (!undecided_.empty() && undecided_.front().number <= decided) undecided_.pop_front();
   fusion_survey found;
   const bool may_share = survey_part(what, self_, world_size_, found);
-  fusion_facts facts;
+  request_facts facts;
   if (may_share && found.bytes <= std::min(limits_.max_operation_bytes, limits_.max_bytes)) {
     facts.bytes = found.bytes + 1;
     facts.events = found.awaited.empty() ? 0 : name_of(std::move(found.awaited));

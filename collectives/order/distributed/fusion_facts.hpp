@@ -1,4 +1,5 @@
-/// What a rank's process tells the controller about a request so that it can be launched together with others.
+/// What a rank's process tells the controller about the memory of a request, and which requests can be launched
+/// together.
 #pragma once
 
 #include <troupe/collectives/collective_settings.hpp>
@@ -16,14 +17,16 @@ namespace troupe {
 
 /// The facts of one rank's request. Two requests i < j of a rank use no common memory that one of them writes if the
 /// `overlaps` of j is less than i.
-struct fusion_facts {
+struct request_facts {
   /// The number of bytes that it reads, or writes, whichever is larger, and 1; 0: it is launched alone.
   std::uint64_t bytes = 0;
   /// The last earlier undecided request of the rank whose memory it overlaps, or an earlier number; 0: none.
   std::uint64_t overlaps = 0;
   std::uint64_t events = 0; ///< Names the ready events that it waits for; 0: none. They are never queried.
+  /// digest_of_places(): where its operands are in registered memory. The same at all ranks (ORD-2).
+  std::uint64_t places = 0;
 
-  friend bool operator==(const fusion_facts&, const fusion_facts&) = default;
+  friend bool operator==(const request_facts&, const request_facts&) = default;
 };
 
 /// Finds the facts of one rank's requests in one world. Threads: one at a time.
@@ -34,7 +37,7 @@ public:
 
   /// Returns the facts of the request \p number, which is larger than those before. Requests up to \p decided have been
   /// decided.
-  [[nodiscard]] fusion_facts examine(const operation& what, std::uint64_t number, std::uint64_t decided);
+  [[nodiscard]] request_facts examine(const operation& what, std::uint64_t number, std::uint64_t decided);
   /// Forgets the last request, which was not sent.
   void forget_last() noexcept { last_was_sent_ = false; }
 
@@ -67,7 +70,7 @@ public:
   struct part {
     std::size_t rank = 0;
     std::uint64_t number = 0; ///< Of the request at its rank.
-    fusion_facts facts{};
+    request_facts facts{};
   };
   /// Returns whether the next operation joins the batch before it. Else it begins a batch.
   [[nodiscard]] bool add(const std::vector<part>& next);
@@ -78,7 +81,7 @@ private:
   /// The requests of one rank in the batch.
   struct member {
     std::uint64_t least = 0;    ///< The smallest number; 0: it has none.
-    std::uint64_t overlaps = 0; ///< The largest of fusion_facts::overlaps.
+    std::uint64_t overlaps = 0; ///< The largest of request_facts::overlaps.
     std::uint64_t events = 0;   ///< Those of the first operation.
   };
   [[nodiscard]] bool joins(const std::vector<part>& next, std::uint64_t bytes) const;

@@ -46,7 +46,7 @@ struct order_server::world {
 /// A rank's request, as far as the controller knows it.
 class order_server::request final : public sequenced, public recycled {
 public:
-  request(const sequencing_terms& terms, member& from, std::uint64_t number, const fusion_facts& facts,
+  request(const sequencing_terms& terms, member& from, std::uint64_t number, const request_facts& facts,
           std::shared_ptr<const operation_outline> what)
     : sequenced{terms},
       from_{from},
@@ -58,7 +58,7 @@ public:
   [[nodiscard]] const operation& what() const noexcept override { return what_->what; }
   [[nodiscard]] compact_signature sketch() const noexcept override { return what_->sketch; }
   [[nodiscard]] member& from() const noexcept { return from_; }
-  [[nodiscard]] const fusion_facts& facts() const noexcept { return facts_; }
+  [[nodiscard]] const request_facts& facts() const noexcept { return facts_; }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   /// Returns the position if the client did not give it.
   [[nodiscard]] std::optional<std::uint64_t> position_to_tell() const noexcept {
@@ -68,7 +68,7 @@ public:
 private:
   member& from_;
   std::uint64_t number_;
-  fusion_facts facts_;
+  request_facts facts_;
   bool names_position_;
   std::shared_ptr<const operation_outline> what_;
 };
@@ -293,6 +293,19 @@ void order_server::tell_turns(const world& of) {
   turn_answers_.clear();
 }
 
+error order_server::places_objection(std::span<const std::unique_ptr<sequenced>> released) {
+  const auto& first = static_cast<const request&>(*released.front());
+  for (const auto& one : released) {
+    const auto& other = static_cast<const request&>(*one);
+    if (other.facts().places == first.facts().places) continue;
+    return {.code = errc::mismatch,
+            .text = "the ranks disagree about registered memory in " + describe(first) + ": ranks " +
+                    to_string(first.terms().rank) + " and " + to_string(other.terms().rank) +
+                    " use different places of it, or one uses none: give every rank its buffer of the same allocation"};
+  }
+  return {};
+}
+
 bool order_server::joins_previous(const world& of, std::span<const std::unique_ptr<sequenced>> released) {
   const auto part = [&](std::size_t i) -> const request& { return static_cast<const request&>(*released[i]); };
   if (part(0).facts().bytes == 0) { // it is launched alone
@@ -314,6 +327,11 @@ void order_server::settle() {
   for (const std::size_t end : effects_.ends) {
     const auto& first = static_cast<const request&>(*effects_.released[next]);
     participants_.clear();
+    if (const error objection = places_objection(std::span{effects_.released}.subspan(next, end - next))) {
+      for (; next < end; ++next)
+        effects_.refused.push_back({std::move(effects_.released[next]), objection});
+      continue;
+    }
     const bool joins = joins_previous(*first.from().of, std::span{effects_.released}.subspan(next, end - next));
     if (!joins) ++launch_;
     for (; next < end; ++next) {

@@ -88,6 +88,8 @@ private:
   [[nodiscard]] std::shared_ptr<absence_report> completed(const std::shared_ptr<absence_report>& report,
                                                           const world& of);
   void settle();
+  /// Returns an error if the ranks of an operation use different places of registered memory.
+  [[nodiscard]] static error places_objection(std::span<const std::unique_ptr<sequenced>> released);
   /// Returns whether the released requests of one operation of \p of are launched together with the operation before.
   [[nodiscard]] bool joins_previous(const world& of, std::span<const std::unique_ptr<sequenced>> released);
 

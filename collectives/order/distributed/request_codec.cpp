@@ -90,7 +90,7 @@ void request_writer::introduce(lane where) {
 
 error request_writer::ask(const operation& what, lane where, std::uint64_t client,
                           const std::optional<std::uint64_t>& position, nanoseconds deadline,
-                          const fusion_facts& facts) {
+                          const request_facts& facts) {
   outline_.clear();
   if (error objection = write_outline(outline_, what)) return objection;
   const std::string_view outline = outline_.view();
@@ -103,7 +103,7 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
   out_.u8(head_of(request_kind::ask,
                   static_cast<std::uint8_t>((client_is_same ? same_client : 0) |
                                             (deadline_is_same ? same_deadline : 0) | (position ? has_own_position : 0) |
-                                            (told ? 0 : has_outline) | (facts.bytes > 0 ? has_facts : 0))));
+                                            (told ? 0 : has_outline) | (facts == request_facts{} ? 0 : has_facts))));
   if (!client_is_same) {
     out_.varint(where.index());
     out_.varint(client);
@@ -115,10 +115,11 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
     deadline_ = deadline;
   }
   if (position) out_.varint(*position);
-  if (facts.bytes > 0) {
+  if (facts != request_facts{}) {
     out_.varint(facts.bytes);
     out_.varint(facts.overlaps);
     out_.varint(facts.events);
+    out_.varint(facts.places);
   }
   out_.u8(static_cast<std::uint8_t>(slot));
   if (!told) {
@@ -365,7 +366,7 @@ void request_reader::read_ask(wire_reader& in, std::uint8_t head, request_record
   into.position.reset();
   if ((head & has_own_position) != 0) into.position = in.varint();
   into.facts = {};
-  if ((head & has_facts) != 0) into.facts = {in.varint(), in.varint(), in.varint()};
+  if ((head & has_facts) != 0) into.facts = {in.varint(), in.varint(), in.varint(), in.varint()};
   const std::uint64_t slot = in.varint(no_slot);
   if ((head & has_outline) != 0) {
     auto outline = read_outline(in);

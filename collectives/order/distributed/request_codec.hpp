@@ -77,7 +77,7 @@ public:
   /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
   [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,
                           const std::optional<std::uint64_t>& position, nanoseconds deadline,
-                          const fusion_facts& facts = {});
+                          const request_facts& facts = {});
   void cancel(lane where, std::uint64_t position);
   void withdraw(std::uint64_t client, const error& why);
   void turn(const turn_terms& asked);
@@ -141,7 +141,7 @@ struct request_record {
   std::uint64_t client = 0;                        ///< For an ask or a withdraw.
   std::optional<std::uint64_t> position{};         ///< For an ask or a cancel.
   nanoseconds deadline{0};                         ///< For an ask.
-  fusion_facts facts{};                            ///< For an ask.
+  request_facts facts{};                            ///< For an ask.
   /// For a withdraw, a close or a capture_failure: the reason. For an ask or a cancel: the reason why the lane cannot
   /// exist here.
   error why{};

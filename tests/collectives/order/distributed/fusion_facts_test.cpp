@@ -55,7 +55,7 @@ TEST_CASE("a request overlaps with the last earlier one that shares memory which
           "[collectives][distributed][fusion]") {
   const memory_scene scene;
   fusion_examiner one{rank{0}, 2, freely};
-  CHECK(one.examine(scene.sum(0, 100, 10), 5, 4) == fusion_facts{41, 0, 0});
+  CHECK(one.examine(scene.sum(0, 100, 10), 5, 4) == request_facts{41, 0, 0});
   CHECK(one.examine(scene.sum(0, 200, 10), 6, 4).overlaps == 0);   // both only read
   CHECK(one.examine(scene.sum(300, 0, 10), 7, 4).overlaps == 6);   // writes what 5 and 6 read
   CHECK(one.examine(scene.sum(100, 400, 10), 8, 4).overlaps == 5); // reads what 5 writes
@@ -69,11 +69,11 @@ TEST_CASE("what cannot share a launch is told without facts, and need not be com
   fusion_limits small = freely;
   small.max_operation_bytes = 100;
   fusion_examiner one{rank{0}, 2, small};
-  CHECK(one.examine(barrier{}, 1, 0) == fusion_facts{});
-  CHECK(one.examine(scene.sum(0, 100, 26), 2, 0) == fusion_facts{});
-  CHECK(one.examine(scene.sum(0, 0, 25), 3, 0) == fusion_facts{101, 0, 0});
+  CHECK(one.examine(barrier{}, 1, 0) == request_facts{});
+  CHECK(one.examine(scene.sum(0, 100, 26), 2, 0) == request_facts{});
+  CHECK(one.examine(scene.sum(0, 0, 25), 3, 0) == request_facts{101, 0, 0});
   one.forget_last(); // it was refused, and the next request has its number
-  CHECK(one.examine(scene.sum(0, 0, 25), 3, 0) == fusion_facts{101, 0, 0});
+  CHECK(one.examine(scene.sum(0, 0, 25), 3, 0) == request_facts{101, 0, 0});
   CHECK(one.examine(scene.sum(0, 0, 25), 4, 0).overlaps == 3);
 }
 
@@ -111,10 +111,10 @@ TEST_CASE("operations join a batch while each rank's facts and the limits allow 
   fusion_composer one;
   one.begin(2, 3, 1000);
   using parts = std::vector<fusion_composer::part>;
-  const auto both = [](std::uint64_t number, fusion_facts left, fusion_facts right) {
+  const auto both = [](std::uint64_t number, request_facts left, request_facts right) {
     return parts{{0, number, left}, {1, number, right}};
   };
-  const fusion_facts plain{101, 0, 0};
+  const request_facts plain{101, 0, 0};
   CHECK_FALSE(one.add(both(1, plain, plain)));
   CHECK(one.add(both(2, plain, plain)));
   CHECK(one.add(both(3, plain, plain)));
@@ -137,7 +137,7 @@ TEST_CASE("operations join a batch while each rank's facts and the limits allow 
   CHECK_FALSE(one.add(both(40, plain, plain)));
   one.end();
   CHECK_FALSE(one.add(both(41, plain, plain)));
-  CHECK_FALSE(one.add(both(42, plain, fusion_facts{}))); // rank 1 says nothing
+  CHECK_FALSE(one.add(both(42, plain, request_facts{}))); // rank 1 says nothing
   CHECK_FALSE(one.add(both(43, plain, plain)));          // and nothing joins that one
 }
 
