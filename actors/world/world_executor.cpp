@@ -747,8 +747,7 @@ void world_executor::register_again(const std::shared_ptr<registered_pool>& pool
 }
 
 std::uint64_t world_executor::next_restored_registration() const {
-  return static_cast<std::uint64_t>(
-      std::ranges::count(restored_, restored_kind::registration, &restored_part::kind));
+  return static_cast<std::uint64_t>(std::ranges::count(restored_, restored_kind::registration, &restored_part::kind));
 }
 
 void world_executor::give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply) {

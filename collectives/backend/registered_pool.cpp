@@ -221,7 +221,8 @@ std::uint64_t digest_of_places(const operation& what, std::span<const std::share
   };
   for (std::size_t i = 0; i < pools.size(); ++i) {
     const std::size_t size = pools[i]->size_bytes();
-    const auto before = std::ranges::count_if(pools.first(i), [&](const auto& one) { return one->size_bytes() == size; });
+    const auto before =
+        std::ranges::count_if(pools.first(i), [&](const auto& one) { return one->size_bytes() == size; });
     for (const places& one : places_of(what, *pools[i])) {
       const std::uint64_t flags = (one.send_registered ? 1U : 0U) | (one.recv_registered ? 2U : 0U);
       if (flags == 0) continue;

@@ -36,11 +36,11 @@ struct ordered_rank {
   const std::shared_ptr<rank_pipeline> pipeline;
   const std::shared_ptr<const success_count> successes;
 
-  std::atomic<std::uint64_t> told{0}; ///< Number of successes that the controller has been told.
-  pipeline_progress told_progress;    ///< Accessed only by tasks of the connection's queue.
-  fusion_examiner examiner;           ///< As above.
+  std::atomic<std::uint64_t> told{0};                       ///< Number of successes that the controller has been told.
+  pipeline_progress told_progress;                          ///< Accessed only by tasks of the connection's queue.
+  fusion_examiner examiner;                                 ///< As above.
   std::vector<std::shared_ptr<registered_pool>> registered; ///< As above.
-  std::uint64_t released = 0;         ///< Number of requests that were released. Accessed only by receive().
+  std::uint64_t released = 0; ///< Number of requests that were released. Accessed only by receive().
 
   std::atomic<bool> is_closing{false};                           ///< Refuses new requests, with `closed`.
   const std::shared_ptr<latch> over = std::make_shared<latch>(); ///< Nothing more is decided.

@@ -328,8 +328,7 @@ void order_server::settle() {
     const auto& first = static_cast<const request&>(*effects_.released[next]);
     participants_.clear();
     if (const error objection = places_objection(std::span{effects_.released}.subspan(next, end - next))) {
-      for (; next < end; ++next)
-        effects_.refused.push_back({std::move(effects_.released[next]), objection});
+      for (; next < end; ++next) effects_.refused.push_back({std::move(effects_.released[next]), objection});
       continue;
     }
     const bool joins = joins_previous(*first.from().of, std::span{effects_.released}.subspan(next, end - next));

@@ -141,7 +141,7 @@ struct request_record {
   std::uint64_t client = 0;                        ///< For an ask or a withdraw.
   std::optional<std::uint64_t> position{};         ///< For an ask or a cancel.
   nanoseconds deadline{0};                         ///< For an ask.
-  request_facts facts{};                            ///< For an ask.
+  request_facts facts{};                           ///< For an ask.
   /// For a withdraw, a close or a capture_failure: the reason. For an ask or a cancel: the reason why the lane cannot
   /// exist here.
   error why{};

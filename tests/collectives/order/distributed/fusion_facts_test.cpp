@@ -138,7 +138,7 @@ TEST_CASE("operations join a batch while each rank's facts and the limits allow 
   one.end();
   CHECK_FALSE(one.add(both(41, plain, plain)));
   CHECK_FALSE(one.add(both(42, plain, request_facts{}))); // rank 1 says nothing
-  CHECK_FALSE(one.add(both(43, plain, plain)));          // and nothing joins that one
+  CHECK_FALSE(one.add(both(43, plain, plain)));           // and nothing joins that one
 }
 
 TEST_CASE("what is released together is launched together, the same at all ranks (ORD-1)",
