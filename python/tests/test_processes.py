@@ -51,6 +51,17 @@ def test_processes_capture_and_replay_a_plan():
         assert controller.wait(PATIENCE)
 
 
+def test_processes_ask_in_worlds_that_share_ranks():
+    with troupe.Controller(3) as controller:
+        worker = WORKER.with_name("worker_with_split.py")
+        workers = [subprocess.Popen([sys.executable, str(worker)], env=controller.environment(rank),
+                                    stdout=subprocess.PIPE, text=True) for rank in range(3)]
+        said = sorted(one.communicate(timeout=PATIENCE)[0].strip() for one in workers)
+        assert said == ["rank 0: [(2, 3.0), (3, 6.0)]", "rank 1: [(2, 3.0), (2, 5.0), (3, 6.0)]",
+                        "rank 2: [(2, 5.0), (3, 6.0)]"]
+        assert controller.wait(PATIENCE)
+
+
 def test_a_process_with_another_token_is_not_admitted(gloo):
     with troupe.Controller(1, token="a" * 64) as controller:
         environment = dict(controller.environment(0), TROUPE_JOIN_TOKEN="b" * 64)
