@@ -90,8 +90,8 @@ public:
   /// Registers \p size_bytes of memory on each rank with all ranks, which makes some requests faster (small all_reduce,
   /// all_gather, reduce_scatter; NCCL's symmetric windows). allocate_all() then allocates from it. Order: as split();
   /// every process of the world makes the same call. If registration brings no advantage,
-  /// registered_memory().why_ordinary says why. Errors: out_of_memory (nothing has changed), invalid_argument, stopping,
-  /// world_failed, deadline_exceeded (not all processes have made the call).
+  /// registered_memory().why_ordinary says why. Errors: out_of_memory (nothing has changed), invalid_argument,
+  /// stopping, world_failed, deadline_exceeded (not all processes have made the call).
   void register_memory(std::size_t size_bytes);
   /// Allocates one buffer of \p size_bytes per local rank: at the same offset of the registered memory if there is
   /// room, else from the ranks' pools. Contents: undefined. Errors: out_of_memory.

@@ -358,7 +358,6 @@ std::uint64_t rank_pipeline::collectives_in(const pipeline_calls& several) noexc
 }
 
 void rank_pipeline::enqueue(std::shared_ptr<pipeline_job> work) {
-  submitted_.store(submitted_.load(std::memory_order_relaxed) + 1);
   if (held_.empty())
     send(std::move(work));
   else
@@ -369,6 +368,7 @@ void rank_pipeline::send(std::shared_ptr<pipeline_job> work) {
   const auto launch_thread = launcher_.lock();
   if (!launch_thread)
     return work->refuse_launch(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
+  submitted_.store(submitted_.load(std::memory_order_relaxed) + 1);
   work->by_ = shared_from_this();
   launch_thread->post(std::move(work));
 }

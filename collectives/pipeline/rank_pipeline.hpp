@@ -123,7 +123,7 @@ public:
   void submit_together(pipeline_calls all);
   void submit_together(std::vector<submission> all);
 
-  /// Returns the number of launches that were submitted but not made yet.
+  /// Returns the number of launches that the launcher has and has not made yet. Held ones do not count.
   [[nodiscard]] std::size_t unlaunched() const noexcept {
     const std::size_t made = launched_.load(); // read first: it never exceeds submitted_
     return submitted_.load() - made;

@@ -11,6 +11,8 @@ namespace {
 /// Maximum number of unacknowledged batches: one that is being read, and one behind it. At the maximum, the next batch
 /// waits.
 constexpr std::uint64_t most_unseen = 2;
+/// Number of launches with which a launcher is busy: one in progress, and the next.
+constexpr std::size_t enough_launches = 2;
 /// A batch with this many bytes or records is sent in any case.
 constexpr std::size_t enough_bytes = std::size_t{16} << 10U;
 constexpr std::size_t enough_records = 64;
@@ -107,7 +109,16 @@ std::shared_ptr<ordered_rank> order_connection::add(std::uint64_t world, std::sh
 }
 
 std::shared_ptr<distributed_order> order_connection::whole() {
+  watch(*whole_);
   return std::make_shared<distributed_order>(shared_from_this(), whole_);
+}
+
+void order_connection::watch(const ordered_rank& of) {
+  if (fused_.mode != fusion::free) return;
+  of.pipeline->on_launched([waits = awaits_launcher_, weak = weak_from_this()] {
+    if (!waits->load()) return;
+    if (const auto self = weak.lock(); self && !self->is_launcher_busy()) self->queue_.run([] {}); // sends the batch
+  });
 }
 
 std::shared_ptr<ordered_rank> order_connection::find(std::uint64_t world) const {
@@ -128,6 +139,7 @@ void order_connection::take(const std::shared_ptr<ordered_rank>& of, const askin
     }
     const time_point give_up = later(call->deadline(), controller_grace);
     const std::lock_guard lock{mutex_};
+    may_wait_ = may_wait_ && facts.bytes > 0;
     if (!closed_) { // a sub-world that is closed meanwhile is so at the controller, too, which refuses
       due_ = std::min(due_, give_up);
       asks_.put({of, std::move(call), terms.where, terms.client, terms.position, give_up});
@@ -152,6 +164,7 @@ request_facts order_connection::examine(ordered_rank& of, const operation& what)
 void order_connection::write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records) {
   queue_.run([this, of, records = std::move(records)] {
     if (is_closed()) return;
+    may_wait_ = false;
     out_.select(of->world);
     records(out_);
   });
@@ -160,6 +173,16 @@ void order_connection::write(const std::shared_ptr<ordered_rank>& of, std::funct
 bool order_connection::may_send() const noexcept {
   return sent_.load() - seen_.load() < most_unseen || out_.size_bytes() >= enough_bytes ||
          out_.records() >= enough_records;
+}
+
+bool order_connection::awaits_launcher() const {
+  return fused_.mode == fusion::free && may_wait_ && out_.records() < fused_.max_operations && is_launcher_busy();
+}
+
+bool order_connection::is_launcher_busy() const {
+  if (!has_parts_) return whole_->pipeline->unlaunched() >= enough_launches;
+  const std::lock_guard lock{mutex_};
+  return std::ranges::any_of(worlds_, [](const auto& one) { return one->pipeline->unlaunched() >= enough_launches; });
 }
 
 void order_connection::write_successes() {
@@ -177,6 +200,12 @@ void order_connection::end_round() noexcept {
   const std::uint64_t succeeded = whole_->successes->value();
   if (has_parts_ && (is_telling_ || !out_.empty()) && !is_closed()) write_successes();
   if ((out_.empty() && (!is_telling_ || succeeded == whole_->told)) || is_closed()) return;
+  if (!is_telling_ && awaits_launcher()) {
+    // Set before the second check, as below.
+    awaits_launcher_->store(true);
+    if (awaits_launcher()) return;
+  }
+  if (awaits_launcher_->load(std::memory_order_relaxed)) awaits_launcher_->store(false);
   is_telling_ = false;
   if (!may_send()) {
     // Set before the second check. A concurrent receive() either sees the flag, or the second check sees its update.
@@ -187,6 +216,7 @@ void order_connection::end_round() noexcept {
   const std::uint64_t number = sent_.load(std::memory_order_relaxed) + 1;
   sent_.store(number);
   whole_->told = succeeded;
+  may_wait_ = true;
   send_(out_.take({.epoch = epoch_, .number = number, .succeeded = succeeded}));
 }
 
@@ -378,6 +408,7 @@ void order_connection::tell_progress() {
     for (const auto& one : all) {
       pipeline_progress now = one->pipeline->progress();
       if (now.launched == one->told_progress.launched && now.finished == one->told_progress.finished) continue;
+      may_wait_ = false;
       out_.select(one->world);
       out_.progress(now.launched, now.finished);
       one->told_progress = std::move(now);
@@ -486,6 +517,7 @@ void order_connection::ask_turn(const std::shared_ptr<ordered_rank>& of, turn_te
       if (!why) of->turns_asked.emplace(++of->turns, std::move(asked));
     }
     if (why) return asked.start ? asked.start(nullptr, why) : asked.work(why, {});
+    may_wait_ = false;
     out_.select(of->world);
     out_.turn(terms);
   });
@@ -497,7 +529,9 @@ void distributed_order::set_registered(std::vector<std::shared_ptr<registered_po
 
 std::shared_ptr<distributed_order> distributed_order::open_world(std::uint64_t number,
                                                                  std::shared_ptr<rank_pipeline> pipeline) {
-  return std::make_shared<distributed_order>(through_, through_->add(number, std::move(pipeline)));
+  auto made = through_->add(number, std::move(pipeline));
+  through_->watch(*made);
+  return std::make_shared<distributed_order>(through_, std::move(made));
 }
 
 std::shared_ptr<latch> distributed_order::close(error why) {
@@ -513,6 +547,7 @@ std::shared_ptr<latch> distributed_order::close(error why) {
       of->closed = why;
     }
     of->is_closing = true;
+    by->may_wait_ = false;
     by->out_.select(of->world);
     by->out_.close(why);
   });

@@ -146,6 +146,9 @@ private:
 /// are collected until the controller has acknowledged one batch, or until enough requests are collected. A single
 /// request is therefore sent immediately, and a stream of requests needs few messages.
 ///
+/// Requests that may be launched together also wait while the launcher has two launches before it: sent earlier they
+/// would be released one by one, and launched no earlier.
+///
 /// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: all functions may be
 /// called from any thread; receive() must be called in the order in which batches arrive.
 class order_connection final : public std::enable_shared_from_this<order_connection> {
@@ -210,6 +213,9 @@ private:
   void end_round() noexcept;
   void write_successes();
   [[nodiscard]] bool may_send() const noexcept;
+  /// Returns whether the next batch waits for the launcher.
+  [[nodiscard]] bool awaits_launcher() const;
+  [[nodiscard]] bool is_launcher_busy() const;
   [[nodiscard]] bool is_closed() const noexcept { return is_closed_.load(std::memory_order_acquire); }
   [[nodiscard]] error decide(decision_record& one);
   void follow(step& next);
@@ -217,6 +223,8 @@ private:
   [[nodiscard]] error decide_turn(decision_record& one);
   [[nodiscard]] error decide_capture(decision_record& one);
   [[nodiscard]] error decide_close(decision_record& one);
+  /// Lets the launches of \p of end the wait for its launcher.
+  void watch(const ordered_rank& of);
   std::shared_ptr<ordered_rank> add(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline);
   /// Ends what waits in \p of, whose requests have been answered. Call without mutex_.
   static void end(ordered_rank& of, const error& why);
@@ -230,8 +238,11 @@ private:
   request_writer out_;
   bool is_telling_ = false;      ///< A batch is sent for the successes alone.
   bool has_told_limits_ = false; ///< The controller knows the limits of fused_.
+  bool may_wait_ = true;         ///< All records of the next batch are requests that may be launched together.
   alignas(64) std::atomic<std::uint64_t> sent_{0};
   std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
+  /// Requests wait until a launcher has fewer launches. Shared with the pipelines' hooks.
+  const std::shared_ptr<std::atomic<bool>> awaits_launcher_ = std::make_shared<std::atomic<bool>>(false);
 
   /// Held by receive() and expire(), so that a request is not answered while it is submitted. Locked before mutex_.
   std::mutex deciding_;

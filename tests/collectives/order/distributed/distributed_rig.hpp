@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,7 +29,12 @@ struct distributed_rig : ordering_rig {
     for (const auto& one : rig.ranks) {
       auto& line = up[static_cast<std::size_t>(one->self().value())];
       links.push_back(std::make_shared<order_connection>(
-          one, rig_epoch, time, [&line](std::string batch) { line.push_back(std::move(batch)); }, fused));
+          one, rig_epoch, time,
+          [this, &line](std::string batch) {
+            const std::lock_guard lock{sending};
+            line.push_back(std::move(batch));
+          },
+          fused));
       orders.push_back(links.back()->whole());
     }
   }
@@ -76,10 +82,14 @@ struct distributed_rig : ordering_rig {
 
   /// The oldest batch of \p self reaches the controller. False where there is none.
   bool deliver_up(int self) {
-    auto& line = up[static_cast<std::size_t>(self)];
-    if (line.empty()) return false;
-    const std::string batch = std::move(line.front());
-    line.pop_front();
+    std::string batch;
+    {
+      const std::lock_guard lock{sending};
+      auto& line = up[static_cast<std::size_t>(self)];
+      if (line.empty()) return false;
+      batch = std::move(line.front());
+      line.pop_front();
+    }
     refused_above = keeper.receive(rank{self}, batch, time->now());
     collect();
     return true;
@@ -121,6 +131,7 @@ struct distributed_rig : ordering_rig {
   [[nodiscard]] int size() const { return static_cast<int>(orders.size()); }
 
   order_server keeper;
+  std::mutex sending;                            ///< Launchers send, too, if requests waited for them.
   std::vector<std::deque<std::string>> up, down; ///< Batches on their way, by rank.
   std::vector<std::shared_ptr<order_connection>> links;
   std::vector<std::shared_ptr<distributed_order>> orders;

@@ -39,6 +39,17 @@ struct memory_scene {
 struct fusing_rig : distributed_rig {
   explicit fusing_rig(int size, const fusion_limits& fused = freely) : distributed_rig{size, {}, fused} {}
 
+  /// As deliver_all(), with what waits for the launchers.
+  void deliver_everything() {
+    const auto is_on_its_way = [this] {
+      const std::lock_guard lock{sending};
+      return std::ranges::any_of(up, [](const auto& line) { return !line.empty(); });
+    };
+    do {
+      deliver_all();
+      settle();
+    } while (is_on_its_way());
+  }
   /// Each rank asks for \p count sums, of 1, 2, ... numbers.
   std::vector<outcome_log> ask_many(std::size_t count) {
     std::vector<outcome_log> logs;
@@ -145,7 +156,7 @@ TEST_CASE("what is released together is launched together, the same at all ranks
           "[collectives][sequencing][distributed][fusion][ORD-1]") {
   fusing_rig one{3};
   const auto logs = one.ask_many(9);
-  one.deliver_all();
+  one.deliver_everything();
   one.finish();
   for (const outcome_log& each : logs) CHECK_FALSE(each.failure());
   CHECK(*one.notes[0] == *one.notes[1]);
@@ -159,7 +170,7 @@ TEST_CASE("without fusion nothing is told, and each request is launched by itsel
   for (const fusion mode : {fusion::off, fusion::plans}) {
     fusing_rig one{2, {.mode = mode}};
     const auto logs = one.ask_many(9);
-    one.deliver_all();
+    one.deliver_everything();
     one.finish();
     CHECK(one.notes[0]->size() == 9);
   }
@@ -176,7 +187,7 @@ TEST_CASE("requests that share memory are launched one behind the other",
       logs.push_back(one.ask(r, lane::named("sharing " + std::to_string(i)),
                              all_reduce{.send = mine, .recv = mine, .count = 1 + i, .type = dtype::i32}));
     }
-  one.deliver_all();
+  one.deliver_everything();
   one.finish();
   CHECK(one.notes[0]->size() == 6);
   CHECK(*one.notes[0] == *one.notes[1]);
@@ -211,7 +222,7 @@ TEST_CASE("however ranks ask, launches are composed alike, and never of requests
       while (draw(4) == 0) one.deliver_up(static_cast<int>(draw(3)));
       while (draw(4) == 0) one.deliver_down(static_cast<int>(draw(3)));
     }
-    one.deliver_all();
+    one.deliver_everything();
     one.finish();
     for (const outcome_log& log : logs) CHECK_FALSE(log.failure());
     CHECK(*one.notes[0] == *one.notes[1]);
@@ -230,6 +241,41 @@ TEST_CASE("however ranks ask, launches are composed alike, and never of requests
   CHECK(fused > 100);
 }
 
+TEST_CASE("requests that may be launched together wait while the launcher is busy, and others do not",
+          "[collectives][sequencing][distributed][fusion]") {
+  fusing_rig one{2};
+  auto stopped = one.stop(0);
+  auto logs = one.ask_many(3);
+  one.deliver_all(); // launches wait for rank 0's launcher
+  REQUIRE(one.rig.ranks[0]->unlaunched() >= 2);
+  const auto undecided = one.ask(0, lane::named("fusing undecided"), one.add(0, 100)); // nothing else is undecided
+  CHECK(one.up[0].size() == 1);
+  one.up[0].clear();
+  const auto waits = one.ask(0, lane::named("fusing waits"), one.add(0, 101));
+  CHECK(one.up[0].empty());
+  SECTION("until something else is sent") {
+    one.turn(0, [] {});
+    CHECK(one.up[0].size() == 1);
+  }
+  SECTION("until the controller is told of progress") {
+    one.links[0]->tell_progress();
+    CHECK(one.up[0].size() == 1);
+  }
+  SECTION("until the launcher has fewer launches") {
+    const std::uint64_t before = one.links[0]->sent();
+    stopped.go();
+    for (const auto until = steady_now() + 20s; one.links[0]->sent() == before && steady_now() < until;)
+      std::this_thread::yield();
+    one.settle();
+    CHECK(one.up[0].size() == 1);
+  }
+  stopped.go();
+  one.settle();
+  for (const auto& link : one.links) link->close({.code = errc::stopping, .text = "the test is over"});
+  CHECK(undecided.failure().code == errc::stopping);
+  CHECK(waits.failure().code == errc::stopping);
+}
+
 TEST_CASE("nothing joins a launch across a turn", "[collectives][sequencing][distributed][fusion][ORD-1]") {
   fusing_rig one{2};
   for (int r = 0; r < 2; ++r) {
@@ -241,7 +287,7 @@ TEST_CASE("nothing joins a launch across a turn", "[collectives][sequencing][dis
     });
     for (std::size_t i = 0; i < 3; ++i) one.ask(r, lane::named("fusing " + std::to_string(i)), one.add(r, 20 + i));
   }
-  one.deliver_all();
+  one.deliver_everything();
   one.finish();
   CHECK(*one.notes[0] == *one.notes[1]);
   const launch_notes& all = *one.notes[0];
