@@ -236,7 +236,9 @@ void world_executor::carry_out(const world_effects& effects) {
 
 void world_executor::close_order(const error& reason) {
   if (order_) closed_ = order_->close(reason);
-  if (distributed_order_) closed_ = distributed_order_->close(reason);
+  if (!distributed_order_) return;
+  const bool for_good = state_.event().phase != world_phase::rebuilding;
+  closed_ = distributed_order_->close(reason, for_good);
 }
 
 void world_executor::close_gates(const error& reason) {
@@ -673,6 +675,10 @@ void world_executor::on_turn(maintenance_turn& one) {
   auto steps = std::move(found->second);
   asked_.erase(found);
   const bool restores = steps.front().restores;
+  if (restores && !one.refusal) {
+    one.refusal = objection_to_maintenance(); // it is stopping, and waits for nothing
+    for (std::size_t i = 0; one.refusal && i < pipelines_.size(); ++i) pipelines_[i]->resume();
+  }
   if (one.refusal) {
     if (!restores) carry_out(state_.on_maintenance_refused());
     for (const maintenance& each : steps) each.done(one.refusal);

@@ -534,19 +534,20 @@ std::shared_ptr<distributed_order> distributed_order::open_world(std::uint64_t n
   return std::make_shared<distributed_order>(through_, std::move(made));
 }
 
-std::shared_ptr<latch> distributed_order::close(error why) {
+std::shared_ptr<latch> distributed_order::close(error why, bool for_good) {
   if (self_->world == 0) {
     through_->close(std::move(why));
     return self_->over;
   }
   why.effect = effect::rejected;
-  through_->queue_.run([by = through_.get(), of = self_, why = std::move(why)] {
+  through_->queue_.run([by = through_.get(), of = self_, why = std::move(why), for_good] {
     {
       const std::lock_guard lock{by->mutex_};
       if (of->closed) return;
       of->closed = why;
     }
     of->is_closing = true;
+    if (!for_good) return;
     by->may_wait_ = false;
     by->out_.select(of->world);
     by->out_.close(why);

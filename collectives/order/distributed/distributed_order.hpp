@@ -128,8 +128,9 @@ public:
   /// Ends this rank's part in the order of this world. Its requests that are not released, and all later ones, are
   /// answered with \p why as rejected. In a sub-world, so are the requests of other ranks that need this rank. The
   /// latch opens when the controller has confirmed it, so that nothing more is released, or when the connection is
-  /// closed. The whole world ends at once, and with it the connection.
-  std::shared_ptr<latch> close(error why);
+  /// closed. The whole world ends at once, and with it the connection. \p for_good: false if only the epoch ends; a
+  /// sub-world then refuses later requests, and ends with the whole world.
+  std::shared_ptr<latch> close(error why, bool for_good = true);
 
   /// As order_connection::waiting().
   [[nodiscard]] std::size_t waiting() const;

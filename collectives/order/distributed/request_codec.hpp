@@ -55,7 +55,7 @@ inline constexpr std::size_t outline_slots = 64;
 /// Limits of the groups of a split, for writers and readers.
 inline constexpr std::size_t most_split_groups = 4096;
 inline constexpr std::size_t longest_group_name_bytes = 256;
-inline constexpr std::size_t longest_split_bytes = std::size_t{1} << 20U;
+inline constexpr std::size_t longest_split_bytes = std::size_t{256} << 10U;
 
 /// A request for a place in the order that all ranks of a world share.
 struct turn_terms {

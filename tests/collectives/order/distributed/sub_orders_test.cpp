@@ -305,6 +305,15 @@ TEST_CASE("the lanes of a sub-world have resume points of their own, across epoc
   for (const auto& link : one.links) link->tell_progress();
   one.deliver_all();
   for (const outcome_log& each : logs) CHECK_FALSE(each.failure());
+  // A sub-world that ends with its epoch is not left, so its points are kept, and its peers are not refused.
+  const auto waits = one.ask_in("both", 1, barrier{});
+  const auto over = one.parts.at({"both", 0})->close({.code = errc::rebuilding, .text = "the epoch ends"}, false);
+  CHECK(one.ask_in("both", 0, barrier{}).failure().code == errc::rebuilding);
+  one.deliver_all();
+  CHECK(waits.count() == 0);
+  CHECK_FALSE(over->is_open());
+  static_cast<void>(one.parts.at({"both", 1})->close({.code = errc::rebuilding, .text = "the epoch ends"}, false));
+  one.deliver_all();
   one.keeper.open(rig_epoch.next(), 2);
   CHECK((one.keeper.points() == nullptr || one.keeper.points()->empty())); // the whole world has no lane in use
 
