@@ -1045,6 +1045,47 @@ TEST_CASE("sub-worlds of processes end when their world has another size", "[pro
   part{{&in_a.at("both"), &in_b.at("both")}}.check_sum();
 }
 
+TEST_CASE("when a world of processes grows, its sub-worlds finish what is in flight, and end", "[processes][splits]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3, loss_policy::shrink)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  static_cast<void>(second.in());
+  control.process_ended("1", ::getpid(), "the test says so");
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  REQUIRE(is_ready(third.in(), epoch{2}, 2));
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
+  auto a = begin_split(first, both), b = begin_split(third, both);
+  auto of_a = a.get(), of_b = b.get();
+  world in_a = of_a.at("both"), in_b = of_b.at("both");
+  part{{&in_a, &in_b}}.check_sum();
+  auto undecided = in_a.ask(rank{0}, {.what = barrier{}, .epoch = in_a.epoch(), .deadline = 30s});
+  std::atomic<int> wrong = 0;
+  std::vector<std::future<void>> busy;
+  for (world* const each : {&in_a, &in_b})
+    busy.push_back(std::async(std::launch::async, [&wrong, where = *each]() mutable {
+      rank_lane mine{where, where.local_ranks().front(), lane::named("busy")};
+      try {
+        for (;;) static_cast<void>(mine.barrier({.deadline = 30s}).get());
+      } catch (const exception& failure) { // what was launched has ended well
+        wrong += failure.why().effect == effect::rejected ? 0 : 1;
+      }
+    }));
+  configuration again = settings_of(control, 1);
+  again.assignment.name = "1b";
+  again.assignment.attempt = 1;
+  member newcomer{again};
+  REQUIRE(is_ready(first.in(), epoch{3}, 3));
+  REQUIRE(is_ready(third.in(), epoch{3}, 3));
+  for (auto& one : busy) one.get();
+  CHECK(wrong == 0);
+  CHECK_THROWS_AS(static_cast<void>(undecided.get()), exception);
+  for (const auto until = std::chrono::steady_clock::now() + 20s;
+       in_a.status().phase != world_phase::failed && std::chrono::steady_clock::now() < until;)
+    std::this_thread::sleep_for(1ms);
+  CHECK_THAT(in_a.status().reason.text, ContainsSubstring("had 2 ranks and has 3 now: split it again"));
+  check_sum({&first, &newcomer, &third});
+}
+
 TEST_CASE("a sub-world of processes that one process stops ends at its other ranks, too", "[processes][splits]") {
   kept_by = ordering::agreed;
   controller control{options_of(2)};
