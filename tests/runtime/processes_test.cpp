@@ -1035,6 +1035,7 @@ TEST_CASE("sub-worlds of processes end when their world has another size", "[pro
   world front = of_a.at("front");
   control.process_ended("2", ::getpid(), "the test says so");
   REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  REQUIRE(is_ready(second.in(), epoch{2}, 2));
   for (const auto until = std::chrono::steady_clock::now() + 20s;
        front.status().phase != world_phase::failed && std::chrono::steady_clock::now() < until;)
     std::this_thread::sleep_for(1ms);
