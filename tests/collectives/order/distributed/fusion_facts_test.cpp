@@ -165,6 +165,20 @@ TEST_CASE("what is released together is launched together, the same at all ranks
   CHECK(one.notes[0]->front() == "a all_reduce of 1 i32, sum"); // nothing else was undecided when it was asked for
 }
 
+TEST_CASE("a lone request is told as without fusion", "[collectives][sequencing][distributed][fusion]") {
+  fusing_rig one{2}, other{2, {.mode = fusion::off}};
+  for (fusing_rig* const each : {&one, &other}) {
+    each->ask(0, each->add(0, 4));
+    each->ask(1, each->add(1, 4));
+    each->deliver_everything();
+    each->finish();
+    each->ask(0, each->add(0, 4)); // the one before has been decided
+  }
+  REQUIRE(one.up[0].size() == 1);
+  REQUIRE(other.up[0].size() == 1);
+  CHECK(one.up[0].front().size() == other.up[0].front().size());
+}
+
 TEST_CASE("without fusion nothing is told, and each request is launched by itself",
           "[collectives][sequencing][distributed][fusion]") {
   for (const fusion mode : {fusion::off, fusion::plans}) {
@@ -278,6 +292,7 @@ TEST_CASE("requests that may be launched together wait while the launcher is bus
 
 TEST_CASE("nothing joins a launch across a turn", "[collectives][sequencing][distributed][fusion][ORD-1]") {
   fusing_rig one{2};
+  std::vector<outcome_log> logs;
   for (int r = 0; r < 2; ++r) {
     one.ask(r, lane::named("fusing first"), one.add(r, 1));
     for (std::size_t i = 0; i < 3; ++i) one.ask(r, lane::named("fusing " + std::to_string(i)), one.add(r, 10 + i));
@@ -285,7 +300,8 @@ TEST_CASE("nothing joins a launch across a turn", "[collectives][sequencing][dis
       one.rig.ranks[static_cast<std::size_t>(r)]->sequence(
           [&one, r](rank_pipeline&) { one.notes[static_cast<std::size_t>(r)]->push_back("turn"); });
     });
-    for (std::size_t i = 0; i < 3; ++i) one.ask(r, lane::named("fusing " + std::to_string(i)), one.add(r, 20 + i));
+    for (std::size_t i = 0; i < 3; ++i)
+      logs.push_back(one.ask(r, lane::named("fusing " + std::to_string(i)), one.add(r, 20 + i)));
   }
   one.deliver_everything();
   one.finish();
@@ -293,6 +309,7 @@ TEST_CASE("nothing joins a launch across a turn", "[collectives][sequencing][dis
   const launch_notes& all = *one.notes[0];
   const auto turn = std::ranges::find(all, "turn");
   REQUIRE(turn != all.end());
+  CHECK(code_of_all(logs) == errc::none);
   for (auto at = all.begin(); at != turn; ++at) CHECK_THAT(*at, !ContainsSubstring("all_reduce of 2"));
   for (auto at = turn; at != all.end(); ++at) CHECK_THAT(*at, !ContainsSubstring("all_reduce of 1"));
 }
