@@ -1,5 +1,5 @@
 #include <troupe/actors/control/control_codec.hpp>
-#include <troupe/collectives/order/distributed/error_codec.hpp>
+#include <troupe/collectives/order/distributed/report_codec.hpp>
 #include <troupe/collectives/order/distributed/wire.hpp>
 
 #include <cstring>

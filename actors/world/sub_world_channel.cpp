@@ -17,6 +17,13 @@ void sub_world_channel::quiesce(std::shared_ptr<void> until_idle) {
   if (serving_ != epoch{}) until_idle_ = std::move(until_idle);
 }
 
+void sub_world_channel::epoch_ended() {
+  std::shared_ptr<void> idle; // dropped after the lock is released, because it opens a latch
+  const std::lock_guard lock{mutex_};
+  serving_ = {};
+  idle = std::exchange(until_idle_, nullptr);
+}
+
 void sub_world_channel::tell(process_message what) {
   std::shared_ptr<void> idle; // dropped after the lock is released, because it opens a latch
   const std::lock_guard lock{mutex_};

@@ -24,7 +24,7 @@ struct sub_world_epoch {
 
 /// The controller of a sub-world in this process is its parent: only the parent can give it communicators, and an order
 /// that all processes share. A fault of the sub-world is therefore one of the whole world.
-/// Threads: prepare() and quiesce() from the parent's actor, the rest as controller_channel.
+/// Threads: prepare(), quiesce() and epoch_ended() from the parent's actor, the rest as controller_channel.
 class sub_world_channel final : public controller_channel {
 public:
   sub_world_channel(std::shared_ptr<world_mailbox> parent, rank_group group)
@@ -32,9 +32,11 @@ public:
 
   /// Call before the sub-world is ordered to form \p next.
   void prepare(sub_world_epoch next);
-  /// Keeps \p until_idle until the sub-world has no operation in flight; drops it if it does not serve. Call before it
-  /// is ordered to quiesce.
+  /// Keeps \p until_idle until the sub-world has no operation in flight or its epoch has ended; drops it if it does not
+  /// serve. Call before it is ordered to quiesce.
   void quiesce(std::shared_ptr<void> until_idle);
+  /// Drops what quiesce() keeps, because the epoch has failed.
+  void epoch_ended();
 
   void tell(process_message what) override;
   [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) override;

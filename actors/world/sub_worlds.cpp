@@ -133,6 +133,7 @@ void sub_worlds::restore(std::uint64_t number, const world_plan& parent, world_s
 void sub_worlds::epoch_ended(epoch of, const error& why, bool for_good) {
   for (const child& one : living_) {
     if (!one.channel) continue;
+    one.channel->epoch_ended();
     if (for_good)
       tell(one, {fence_notice{why}});
     else

@@ -86,7 +86,7 @@ void world_actor::dismiss_ranks() {
 void world_actor::perform(split_request asked, std::shared_ptr<split_answer> reply) {
   error objection = executor_.objection_to_maintenance(asked.epoch);
   if (!objection) objection = check_groups(asked.groups, executor_.plan().world_size);
-  if (!objection && executor_.distributed()) static_cast<void>(encode_groups(asked.groups, objection));
+  if (!objection && executor_.distributed()) objection = check_groups_size(asked.groups);
   if (objection) return reply->deliver(std::move(objection));
   split(std::move(asked.groups), false, [this, reply](const error& failure, world_split& made, ordered_split place) {
     if (failure) return reply->deliver(failure);

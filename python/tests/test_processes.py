@@ -41,25 +41,25 @@ def test_processes_join_a_controller_of_the_programs_own(gloo):
         assert controller.reason is None
 
 
-def test_processes_capture_and_replay_a_plan():
-    with troupe.Controller(2) as controller:
-        worker = WORKER.with_name("worker_with_plans.py")
-        workers = [subprocess.Popen([sys.executable, str(worker)], env=controller.environment(rank),
-                                    stdout=subprocess.PIPE, text=True) for rank in range(2)]
+def said_by(worker: str, ranks: int):
+    """Runs a process of the worker for each rank. Returns what each printed, sorted."""
+    with troupe.Controller(ranks) as controller:
+        workers = [subprocess.Popen([sys.executable, str(WORKER.with_name(worker))], env=controller.environment(rank),
+                                    stdout=subprocess.PIPE, text=True) for rank in range(ranks)]
         said = sorted(one.communicate(timeout=PATIENCE)[0].strip() for one in workers)
-        assert said == ["rank 0 of 2: 24", "rank 1 of 2: 24"]  # (1 + 2) * 2, and twice that again
         assert controller.wait(PATIENCE)
+        return said
+
+
+def test_processes_capture_and_replay_a_plan():
+    # (1 + 2) * 2, and twice that again
+    assert said_by("worker_with_plans.py", 2) == ["rank 0 of 2: 24", "rank 1 of 2: 24"]
 
 
 def test_processes_ask_in_worlds_that_share_ranks():
-    with troupe.Controller(3) as controller:
-        worker = WORKER.with_name("worker_with_split.py")
-        workers = [subprocess.Popen([sys.executable, str(worker)], env=controller.environment(rank),
-                                    stdout=subprocess.PIPE, text=True) for rank in range(3)]
-        said = sorted(one.communicate(timeout=PATIENCE)[0].strip() for one in workers)
-        assert said == ["rank 0: [(2, 3.0), (3, 6.0)]", "rank 1: [(2, 3.0), (2, 5.0), (3, 6.0)]",
-                        "rank 2: [(2, 5.0), (3, 6.0)]"]
-        assert controller.wait(PATIENCE)
+    assert said_by("worker_with_split.py", 3) == ["rank 0: [(2, 3.0), (3, 6.0)]",
+                                                  "rank 1: [(2, 3.0), (2, 5.0), (3, 6.0)]",
+                                                  "rank 2: [(2, 5.0), (3, 6.0)]"]
 
 
 def test_a_process_with_another_token_is_not_admitted(gloo):

@@ -152,27 +152,30 @@ bool is_stopped(world where) {
 }
 
 /// An all_reduce of each rank's number and one, checked.
-void check_sum(const std::vector<member*>& all) {
+void check_sum_in(const std::vector<world*>& all) {
   std::vector<buffer> memory;
   std::vector<std::future<completion>> replies;
   float expected = 0;
-  for (member* const one : all) {
-    const rank self = one->self();
+  for (world* const one : all) {
+    const rank self = one->local_ranks().front();
     const auto value = static_cast<float>(self.value() + 1);
     expected += value;
-    memory.push_back(one->in().allocate(self, count * sizeof(float)));
-    auto* const values = reinterpret_cast<float*>(memory.back().data());
-    std::fill_n(values, count, value);
-    replies.push_back(
-        one->in().ask(self, {.what = all_reduce{.send = memory.back(), .recv = memory.back(), .count = count},
-                             .epoch = one->in().epoch(),
-                             .deadline = 20s}));
+    memory.push_back(one->allocate(self, count * sizeof(float)));
+    std::fill_n(reinterpret_cast<float*>(memory.back().data()), count, value);
+    replies.push_back(one->ask(self, {.what = all_reduce{.send = memory.back(), .recv = memory.back(), .count = count},
+                                      .epoch = one->epoch(),
+                                      .deadline = 20s}));
   }
   for (auto& one : replies) CHECK_NOTHROW(static_cast<void>(one.get()));
   for (const buffer& one : memory) {
     const auto* const values = reinterpret_cast<const float*>(one.data());
     CHECK(std::all_of(values, values + count, [&](float value) { return value == expected; }));
   }
+}
+void check_sum(const std::vector<member*>& all) {
+  std::vector<world*> worlds;
+  for (member* const one : all) worlds.push_back(&one->in());
+  check_sum_in(worlds);
 }
 
 } // namespace
@@ -899,34 +902,6 @@ std::future<std::map<std::string, world>> begin_split(member& of, std::vector<ra
   });
 }
 
-/// The ranks of one sub-world.
-struct part {
-  std::vector<world*> all{};
-
-  /// An all_reduce at all ranks, checked.
-  void check_sum() const {
-    std::vector<buffer> memory;
-    std::vector<std::future<completion>> replies;
-    float expected = 0;
-    for (world* const one : all) {
-      const rank self = one->local_ranks().front();
-      const auto value = static_cast<float>(self.value() + 1);
-      expected += value;
-      memory.push_back(one->allocate(self, count * sizeof(float)));
-      std::fill_n(reinterpret_cast<float*>(memory.back().data()), count, value);
-      replies.push_back(
-          one->ask(self, {.what = all_reduce{.send = memory.back(), .recv = memory.back(), .count = count},
-                          .epoch = one->epoch(),
-                          .deadline = 20s}));
-    }
-    for (auto& one : replies) CHECK_NOTHROW(static_cast<void>(one.get()));
-    for (const buffer& one : memory) {
-      const auto* const values = reinterpret_cast<const float*>(one.data());
-      CHECK(std::all_of(values, values + count, [&](float value) { return value == expected; }));
-    }
-  }
-};
-
 } // namespace
 
 TEST_CASE("ORD-3: sub-worlds of processes that share ranks are asked crosswise, and have one order",
@@ -953,8 +928,8 @@ TEST_CASE("ORD-3: sub-worlds of processes that share ranks are asked crosswise, 
   for (const auto& one : {of_a, of_b, of_c})
     for (const auto& [name, where] : one) all.push_back(std::async(std::launch::async, work, where, 2));
   for (auto& one : all) CHECK_NOTHROW(one.get());
-  part{{&of_a.at("front"), &of_b.at("front")}}.check_sum();
-  part{{&of_c.at("back"), &of_b.at("back")}}.check_sum();
+  check_sum_in({&of_a.at("front"), &of_b.at("front")});
+  check_sum_in({&of_c.at("back"), &of_b.at("back")});
 }
 
 TEST_CASE("sub-worlds of processes come back with each epoch, also with a process that has come",
@@ -970,7 +945,7 @@ TEST_CASE("sub-worlds of processes come back with each epoch, also with a proces
   auto a = begin_split(first, front_and_back), b = begin_split(second, front_and_back),
        c = begin_split(third, front_and_back);
   auto of_a = a.get(), of_b = b.get(), of_c = c.get();
-  part{{&of_a.at("front"), &of_b.at("front")}}.check_sum();
+  check_sum_in({&of_a.at("front"), &of_b.at("front")});
   world front = of_a.at("front");
   rank_lane lane_of_a{front, rank{0}, lane::named("sub lane")};
   auto pending = lane_of_a.ask(barrier{}, {.deadline = 20s});
@@ -1000,9 +975,9 @@ TEST_CASE("sub-worlds of processes come back with each epoch, also with a proces
   auto theirs = lane_of_d.ask(barrier{}, {.deadline = 20s});
   CHECK(mine.get().epoch == epoch{2});
   CHECK(theirs.get().epoch == epoch{2});
-  part{{&of_a.at("front"), &of_d.at("front")}}.check_sum();
+  check_sum_in({&of_a.at("front"), &of_d.at("front")});
   REQUIRE(is_ready(of_c.at("back"), epoch{2}, 2));
-  part{{&of_c.at("back"), &of_d.at("back")}}.check_sum();
+  check_sum_in({&of_c.at("back"), &of_d.at("back")});
 }
 
 TEST_CASE("a fault in a sub-world of processes is one of the whole world, and both come back", "[processes][splits]") {
@@ -1013,7 +988,7 @@ TEST_CASE("a fault in a sub-world of processes is one of the whole world, and bo
   auto a = begin_split(first, both), b = begin_split(second, both);
   auto of_a = a.get(), of_b = b.get();
   world in_a = of_a.at("both"), in_b = of_b.at("both");
-  part{{&in_b, &in_a}}.check_sum();
+  check_sum_in({&in_b, &in_a});
   dynamic_cast<mock_driver&>(second.api())
       .fail_next(device_id{0}, {.code = errc::device_failed, .text = "the test says so"});
   auto one = in_a.ask(rank{1}, {.what = barrier{}, .epoch = in_a.epoch(), .deadline = 20s});
@@ -1021,7 +996,7 @@ TEST_CASE("a fault in a sub-world of processes is one of the whole world, and bo
   CHECK_THROWS_AS(static_cast<void>(other.get()), exception);
   CHECK_THROWS_AS(static_cast<void>(one.get()), exception);
   for (world* const each : {&in_a, &in_b}) REQUIRE(is_ready(*each, epoch{2}, 2));
-  part{{&in_b, &in_a}}.check_sum();
+  check_sum_in({&in_b, &in_a});
   check_sum({&first, &second});
 }
 
@@ -1043,7 +1018,7 @@ TEST_CASE("sub-worlds of processes end when their world has another size", "[pro
   const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
   auto again_a = begin_split(first, both), again_b = begin_split(second, both);
   auto in_a = again_a.get(), in_b = again_b.get();
-  part{{&in_a.at("both"), &in_b.at("both")}}.check_sum();
+  check_sum_in({&in_a.at("both"), &in_b.at("both")});
 }
 
 TEST_CASE("when a world of processes grows, its sub-worlds finish what is in flight, and end", "[processes][splits]") {
@@ -1058,7 +1033,7 @@ TEST_CASE("when a world of processes grows, its sub-worlds finish what is in fli
   auto a = begin_split(first, both), b = begin_split(third, both);
   auto of_a = a.get(), of_b = b.get();
   world in_a = of_a.at("both"), in_b = of_b.at("both");
-  part{{&in_a, &in_b}}.check_sum();
+  check_sum_in({&in_a, &in_b});
   auto undecided = in_a.ask(rank{0}, {.what = barrier{}, .epoch = in_a.epoch(), .deadline = 30s});
   std::atomic<int> wrong = 0;
   std::vector<std::future<void>> busy;

@@ -177,7 +177,7 @@ void process_rendezvous::connect(std::unique_lock<std::mutex>& lock) {
       }
       if (--missing == 0) memory_->connected();
     }
-    // Looked at first: ranks leave a formation that only synchronises as soon as all are connected.
+    // Before the count: a rank may leave as soon as all are connected, if the formation only synchronises.
     const std::exception_ptr lost = find_absent();
     if (memory_->all_are_connected()) return;
     if (lost) std::rethrow_exception(lost);

@@ -1,5 +1,5 @@
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
-#include <troupe/collectives/order/distributed/error_codec.hpp>
+#include <troupe/collectives/order/distributed/report_codec.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 
 #include <utility>

@@ -1,6 +1,6 @@
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 
-#include <troupe/collectives/order/distributed/error_codec.hpp>
+#include <troupe/collectives/order/distributed/report_codec.hpp>
 #include <troupe/collectives/order/fusion_plan.hpp>
 #include <troupe/collectives/order/lane_names.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
@@ -57,18 +57,22 @@ void write_groups(wire_writer& out, std::span<const rank_group> groups) {
 
 } // namespace
 
-std::string encode_groups(std::span<const rank_group> groups, error& objection) {
-  const bool has_long_name =
-      std::ranges::any_of(groups, [](const auto& one) { return one.name.size() > longest_group_name_bytes; });
+std::string encode_groups(std::span<const rank_group> groups) {
   wire_writer out;
   write_groups(out, groups);
-  if (groups.size() > most_split_groups || has_long_name || out.size_bytes() > longest_split_bytes)
-    objection = {.code = errc::invalid_argument,
-                 .text = "the split cannot be sent to the other processes of the world: it may have " +
-                         std::to_string(most_split_groups) + " groups, with names of at most " +
-                         std::to_string(longest_group_name_bytes) + " bytes, and " +
-                         std::to_string(longest_split_bytes) + " bytes in all. Divide it"};
   return out.take();
+}
+
+error check_groups_size(std::span<const rank_group> groups) {
+  const bool has_long_name =
+      std::ranges::any_of(groups, [](const auto& one) { return one.name.size() > longest_group_name_bytes; });
+  if (groups.size() <= most_split_groups && !has_long_name && encode_groups(groups).size() <= longest_split_bytes)
+    return {};
+  return {.code = errc::invalid_argument,
+          .text = "the split cannot be sent to the other processes of the world: it may have " +
+                  std::to_string(most_split_groups) + " groups, with names of at most " +
+                  std::to_string(longest_group_name_bytes) + " bytes, and " + std::to_string(longest_split_bytes) +
+                  " bytes in all. Divide it"};
 }
 
 void request_writer::select(std::uint64_t world) {

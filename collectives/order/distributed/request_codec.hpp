@@ -65,8 +65,10 @@ struct turn_terms {
   std::vector<rank_group> split{};           ///< If not empty, the order is opened for these groups there.
 };
 
-/// Encodes the groups of a split. Errors: invalid_argument (they exceed a limit).
-[[nodiscard]] std::string encode_groups(std::span<const rank_group> groups, error& objection);
+/// Encodes the groups of a split.
+[[nodiscard]] std::string encode_groups(std::span<const rank_group> groups);
+/// Returns errc::none, or invalid_argument if the groups of a split exceed a limit.
+[[nodiscard]] error check_groups_size(std::span<const rank_group> groups);
 
 /// Writes the requests of one connection in one epoch. Data that was sent before is not repeated.
 class request_writer {

@@ -60,8 +60,7 @@ void turn_table::close(const error& why, answers& out) {
 
 std::string turn_table::key_of(const turn_terms& asked) {
   if (asked.capture_limit != nanoseconds{0}) return "capture " + asked.name;
-  error objection; // its size was checked by the reader
-  return "turn " + asked.name + '\0' + (asked.split.empty() ? std::string{} : encode_groups(asked.split, objection));
+  return "turn " + asked.name + '\0' + (asked.split.empty() ? std::string{} : encode_groups(asked.split));
 }
 
 void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) {

@@ -5,8 +5,8 @@
 
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
-#include <troupe/collectives/order/distributed/error_codec.hpp>
 #include <troupe/collectives/order/distributed/order_server.hpp>
+#include <troupe/collectives/order/distributed/report_codec.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
@@ -273,15 +273,13 @@ TEST_CASE("each record says to which world it belongs, in few bytes", "[collecti
 }
 
 TEST_CASE("groups that exceed a limit are refused before they are sent", "[collectives][wire]") {
-  error why;
-  static_cast<void>(encode_groups(some_groups(), why));
-  CHECK_FALSE(why);
-  static_cast<void>(encode_groups(std::vector<rank_group>(most_split_groups + 1, rank_group{"x", {rank{0}}}), why));
-  CHECK(why.code == errc::invalid_argument);
-  why = {};
-  static_cast<void>(
-      encode_groups(std::vector{rank_group{std::string(longest_group_name_bytes + 1, 'x'), {rank{0}}}}, why));
-  CHECK(why.code == errc::invalid_argument);
+  const auto code_of = [](const std::vector<rank_group>& groups) { return check_groups_size(groups).code; };
+  CHECK(code_of(some_groups()) == errc::none);
+  CHECK(code_of({rank_group{std::string(longest_group_name_bytes, 'x'), {rank{0}}}}) == errc::none);
+  CHECK(code_of({rank_group{std::string(longest_group_name_bytes + 1, 'x'), {rank{0}}}}) == errc::invalid_argument);
+  CHECK(code_of(std::vector<rank_group>(most_split_groups, rank_group{"x", {rank{0}}})) == errc::none);
+  CHECK(code_of(std::vector<rank_group>(most_split_groups + 1, rank_group{"x", {rank{0}}})) == errc::invalid_argument);
+  CHECK(code_of({rank_group{"x", std::vector<rank>(longest_split_bytes, rank{0})}}) == errc::invalid_argument);
 }
 
 TEST_CASE("decisions come back as they were told, and one report for all whom it concerns", "[collectives][wire]") {

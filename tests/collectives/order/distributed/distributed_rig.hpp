@@ -4,7 +4,7 @@
 
 #include "support/ordering_rig.hpp"
 
-#include <troupe/collectives/order/distributed/distributed_order.hpp>
+#include <troupe/collectives/order/distributed/order_connection.hpp>
 #include <troupe/collectives/order/distributed/order_server.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -101,7 +101,7 @@ TEST_CASE("ranks that are in several worlds launch their requests in one order (
   split_rig one{4};
   one.split(halves);
   one.split(crossing);
-  // Rank 0 asks "low" before "even", rank 1 "low" late, rank 2 "even" before "high", and the whole world between.
+  // "low" has ranks 0 and 1, "even" 2 and 0. Rank 1 asks in "low" last, after all have asked in "all".
   std::vector<std::pair<std::string, int>> released;
   const auto note = [&](const std::string& world, int self) {
     one.parts.at({world, self})->turn({.name = "mark"}, [&released, world, self](const error& why, auto) {

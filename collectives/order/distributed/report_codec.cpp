@@ -1,4 +1,4 @@
-#include <troupe/collectives/order/distributed/error_codec.hpp>
+#include <troupe/collectives/order/distributed/report_codec.hpp>
 #include <troupe/collectives/order/lane_names.hpp>
 
 #include <limits>

@@ -1,0 +1,547 @@
+#include <troupe/collectives/order/distributed/order_connection.hpp>
+
+#include <troupe/collectives/order/distributed/distributed_capture.hpp>
+#include <troupe/collectives/order/distributed/ordered_rank.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Maximum number of unacknowledged batches: one that is being read, and one behind it. At the maximum, the next batch
+/// waits.
+constexpr std::uint64_t most_unseen = 2;
+/// Number of launches with which a launcher is busy: one in progress, and the next.
+constexpr std::size_t enough_launches = 2;
+/// A batch with this many bytes or records is sent in any case.
+constexpr std::size_t enough_bytes = std::size_t{16} << 10U;
+constexpr std::size_t enough_records = 64;
+/// Time beyond a request's deadline in which the controller can report which ranks are missing.
+constexpr nanoseconds controller_grace = std::chrono::seconds{1};
+
+} // namespace
+
+/// Terms of a request that its call does not have.
+struct order_connection::asking_terms {
+  lane where{};
+  std::uint64_t client = 0;
+  std::optional<std::uint64_t> position{};
+  nanoseconds deadline{0};
+};
+
+/// A request that is to be added to a batch.
+class order_connection::asking final : public combining_queue::task {
+public:
+  asking(order_connection& above, std::shared_ptr<ordered_rank> of, const asking_terms& terms,
+         std::shared_ptr<pipeline_call> call)
+    : above_{above}, of_{std::move(of)}, terms_{terms}, call_{std::move(call)} {}
+
+  void execute(std::unique_ptr<task>) noexcept override { above_.take(of_, terms_, std::move(call_)); }
+
+private:
+  order_connection& above_;
+  std::shared_ptr<ordered_rank> of_;
+  asking_terms terms_;
+  std::shared_ptr<pipeline_call> call_;
+};
+
+order_connection::order_connection(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in,
+                                   std::shared_ptr<const clock> time, sender send, fusion_limits fused)
+  : epoch_{formed_in},
+    time_{std::move(time)},
+    send_{std::move(send)},
+    fused_{fused},
+    in_{pipeline->world_size()},
+    whole_{add(0, std::move(pipeline))},
+    queue_{[this] { end_round(); }} {}
+
+order_connection::~order_connection() {
+  close({.code = errc::abandoned, .text = "the order of the world has ended before the request was launched"});
+}
+
+std::shared_ptr<ordered_rank> order_connection::add(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline) {
+  auto made = std::make_shared<ordered_rank>(world, std::move(pipeline), fused_);
+  const std::lock_guard lock{mutex_};
+  has_parts_ = has_parts_ || world != 0;
+  if (closed_) {
+    made->closed = closed_;
+    made->is_closing = true;
+    made->over->open();
+    return made;
+  }
+  const auto behind = std::ranges::upper_bound(worlds_, world, {}, [](const auto& one) { return one->world; });
+  worlds_.insert(behind, made);
+  return made;
+}
+
+std::shared_ptr<distributed_order> order_connection::whole() {
+  watch(*whole_);
+  return std::make_shared<distributed_order>(shared_from_this(), whole_);
+}
+
+std::shared_ptr<distributed_order> order_connection::open(std::uint64_t world,
+                                                          std::shared_ptr<rank_pipeline> pipeline) {
+  auto made = add(world, std::move(pipeline));
+  watch(*made);
+  return std::make_shared<distributed_order>(shared_from_this(), std::move(made));
+}
+
+void order_connection::watch(const ordered_rank& of) {
+  if (fused_.mode != fusion::free) return;
+  of.pipeline->on_launched([waits = awaits_launcher_, weak = weak_from_this()] {
+    if (!waits->load()) return;
+    if (const auto self = weak.lock(); self && !self->is_launcher_busy()) self->queue_.run([] {}); // sends the batch
+  });
+}
+
+std::shared_ptr<ordered_rank> order_connection::find(std::uint64_t world) const {
+  const auto found = std::ranges::lower_bound(worlds_, world, {}, [](const auto& one) { return one->world; });
+  return found != worlds_.end() && (*found)->world == world ? *found : nullptr;
+}
+
+void order_connection::ask(const std::shared_ptr<ordered_rank>& of, lane_request asked) {
+  const asking_terms terms{asked.where, asked.client, asked.position, asked.deadline};
+  auto call = of->pipeline->prepare({.name = asked.name,
+                                     .what = std::move(asked.what),
+                                     .deadline = asked.deadline,
+                                     .reply = std::move(asked.reply),
+                                     .from = request_origin{.lane = asked.where, .client = asked.client},
+                                     .site = asked.site},
+                                    time_->now());
+  queue_.submit(std::make_unique<asking>(*this, of, terms, std::move(call)));
+}
+
+void order_connection::take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms,
+                            std::shared_ptr<pipeline_call> call) {
+  if (!of->is_closing.load(std::memory_order_acquire)) {
+    request_facts facts = fused_.mode == fusion::free ? examine(*of, call->what()) : request_facts{};
+    if (!of->registered.empty()) facts.places = digest_of_places(call->what(), of->registered);
+    out_.select(of->world);
+    if (error objection = out_.ask(call->what(), terms.where, terms.client, terms.position, terms.deadline, facts)) {
+      of->examiner.forget_last();
+      objection.rank = of->pipeline->self();
+      return call->fail(std::move(objection));
+    }
+    const time_point give_up = later(call->deadline(), controller_grace);
+    const std::lock_guard lock{mutex_};
+    may_wait_ = may_wait_ && facts.bytes > 0;
+    if (!closed_) { // a sub-world that is closed meanwhile is so at the controller, too, which refuses
+      due_ = std::min(due_, give_up);
+      asks_.put({of, std::move(call), terms.where, terms.client, terms.position, give_up});
+      return;
+    }
+  }
+  call->fail(of->closed); // it no longer changes
+}
+
+request_facts order_connection::examine(ordered_rank& of, const operation& what) {
+  std::uint64_t number = 0, decided = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    if (asks_.size() == 0) return {}; // a lone request is launched alone, and costs nothing
+    number = asks_.last() + 1;
+    decided = asks_.taken_up_to();
+  }
+  if (!std::exchange(has_told_limits_, true)) out_.limits(fused_.max_operations, fused_.max_bytes);
+  return of.examiner.examine(what, number, decided);
+}
+
+request_writer& order_connection::records_of(const ordered_rank& of) {
+  may_wait_ = false;
+  out_.select(of.world);
+  return out_;
+}
+
+void order_connection::write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records) {
+  queue_.run([this, of, records = std::move(records)] {
+    if (!is_closed()) records(records_of(*of));
+  });
+}
+
+void order_connection::set_registered(const std::shared_ptr<ordered_rank>& of,
+                                      std::vector<std::shared_ptr<registered_pool>> pools) {
+  queue_.run([of, pools = std::move(pools)]() mutable { of->registered = std::move(pools); });
+}
+
+void order_connection::leave(const std::shared_ptr<ordered_rank>& of, error why, bool for_good) {
+  why.effect = effect::rejected;
+  queue_.run([this, of, why = std::move(why), for_good] {
+    {
+      const std::lock_guard lock{mutex_};
+      if (of->closed) return;
+      of->closed = why;
+    }
+    of->is_closing = true;
+    if (for_good) records_of(*of).close(why);
+  });
+}
+
+bool order_connection::may_send() const noexcept {
+  return sent_.load() - seen_.load() < most_unseen || out_.size_bytes() >= enough_bytes ||
+         out_.records() >= enough_records;
+}
+
+bool order_connection::awaits_launcher() const {
+  return fused_.mode == fusion::free && may_wait_ && out_.records() < fused_.max_operations && is_launcher_busy();
+}
+
+bool order_connection::is_launcher_busy() const {
+  if (!has_parts_) return whole_->pipeline->unlaunched() >= enough_launches;
+  const std::lock_guard lock{mutex_};
+  return std::ranges::any_of(worlds_, [](const auto& one) { return one->pipeline->unlaunched() >= enough_launches; });
+}
+
+void order_connection::write_successes() {
+  const std::lock_guard lock{mutex_};
+  for (const auto& one : worlds_) {
+    const std::uint64_t succeeded = one->successes->value();
+    if (one == whole_ || succeeded == one->told) continue; // that of the whole is in the header
+    one->told = succeeded;
+    out_.select(one->world);
+    out_.succeeded(succeeded);
+  }
+}
+
+void order_connection::end_round() noexcept {
+  const std::uint64_t succeeded = whole_->successes->value();
+  if (has_parts_ && (is_telling_ || !out_.empty()) && !is_closed()) write_successes();
+  if ((out_.empty() && (!is_telling_ || succeeded == whole_->told)) || is_closed()) return;
+  if (!is_telling_ && awaits_launcher()) {
+    // Set before the second check, as below.
+    awaits_launcher_->store(true);
+    if (awaits_launcher()) return;
+  }
+  if (awaits_launcher_->load(std::memory_order_relaxed)) awaits_launcher_->store(false);
+  is_telling_ = false;
+  if (!may_send()) {
+    // Set before the second check. A concurrent receive() either sees the flag, or the second check sees its update.
+    holds_back_.store(true);
+    if (!may_send()) return;
+  }
+  if (holds_back_.load(std::memory_order_relaxed)) holds_back_.store(false);
+  const std::uint64_t number = sent_.load(std::memory_order_relaxed) + 1;
+  sent_.store(number);
+  whole_->told = succeeded;
+  may_wait_ = true;
+  send_(out_.take({.epoch = epoch_, .number = number, .succeeded = succeeded}));
+}
+
+error order_connection::receive(std::string_view batch) {
+  const std::lock_guard deciding{deciding_};
+  const rank self = whole_->pipeline->self();
+  wire_reader in{batch};
+  const batch_header header = batch_header::read(in);
+  if (in.ok() && header.epoch < epoch_) return {};
+  if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun here");
+  if (in.ok() && header.number != received_ + 1) in.refuse("batches before it are missing, or it is a duplicate");
+  if (in.ok() && (header.seen > sent_.load() || header.seen < seen_.load()))
+    in.refuse("it confirms batches that have not been sent");
+  if (in.ok()) {
+    received_ = header.number;
+    seen_.store(header.seen);
+    if (holds_back_.load()) queue_.run([] {}); // the end of its round sends the batch
+  }
+  error failure;
+  steps_.clear();
+  last_released_.reset();
+  decision_record one;
+  {
+    const std::lock_guard lock{mutex_};
+    if (closed_) return {};
+    while (!failure && in_.next(in, one)) failure = decide(one);
+  }
+  // Executes the steps before the failure too, because they were decided for the peers as well. The lock is not held,
+  // because an answered client may send another request.
+  for (step& next : steps_) follow(next);
+  steps_.clear();
+  if (!failure) failure = in.failure("what the controller has decided for rank " + to_string(self));
+  if (failure) failure.rank = self;
+  return failure;
+}
+
+void order_connection::follow(step& next) {
+  if (auto* const one = std::get_if<released_call>(&next)) {
+    one->call->all_have_asked();
+    one->call->released_as(++one->of->released);
+    if (one->others.empty()) return one->of->pipeline->submit(std::move(one->call));
+    pipeline_calls together;
+    together.push_back(std::move(one->call));
+    for (auto& each : one->others) {
+      each->all_have_asked();
+      each->released_as(++one->of->released);
+      together.push_back(std::move(each));
+    }
+    one->of->pipeline->submit_together(std::move(together));
+  } else if (auto* const refused = std::get_if<refused_call>(&next)) {
+    refused->call->fail(std::move(refused->why));
+  } else {
+    std::get<std::function<void()>>(next)();
+  }
+}
+
+error order_connection::decide(decision_record& one) {
+  const bool is_of_request = one.kind == decision_record::form::release || one.kind == decision_record::form::refusal;
+  if (!is_of_request) last_released_.reset();
+  if (one.kind == decision_record::form::turn) return decide_turn(one);
+  if (one.kind == decision_record::form::capture) return decide_capture(one);
+  if (one.kind == decision_record::form::closed) return decide_close(one);
+  auto found = asks_.take(one.number);
+  if (!found)
+    return {.code = errc::internal,
+            .text = "the controller has decided request " + std::to_string(one.number) + " of rank " +
+                    to_string(whole_->pipeline->self()) + ", which does not wait for a decision"};
+  const rank_pipeline& pipeline = *found->of->pipeline;
+  if (one.kind == decision_record::form::release) {
+    if (const auto position = one.position ? one.position : found->position)
+      found->call->stands_at({found->where, *position, found->client});
+    if (!one.joins) {
+      last_released_ = steps_.size();
+      steps_.emplace_back(released_call{std::move(found->of), std::move(found->call)});
+      return {};
+    }
+    auto* const previous = last_released_ ? &std::get<released_call>(steps_[*last_released_]) : nullptr;
+    if (previous == nullptr || previous->of != found->of) {
+      asks_.put_back(one.number, std::move(*found));
+      return {.code = errc::internal,
+              .text = "the controller has released a request together with one that is not before it"};
+    }
+    previous->others.push_back(std::move(found->call));
+    return {};
+  }
+  if (one.absence && one.absence->ranks.size() != static_cast<std::size_t>(pipeline.world_size())) {
+    asks_.put_back(one.number, std::move(*found));
+    return {.code = errc::internal, .text = "a report of the controller does not cover all ranks of the world"};
+  }
+  if (one.absence && one.absence_is_new) {
+    auto& mine = one.absence->ranks[static_cast<std::size_t>(pipeline.self().value())];
+    pipeline_progress progress = pipeline.progress();
+    mine.last_launched = std::move(progress.launched);
+    mine.last_finished = std::move(progress.finished);
+  }
+  one.why.absence = one.absence;
+  if (!one.why.rank) one.why.rank = pipeline.self();
+  steps_.emplace_back(refused_call{std::move(found->call), std::move(one.why)});
+  return {};
+}
+
+namespace {
+
+/// Returns a rank's end of the capture that begins at the \p place-th granted turn of \p of.
+template <class Send>
+std::shared_ptr<distributed_capture> open_capture(std::uint64_t place, Send send) {
+  return std::make_shared<distributed_capture>(distributed_capture::channel{
+      .launch =
+          [send, place](std::span<const operation* const> all, bool divisible) {
+            send([place, outline = outline_of_launch(all, divisible)](request_writer& out) {
+              out.launch_in_capture(place, outline);
+            });
+          },
+      .end = [send, place] { send([place](request_writer& out) { out.end_capture(place); }); },
+      .fail = [send, place](
+                  const error& why) { send([place, why](request_writer& out) { out.fail_capture(place, why); }); }});
+}
+
+} // namespace
+
+error order_connection::decide_turn(decision_record& one) {
+  const auto of = find(one.world);
+  const auto found = of ? of->turns_asked.find(one.number) : decltype(of->turns_asked.begin()){};
+  if (!of || found == of->turns_asked.end())
+    return {.code = errc::internal, .text = "the controller has decided a turn that does not wait for a decision"};
+  ordered_rank::asked_turn asked = std::move(found->second);
+  of->turns_asked.erase(found);
+  if (!one.why) ++of->turns_granted;
+  if (one.why && !one.why.rank) one.why.rank = of->pipeline->self();
+  if (!asked.start) {
+    steps_.emplace_back([work = std::move(asked.work), why = std::move(one.why), opened = std::move(one.opened)] {
+      work(why, opened);
+    });
+    return {};
+  }
+  // Made now, because the next decision may be that the capture has failed. A rank may still be in the capture when the
+  // order has ended; then nothing is sent.
+  std::shared_ptr<distributed_capture> made;
+  if (!one.why)
+    made = of->captures[of->turns_granted] =
+        open_capture(of->turns_granted, [weak = weak_from_this(), of](std::function<void(request_writer&)> records) {
+          if (const auto self = weak.lock()) self->write(of, std::move(records));
+        });
+  steps_.emplace_back([start = std::move(asked.start), made, why = std::move(one.why)] { start(made, why); });
+  return {};
+}
+
+error order_connection::decide_capture(decision_record& one) {
+  const auto of = find(one.world);
+  const auto found = of ? of->captures.find(one.number) : decltype(of->captures.begin()){};
+  if (!of || found == of->captures.end())
+    return {.code = errc::internal, .text = "the controller has decided about a capture that is not under way"};
+  const auto capture = found->second;
+  const bool is_last = capture->has_ended() || one.why;
+  if (is_last) of->captures.erase(found);
+  steps_.emplace_back([capture, agreed = one.agreed, why = std::move(one.why)] { capture->answer(why, agreed); });
+  return {};
+}
+
+error order_connection::decide_close(decision_record& one) {
+  const auto of = find(one.world);
+  if (!of || of == whole_ || !of->closed)
+    return {.code = errc::internal, .text = "the controller has ended a world in its order that has not been left"};
+  std::erase(worlds_, of);
+  steps_.emplace_back([of] {
+    end(*of, of->closed);
+    of->over->open();
+  });
+  return {};
+}
+
+void order_connection::end(ordered_rank& of, const error& why) {
+  const auto turns = std::exchange(of.turns_asked, {});
+  const auto captures = std::exchange(of.captures, {});
+  for (const auto& [number, one] : turns) one.start ? one.start(nullptr, why) : one.work(why, {});
+  for (const auto& [place, one] : captures) one->answer(why, 0);
+}
+
+void order_connection::tell_progress() {
+  if (is_closed()) return;
+  queue_.run([this] {
+    is_telling_ = true;
+    if (is_closed()) return;
+    std::vector<std::shared_ptr<ordered_rank>> all;
+    {
+      const std::lock_guard lock{mutex_};
+      all = worlds_;
+    }
+    for (const auto& one : all) {
+      pipeline_progress now = one->pipeline->progress();
+      if (now.launched == one->told_progress.launched && now.finished == one->told_progress.finished) continue;
+      records_of(*one).progress(now.launched, now.finished);
+      one->told_progress = std::move(now);
+    }
+  });
+}
+
+void order_connection::expire(time_point now) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (now < due_) return;
+  }
+  const std::lock_guard deciding{deciding_};
+  std::vector<std::pair<std::shared_ptr<pipeline_call>, rank>> late;
+  {
+    const std::lock_guard lock{mutex_};
+    due_ = time_point::max();
+    asks_.visit([&](undecided_ask& one) {
+      if (one.give_up <= now) {
+        late.emplace_back(one.call, one.of->pipeline->self());
+        one.give_up = time_point::max();
+      }
+      due_ = std::min(due_, one.give_up);
+    });
+  }
+  for (const auto& [call, self] : late)
+    call->fail({.code = errc::deadline_exceeded,
+                .effect = effect::unknown_outcome,
+                .text = "the controller of the world did not answer: it reported neither that the peers have asked "
+                        "nor which ranks are missing; the request stays in its place in the order",
+                .rank = self});
+}
+
+void order_connection::close(error why) {
+  tell_progress();
+  why.effect = effect::rejected;
+  std::vector<undecided_ask> left;
+  std::vector<std::shared_ptr<ordered_rank>> worlds;
+  {
+    const std::lock_guard lock{mutex_};
+    if (closed_) return;
+    closed_ = why;
+    is_closed_.store(true, std::memory_order_release);
+    left = asks_.take_all();
+    worlds = worlds_;
+    for (const auto& one : worlds) {
+      if (!one->closed) one->closed = why;
+      one->is_closing.store(true, std::memory_order_release);
+    }
+  }
+  for (const undecided_ask& one : left) {
+    error told = why;
+    if (!told.rank) told.rank = one.of->pipeline->self();
+    one.call->fail(std::move(told));
+  }
+  for (const auto& one : worlds) {
+    error told = why;
+    if (!told.rank) told.rank = one->pipeline->self();
+    end(*one, told);
+    one->over->open();
+  }
+}
+
+std::size_t order_connection::waiting() const {
+  const std::lock_guard lock{mutex_};
+  return asks_.size();
+}
+
+void order_connection::ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms,
+                                distributed_order::turn_work work, distributed_order::capture_start start) {
+  ordered_rank::asked_turn waiting{std::move(work), std::move(start)};
+  queue_.run([this, of, terms = std::move(terms), asked = std::move(waiting)]() mutable {
+    error why;
+    {
+      const std::lock_guard lock{mutex_};
+      why = of->closed;
+      if (!why) of->turns_asked.emplace(++of->turns, std::move(asked));
+    }
+    if (why) return asked.start ? asked.start(nullptr, why) : asked.work(why, {});
+    records_of(*of).turn(terms);
+  });
+}
+
+std::uint64_t ask_table::put(undecided_ask one) {
+  undecided_ask& place = at(last_ + 1);
+  if (place.call) overtaken_.emplace(last_ + 1 - ring_length, std::exchange(place, {}));
+  place = std::move(one);
+  ++size_;
+  return ++last_;
+}
+
+std::optional<undecided_ask> ask_table::take(std::uint64_t number) {
+  if (number == 0 || number > last_) return std::nullopt;
+  std::optional<undecided_ask> found;
+  if (last_ - number < ring_length)
+    if (undecided_ask& place = at(number); place.call) found = std::exchange(place, {});
+  if (!found && !overtaken_.empty())
+    if (const auto place = overtaken_.find(number); place != overtaken_.end()) {
+      found = std::move(place->second);
+      overtaken_.erase(place);
+    }
+  if (found) --size_;
+  return found;
+}
+
+std::uint64_t ask_table::taken_up_to() {
+  if (!overtaken_.empty()) return overtaken_.begin()->first - 1;
+  if (last_ >= ring_length) taken_ = std::max(taken_, last_ - ring_length);
+  while (taken_ < last_ && !at(taken_ + 1).call) ++taken_;
+  return taken_;
+}
+
+void ask_table::put_back(std::uint64_t number, undecided_ask one) {
+  overtaken_.emplace(number, std::move(one));
+  ++size_;
+}
+
+std::vector<undecided_ask> ask_table::take_all() {
+  std::vector<undecided_ask> all;
+  all.reserve(size_);
+  for (auto& [number, one] : overtaken_) all.push_back(std::move(one));
+  for (undecided_ask& one : ring_)
+    if (one.call) all.push_back(std::exchange(one, {}));
+  overtaken_.clear();
+  size_ = 0;
+  return all;
+}
+
+} // namespace troupe

@@ -1,0 +1,217 @@
+/// A process's connection to the order of a world over processes, and of the worlds that are split off it. Requests go
+/// to the controller, and its decisions go to the rank's pipelines in the order in which they arrive (ORD-1, ORD-3).
+#pragma once
+
+#include <troupe/collectives/order/combining_queue.hpp>
+#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/distributed_order.hpp>
+#include <troupe/collectives/order/distributed/request_codec.hpp>
+#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/pipeline/pipeline_call.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/completion/poller/clock.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+struct ordered_rank;
+
+/// A request that the controller has not decided.
+struct undecided_ask {
+  std::shared_ptr<ordered_rank> of{};
+  std::shared_ptr<pipeline_call> call{};
+  lane where{};
+  std::uint64_t client = 0;
+  std::optional<std::uint64_t> position{}; ///< The position that its client gave, if any.
+  time_point give_up = time_point::max();  ///< Time at which it is answered even if the controller is silent.
+};
+
+/// Finds requests by number. They are numbered from 1 in the order in which they were made. They are decided in nearly
+/// that order, so they are kept in a ring. A request that is overtaken by more than the length of the ring moves to a
+/// map, so that one long wait does not make the ring grow.
+/// Threads: one at a time.
+class ask_table {
+public:
+  ask_table() : ring_(ring_length) {}
+
+  /// Adds a request. Returns its number.
+  std::uint64_t put(undecided_ask one);
+  /// Removes a request. Returns nullopt if there is none with this number (any more).
+  [[nodiscard]] std::optional<undecided_ask> take(std::uint64_t number);
+  /// Puts back a request that take() returned, under the same number.
+  void put_back(std::uint64_t number, undecided_ask one);
+  [[nodiscard]] std::vector<undecided_ask> take_all();
+
+  /// Calls \p visitor for each request, in no particular order.
+  template <class Visitor>
+  void visit(Visitor visitor) {
+    for (auto& [number, one] : overtaken_) visitor(one);
+    for (undecided_ask& one : ring_)
+      if (one.call) visitor(one);
+  }
+  /// Returns the number of the last request.
+  [[nodiscard]] std::uint64_t last() const noexcept { return last_; }
+  /// Returns a number up to which none is in the table.
+  [[nodiscard]] std::uint64_t taken_up_to();
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+private:
+  static constexpr std::uint64_t ring_length = 1024; ///< A power of two.
+
+  [[nodiscard]] undecided_ask& at(std::uint64_t number) noexcept { return ring_[number & (ring_length - 1)]; }
+
+  std::vector<undecided_ask> ring_;
+  std::map<std::uint64_t, undecided_ask> overtaken_;
+  std::uint64_t last_ = 0;
+  std::uint64_t taken_ = 0; ///< See taken_up_to().
+  std::size_t size_ = 0;
+};
+
+/// The counterpart of an order_server, for one process in one epoch. It carries the requests of the process's rank in
+/// the whole world and in all sub-worlds.
+///
+/// Requests are sent in batches. The first batches are sent immediately. While two batches are unacknowledged, requests
+/// are collected until the controller has acknowledged one batch, or until enough requests are collected. A single
+/// request is therefore sent immediately, and a stream of requests needs few messages.
+///
+/// Requests that may be launched together also wait while the launcher has two launches before it: sent earlier they
+/// would be released one by one, and launched no earlier.
+///
+/// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: all functions may be
+/// called from any thread; receive() must be called in the order in which batches arrive.
+class order_connection final : public std::enable_shared_from_this<order_connection> {
+public:
+  /// Sends a batch to the controller's order_server. It is called from any thread, once at a time, in the order in
+  /// which batches must arrive. It must not block or throw, and of this object it may call only close().
+  using sender = std::function<void(std::string)>;
+
+  /// \p pipeline: of the rank in the whole world. \p fused: which requests may be launched together, the same in all
+  /// processes.
+  order_connection(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in, std::shared_ptr<const clock> time,
+                   sender send, fusion_limits fused = {.mode = fusion::off});
+  ~order_connection();
+
+  /// Returns the rank's access to the order of the whole world.
+  [[nodiscard]] std::shared_ptr<distributed_order> whole();
+
+  /// Executes the controller's decisions. Errors: internal (the bytes cannot be read, or they decide a request that
+  /// does not exist): the order is lost, and the world must fail. A batch of an older epoch is dropped.
+  [[nodiscard]] error receive(std::string_view batch);
+
+  /// Answers requests that have waited one second past their deadline. The controller is then considered unresponsive,
+  /// because it would have answered at the deadline. The request keeps its place: if it is released later, it is
+  /// launched (ORD-1).
+  void expire(time_point now);
+  /// Tells the controller how many requests have succeeded, which batches of requests tell it, too, and what the rank
+  /// has launched and finished last, for its reports. Does nothing if it has been told.
+  void tell_progress();
+
+  /// Answers requests of all worlds that are not released, and all later ones, with \p why as rejected. Sends nothing
+  /// more, except a batch that another thread is sending. Only the first call has an effect.
+  void close(error why);
+
+  /// Returns the number of requests, in all worlds, that the controller has not decided.
+  [[nodiscard]] std::size_t waiting() const;
+  /// Returns the number of batches sent.
+  [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
+
+private:
+  friend class distributed_order;
+  // For distributed_order.
+  void ask(const std::shared_ptr<ordered_rank>& of, lane_request asked);
+  [[nodiscard]] std::shared_ptr<distributed_order> open(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline);
+  void set_registered(const std::shared_ptr<ordered_rank>& of, std::vector<std::shared_ptr<registered_pool>> pools);
+  /// Ends a rank's part in a sub-world: see distributed_order::close().
+  void leave(const std::shared_ptr<ordered_rank>& of, error why, bool for_good);
+
+  class asking;
+  struct asking_terms;
+  struct refused_call {
+    std::shared_ptr<pipeline_call> call;
+    error why;
+  };
+  struct released_call {
+    std::shared_ptr<ordered_rank> of;
+    std::shared_ptr<pipeline_call> call;
+    std::vector<std::shared_ptr<pipeline_call>> others{}; ///< Launched together with it.
+  };
+  /// An action to execute in this process: a launch, an answer, or other work, such as that of a turn.
+  using step = std::variant<released_call, refused_call, std::function<void()>>;
+
+  void take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms, std::shared_ptr<pipeline_call> call);
+  /// Returns the writer for records of \p of that do not wait for a launcher. For tasks of the queue.
+  [[nodiscard]] request_writer& records_of(const ordered_rank& of);
+  /// Writes records for \p of, in their place among its requests, unless the connection is closed.
+  void write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records);
+  /// Returns what the controller must know of the next request to launch it together with others.
+  [[nodiscard]] request_facts examine(ordered_rank& of, const operation& what);
+  void ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms, distributed_order::turn_work work,
+                distributed_order::capture_start start);
+  void end_round() noexcept;
+  void write_successes();
+  [[nodiscard]] bool may_send() const noexcept;
+  /// Returns whether the next batch waits for the launcher.
+  [[nodiscard]] bool awaits_launcher() const;
+  [[nodiscard]] bool is_launcher_busy() const;
+  [[nodiscard]] bool is_closed() const noexcept { return is_closed_.load(std::memory_order_acquire); }
+  [[nodiscard]] error decide(decision_record& one);
+  void follow(step& next);
+  [[nodiscard]] std::shared_ptr<ordered_rank> find(std::uint64_t world) const;
+  [[nodiscard]] error decide_turn(decision_record& one);
+  [[nodiscard]] error decide_capture(decision_record& one);
+  [[nodiscard]] error decide_close(decision_record& one);
+  /// Lets the launches of \p of end the wait for its launcher.
+  void watch(const ordered_rank& of);
+  std::shared_ptr<ordered_rank> add(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline);
+  /// Ends what waits in \p of, whose requests have been answered. Call without mutex_.
+  static void end(ordered_rank& of, const error& why);
+
+  const epoch epoch_;
+  const std::shared_ptr<const clock> time_;
+  const sender send_;
+  const fusion_limits fused_;
+
+  // Accessed only by tasks of queue_, except the atomics.
+  request_writer out_;
+  bool is_telling_ = false;      ///< A batch is sent for the successes alone.
+  bool has_told_limits_ = false; ///< The controller knows the limits of fused_.
+  bool may_wait_ = true;         ///< All records of the next batch are requests that may be launched together.
+  alignas(64) std::atomic<std::uint64_t> sent_{0};
+  std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
+  /// Requests wait until a launcher has fewer launches. Shared with the pipelines' hooks.
+  const std::shared_ptr<std::atomic<bool>> awaits_launcher_ = std::make_shared<std::atomic<bool>>(false);
+
+  /// Held by receive() and expire(), so that a request is not answered while it is submitted. Locked before mutex_.
+  std::mutex deciding_;
+  // Accessed only by receive(), except the atomic.
+  alignas(64) std::atomic<std::uint64_t> seen_{0}; ///< Number of batches that the controller has seen.
+  std::uint64_t received_ = 0;
+  decision_reader in_;
+  std::vector<step> steps_;                  ///< A member so that its memory is reused.
+  std::optional<std::size_t> last_released_; ///< Index in steps_ of the last release since the last other decision.
+
+  mutable std::mutex mutex_;
+  ask_table asks_;
+  std::vector<std::shared_ptr<ordered_rank>> worlds_; ///< In the order of their numbers; the first is the whole.
+  std::atomic<bool> has_parts_{false};                ///< There has been a sub-world.
+  time_point due_ = time_point::max();                ///< No request is given up before this time.
+  error closed_;
+  std::atomic<bool> is_closed_{false}; ///< True once closed_ is set. Readable without the lock.
+
+  const std::shared_ptr<ordered_rank> whole_; ///< Declared here, because its initialisation uses the members above.
+  combining_queue queue_;                     ///< Declared last, because its tasks use all other members.
+};
+
+} // namespace troupe
