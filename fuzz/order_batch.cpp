@@ -1,5 +1,6 @@
 // Fuzzes the order_server with batches of requests from the ranks' processes, and the decision_readers with its
-// decisions. Two bytes precede each batch: the sending rank and the length.
+// decisions. Two bytes precede each batch: the sending rank with a mark, and the length. Without the mark the bytes are
+// records, and the header before them is that of the rank's next batch, so that inputs outlive the header's versions.
 #include "fuzz_target.hpp"
 
 #include <troupe/collectives/order/distributed/batch_header.hpp>
@@ -9,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 using namespace troupe;
@@ -23,11 +26,17 @@ TROUPE_FUZZ_TARGET() {
   order_server order;
   order.open(epoch{1}, ranks);
   std::array<decision_reader, ranks> readers{decision_reader{ranks}, decision_reader{ranks}, decision_reader{ranks}};
+  std::array<std::uint64_t, ranks + 1> batches{};
   time_point now{std::chrono::hours{1}};
   while (text.size() > 2) {
     const rank from{text[0] & 3}; // 0 to 3, where 3 is out of range
+    const bool has_header = (text[0] & 4) != 0;
     const auto length = std::min<std::size_t>(static_cast<unsigned char>(text[1]), text.size() - 2);
-    if (const error why = order.receive(from, text.substr(2, length), now))
+    wire_writer batch;
+    if (!has_header)
+      batch_header{.epoch = epoch{1}, .number = ++batches[static_cast<std::size_t>(from.value())]}.write(batch);
+    batch.raw(text.substr(2, length));
+    if (const error why = order.receive(from, batch.view(), now))
       fuzz::require(!why.text.empty(), "a refusal says why");
     text.remove_prefix(2 + length);
     now += std::chrono::seconds{1};

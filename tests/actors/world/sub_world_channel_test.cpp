@@ -40,7 +40,8 @@ struct channel_scene {
 
 TEST_CASE("a fault of a sub-world is one of its parent, with the parent's numbers (FLT-1)", "[actors][splits]") {
   channel_scene at;
-  at.one.tell(failed_report{.of = epoch{3}, .why = {.code = errc::communicator_failed, .text = "it hangs", .rank = rank{0}}});
+  at.one.tell(
+      failed_report{.of = epoch{3}, .why = {.code = errc::communicator_failed, .text = "it hangs", .rank = rank{0}}});
   at.one.tell(failed_report{.of = epoch{3}, .why = {.code = errc::internal, .text = "nobody is to blame"}});
   at.one.tell(failed_report{.of = epoch{3}, .why = {.code = errc::internal, .text = "forged", .rank = rank{2}}});
   REQUIRE(at.mail->notes.size() == 3);
