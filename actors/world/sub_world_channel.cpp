@@ -6,7 +6,12 @@
 
 namespace troupe {
 
+void sub_world_channel::drop_communicator() {
+  if (auto unused = take_communicator()) abort_(std::move(unused));
+}
+
 void sub_world_channel::prepare(sub_world_epoch next) {
+  drop_communicator();
   const std::lock_guard lock{mutex_};
   now_ = std::move(next);
   serving_ = {};

@@ -7,6 +7,7 @@
 #include <troupe/collectives/operation/rank_group.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -27,8 +28,12 @@ struct sub_world_epoch {
 /// Threads: prepare(), quiesce() and epoch_ended() from the parent's actor, the rest as controller_channel.
 class sub_world_channel final : public controller_channel {
 public:
-  sub_world_channel(std::shared_ptr<world_mailbox> parent, rank_group group)
-    : parent_{std::move(parent)}, group_{std::move(group)} {}
+  /// Aborts a communicator that the sub-world has not taken. Must neither block nor throw.
+  using abort_unused = std::function<void(std::shared_ptr<communicator>)>;
+
+  sub_world_channel(std::shared_ptr<world_mailbox> parent, rank_group group, abort_unused abort)
+    : parent_{std::move(parent)}, group_{std::move(group)}, abort_{std::move(abort)} {}
+  ~sub_world_channel() override { drop_communicator(); }
 
   /// Call before the sub-world is ordered to form \p next.
   void prepare(sub_world_epoch next);
@@ -43,8 +48,11 @@ public:
   [[nodiscard]] std::shared_ptr<communicator> take_communicator() override;
 
 private:
+  void drop_communicator();
+
   const std::shared_ptr<world_mailbox> parent_;
   const rank_group group_;
+  const abort_unused abort_;
   std::mutex mutex_;
   sub_world_epoch now_{};
   epoch serving_{}; ///< The epoch in which it serves; 0: it does not.

@@ -16,6 +16,12 @@ std::optional<std::size_t> position_of(rank one, const rank_group& group) {
   return static_cast<std::size_t>(found - group.members.begin());
 }
 
+void abort_unused(deadline_pool& helpers, nanoseconds deadline, std::shared_ptr<communicator> unused) {
+  helpers.run(
+      "the abort of a communicator that was split off", deadline, [unused = std::move(unused)] { unused->abort(); },
+      [](const error&) {});
+}
+
 } // namespace
 
 void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent,
@@ -54,7 +60,11 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
     std::shared_ptr<sub_world_channel> channel;
     std::shared_ptr<communicator> formed;
     if (place.order) {
-      channel = std::make_shared<sub_world_channel>(mail_, one.group);
+      channel = std::make_shared<sub_world_channel>(
+          mail_, one.group,
+          [helpers = parent.helpers, limit = parent.deadlines.abort](std::shared_ptr<communicator> unused) {
+            abort_unused(*helpers, limit, std::move(unused));
+          });
       formed = next->formed.front();
       next->formed.clear();
       next->recovery = {.policy = recovery_policy::guided};
@@ -128,6 +138,7 @@ void sub_worlds::restore(std::uint64_t number, const world_plan& parent, world_s
       order_forming(one, parent, found->groups[one.index], made.take_communicator(one.index), place,
                     found->has_newcomers);
   found->has_newcomers = false;
+  made.abandon(*parent.helpers, parent.deadlines.abort); // those of sub-worlds that have ended here
 }
 
 void sub_worlds::epoch_ended(epoch of, const error& why, bool for_good) {
@@ -287,12 +298,8 @@ void world_split::abandon(deadline_pool& helpers, nanoseconds deadline) {
     left.swap(made_);
     made_.resize(groups_.size());
   }
-  std::vector<deadline_pool::job> jobs;
   for (const auto& group : left)
-    for (const auto& entry : group)
-      jobs.push_back({"the abort of a communicator that was split off", deadline,
-                      [one = entry.second] { one->abort(); }, [](const error&) {}});
-  helpers.run(std::move(jobs));
+    for (const auto& entry : group) abort_unused(helpers, deadline, entry.second);
 }
 
 } // namespace troupe

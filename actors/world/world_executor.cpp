@@ -806,10 +806,9 @@ void world_executor::serve_again() {
                              });
     return;
   }
-  if (order_)
-    order_->resume();
-  else
-    for (const auto& one : pipelines_) one->resume();
+  // The next piece begins only when the ranks have what they held before it.
+  if (order_) return order_->resume(over);
+  for (const auto& one : pipelines_) one->resume();
   over();
 }
 

@@ -316,9 +316,10 @@ std::shared_ptr<latch> ordered_world::hold() {
   return held;
 }
 
-void ordered_world::resume() {
-  above_->queue_.run([world = shared_from_this()] {
+void ordered_world::resume(std::function<void()> resumed) {
+  above_->queue_.run([world = shared_from_this(), resumed = std::move(resumed)] {
     for (const auto& one : world->ranks_) one->resume();
+    resumed();
   });
 }
 

@@ -114,8 +114,9 @@ public:
   /// Holds every pipeline: it then accepts requests and launches none. All pipelines hold the same set of operations.
   /// The latch opens when this is done.
   [[nodiscard]] std::shared_ptr<latch> hold();
-  /// Ends the oldest hold() of every pipeline, at one place in the order of all worlds (ORD-3).
-  void resume();
+  /// Ends the oldest hold() of every pipeline, at one place in the order of all worlds (ORD-3), then calls \p resumed,
+  /// which must neither block nor throw.
+  void resume(std::function<void()> resumed);
   /// Runs \p work on every rank's launcher, at one place in the order of all worlds: everything released earlier is
   /// launched first. \p work must not throw.
   void sequence(std::function<void(rank_pipeline&)> work);

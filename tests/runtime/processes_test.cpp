@@ -8,6 +8,7 @@
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/transport/certificates.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
@@ -1060,6 +1061,33 @@ TEST_CASE("when a world of processes grows, its sub-worlds finish what is in fli
     std::this_thread::sleep_for(1ms);
   CHECK_THAT(in_a.status().reason.text, ContainsSubstring("had 2 ranks and has 3 now: split it again"));
   check_sum({&first, &newcomer, &third});
+}
+
+TEST_CASE("a split is repeated for the sub-worlds that are left, and leaves no communicator behind",
+          "[processes][splits]") {
+  kept_by = ordering::agreed;
+  const std::size_t leaks = leak_count();
+  {
+    controller control{options_of(3)};
+    member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
+    const std::vector<rank_group> groups{{"all", {rank{2}, rank{1}, rank{0}}}, {"pair", {rank{0}, rank{1}}}};
+    auto a = begin_split(first, groups), b = begin_split(second, groups), c = begin_split(third, groups);
+    auto of_a = a.get(), of_b = b.get(), of_c = c.get();
+    of_a.at("pair").stop(); // rank 1 keeps its part, which has nobody to ask with
+    dynamic_cast<mock_driver&>(third.api())
+        .fail_next(device_id{0}, {.code = errc::device_failed, .text = "the test says so"});
+    CHECK_THROWS_AS(
+        static_cast<void>(
+            third.in().copy(rank{2}, third.in().allocate(rank{2}, 64), third.in().allocate(rank{2}, 64)).get()),
+        exception);
+    for (auto* const each : {&of_a, &of_b, &of_c}) REQUIRE(is_ready(each->at("all"), epoch{2}, 3));
+    check_sum_in({&of_c.at("all"), &of_b.at("all"), &of_a.at("all")});
+    REQUIRE(is_ready(of_b.at("pair"), epoch{2}, 2));
+    CHECK_THROWS_AS(static_cast<void>(
+                        of_b.at("pair").ask(rank{1}, {.what = barrier{}, .epoch = epoch{2}, .deadline = 100ms}).get()),
+                    exception);
+  }
+  CHECK(leak_count() == leaks);
 }
 
 TEST_CASE("a sub-world of processes that one process stops ends at its other ranks, too", "[processes][splits]") {

@@ -32,7 +32,9 @@ struct channel_scene {
   }
 
   std::shared_ptr<noted_mail> mail = std::make_shared<noted_mail>();
-  sub_world_channel one{mail, {"part", {rank{7}, rank{5}}}};
+  int aborted = 0;
+  sub_world_channel one{
+      mail, {"part", {rank{7}, rank{5}}}, [this](const std::shared_ptr<communicator>&) { ++aborted; }};
   std::weak_ptr<void> idle;
 };
 

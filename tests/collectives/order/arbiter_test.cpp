@@ -7,6 +7,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -167,11 +168,32 @@ TEST_CASE("a held world takes requests and launches none, the same on every rank
   const auto other = one.ask_all(1, 5); // another world goes on
   one.settle();
   CHECK(*one.notes[0] == launch_notes{"b all_reduce of 5 i32, sum"});
-  for (const auto& rank : one.rig.ranks) rank->resume();
+  std::atomic<int> resumed = 0;
+  one.worlds[0]->resume([&resumed] { ++resumed; });
   one.settle();
+  CHECK(resumed == 1);
   CHECK(one.notes[1]->back() == "a all_reduce of 4 i32, sum");
   one.look();
   CHECK(held.count() == 1);
+}
+
+TEST_CASE("each hold ends with a resume of its own, the oldest first", "[collectives][sequencing]") {
+  arbiter_rig one{2, 1};
+  one.worlds[0]->hold()->wait();
+  const auto first = one.ask_all(0, 4);
+  one.worlds[0]->hold()->wait();
+  const auto second = one.ask_all(0, 5);
+  one.settle();
+  CHECK(one.notes[0]->empty());
+  one.worlds[0]->resume([] {});
+  one.settle();
+  for (const auto& notes : one.notes) CHECK(*notes == launch_notes{"a all_reduce of 4 i32, sum"});
+  one.worlds[0]->resume([] {});
+  one.worlds[0]->resume([] {}); // one more than there were
+  one.settle();
+  for (const auto& notes : one.notes) CHECK(notes->back() == "a all_reduce of 5 i32, sum");
+  one.look();
+  CHECK(first.count() + second.count() == 2);
 }
 
 TEST_CASE("a world that is closed refuses what waits for peers, and sends on what has been released",
