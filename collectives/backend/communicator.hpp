@@ -54,9 +54,9 @@ public:
   /// it.
   virtual void init() = 0;
 
-  /// Runs a first operation in \p stream and waits for it, so that no request pays for one-time work of the library
-  /// (connections, loading of kernels). All ranks call it once, after init() and before anything else is launched, on
-  /// the thread of init(). Blocks; abort() ends it. The default implementation does nothing.
+  /// Launches a first operation in \p stream, so that no request pays for one-time work of the library (connections,
+  /// loading of kernels). Does not wait until the operation is done. All ranks call it once, after init() and before
+  /// anything else is launched, on the thread of init(). The default implementation does nothing.
   virtual void warm_up(stream_ref stream);
 
   /// Enqueues a validated collective. Returns when it is in the stream. The default implementation calls

@@ -217,13 +217,10 @@ void nccl_communicator::init() {
 }
 
 void nccl_communicator::warm_up(stream_ref stream) {
+  // The call itself makes NCCL's connections, so nothing is waited for. A stream that has been asked whether it is
+  // idle, or has told it, may wait later for what another communicator of this device does not finish
+  // (docs/design/0075-streams-seen-idle.md).
   launch(barrier{}, stream);
-  while (!stream.idle()) {
-    check(); // a peer that ends leaves an error here, and the operation in the stream
-    std::this_thread::sleep_for(std::chrono::microseconds{100});
-  }
-  const std::lock_guard lock{mutex_};
-  if (phase_ == phase::ended) throw exception{aborted("its first operation")}; // an abort ends the operation, too
 }
 
 void nccl_communicator::form_from_parent() {
