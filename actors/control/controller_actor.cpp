@@ -97,14 +97,21 @@ void controller_actor::tick_later() {
 
 void controller_actor::hear(peer_id from, std::string_view bytes) {
   error why;
-  const auto frame = decode_process_frame(bytes, why);
+  auto frame = decode_process_frame(bytes, why);
   if (!frame) {
     if (hooks_.refused) hooks_.refused(why);
     return;
   }
   if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
+  if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
   carry_out(state_.on_message(frame->session, frame->what, steady_now()));
+}
+
+void controller_actor::complete(link_id from, failed_report& report) const {
+  const auto self = state_.rank_of(from, report.of);
+  if (!self || report.why.code != errc::deadline_exceeded) return;
+  report.why = judge_hang(std::move(report.why), *self, order_->open_operations(report.of));
 }
 
 void controller_actor::take(link_id from, const order_batch& asked) {

@@ -65,6 +65,8 @@ private:
   [[nodiscard]] std::optional<ring_connection> offer_rings(link_id to, rank self, epoch of);
   /// Returns \p what with the number of decisions that precede it.
   [[nodiscard]] controller_message mark(link_id to, const controller_message& what) const;
+  /// Adds to the report of an operation that did not end in time which operation of all processes hangs.
+  void complete(link_id from, failed_report& report) const;
   /// Adds the requests of a process's rank to the common order.
   void take(link_id from, const order_batch& asked);
   /// Handles what the order has found: lost ranks and late peers.

@@ -74,7 +74,15 @@ world_effects world_state::on_fault(epoch formed_in, error failure, std::vector<
   const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready || quiescing_ ||
                        (phase_ == world_phase::stopping && !releasing_);
   if (formed_in != epoch_ || !serving) return {};
-  return fail(std::move(failure), std::move(blamed));
+  if (!needs_verdict(failure)) return fail(std::move(failure), std::move(blamed));
+  if (unjudged_.epoch == epoch_) return {};
+  unjudged_ = failure;
+  unjudged_.epoch = epoch_;
+  return {world_effect::tell{failed_report{.of = epoch_, .why = std::move(failure), .blamed = std::move(blamed)}}};
+}
+
+bool world_state::needs_verdict(const error& failure) const noexcept {
+  return guided_ && !stop_requested_ && phase_ == world_phase::ready && failure.code == errc::deadline_exceeded;
 }
 
 world_effects world_state::on_closed(epoch formed_in) {
@@ -118,6 +126,10 @@ world_effects world_state::on_stop() {
   if (std::exchange(stop_requested_, true)) return {};
   if (phase_ == world_phase::failed) return released_ ? finish() : world_effects{};
   error reason = stopping_error();
+  if (phase_ == world_phase::ready && unjudged_.epoch == epoch_) { // the controller may answer no more
+    reason.text = "the world was stopped after " + to_string(unjudged_);
+    return fail(std::move(reason));
+  }
   if (std::exchange(quiescing_, false)) { // a world that stops forms no further epoch
     phase_ = world_phase::stopping;
     reason_ = {};

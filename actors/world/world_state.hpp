@@ -141,6 +141,9 @@ public:
 private:
   [[nodiscard]] world_effects fail(error reason, std::vector<rank> blamed = {});
   [[nodiscard]] world_effects rebuild(error reason, const recovery_step& step);
+  /// Returns whether the controller is to find the reason of a fault, because operations may wait behind others in
+  /// processes that this one does not see.
+  [[nodiscard]] bool needs_verdict(const error& failure) const noexcept;
   /// Like rebuild(), but the controller decides the next step.
   [[nodiscard]] world_effects await_controller(error reason);
   [[nodiscard]] world_effects on_quiet();
@@ -179,6 +182,7 @@ private:
   recovery_ladder ladder_;
   const bool guided_;
   bool quiescing_ = false;                       ///< Guided: whether another epoch forms next, without a fault.
+  error unjudged_{};                             ///< Guided: a fault, with its epoch, that needs a verdict.
   bool has_served_ = false;                      ///< Only a world that has formed once is formed again.
   epoch retired_up_to_{0};                       ///< The latest retired epoch.
   std::size_t retired_ = 0;                      ///< Number of retired pipelines that are not released yet.

@@ -55,12 +55,12 @@ std::uint64_t resume_log::lane_of(const std::optional<lane>& where) {
 }
 
 void resume_log::released(epoch of, const std::optional<lane>& where, std::span<const rank> participants,
-                          const std::optional<std::uint64_t>& commit) {
+                          const std::optional<std::uint64_t>& commit, const released_name& name) {
   const std::lock_guard lock{mutex_};
   if (of != epoch_) return;
   lane_log& there = lanes_[lane_of(where)];
   there.where = where;
-  entry made{.commit = commit, .missing = participants.size()};
+  entry made{.commit = commit, .missing = participants.size(), .name = name};
   if (participants.size() < ranks_.size()) made.participants.assign(participants.begin(), participants.end());
   there.entries.push_back(std::move(made));
   for (const rank one : participants) {
@@ -117,11 +117,7 @@ resume_points resume_log::make_points() const {
       mentions -= count;
       incomplete_operation listed{.position = one.complete + i};
       const auto place = [&](rank which) {
-        const auto& open = ranks_[static_cast<std::size_t>(which.value())].open;
-        const bool is_open = std::ranges::any_of(open, [&](const run& of) {
-          return of.where == &one && of.position <= listed.position && listed.position < of.position + of.count;
-        });
-        (is_open ? listed.unknown : listed.succeeded).push_back(which);
+        (is_open(which, one, listed.position) ? listed.unknown : listed.succeeded).push_back(which);
       };
       if (it.participants.empty())
         for (std::size_t r = 0; r < ranks_.size(); ++r) place(rank{static_cast<int>(r)});
@@ -130,6 +126,35 @@ resume_points resume_log::make_points() const {
       made.later.push_back(std::move(listed));
     }
     all.push_back(std::move(made));
+  }
+  return all;
+}
+
+bool resume_log::is_open(rank at, const lane_log& where, std::uint64_t position) const {
+  return std::ranges::any_of(ranks_[static_cast<std::size_t>(at.value())].open, [&](const run& of) {
+    return of.where == &where && of.position <= position && position < of.position + of.count;
+  });
+}
+
+std::vector<resume_log::open_release> resume_log::first_open() {
+  const std::lock_guard lock{mutex_};
+  advance();
+  std::vector<std::pair<const lane_log*, std::uint64_t>> firsts;
+  for (const rank_log& self : ranks_) {
+    if (self.open.empty()) continue;
+    const std::pair<const lane_log*, std::uint64_t> first{self.open.front().where, self.open.front().position};
+    if (std::ranges::find(firsts, first) == firsts.end()) firsts.push_back(first);
+  }
+  std::vector<open_release> all;
+  for (const auto& first : firsts) {
+    const lane_log& there = *first.first;
+    const entry& it = there.entries[static_cast<std::size_t>(first.second - there.complete)];
+    open_release& made = all.emplace_back(open_release{.number = it.name.number, .what = it.name.what.unpack()});
+    const auto place = [&](rank which) { made.participants.emplace_back(which, !is_open(which, there, first.second)); };
+    if (it.participants.empty())
+      for (std::size_t r = 0; r < ranks_.size(); ++r) place(rank{static_cast<int>(r)});
+    else
+      std::ranges::for_each(it.participants, place);
   }
   return all;
 }

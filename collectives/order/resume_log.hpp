@@ -21,12 +21,19 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace troupe {
 
 /// Returns the number of the commit that \p what is, or nullopt.
 [[nodiscard]] std::optional<std::uint64_t> commit_of(const operation& what) noexcept;
+
+/// Identifies an operation in the order of several logs.
+struct released_name {
+  std::uint64_t number = 0; ///< Ascending in the common order.
+  operation_sketch what{operation_sketch::words{}};
+};
 
 /// Records the released operations of a world until they are complete. Its memory is proportional to the operations in
 /// flight. Threads: all functions may be called from any thread.
@@ -41,13 +48,23 @@ public:
 
   /// Records that an operation was released to \p participants, in the order of release. \p commit: see commit_of().
   /// Does nothing if epoch \p of has ended.
+  /// \p name is for first_open().
   void released(epoch of, const std::optional<lane>& where, std::span<const rank> participants,
-                const std::optional<std::uint64_t>& commit);
+                const std::optional<std::uint64_t>& commit, const released_name& name = {});
   /// Returns how many requests were released to \p one in the present epoch.
   [[nodiscard]] std::uint64_t released_to(rank one) const;
 
   /// Returns where the lanes stood when the present epoch began; null in the first epoch and after forget().
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
+  /// A released operation that is not known to have succeeded at all its participants.
+  struct open_release {
+    std::uint64_t number = 0;
+    operation_mark what{};
+    std::vector<std::pair<rank, bool>> participants{}; ///< Each with whether it has succeeded there.
+  };
+  /// Returns, for each rank, the first operation that was released to it and has not succeeded there; each operation
+  /// once.
+  [[nodiscard]] std::vector<open_release> first_open();
   /// Returns the number of recorded operations.
   [[nodiscard]] std::size_t open() const;
 
@@ -56,6 +73,7 @@ private:
     std::optional<std::uint64_t> commit{};
     std::vector<rank> participants{}; ///< Empty: all ranks.
     std::size_t missing = 0;          ///< Number of participants that have not succeeded.
+    released_name name{};
   };
   struct lane_log {
     std::optional<lane> where{};
@@ -78,6 +96,7 @@ private:
   };
 
   [[nodiscard]] static std::uint64_t lane_of(const std::optional<lane>& where);
+  [[nodiscard]] bool is_open(rank at, const lane_log& where, std::uint64_t position) const;
   /// Applies the successes since the last call.
   void advance();
   [[nodiscard]] resume_points make_points() const;

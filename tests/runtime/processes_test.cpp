@@ -1,4 +1,5 @@
 /// Worlds that span processes, on the mock: here each "process" is a runtime of this one.
+#include "support/gate.hpp"
 #include "support/outcomes.hpp"
 #include "support/process_resources.hpp"
 #include "support/runtimes.hpp"
@@ -999,6 +1000,88 @@ TEST_CASE("a fault in a sub-world of processes is one of the whole world, and bo
   for (world* const each : {&in_a, &in_b}) REQUIRE(is_ready(*each, epoch{2}, 2));
   check_sum_in({&in_b, &in_a});
   check_sum({&first, &second});
+}
+
+namespace {
+
+/// The reasons for which a world has been rebuilt.
+class reason_log {
+public:
+  [[nodiscard]] static std::shared_ptr<reason_log> of(world& where) {
+    auto made = std::make_shared<reason_log>();
+    where.on_event([made](const world_event& one) {
+      const std::lock_guard lock{made->mutex_};
+      if (one.phase == world_phase::rebuilding) made->all_.push_back(one.reason);
+    });
+    return made;
+  }
+  [[nodiscard]] std::vector<error> all() const {
+    const std::lock_guard lock{mutex_};
+    return all_;
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::vector<error> all_;
+};
+
+} // namespace
+
+TEST_CASE("a hang verdict names the operation that hangs, not one that waits behind it in another process",
+          "[processes][splits][FLT-1]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3)};
+  const auto script = std::make_shared<testing::fault_script>();
+  script->on(rank{0}).operation(0).hang(); // that of "front"
+  const auto patient = [&](int place) {
+    configuration made = settings_of(control, place);
+    made.limits.hang = place == 2 ? nanoseconds{500ms} : nanoseconds{1h};
+    if (place == 0) made.faults = script;
+    return made;
+  };
+  member first{patient(0)}, second{patient(1)}, third{patient(2)};
+  auto a = begin_split(first, front_and_back), b = begin_split(second, front_and_back),
+       c = begin_split(third, front_and_back);
+  auto of_a = a.get(), of_b = b.get(), of_c = c.get();
+  world front_of_a = of_a.at("front"), front_of_b = of_b.at("front"), back_of_b = of_b.at("back"),
+        back_of_c = of_c.at("back");
+  const auto start = [](world where, const shared_event& ready = nullptr) {
+    const rank self = where.local_ranks().front();
+    const buffer memory = where.allocate(self, count * sizeof(float));
+    return where.ask(self, {.what = all_reduce{.send = {memory, ready}, .recv = memory, .count = count},
+                            .epoch = where.epoch(),
+                            .deadline = 60s});
+  };
+  auto withheld = start(front_of_a), hanging = start(front_of_b);
+  CHECK_NOTHROW(static_cast<void>(withheld.get())); // it has been released: nothing is on its device
+  std::vector<std::shared_ptr<reason_log>> told;
+  for (world* const one : {&first.in(), &second.in(), &third.in(), &front_of_a, &back_of_b, &back_of_c})
+    told.push_back(reason_log::of(*one));
+  // The mock's streams do not wait for each other: a gate makes rank 1 do as a GPU does.
+  const auto& gpu = back_of_b.device_of(rank{1});
+  const stream before{gpu};
+  gate held{gpu};
+  held.hold(before.ref());
+  auto behind = start(back_of_b, record_event(gpu, before.ref())), peer = start(back_of_c);
+
+  for (auto* const one : {&hanging, &behind, &peer}) {
+    const error why = failure_of(std::move(*one));
+    CHECK(why.code == errc::deadline_exceeded);
+    CHECK(why.effect == effect::unknown_outcome);
+  }
+  held.open();
+  for (world* const one : {&front_of_a, &front_of_b, &back_of_b, &back_of_c}) REQUIRE(is_ready(*one, epoch{2}, 2));
+  check_sum_in({&front_of_a, &front_of_b});
+  check_sum_in({&back_of_c, &back_of_b});
+  for (const auto& one : told) {
+    REQUIRE(one->all().size() == 1);
+    const error why = one->all().front();
+    CHECK(why.rank == rank{0});
+    CHECK_THAT(why.text, ContainsSubstring("all_reduce of 256 f32, sum (lane default, request 0) of sub-world 'front' "
+                                           "hangs: rank 0 reports to have finished it, and rank 1 waits in it; "
+                                           "all_reduce of 256 f32, sum (lane default, request 0) of sub-world 'back' "
+                                           "waits behind it; rank 2 reported: sub-world 'back': "));
+  }
 }
 
 TEST_CASE("sub-worlds of processes end when their world has another size", "[processes][splits]") {

@@ -339,7 +339,9 @@ void order_server::settle() {
       const bool joins_here = std::exchange(released.from().launch, launch_) == launch_;
       released.from().by->out.release(released.number(), released.position_to_tell(), joins_here);
     }
-    first.from().of->log->released(epoch_, first.terms().lane, participants_, commit_of(first.what()));
+    const request_origin from{.lane = first.terms().lane, .position = first.terms().position.value_or(0)};
+    first.from().of->log->released(epoch_, first.terms().lane, participants_, commit_of(first.what()),
+                                   {launch_, operation_sketch{first.what(), from}});
   }
   for (auto& one : effects_.refused) {
     const auto& refused = static_cast<const request&>(*one.what);
@@ -402,6 +404,25 @@ std::vector<std::shared_ptr<const absence_report>> order_server::take_straggling
 
 std::shared_ptr<const resume_points> order_server::points() const {
   return log_.points();
+}
+
+std::vector<open_operation> order_server::open_operations() const {
+  std::vector<open_operation> all;
+  for (const auto& of : worlds_) {
+    if (of->log == nullptr) continue;
+    for (auto& one : of->log->first_open()) {
+      open_operation& made = all.emplace_back(
+          open_operation{.number = one.number, .sub_world = of->name, .what = std::move(one.what), .ranks = {}});
+      for (const auto& [who, has_finished] : one.participants) {
+        const member& at = of->members[static_cast<std::size_t>(who.value())];
+        // A rank has launched its first open operation if it has launched anything since the last one that it finished.
+        // If this is not its first one, that one is judged.
+        const bool has_launched = has_finished || (at.launched && at.launched != at.finished);
+        made.ranks.push_back({.rank = at.by->self, .has_launched = has_launched, .has_finished = has_finished});
+      }
+    }
+  }
+  return all;
 }
 
 std::size_t order_server::waiting() const noexcept {

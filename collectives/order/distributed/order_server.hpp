@@ -4,6 +4,7 @@
 
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/fusion_facts.hpp>
+#include <troupe/collectives/order/distributed/hang_verdict.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/order/distributed/turn_table.hpp>
 #include <troupe/collectives/order/resume_log.hpp>
@@ -61,6 +62,9 @@ public:
   /// one of a single rank. Sub-worlds are told theirs when they are opened; they have none after the world has changed
   /// its size.
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
+  /// Returns, for each rank of each world, the first operation that was released to it and has not ended there, as the
+  /// ranks told last; each operation once.
+  [[nodiscard]] std::vector<open_operation> open_operations() const;
   /// Returns the number of requests that wait for peers.
   [[nodiscard]] std::size_t waiting() const noexcept;
 

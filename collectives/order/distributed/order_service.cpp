@@ -99,6 +99,11 @@ std::shared_ptr<const resume_points> order_service::points() const {
   return order_.points();
 }
 
+std::vector<open_operation> order_service::open_operations(epoch of) const {
+  const auto lock = enter();
+  return of == epoch_ ? order_.open_operations() : std::vector<open_operation>{};
+}
+
 bool order_service::has_rings(rank one) const {
   const auto lock = enter();
   const auto index = static_cast<std::size_t>(one.value());

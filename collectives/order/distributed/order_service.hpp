@@ -99,6 +99,8 @@ public:
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
   /// Returns the number of ranks that are connected by rings.
   [[nodiscard]] std::size_t connected() const noexcept { return connected_.load(std::memory_order_relaxed); }
+  /// Returns the open operations of epoch \p of, the latest (order_server::open_operations()); none for other epochs.
+  [[nodiscard]] std::vector<open_operation> open_operations(epoch of) const;
   [[nodiscard]] bool has_rings(rank one) const;
   /// Returns the number of batches of decisions for a rank in epoch \p of, the latest; 0 for other epochs.
   [[nodiscard]] std::uint64_t batches_for(rank to, epoch of) const;

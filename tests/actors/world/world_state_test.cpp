@@ -276,17 +276,51 @@ TEST_CASE("a guided world says to its controller that it leaves before it says t
 
 namespace {
 
+template <class Effect>
+const Effect& the(const world_effects& effects) {
+  return std::get<Effect>(effects[at<Effect>(effects)]);
+}
+
+} // namespace
+
+TEST_CASE("a guided world asks its controller what hangs before it fails (FLT-1)", "[actors]") {
+  const error late{.code = errc::deadline_exceeded, .text = "too late", .rank = rank{1}};
+  const error judged{.code = errc::deadline_exceeded, .text = "rank 0 has not launched it", .rank = rank{0}};
+  world_state world{2, {rank{0}}, {.policy = recovery_policy::guided}};
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formation({.of = epoch{1}, .self = rank{1}, .world_size = 2}));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  const auto asked = world.on_fault(epoch{1}, late);
+  REQUIRE(asked.size() == 1);
+  CHECK(std::get<failed_report>(the<world_effect::tell>(asked).what).why.text == "too late");
+  CHECK(world.event().phase == world_phase::ready);
+  CHECK(world.on_fault(epoch{1}, late).empty()); // once
+  SECTION("the verdict is the reason") {
+    const auto failed = world.on_failure({epoch{1}, judged});
+    CHECK(has<world_effect::abort_retired>(failed));
+    CHECK_FALSE(has<world_effect::tell>(failed));
+    CHECK(world.event().reason.text == judged.text);
+    static_cast<void>(world.on_formation({.of = epoch{2}, .self = rank{1}, .world_size = 2}));
+    static_cast<void>(world.on_formed(epoch{2}, {}));
+    CHECK(world.on_fault(epoch{2}, late).size() == 1); // each epoch has its own
+  }
+  SECTION("another fault does not wait") {
+    CHECK(has<world_effect::abort_retired>(world.on_fault(epoch{1}, {.code = errc::device_failed})));
+  }
+  SECTION("a stop does not wait") {
+    CHECK(has<world_effect::abort>(world.on_stop()));
+    CHECK(world.event().reason.code == errc::stopping);
+  }
+}
+
+namespace {
+
 world_state shrinking_world(recovery_rung first = recovery_rung::form_beside) {
   world_state world{
       3, {rank{0}, rank{1}, rank{2}}, {.policy = recovery_policy::shrink, .rebuilds = 5, .first_rung = first}};
   static_cast<void>(world.begin());
   for (int i = 0; i < 3; ++i) static_cast<void>(world.on_formed(epoch{1}, {}));
   return world;
-}
-
-template <class Effect>
-const Effect& the(const world_effects& effects) {
-  return std::get<Effect>(effects[at<Effect>(effects)]);
 }
 
 } // namespace

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
 
 namespace troupe::tests::sub_orders_test {
 
@@ -288,6 +290,47 @@ TEST_CASE("when the connection ends, all that waits in sub-worlds is answered (O
   CHECK(over->is_open());
   const auto late = one.ask_in("both", 0, barrier{});
   CHECK(late.failure().effect == effect::rejected);
+}
+
+TEST_CASE("the controller knows which operation hangs and which wait behind it, whoever reports (ORD-3, FLT-1)",
+          "[collectives][sequencing][distributed][hang]") {
+  split_rig one{3};
+  one.split({{"front", {rank{0}, rank{1}}}, {"back", {rank{2}, rank{1}}}});
+  const lane where = lane::named("hang");
+  const auto ask = [&](const std::string& group, const std::vector<int>& ranks) {
+    for (const int r : ranks) static_cast<void>(one.ask_in(group, r, barrier{}, where));
+    one.deliver_all();
+  };
+  ask("front", {0, 1});
+  one.finish();
+  const stopped_launcher blocked = one.stop(0);
+  ask("front", {0, 1});
+  ask("back", {1, 2});
+  const auto have_launched = [&] {
+    return std::ranges::all_of(one.sets, [](const auto& set) {
+      const rank_pipeline& last = *set.back();
+      return set.size() > 1 || last.where()->id() == device_id{0} ||
+             (last.progress().launched && last.progress().launched != last.progress().finished);
+    });
+  };
+  for (const auto until = std::chrono::steady_clock::now() + 60s;
+       !have_launched() && std::chrono::steady_clock::now() < until;)
+    std::this_thread::yield();
+  REQUIRE(have_launched());
+  const error late{.code = errc::deadline_exceeded, .text = "too late", .rank = rank{2}};
+  CHECK(judge_hang(late, rank{2}, one.keeper.open_operations()).text == "too late"); // nobody has told of a launch
+  for (const auto& link : one.links) link->tell_progress();
+  one.deliver_all();
+  const auto open = one.keeper.open_operations();
+  CHECK(open.size() == 2);
+  for (const int reporter : {0, 1, 2}) {
+    const error why = judge_hang(late, rank{reporter}, open);
+    CHECK(why.rank == rank{0});
+    CHECK(why.text ==
+          "barrier (lane hang, request 1) of sub-world 'front' hangs: rank 0 has not launched it, and rank 1 "
+          "waits in it; barrier (lane hang, request 0) of sub-world 'back' waits behind it; rank " +
+              std::to_string(reporter) + " reported: too late");
+  }
 }
 
 TEST_CASE("the lanes of a sub-world have resume points of their own, across epochs (CUT-1)",

@@ -1,0 +1,40 @@
+/// Finds out which operation of a world over processes hangs, and which only wait behind it, also in other processes.
+#pragma once
+
+#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// An operation that was released in the common order of a world over processes and its sub-worlds, and has not ended
+/// at all its ranks.
+struct open_operation {
+  /// What a participant told last.
+  struct standing {
+    troupe::rank rank{}; ///< In the whole world.
+    bool has_launched = false;
+    bool has_finished = false;
+  };
+
+  std::uint64_t number = 0; ///< Ascending in the common order; operations that are launched together share it.
+  std::string sub_world{};  ///< Empty: the whole world.
+  operation_mark what{};
+  std::vector<standing> ranks{};
+};
+
+/// Returns \p why, which rank \p from has reported because an operation did not end in time, with the operation that
+/// hangs, the ranks that have not launched it, and the operations that wait behind it. Returns \p why as it is if \p
+/// all does not say.
+///
+/// A device begins its work in the order of launches, which is the common order (ORD-3). So an operation waits behind
+/// an earlier one, of whichever world, that has not ended at one of the ranks where it has not ended itself. From the
+/// first open operation of \p from this leads to the one that waits behind no other. The result is the same, whichever
+/// of the ranks that wait reports first.
+[[nodiscard]] error judge_hang(error why, rank from, const std::vector<open_operation>& all);
+
+} // namespace troupe
