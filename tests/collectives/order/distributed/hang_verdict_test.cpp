@@ -42,7 +42,7 @@ TEST_CASE("a verdict follows the ranks from world to world, to the operation tha
                                   operation_of(5, "c", {{2, at::waits}, {3, at::missing}}),
                                   operation_of(2, "d", {{4, at::waits}, {5, at::missing}})};
   for (int turn = 0; turn < 4; ++turn) {
-    std::ranges::rotate(all, all.begin() + 1);
+    std::rotate(all.begin(), all.begin() + 1, all.end());
     for (const int from : {0, 1, 2, 3}) {
       const error why = verdict(from, all);
       CHECK(why.rank == rank{3});
