@@ -2,6 +2,7 @@
 #include <troupe/actors/world/world_state.hpp>
 
 #include <troupe/collectives/operation/signature.hpp>
+#include <troupe/collectives/pipeline/fault_suspects.hpp>
 
 #include <algorithm>
 #include <string>
@@ -82,7 +83,7 @@ world_effects world_state::on_fault(epoch formed_in, error failure, std::vector<
 }
 
 bool world_state::needs_verdict(const error& failure) const noexcept {
-  return guided_ && !stop_requested_ && phase_ == world_phase::ready && failure.code == errc::deadline_exceeded;
+  return guided_ && !stop_requested_ && phase_ == world_phase::ready && !is_of_its_own(failure.code);
 }
 
 world_effects world_state::on_closed(epoch formed_in) {

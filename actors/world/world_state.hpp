@@ -141,8 +141,8 @@ public:
 private:
   [[nodiscard]] world_effects fail(error reason, std::vector<rank> blamed = {});
   [[nodiscard]] world_effects rebuild(error reason, const recovery_step& step);
-  /// Returns whether the controller is to find the reason of a fault, because operations may wait behind others in
-  /// processes that this one does not see.
+  /// Returns whether the controller is to say the reason of a fault, because its cause may be in another process: an
+  /// operation waits behind one that hangs there, or a peer has aborted its communicator.
   [[nodiscard]] bool needs_verdict(const error& failure) const noexcept;
   /// Like rebuild(), but the controller decides the next step.
   [[nodiscard]] world_effects await_controller(error reason);
