@@ -70,6 +70,7 @@ using simulation::simulation_result;
 struct simulate_options {
   std::string seeds = "1..1000";
   int ranks = 4;
+  bool processes = false;
   std::string faults = "all";
   std::vector<fault_kind> kinds{}; ///< Parsed from `faults`.
   std::string trace;
@@ -87,7 +88,8 @@ void keep(std::vector<Item>& all, const std::vector<std::size_t>& named) {
 }
 
 scenario scenario_of(const simulate_options& options, std::uint64_t seed) {
-  scenario made = simulation::draw_scenario(seed, options.ranks, options.kinds);
+  const auto draw = options.processes ? simulation::draw_process_scenario : simulation::draw_scenario;
+  scenario made = draw(seed, options.ranks, options.kinds);
   keep(made.requests, options.only_requests);
   keep(made.faults, options.only_faults);
   if (options.without_faults) made.faults.clear();
@@ -106,7 +108,8 @@ void tell(const simulate_options& options, std::uint64_t seed, const simulation_
   const std::string name = std::to_string(seed);
   for (const std::string& one : result.findings) std::printf("seed %s: %s\n", name.c_str(), one.c_str());
   const std::string command = "troupe simulate --seeds " + name + " --ranks " + std::to_string(options.ranks) +
-                              " --faults " + options.faults + " --trace seed-" + name + ".txt";
+                              (options.processes ? " --processes" : "") + " --faults " + options.faults +
+                              " --trace seed-" + name + ".txt";
   std::printf("  again:   %s\n", command.c_str());
   const scenario all = scenario_of(options, seed);
   const scenario few = simulation::shorten(all);
@@ -180,7 +183,8 @@ std::string counts_of(const std::map<Kind, std::size_t>& all) {
 
 int run(simulate_options options) {
   const auto began = std::chrono::steady_clock::now();
-  options.kinds = simulation::parse_fault_kinds(options.faults);
+  options.kinds = options.processes ? simulation::parse_fault_kinds(options.faults, simulation::process_fault_kinds)
+                                    : simulation::parse_fault_kinds(options.faults);
   const seed_range seeds = parse_seed_range(options.seeds);
   std::ofstream trace;
   if (!options.trace.empty()) {
@@ -189,9 +193,9 @@ int run(simulate_options options) {
       throw exception{errc::invalid_argument,
                       "cannot write the trace to " + options.trace + ": name a file in a writable folder"};
   }
-  std::printf("troupe %s, simulated worlds of %d ranks, seeds %llu..%llu, faults %s\n", TROUPE_VERSION, options.ranks,
-              static_cast<unsigned long long>(seeds.first), static_cast<unsigned long long>(seeds.last),
-              options.faults.c_str());
+  std::printf("troupe %s, simulated worlds of %d ranks%s, seeds %llu..%llu, faults %s\n", TROUPE_VERSION, options.ranks,
+              options.processes ? " in processes" : "", static_cast<unsigned long long>(seeds.first),
+              static_cast<unsigned long long>(seeds.last), options.faults.c_str());
   const summary all = play_all(options, seeds, options.trace.empty() ? nullptr : &trace);
   constexpr std::size_t most_told = 5;
   std::size_t told = 0;
@@ -224,6 +228,7 @@ void add_simulate(CLI::App& program, action& chosen) {
   const auto options = std::make_shared<simulate_options>();
   command->add_option("--seeds", options->seeds, "Seeds of the runs: a range A..B, or one seed")->capture_default_str();
   add_number(*command, "--ranks", options->ranks, "Ranks of each world", 2, 256);
+  command->add_flag("--processes", options->processes, "Each rank lives in a process, and a controller decides");
   command->add_option("--faults", options->faults, "Kinds of faults, comma-separated; all, or none")
       ->capture_default_str();
   command->add_option("--trace", options->trace,

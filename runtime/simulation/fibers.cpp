@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cxxabi.h>
 #include <exception>
+#include <iterator>
 #include <sys/mman.h>
 #include <system_error>
 #include <ucontext.h>
@@ -78,6 +79,7 @@ struct fibers::fiber final : thread {
   };
 
   std::uint64_t number = 0;
+  group of = 0;
   std::function<void()> body{};
   std::unique_ptr<stack_memory> stack{};
   ucontext_t context{};
@@ -146,6 +148,7 @@ void fibers::enter(unsigned high, unsigned low) {
 std::shared_ptr<thread_scheduler::thread> fibers::start(std::function<void()> body) {
   auto made = std::make_shared<fiber>();
   made->number = next_++;
+  made->of = caller().of;
   made->body = std::move(body);
   made->stack = std::make_unique<fiber::stack_memory>(stack_bytes_);
   made->stack_first = made->stack->first();
@@ -167,7 +170,7 @@ std::shared_ptr<thread_scheduler::thread> fibers::start(std::function<void()> bo
   return made;
 }
 
-void fibers::resume(fiber& one) {
+void fibers::run_turn(fiber& one) {
   running_ = &one;
   outside_->hand_to(one);
   running_ = nullptr;
@@ -188,8 +191,30 @@ fibers::no_wait_scope::~no_wait_scope() {
   if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr) all->running_->may_wait = true;
 }
 
+fibers::group_scope::group_scope(group of) noexcept {
+  if (const fibers* const all = current()) before_ = std::exchange(all->caller().of, of);
+}
+
+fibers::group_scope::~group_scope() {
+  if (const fibers* const all = current()) all->caller().of = before_;
+}
+
+void fibers::resume(group which) {
+  suspended_.erase(which);
+  std::ranges::copy_if(held_, std::back_inserter(ready_), [which](const fiber* one) { return one->of == which; });
+  std::erase_if(held_, [which](const fiber* one) { return one->of == which; });
+}
+
+void fibers::hold_suspended() {
+  if (suspended_.empty()) return;
+  const auto is_suspended = [this](const fiber* one) { return suspended_.contains(one->of); };
+  std::ranges::copy_if(ready_, std::back_inserter(held_), is_suspended);
+  std::erase_if(ready_, is_suspended);
+}
+
 bool fibers::step(time_point until) {
-  if (ready_.empty() && !timers_.empty()) {
+  hold_suspended();
+  while (ready_.empty() && !timers_.empty()) {
     const time_point next = std::get<0>(*timers_.begin());
     if (next > until) return false;
     now_ = std::max(now_, next);
@@ -197,12 +222,13 @@ bool fibers::step(time_point until) {
       ready_.push_back(std::get<2>(*timers_.begin()));
       timers_.erase(timers_.begin());
     }
+    hold_suspended();
   }
   if (ready_.empty()) return false;
   const std::size_t chosen = ready_.size() == 1 ? 0 : choose_(ready_.size());
   fiber& next = *ready_[chosen];
   ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(chosen));
-  resume(next);
+  run_turn(next);
   return true;
 }
 
@@ -226,7 +252,8 @@ void fibers::wake(thread_list& list) noexcept {
   for (thread* const waiting : list) {
     auto* const one = static_cast<fiber*>(waiting);
     timers_.erase({one->until, one->number, one});
-    if (std::ranges::find(ready_, one) == ready_.end()) ready_.push_back(one);
+    const auto is_in = [one](const std::vector<fiber*>& all) { return std::ranges::find(all, one) != all.end(); };
+    if (!is_in(ready_) && !is_in(held_)) ready_.push_back(one);
   }
   list.clear();
 }

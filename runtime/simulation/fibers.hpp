@@ -63,6 +63,24 @@ public:
 
   [[nodiscard]] std::size_t living() const noexcept { return living_; }
 
+  /// Identifies fibers that can be suspended together, for example those of a simulated process; 0: none. A fiber
+  /// belongs to the group of the fiber that starts it.
+  using group = std::uint64_t;
+  /// While an object of this class lives, the calling fiber belongs to a group.
+  class group_scope {
+  public:
+    explicit group_scope(group of) noexcept;
+    group_scope(const group_scope&) = delete;
+    group_scope& operator=(const group_scope&) = delete;
+    ~group_scope();
+
+  private:
+    group before_ = 0;
+  };
+  /// No fiber of \p which runs until resume(). One that is running continues until it waits.
+  void suspend(group which) { suspended_.insert(which); }
+  void resume(group which);
+
 private:
   struct fiber;
 
@@ -74,7 +92,10 @@ private:
 
   /// Suspends the running fiber until it is woken or until \p until. Meanwhile it is in \p list, where wake() finds it.
   void give_way(thread_list& list, time_point until);
-  void resume(fiber& one);
+  void run_turn(fiber& one);
+  [[nodiscard]] fiber& caller() const noexcept { return running_ != nullptr ? *running_ : *outside_; }
+  /// Moves the ready fibers of suspended groups to held_.
+  void hold_suspended();
   static void enter(unsigned high, unsigned low);
 
   chooser choose_;
@@ -85,6 +106,8 @@ private:
   std::size_t forbidden_waits_ = 0;
   fiber* running_ = nullptr;
   std::vector<fiber*> ready_;
+  std::vector<fiber*> held_; ///< Fibers of suspended groups that would be ready.
+  std::set<group> suspended_;
   std::set<std::tuple<time_point, std::uint64_t, fiber*>> timers_;
   std::vector<std::shared_ptr<fiber>> all_;
   std::unique_ptr<fiber> outside_;

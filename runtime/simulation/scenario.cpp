@@ -149,6 +149,10 @@ std::string_view to_string(fault_kind kind) noexcept {
     case fault_kind::jump: return "jump";
     case fault_kind::killed_world: return "killed-world";
     case fault_kind::dropped_world: return "dropped-world";
+    case fault_kind::killed_process: return "killed-process";
+    case fault_kind::stopped_process: return "stopped-process";
+    case fault_kind::cut_link: return "cut-link";
+    case fault_kind::slow_link: return "slow-link";
   }
   return {};
 }
@@ -173,22 +177,22 @@ std::string_view to_string(operation_kind kind) noexcept {
   return {};
 }
 
-std::vector<fault_kind> parse_fault_kinds(std::string_view names) {
-  if (names == "all") return {all_fault_kinds.begin(), all_fault_kinds.end()};
+std::vector<fault_kind> parse_fault_kinds(std::string_view names, std::span<const fault_kind> kinds) {
+  if (names == "all") return {kinds.begin(), kinds.end()};
   if (names == "none") return {};
-  std::vector<fault_kind> kinds;
+  std::vector<fault_kind> parsed;
   while (!names.empty()) {
     const std::string_view name = names.substr(0, names.find(','));
     names.remove_prefix(std::min(names.size(), name.size() + 1));
-    const auto* const found = std::ranges::find(all_fault_kinds, name, [](fault_kind one) { return to_string(one); });
-    if (found == all_fault_kinds.end()) {
+    const auto found = std::ranges::find(kinds, name, [](fault_kind one) { return to_string(one); });
+    if (found == kinds.end()) {
       std::string text = "unknown kind of fault '" + std::string{name} + "': choose from all, none";
-      for (const fault_kind one : all_fault_kinds) text += ", " + std::string{to_string(one)};
+      for (const fault_kind one : kinds) text += ", " + std::string{to_string(one)};
       throw exception{errc::invalid_argument, std::move(text)};
     }
-    kinds.push_back(*found);
+    parsed.push_back(*found);
   }
-  return kinds;
+  return parsed;
 }
 
 scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
@@ -217,6 +221,30 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
     for (std::size_t i = 0, count = chance.below(5); i < count; ++i)
       made.faults.push_back(draw_fault(chance, made, kinds, i));
   std::ranges::stable_sort(made.requests, {}, &planned_request::at);
+  return made;
+}
+
+scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
+  scenario made = draw_scenario(seed, ranks, kinds);
+  prng chance{mix(seed, 12)};
+  // Smaller than two ranks, a world has no order that a controller keeps.
+  const bool may_shrink = ranks > 2 && made.recovery.policy == recovery_policy::shrink;
+  made.processes = {.policy = may_shrink ? loss_policy::shrink : loss_policy::respawn,
+                    .orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
+                    .stops_by_itself = chance.one_in(2)};
+  if (chance.one_in(8)) made.processes->policy = loss_policy::fail;
+  std::erase_if(made.requests, [](const planned_request& one) {
+    return one.what == operation_kind::registration || one.what == operation_kind::capture ||
+           one.what == operation_kind::replay;
+  });
+  for (planned_request& one : made.requests) {
+    if (!one.lane) one.lane = one.number % made.lanes;
+    if (one.what == operation_kind::copy) one.what = operation_kind::exchange; // another process's memory is not local
+    one.source.reset();
+    one.gives_back = one.retry_safe = false;
+    one.foreign.reset();
+    one.unmarked.reset();
+  }
   return made;
 }
 

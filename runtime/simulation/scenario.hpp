@@ -2,6 +2,7 @@
 /// It is plain data, so that a failing run can be shortened and repeated.
 #pragma once
 
+#include <troupe/actors/control/controller_terms.hpp>
 #include <troupe/actors/world/recovery_ladder.hpp>
 #include <troupe/collectives/order/fusion_plan.hpp>
 #include <troupe/completion/poller/clock.hpp>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +36,11 @@ enum class fault_kind : std::uint8_t {
   // Only in runs with actors:
   killed_world,  ///< The world's actor is killed.
   dropped_world, ///< The last handle to the world is released.
+  // Only in worlds over processes:
+  killed_process,  ///< A process is killed, and another one started in its place.
+  stopped_process, ///< A process does not run for a while. Its GPU does.
+  cut_link,        ///< The connection between a process and the controller breaks.
+  slow_link,       ///< The messages of such a connection arrive late.
 };
 /// The kinds of faults that every simulation supports.
 inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::refused,      fault_kind::stuck_launch,
@@ -41,9 +48,17 @@ inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::
                                             fault_kind::sticky,     fault_kind::failed_init,  fault_kind::stuck_init,
                                             fault_kind::slow_abort, fault_kind::ended_actor,  fault_kind::ended_client,
                                             fault_kind::jump};
+/// The kinds of faults in worlds over processes. A sticky error, which ends the process, would poison the simulated
+/// devices of all.
+inline constexpr std::array process_fault_kinds{
+    fault_kind::withheld,       fault_kind::refused,         fault_kind::stuck_launch, fault_kind::slow_rank,
+    fault_kind::device,         fault_kind::asynchronous,    fault_kind::failed_init,  fault_kind::stuck_init,
+    fault_kind::slow_abort,     fault_kind::ended_actor,     fault_kind::ended_client, fault_kind::jump,
+    fault_kind::killed_process, fault_kind::stopped_process, fault_kind::cut_link,     fault_kind::slow_link};
 [[nodiscard]] std::string_view to_string(fault_kind kind) noexcept;
-/// Parses "all", or names separated by commas. Errors: invalid_argument, listing the valid names.
-[[nodiscard]] std::vector<fault_kind> parse_fault_kinds(std::string_view names);
+/// Parses "all", or names of \p kinds separated by commas. Errors: invalid_argument, listing the valid names.
+[[nodiscard]] std::vector<fault_kind> parse_fault_kinds(std::string_view names,
+                                                        std::span<const fault_kind> kinds = all_fault_kinds);
 
 struct planned_fault {
   std::size_t number = 0; ///< Identifies the fault.
@@ -109,6 +124,13 @@ struct simulated_limits {
   nanoseconds release{std::chrono::milliseconds{100}};
 };
 
+/// The terms of a world over processes.
+struct process_terms {
+  loss_policy policy = loss_policy::respawn;
+  orphan_policy orphans = orphan_policy::leave; ///< With leave, a launcher ends and restarts processes.
+  bool stops_by_itself = false;                 ///< Whether the processes leave the world one by one at its end.
+};
+
 struct scenario {
   std::uint64_t seed = 0;
   int ranks = 0;
@@ -121,9 +143,13 @@ struct scenario {
   bool stops_busy = false; ///< Whether the world is stopped after the last request, before all answers.
   std::vector<planned_request> requests{};
   std::vector<planned_fault> faults{};
+  std::optional<process_terms> processes{}; ///< Set: each rank lives in a process of its own.
 };
 
 [[nodiscard]] scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
+/// Draws a scenario of a world over processes. All requests are made in lanes, because no client can make a request to
+/// the whole world; none registers memory, captures a plan, or may be retried.
+[[nodiscard]] scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
 
 /// A random generator that gives the same numbers for a seed on every platform.
 class prng {

@@ -35,8 +35,9 @@ lane name_of(std::size_t lane) {
 /// Returns the longest time from a request to its answer. Deadlines bound every wait.
 nanoseconds longest_answer(const scenario& of) {
   nanoseconds all = 1s;
+  if (of.processes) all += 2s; // a controller that does not answer is given up late
   for (const planned_fault& one : of.faults)
-    if (one.kind == fault_kind::jump) all += one.span;
+    if (one.kind == fault_kind::jump || one.kind == fault_kind::stopped_process) all += one.span;
   for (const planned_request& one : of.requests)
     if (one.what == operation_kind::capture || one.what == operation_kind::registration)
       return all + 3s + of.ranks * 500us;
@@ -107,6 +108,7 @@ void simulated_deployment::ask_in(std::size_t lane, rank self) {
     const epoch meant_for = epoch_of(one);
     epoch& silent = silent_until_[lane][static_cast<std::size_t>(self.value())];
     if (one.silent == self) silent = meant_for;
+    if (!where_.has_client(self, meant_for)) continue;
     const bool too_early = meant_for == epoch{0} && how_ == submit_policy::waits_for_ready;
     if (memory_.is_among(one, self) && !memory_.takes_part(one, self)) continue;
     if (silent > meant_for || (silent == meant_for && silent != epoch{0}) || too_early) continue;
@@ -158,6 +160,10 @@ void simulated_deployment::raise(const planned_fault& one) {
     case fault_kind::killed_world:
     case fault_kind::dropped_world: faults_.count(one); return where_.end_world(one.kind);
     case fault_kind::jump: faults_.count(one); return fibers::current()->jump(one.span);
+    case fault_kind::killed_process:
+    case fault_kind::stopped_process:
+    case fault_kind::cut_link:
+    case fault_kind::slow_link: faults_.count(one); return where_.strike(one);
     default: break; // faults inside the communicators: see simulated_faults
   }
 }
@@ -169,6 +175,8 @@ void simulated_deployment::silence(std::size_t lane, rank self) {
 nanoseconds longest(const scenario& of) {
   const auto& most = of.limits;
   nanoseconds all = most.hang + most.launch + most.drain + most.release + 400ms;
+  // Processes must join again, silence must be noticed, and the controller waits before it tries the same ranks again.
+  if (of.processes) all += (of.recovery.rebuilds + 1) * 3s;
   for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
   for (const planned_fault& one : of.faults) all += one.span;
   // A rank may not leave a capture, or may not return from a registration.
@@ -183,9 +191,12 @@ nanoseconds longest(const scenario& of) {
 void note_resume_points(const scenario& of, const world_event& event, simulation_ledger& ledger) {
   if (event.phase != world_phase::ready || !event.resume) return;
   std::map<std::optional<std::size_t>, std::uint64_t> complete;
-  if (const auto* const all = find_point(*event.resume, std::nullopt)) complete[std::nullopt] = all->complete;
-  for (std::size_t i = 0; i < of.lanes; ++i)
-    if (const auto* const one = find_point(*event.resume, name_of(i))) complete[i] = one->complete;
+  const auto note = [&](const std::optional<std::size_t>& number, const std::optional<lane>& where) {
+    const resume_point* const point = find_point(*event.resume, where);
+    complete[number] = point == nullptr ? 0 : point->complete;
+  };
+  note(std::nullopt, std::nullopt);
+  for (std::size_t i = 0; i < of.lanes; ++i) note(i, name_of(i));
   ledger.resumed(event.epoch, std::move(complete));
 }
 

@@ -32,11 +32,28 @@ simulated_terms terms_of(const scenario& of) {
           .seed = of.seed};
 }
 
+namespace {
+
+std::vector<std::shared_ptr<device>> open_all(const std::shared_ptr<mock_driver>& api) {
+  std::vector<std::shared_ptr<device>> all;
+  for (int i = 0; i < api->device_count(); ++i) all.push_back(device::open(api, device_id{i}));
+  return all;
+}
+
+} // namespace
+
 simulated_machine::simulated_machine(const simulated_terms& of)
-  : api{std::make_shared<mock_driver>(mock_options{.device_count = of.ranks, .memory_bytes = of.memory_bytes})},
+  : simulated_machine{
+        of,
+        std::make_shared<mock_driver>(mock_options{.device_count = of.ranks, .memory_bytes = of.memory_bytes}),
+        {}} {}
+
+simulated_machine::simulated_machine(const simulated_terms& of, std::shared_ptr<mock_driver> driver,
+                                     std::vector<std::shared_ptr<device>> shared)
+  : api{std::move(driver)},
+    devices{shared.empty() ? open_all(api) : std::move(shared)},
     helpers{std::make_shared<deadline_pool>(1s)} {
   const auto time = std::make_shared<monotonic_clock>();
-  for (int i = 0; i < of.ranks; ++i) devices.push_back(device::open(api, device_id{i}));
   services = {.time = time,
               .poller = std::make_shared<poller>(time, patience),
               .slots = std::make_shared<slot_table>(devices.front(), 64 * devices.size()),
@@ -142,10 +159,13 @@ world_plan make_plan(const simulated_terms& of, const simulated_machine& on, std
 
 simulated_world::simulated_world(const simulated_terms& of, simulated_machine& on,
                                  std::shared_ptr<fault_injector> faults, trace& log)
-  : log_{log}, mail_{std::make_shared<mailbox>(of.seed)} {
-  for (int i = 0; i < of.ranks; ++i) states_.push_back(std::make_shared<collective_state>(rank{i}));
+  : simulated_world{make_plan(of, on, std::make_shared<world_status>(), std::move(faults)), of.seed, log} {}
+
+simulated_world::simulated_world(world_plan plan, std::optional<std::uint64_t> seed, trace& log, std::string name)
+  : log_{log}, name_{std::move(name)}, status_{plan.status}, mail_{std::make_shared<mailbox>(seed)} {
+  for (const local_rank& one : plan.locals) states_.push_back(std::make_shared<collective_state>(one.self));
   world_shell& shell = *this;
-  executor_ = std::make_unique<world_executor>(make_plan(of, on, status_, std::move(faults)), states_, mail_, shell);
+  executor_ = std::make_unique<world_executor>(std::move(plan), states_, mail_, shell);
   turns_ = worker{[this] {
     executor_->begin();
     mail_->serve(*executor_);
@@ -156,8 +176,18 @@ simulated_world::~simulated_world() {
   mail_->close();
   // If a turn waits for something that only a later turn could do, the world is killed, so that the run ends.
   if (held_up()) executor_->kill({.code = errc::abandoned, .text = "the world's turns are blocked"});
-  turns_.join();
+  if (turns_.joinable()) turns_.join();
   executor_->let_go();
+}
+
+void simulated_world::tell(controller_directive what) {
+  mail_->post(std::move(what));
+}
+
+void simulated_world::kill(const error& why) {
+  mail_->close();
+  turns_.join();
+  executor_->kill(why);
 }
 
 void simulated_world::ask_world(world_request asked, reply_promise reply) {
@@ -206,7 +236,7 @@ std::shared_ptr<collective_state> simulated_world::replace_rank(std::size_t plac
 }
 
 void simulated_world::announce(const world_event& event) {
-  if (log_.is_kept()) log_.note("world " + describe(event));
+  if (log_.is_kept()) log_.note(name_ + " " + describe(event));
 }
 
 } // namespace troupe::simulation

@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,12 @@ public:
   virtual void stop() = 0;
   /// Returns whether everything has been released.
   [[nodiscard]] virtual bool is_over() const = 0;
+
+  // Only for worlds over processes:
+  /// Returns whether \p self has clients that knew the world in epoch \p of.
+  [[nodiscard]] virtual bool has_client([[maybe_unused]] rank self, [[maybe_unused]] epoch of) const { return true; }
+  /// Injects \p one, a fault of a process or of its connection.
+  virtual void strike([[maybe_unused]] const planned_fault& one) {}
 };
 
 /// The settings of a simulated machine and its world.
@@ -74,6 +81,9 @@ struct simulated_terms {
 /// Simulated devices and the threads that serve them.
 struct simulated_machine {
   explicit simulated_machine(const simulated_terms& of);
+  /// Makes other threads for \p shared, devices of \p driver: those of another process.
+  simulated_machine(const simulated_terms& of, std::shared_ptr<mock_driver> driver,
+                    std::vector<std::shared_ptr<device>> shared);
   simulated_machine(const simulated_machine&) = delete;
   simulated_machine& operator=(const simulated_machine&) = delete;
   ~simulated_machine();
@@ -95,6 +105,8 @@ struct simulated_machine {
 class simulated_world final : public system_under_test, private world_shell {
 public:
   simulated_world(const simulated_terms& of, simulated_machine& on, std::shared_ptr<fault_injector> faults, trace& log);
+  /// Makes a world of \p plan, which the trace calls \p name. \p seed: see simulated_terms.
+  simulated_world(world_plan plan, std::optional<std::uint64_t> seed, trace& log, std::string name = "world");
   ~simulated_world() override;
 
   [[nodiscard]] world_event latest() const override { return status_->latest(); }
@@ -108,6 +120,11 @@ public:
   void end_world(fault_kind) override {} // there is no actor that could end
   void stop() override;
   [[nodiscard]] bool is_over() const override { return over_; }
+  /// Passes a message of the controller on to a world over processes.
+  void tell(controller_directive what);
+  /// Ends the world at once. What it has launched is aborted.
+  void kill(const error& why);
+  [[nodiscard]] epoch current_epoch() const noexcept { return executor_->current_epoch(); }
   /// Calls \p heard for each later event. Call it before the first turn to receive all events.
   void listen(world_status::listener heard) { status_->listen(std::move(heard)); }
   /// Return the request gate of the world, and the state of the rank that was numbered \p origin in the first epoch.
@@ -136,7 +153,8 @@ private:
   }
 
   trace& log_;
-  std::shared_ptr<world_status> status_ = std::make_shared<world_status>();
+  const std::string name_;
+  std::shared_ptr<world_status> status_;
   std::vector<std::shared_ptr<collective_state>> states_;
   std::shared_ptr<mailbox> mail_;
   std::unique_ptr<world_executor> executor_;

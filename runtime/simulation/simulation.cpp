@@ -2,6 +2,7 @@
 
 #include <troupe/runtime/simulation/simulated_deployment.hpp>
 #include <troupe/runtime/simulation/simulated_faults.hpp>
+#include <troupe/runtime/simulation/simulated_processes.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 
 #include <algorithm>
@@ -12,6 +13,21 @@
 #include <vector>
 
 namespace troupe::simulation {
+
+namespace {
+
+/// Runs \p what on \p where, a simulated_world or simulated_processes.
+void play(const scenario& what, simulated_machine& machine, auto& where, simulated_memory& memory,
+          simulation_ledger& ledger, simulated_faults& faults, trace& log, simulation_result& result) {
+  where.listen([&](const world_event& event) { note_resume_points(what, event, ledger); });
+  simulated_deployment deployment{what, machine, where, memory, ledger, faults};
+  play_out(what, deployment, where, ledger, log);
+  if (const auto waiting = where.held_up())
+    ledger.wrong("a turn waits for a later turn, and " + std::to_string(*waiting) + " turns wait behind it (BLK-2)");
+  result.last_epoch = where.latest().epoch.value();
+}
+
+} // namespace
 
 simulation_result simulate(const scenario& what, bool with_trace) {
   prng chance{mix(what.seed, 4)};
@@ -25,15 +41,12 @@ simulation_result simulate(const scenario& what, bool with_trace) {
     simulation_ledger ledger{what, memory, log};
     memory.on_release([&](std::size_t request, rank self) { ledger.released(request, self); });
     const auto faults = std::make_shared<simulated_faults>(what, ledger, log);
-    {
+    if (what.processes) {
+      simulated_processes where{what, *machine, faults, ledger, log};
+      play(what, *machine, where, memory, ledger, *faults, log, result);
+    } else {
       simulated_world where{terms, *machine, faults, log};
-      where.listen([&](const world_event& event) { note_resume_points(what, event, ledger); });
-      simulated_deployment deployment{what, *machine, where, memory, ledger, *faults};
-      play_out(what, deployment, where, ledger, log);
-      if (const auto waiting = where.held_up())
-        ledger.wrong("a turn waits for a later turn, and " + std::to_string(*waiting) +
-                     " turns wait behind it (BLK-2)");
-      result.last_epoch = where.latest().epoch.value();
+      play(what, *machine, where, memory, ledger, *faults, log, result);
       result.retries = where.retries();
     }
     if (threads.forbidden_waits() > 0)

@@ -17,6 +17,10 @@ using namespace std::chrono_literals;
 constexpr nanoseconds slack = 30ms;
 /// The additional time for a rank that is inside a launch of a capture that does not return.
 constexpr nanoseconds time_to_leave_a_capture = 2s;
+/// The additional time over processes: the controller checks deadlines every 20 ms, and its messages take time.
+constexpr nanoseconds slack_over_processes = 60ms;
+/// The additional time for a controller that does not answer.
+constexpr nanoseconds time_for_controllers = 1s;
 
 } // namespace
 
@@ -53,8 +57,29 @@ reply_promise simulation_ledger::expect(const planned_request& what, std::option
   return reply_promise{std::make_unique<sink>(*this, entries_.size() - 1)};
 }
 
+void simulation_ledger::died(rank self) {
+  for (entry& one : entries_) {
+    if (one.self != self || one.answers > 0 || one.died) continue;
+    one.died = true;
+    --unanswered_;
+  }
+}
+
+void simulation_ledger::removed(rank self, nanoseconds grace) {
+  for (const entry& one : entries_)
+    if (one.self == self && one.answers == 0 && !one.died && one.at + grace < steady_now())
+      find(verdict_.lost, name_of(one) + " was not answered by its process, which was removed from the world");
+}
+
+void simulation_ledger::resumed(epoch now, std::map<std::optional<std::size_t>, std::uint64_t> complete) {
+  const auto [known, is_new] = resumed_.try_emplace(now, complete);
+  if (!is_new && known->second != complete)
+    wrong("ranks of epoch " + to_string(now) + " were told different resume points (CUT-1)");
+}
+
 void simulation_ledger::answered(std::size_t index, outcome result) {
   entry& one = entries_[index];
+  if (one.died) return;
   if (log_.is_kept()) {
     const error* const failure = failure_of(result);
     error plain = failure == nullptr ? error{} : *failure;
@@ -211,7 +236,7 @@ void simulation_ledger::find(std::size_t& count, std::string what) {
 
 verdict simulation_ledger::judge() {
   for (const entry& one : entries_) {
-    if (one.answers == 0)
+    if (one.answers == 0 && !one.died)
       find(verdict_.lost, name_of(one) + " was never answered");
     else if (one.answers > 1)
       find(verdict_.doubled, name_of(one) + " was answered " + std::to_string(one.answers) + " times");
@@ -222,18 +247,26 @@ verdict simulation_ledger::judge() {
   epoch served{1}; // the latest epoch that has served
   std::map<std::optional<std::size_t>, std::uint64_t> earlier;
   for (const auto& [now, lanes] : resumed_) {
-    for (const auto& [lane, complete] : lanes)
-      judge_resumed(served, lane, complete - std::exchange(earlier[lane], complete));
+    for (const auto& [lane, complete] : lanes) {
+      const std::uint64_t before = std::exchange(earlier[lane], complete);
+      if (complete >= before)
+        judge_resumed(served, lane, complete - before);
+      else
+        wrong("clients were told in epoch " + to_string(now) +
+              " that fewer operations were complete than before (CUT-1)");
+    }
     served = now;
   }
   return verdict_;
 }
 
 void simulation_ledger::judge_outcome(const entry& one) {
-  nanoseconds allowed = one.what->deadline + slack;
+  nanoseconds allowed = one.what->deadline + slack + (of_.processes ? slack_over_processes : nanoseconds{0});
   if (one.what->what == operation_kind::capture) allowed += time_to_leave_a_capture;
-  for (const planned_fault& fault : of_.faults)
-    if (fault.kind == fault_kind::jump) allowed += fault.span;
+  for (const planned_fault& fault : of_.faults) {
+    if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process) allowed += fault.span;
+    if (fault.kind == fault_kind::slow_link || fault.kind == fault_kind::cut_link) allowed += time_for_controllers;
+  }
   if (one.answered_at - one.at > allowed) stuck(name_of(one) + " was answered long after its deadline");
   if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > allowed - one.what->deadline)
     stuck(name_of(one) + " was answered long after the world's end");
@@ -311,7 +344,9 @@ void simulation_ledger::judge_place(const entry& one, rank self) {
 
 void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
   const bool jumps = std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::jump; });
-  const std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
+  std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
+  if (of_.processes) most = of_.recovery.rebuilds;
+  if (of_.processes && of_.processes->policy == loss_policy::shrink) most *= 2; // it grows again without a fault
   if (!jumps && last_epoch > 1 + most)
     wrong("the world reached epoch " + std::to_string(last_epoch) + " with " + std::to_string(most) +
           " rebuilds allowed (FLT-1)");
@@ -386,6 +421,21 @@ void simulation_ledger::judge_lanes() {
     }
 }
 
+bool simulation_ledger::is_counted(const entry& one, epoch of) const {
+  if (!of_.processes) return true;
+  const auto known = counted_.find({of, *one.self});
+  return known != counted_.end() && one.answered_at < known->second;
+}
+
+bool simulation_ledger::may_have_succeeded(const entry& one, epoch of) const {
+  if (one.asked_in != of) return false;
+  const error* const failure = one.first ? failure_of(*one.first) : nullptr;
+  if (one.first && failure == nullptr) return std::get<completion>(*one.first).epoch == of;
+  if (failure != nullptr && failure->effect != effect::unknown_outcome) return false;
+  const auto found = memory_.inspect(*one.what, *one.self);
+  return found == simulated_memory::finding::nothing || found == simulated_memory::finding::right;
+}
+
 void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete) {
   std::uint64_t least = 0, most = 0;
   // The least is exact only where all ranks take part in everything, and where one client asks in the planned order.
@@ -396,25 +446,31 @@ void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size
     if (one.lane != lane || !entries_of_.contains(one.number) || !is_operation) continue;
     if (is_local || one.retry_safe || one.what == operation_kind::transfer || one.what == operation_kind::replay)
       is_gapless = false;
+    const auto& parts = entries_of_.at(one.number);
     std::size_t succeeded = 0, unknown = 0, rejected = 0;
-    for (const std::size_t index : entries_of_.at(one.number)) {
+    bool all_counted = true;
+    for (const std::size_t index : parts) {
       const entry& part = entries_[index];
       const error* const failure = part.first ? failure_of(*part.first) : nullptr;
-      if (!part.first || part.asked_in > ended) continue;
-      if (failure == nullptr)
+      if ((!part.first && !part.died) || part.asked_in > ended) continue;
+      if (part.first && failure == nullptr)
         succeeded += std::get<completion>(*part.first).epoch == ended ? 1 : 0;
-      else if (failure->effect == effect::unknown_outcome)
+      else if (part.died || failure->effect == effect::unknown_outcome)
         ++unknown;
       else
         ++rejected;
+      all_counted = all_counted && is_counted(part, ended);
     }
+    const bool was_asked_then =
+        std::ranges::any_of(parts, [&](std::size_t index) { return entries_[index].asked_in == ended; });
     // Of what has an unknown outcome, a part may have been recorded.
-    most += is_local ? succeeded + unknown : succeeded + unknown > 0 ? 1 : 0;
-    const bool was_asked_then = std::ranges::any_of(
-        entries_of_.at(one.number), [&](std::size_t index) { return entries_[index].asked_in == ended; });
+    if (of_.processes)
+      most += std::ranges::all_of(parts, [&](std::size_t index) { return may_have_succeeded(entries_[index], ended); });
+    else
+      most += is_local ? succeeded + unknown : succeeded + unknown > 0 ? 1 : 0;
     if (!was_asked_then) continue;
     const bool is_all = succeeded > 0 && unknown + rejected == 0;
-    is_gapless = is_gapless && (is_all || succeeded + unknown == 0);
+    is_gapless = is_gapless && ((is_all && all_counted) || succeeded + unknown == 0);
     if (is_gapless && is_all) ++least;
   }
   const std::string what = "clients were told that " + std::to_string(complete) + " operations " +

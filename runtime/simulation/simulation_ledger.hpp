@@ -71,13 +71,19 @@ public:
   void world_ended() noexcept {
     if (!ended_at_) ended_at_ = steady_now();
   }
+  /// Records that the process of \p self has been killed: its clients receive no more answers.
+  void died(rank self);
+  /// Checks that the process of \p self, which was removed from its world, has answered what its clients asked up to
+  /// \p grace ago (ONE-1).
+  void removed(rank self, nanoseconds grace);
+  /// Records that the successes that \p self had before \p until in epoch \p of are known where the order is decided.
+  void counted(rank self, epoch of, time_point until) { counted_[{of, self}] = until; }
   /// Reports a second answer to \p what (ONE-1).
   void doubled(const std::string& what) { find(verdict_.doubled, what); }
-  /// Records what the world's event of epoch \p now says about the lanes in the epoch before (CUT-1). \p
-  /// complete is indexed by the number of the lane; nothing stands for the requests to the world.
-  void resumed(epoch now, std::map<std::optional<std::size_t>, std::uint64_t> complete) {
-    resumed_[now] = std::move(complete);
-  }
+  /// Records what a world's event of epoch \p now says about the lanes in the epoch before, which must be the same in
+  /// all events (CUT-1). \p complete is indexed by the number of the lane; nothing stands for the requests to the
+  /// world.
+  void resumed(epoch now, std::map<std::optional<std::size_t>, std::uint64_t> complete);
   /// Checks the number of rebuilds. A run is shorter than the window of the rebuild budget, unless its clock jumps
   /// (FLT-1).
   void judge_rebuilds(std::uint64_t last_epoch);
@@ -93,6 +99,7 @@ private:
     epoch asked_in{};
     time_point at{};
     std::size_t answers = 0;
+    bool died = false; ///< The process was killed before the answer.
     std::optional<outcome> first{};
     time_point answered_at{};
   };
@@ -118,6 +125,10 @@ private:
   /// Checks that as many operations have succeeded in epoch \p ended as clients were told, and that none is missing
   /// (CUT-1).
   void judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete);
+  /// Returns whether the success of \p one, in epoch \p of, is certainly known where the order is decided.
+  [[nodiscard]] bool is_counted(const entry& one, epoch of) const;
+  /// Returns whether \p one may have succeeded in epoch \p of at its rank.
+  [[nodiscard]] bool may_have_succeeded(const entry& one, epoch of) const;
   /// Returns whether all ranks that received \p one marked it as safe to retry.
   [[nodiscard]] bool may_be_run_again(const planned_request& one) const;
   /// Checks a launch of \p asked that follows one in an earlier formation of \p self.
@@ -147,6 +158,7 @@ private:
   /// Requests without a recorded launch whose results had not been written when their memory was released.
   std::set<std::pair<std::size_t, rank>> let_go_;
   std::map<epoch, std::map<std::optional<std::size_t>, std::uint64_t>> resumed_;
+  std::map<std::pair<epoch, rank>, time_point> counted_;
   std::optional<time_point> ended_at_;
   verdict verdict_;
   std::vector<std::string> findings_;

@@ -1,0 +1,555 @@
+#include <troupe/actors/control/process_link.hpp>
+#include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/runtime/simulation/simulated_link.hpp>
+#include <troupe/runtime/simulation/simulated_processes.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace troupe::simulation {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr nanoseconds look_every = 20ms; ///< As process_actor and controller_actor do.
+constexpr nanoseconds farewell = 300ms;
+/// The time in which a process that was removed from its world answers its clients, before it ends.
+constexpr nanoseconds grace_of_outcasts = 100ms;
+
+controller_terms controller_terms_of(const scenario& of) {
+  return {.world_size = of.ranks,
+          .policy = of.processes->policy,
+          .smallest = 2,
+          .heartbeat = 25ms,
+          .suspicion = 150ms,
+          .gather = 600ms,
+          .form = of.limits.form + 100ms,
+          .drain = of.limits.drain,
+          .settle = 5ms,
+          .judge = 50ms,
+          .link_retry = 100ms,
+          .link_retry_most = 400ms,
+          .rebuilds = of.recovery.rebuilds,
+          .window = of.recovery.window};
+}
+
+/// Passes the calls of one communicator on, with the number of its epoch, unless its process has been killed.
+class process_faults final : public fault_injector {
+public:
+  process_faults(std::shared_ptr<fault_injector> to, epoch of, std::shared_ptr<const bool> is_dead)
+    : to_{std::move(to)}, formation_{of.value() - 1}, is_dead_{std::move(is_dead)} {}
+
+  void before_init(const fault_place& who) override {
+    to_->before_init(as_here(who));
+    if (*is_dead_) throw exception{errc::abandoned, "the process has been killed"};
+  }
+  [[nodiscard]] bool before_launch(const fault_place& who, std::span<const operation* const> all) override {
+    return !*is_dead_ && to_->before_launch(as_here(who), all) && !*is_dead_;
+  }
+  void in_place_of_launch(const fault_place& who, stream_ref into) override {
+    to_->in_place_of_launch(as_here(who), into);
+  }
+  void before_check(const fault_place& who) override { to_->before_check(as_here(who)); }
+  void before_abort(const fault_place& who) override { to_->before_abort(as_here(who)); }
+  void after_abort(const fault_place& who) override { to_->after_abort(as_here(who)); }
+
+private:
+  [[nodiscard]] fault_place as_here(fault_place who) const {
+    who.formation = formation_;
+    return who;
+  }
+
+  std::shared_ptr<fault_injector> to_;
+  std::uint64_t formation_;
+  std::shared_ptr<const bool> is_dead_;
+};
+
+} // namespace
+
+/// One process: its threads, its world and its connection to the controller.
+class simulated_processes::process final : public std::enable_shared_from_this<process> {
+public:
+  process(simulated_processes& above, int place, int attempt)
+    : above_{above},
+      place_{place},
+      attempt_{attempt},
+      group_{static_cast<fibers::group>(1000 * (place + 1) + attempt)},
+      chance_{mix(above.of_.seed, 15, group_)} {}
+
+  void begin();
+  void stop() {
+    if (world_) world_->stop();
+  }
+  /// Ends the process as by a signal that it cannot handle. \p loses: messages under way do not arrive.
+  void kill(bool loses);
+  void suspend(nanoseconds span);
+  /// Breaks the connection. Each end notices it soon, or by the other's silence.
+  void cut();
+  void slow_down(nanoseconds span);
+  void receive(std::uint64_t through, const std::string& bytes);
+  void carry(std::uint64_t through, std::string bytes);
+
+  /// Returns its world if it can be used, or null. Waits while the process is stopped.
+  [[nodiscard]] simulated_world* enter() const;
+  [[nodiscard]] simulated_world* world() const { return *is_dead_ ? nullptr : world_.get(); }
+  [[nodiscard]] bool is_ready_in(epoch of) const;
+  [[nodiscard]] bool is_over() const { return *is_dead_ || !world_ || world_->is_over(); }
+  [[nodiscard]] int place() const noexcept { return place_; }
+  [[nodiscard]] fibers::group group() const noexcept { return group_; }
+  [[nodiscard]] process_identity who() const {
+    return {.name = std::to_string(place_),
+            .host = "host" + std::to_string(place_ / 2),
+            .pid = static_cast<std::int64_t>(group_)};
+  }
+  [[nodiscard]] std::string name() const { return "process " + std::to_string(group_); }
+  [[nodiscard]] const std::shared_ptr<const bool>& is_dead() const noexcept { return is_dead_seen_; }
+
+private:
+  struct connection {
+    std::uint64_t number;
+    std::unique_ptr<simulated_link> up, down;
+  };
+
+  [[nodiscard]] link_services services();
+  void live();
+  void connect();
+  void send(std::string bytes);
+  void hear(controller_directive what) {
+    if (simulated_world* const mine = world()) mine->tell(std::move(what));
+  }
+  void disconnect(bool loses);
+  void removed();
+
+  simulated_processes& above_;
+  const int place_;
+  const int attempt_;
+  const fibers::group group_;
+  prng chance_;
+  std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
+  std::shared_ptr<const bool> is_dead_seen_ = is_dead_;
+  bool is_searching_ = false;
+  bool is_removed_ = false;
+  bool is_stopped_ = false;
+  std::unique_ptr<simulated_machine> machine_;
+  std::shared_ptr<process_link> link_;
+  std::unique_ptr<simulated_world> world_;
+  std::optional<connection> connection_;
+};
+
+/// Makes communicators that know their epoch and their process.
+class simulated_processes::process_backend final : public backend {
+public:
+  process_backend(std::shared_ptr<fault_injector> faults, std::weak_ptr<process> of)
+    : faults_{std::move(faults)}, of_{std::move(of)} {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return real_->name(); }
+  [[nodiscard]] std::string version() const override { return real_->version(); }
+  [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>> devices) override {
+    return real_->examine(devices);
+  }
+  [[nodiscard]] unique_id make_unique_id() override { return real_->make_unique_id(); }
+  [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
+                                                     std::shared_ptr<device> where) override {
+    const auto mine = of_.lock();
+    simulated_world* const world = mine ? mine->world() : nullptr;
+    if (world == nullptr) throw exception{errc::abandoned, "the process has been killed"};
+    const auto faulty =
+        make_faulty_backend(real_, std::make_shared<process_faults>(faults_, world->current_epoch(), mine->is_dead()));
+    return faulty->create(id, self, world_size, std::move(where));
+  }
+
+private:
+  std::shared_ptr<backend> real_ = make_mock_backend();
+  std::shared_ptr<fault_injector> faults_;
+  std::weak_ptr<process> of_;
+};
+
+link_services simulated_processes::process::services() {
+  const std::weak_ptr weak = weak_from_this();
+  return {.time = machine_->services.time,
+          .send =
+              [weak](std::string bytes) {
+                if (const auto self = weak.lock()) self->send(std::move(bytes));
+              },
+          .deliver =
+              [weak](controller_directive what) {
+                if (const auto self = weak.lock()) self->hear(std::move(what));
+              },
+          .make_id =
+              [weak, real = make_mock_backend()](const std::function<void(unique_id)>& take) {
+                const auto self = weak.lock();
+                if (!self || !self->machine_) return;
+                self->machine_->helpers->run(
+                    "the creation of a unique id", self->above_.of_.limits.form,
+                    [weak, real, take, span = self->chance_.within(2ms)] {
+                      fibers::current()->sleep(span);
+                      if (const auto still = weak.lock(); still && still->world() != nullptr)
+                        take(real->make_unique_id());
+                    },
+                    [](const error&) {});
+              },
+          .abandoned =
+              [weak](const error&) {
+                if (const auto self = weak.lock()) self->removed();
+              },
+          .fused = {.mode = above_.of_.fused}};
+}
+
+void simulated_processes::process::begin() {
+  const fibers::group_scope in_group{group_};
+  simulated_terms terms = terms_of(above_.of_);
+  terms.ranks = 1;
+  terms.seed = mix(above_.of_.seed, 14, group_);
+  terms.recovery = {.policy = recovery_policy::guided};
+  machine_ = std::make_unique<simulated_machine>(terms, above_.on_.api,
+                                                 std::vector{above_.on_.devices[static_cast<std::size_t>(place_)]});
+  link_ = std::make_shared<process_link>(join_request{.who = who(), .place = place_, .attempt = attempt_}, services(),
+                                         above_.of_.processes->orphans, 1s);
+  world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
+  plan.world_size = above_.of_.ranks;
+  plan.locals.front().self = rank{place_};
+  plan.backend = std::make_shared<process_backend>(above_.faults_, weak_from_this());
+  plan.to_controller = link_;
+  world_ = std::make_unique<simulated_world>(std::move(plan), terms.seed, above_.log_, name());
+  world_->listen([this](const world_event& event) {
+    if (*is_dead_) return;
+    if (event.phase == world_phase::ready) above_.note_ready(event.epoch, event.world_size);
+    if (above_.heard_) above_.heard_(event);
+  });
+  above_.log_.note(name() + " starts");
+  worker{[self = shared_from_this()] { self->live(); }}.detach();
+}
+
+void simulated_processes::process::live() {
+  while (!is_over()) {
+    {
+      const fibers::no_wait_scope in_turn;
+      link_->beat();
+      if (link_->tick() && !is_searching_) connect();
+    }
+    fibers::current()->sleep(look_every);
+  }
+  if (!*is_dead_) {
+    link_->await_farewell(farewell);
+    disconnect(false);
+  } else if (!world_->is_over()) {
+    world_->kill({.code = errc::abandoned, .text = "the process has been killed"});
+  }
+  link_->close_rings();
+  above_.log_.note(name() + " has ended");
+  world_ = nullptr;
+  machine_ = nullptr;
+  --above_.unended_;
+}
+
+void simulated_processes::process::connect() {
+  is_searching_ = true;
+  above_.later(chance_.within(3ms), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->is_over()) return;
+    self->disconnect(false);
+    self->is_searching_ = false;
+    const std::uint64_t number = ++self->above_.last_connection_;
+    const auto link = [&](std::uint64_t which, fibers::group of) {
+      return std::make_unique<simulated_link>(mix(self->above_.of_.seed, which, number), of);
+    };
+    self->connection_ = connection{number, link(16, 0), link(17, self->group_)};
+    self->above_.connections_[number] = self;
+    self->link_->connected();
+    self->send(self->link_->introduction());
+  });
+}
+
+void simulated_processes::process::send(std::string bytes) {
+  if (*is_dead_ || !connection_) return;
+  connection_->up->put([above = &above_, number = connection_->number, bytes = std::move(bytes), sent = steady_now()] {
+    const fibers::no_wait_scope in_turn;
+    above->controller_->hear(number, bytes, sent);
+  });
+}
+
+void simulated_processes::process::carry(std::uint64_t through, std::string bytes) {
+  if (*is_dead_ || !connection_ || connection_->number != through) return;
+  connection_->down->put([weak = weak_from_this(), through, bytes = std::move(bytes)] {
+    if (const auto self = weak.lock()) self->receive(through, bytes);
+  });
+}
+
+void simulated_processes::process::receive(std::uint64_t through, const std::string& bytes) {
+  if (*is_dead_ || !connection_ || connection_->number != through) return;
+  const fibers::no_wait_scope in_turn;
+  link_->receive(bytes);
+}
+
+void simulated_processes::process::disconnect(bool loses) {
+  if (!connection_) return;
+  connection gone = *std::exchange(connection_, std::nullopt);
+  above_.connections_.erase(gone.number);
+  gone.down->drop();
+  const auto lose = [above = &above_, number = gone.number] { above->controller_->lose(number); };
+  if (loses) {
+    gone.up->drop();
+    if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // else the controller notices the silence
+    return;
+  }
+  gone.up->put(lose); // behind what it has sent
+  gone.up->close();
+  above_.closing_.push_back(std::move(gone.up));
+}
+
+void simulated_processes::process::kill(bool loses) {
+  if (is_over()) return;
+  *is_dead_ = true;
+  above_.log_.note(name() + " is killed");
+  fibers::current()->resume(group_);
+  above_.ledger_.died(rank{place_});
+  disconnect(loses);
+  above_.ended(*this);
+}
+
+void simulated_processes::process::suspend(nanoseconds span) {
+  if (*is_dead_ || std::exchange(is_stopped_, true)) return;
+  fibers::current()->suspend(group_);
+  above_.later(span, [self = shared_from_this()] {
+    self->is_stopped_ = false;
+    fibers::current()->resume(self->group_);
+  });
+}
+
+void simulated_processes::process::cut() {
+  disconnect(true);
+  if (!chance_.one_in(2)) return; // it notices the silence
+  const fibers::group_scope in_group{group_};
+  above_.later(chance_.within(20ms), [self = shared_from_this()] {
+    if (!*self->is_dead_ && !self->connection_)
+      self->link_->disconnected({.code = errc::communicator_failed, .text = "the connection has broken"});
+  });
+}
+
+void simulated_processes::process::slow_down(nanoseconds span) {
+  if (!connection_) return;
+  const std::size_t which = chance_.below(3);
+  if (which != 0) connection_->up->stall(span);
+  if (which != 1) connection_->down->stall(span);
+}
+
+void simulated_processes::process::removed() {
+  if (std::exchange(is_removed_, true)) return;
+  above_.later(grace_of_outcasts, [self = shared_from_this()] {
+    if (*self->is_dead_) return;
+    self->above_.ledger_.removed(rank{self->place_}, grace_of_outcasts);
+    self->kill(false);
+  });
+}
+
+simulated_world* simulated_processes::process::enter() const {
+  if (is_stopped_) {
+    const fibers::group_scope in_group{group_};
+    fibers::current()->sleep(0ns); // this fiber is stopped, too
+  }
+  return world();
+}
+
+bool simulated_processes::process::is_ready_in(epoch of) const {
+  if (*is_dead_ || !world_) return false;
+  const world_event now = world_->latest();
+  return now.phase == world_phase::ready && now.epoch == of;
+}
+
+simulated_processes::simulated_processes(const scenario& of, simulated_machine& on,
+                                         std::shared_ptr<fault_injector> faults, simulation_ledger& ledger, trace& log)
+  : of_{of},
+    on_{on},
+    faults_{std::move(faults)},
+    ledger_{ledger},
+    log_{log},
+    chance_{mix(of.seed, 18)},
+    controller_{std::make_unique<simulated_controller>(
+        controller_terms_of(of), of.seed,
+        simulated_controller::hooks{
+            .send =
+                [this](std::uint64_t to, std::string bytes) {
+                  if (const auto one = connections_.find(to); one != connections_.end())
+                    if (const auto receiver = one->second.lock()) receiver->carry(to, std::move(bytes));
+                },
+            .kill =
+                [this](const process_identity& who) {
+                  if (of_.processes->orphans != orphan_policy::leave) return; // there is no launcher
+                  for (const auto& one : places_)
+                    if (one->who().pid == who.pid) later(chance_.within(5ms), [one] { one->kill(false); });
+                },
+            .wanted = [this](int place) { wanted(place); },
+            .heard =
+                [this](const control_event& event) {
+                  if (log_.is_kept()) log_.note("controller: " + describe(event));
+                },
+            .counted = [this](int place, epoch in, time_point until) { ledger_.counted(rank{place}, in, until); }})},
+    places_(static_cast<std::size_t>(of.ranks)),
+    starts_(static_cast<std::size_t>(of.ranks)),
+    is_starting_(static_cast<std::size_t>(of.ranks)) {
+  ticks_ = worker{[this] {
+    while (!is_over_) {
+      {
+        const fibers::no_wait_scope in_turn;
+        controller_->tick();
+      }
+      fibers::current()->sleep(look_every);
+    }
+  }};
+  for (int place = 0; place < of.ranks; ++place) start(place);
+}
+
+simulated_processes::~simulated_processes() {
+  is_over_ = true;
+  for (const auto& one : places_) one->kill(true);
+  ticks_.join();
+  fibers::current()->run([this] { return unended_ == 0; });
+}
+
+void simulated_processes::later(nanoseconds delay, std::function<void()> what) {
+  ++unended_;
+  worker{[this, delay, what = std::move(what)] {
+    fibers::current()->sleep(delay);
+    if (!is_over_) what();
+    --unended_;
+  }}.detach();
+}
+
+void simulated_processes::start(int place) {
+  const auto index = static_cast<std::size_t>(place);
+  places_[index] = std::make_shared<process>(*this, place, starts_[index]++);
+  ++unended_;
+  places_[index]->begin();
+  if (is_stopping_) later(chance_.within(5ms), [one = places_[index]] { one->stop(); });
+}
+
+void simulated_processes::start_later(int place) {
+  const auto index = static_cast<std::size_t>(place);
+  if (is_over_ || is_starting_[index]) return;
+  is_starting_[index] = true;
+  const fibers::group_scope of_nobody{0};
+  later(1ms + chance_.within(30ms), [this, place, index] {
+    is_starting_[index] = false;
+    start(place);
+  });
+}
+
+void simulated_processes::ended(const process& one) {
+  const fibers::group_scope of_nobody{0};
+  if (of_.processes->orphans == orphan_policy::leave && chance_.one_in(2) && !is_over_)
+    later(chance_.within(10ms), [this, who = one.who()] { controller_->process_ended(who); });
+  if (!is_stopping_ && !controller_->is_ending()) start_later(one.place());
+}
+
+void simulated_processes::wanted(int place) {
+  if (places_[static_cast<std::size_t>(place)]->is_over()) start_later(place);
+}
+
+void simulated_processes::note_ready(epoch of, int world_size) {
+  std::vector<rank> origins;
+  std::vector<std::weak_ptr<process>> members;
+  for (const auto& one : places_) {
+    if (!one || !one->is_ready_in(of)) continue;
+    origins.emplace_back(one->place());
+    members.emplace_back(one);
+  }
+  if (origins.size() != static_cast<std::size_t>(world_size)) return;
+  served_ = {.phase = world_phase::ready,
+             .epoch = of,
+             .world_size = world_size,
+             .local_ranks = {},
+             .reason = {},
+             .origins = std::move(origins)};
+  all_[of] = std::move(members);
+}
+
+world_event simulated_processes::latest() const {
+  world_event now = served_;
+  if (served_.epoch == epoch{0}) return now;
+  const bool is_ready = std::ranges::all_of(all_.at(served_.epoch), [this](const auto& one) {
+    const auto member = one.lock();
+    return member && member->is_ready_in(served_.epoch);
+  });
+  if (!is_ready) now.phase = world_phase::rebuilding;
+  return now;
+}
+
+bool simulated_processes::has_client(rank self, epoch of) const {
+  const auto found = all_.find(of);
+  return found != all_.end() && !at(self).is_over() && std::ranges::any_of(found->second, [&](const auto& one) {
+           return one.lock() == places_[static_cast<std::size_t>(self.value())];
+         });
+}
+
+namespace {
+
+error not_over_processes() {
+  return {.code = errc::unsupported, .text = "no client can ask a world over processes as a whole"};
+}
+
+} // namespace
+
+void simulated_processes::ask_world(world_request, reply_promise reply) {
+  reply.deliver(not_over_processes());
+}
+
+void simulated_processes::register_memory(const registration_request&, std::shared_ptr<registration_promise> reply) {
+  reply->deliver(not_over_processes());
+}
+
+void simulated_processes::capture(capture_request, std::shared_ptr<capture_answer> reply) {
+  reply->deliver(not_over_processes());
+}
+
+void simulated_processes::ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) {
+  const auto one = places_[static_cast<std::size_t>(self.value())];
+  simulated_world* const world = one->enter();
+  if (world == nullptr) return;
+  const fibers::group_scope in_group{one->group()};
+  world->ask_rank(rank{0}, lane, std::move(asked), std::move(reply));
+}
+
+void simulated_processes::withdraw(rank self, std::size_t lane) {
+  const auto one = places_[static_cast<std::size_t>(self.value())];
+  if (simulated_world* const world = one->enter()) world->withdraw(rank{0}, lane);
+}
+
+void simulated_processes::end_rank(rank self) {
+  if (simulated_world* const world = at(self).world()) world->end_rank(rank{0});
+}
+
+void simulated_processes::strike(const planned_fault& one) {
+  process& struck = at(one.where);
+  if (struck.is_over()) return;
+  switch (one.kind) {
+    case fault_kind::killed_process: return struck.kill(chance_.one_in(3));
+    case fault_kind::stopped_process: return struck.suspend(one.span);
+    case fault_kind::cut_link: return struck.cut();
+    case fault_kind::slow_link: return struck.slow_down(one.span);
+    default: break;
+  }
+}
+
+void simulated_processes::stop() {
+  is_stopping_ = true;
+  const bool by_controller = !of_.processes->stops_by_itself;
+  if (by_controller) controller_->stop();
+  for (const auto& one : places_) later(by_controller ? 50ms : chance_.within(10ms), [one] { one->stop(); });
+}
+
+bool simulated_processes::is_over() const {
+  return unended_ == 0;
+}
+
+std::optional<std::size_t> simulated_processes::held_up() const {
+  for (const auto& one : places_)
+    if (const simulated_world* const world = one->world())
+      if (const auto waiting = world->held_up()) return waiting;
+  return std::nullopt;
+}
+
+} // namespace troupe::simulation

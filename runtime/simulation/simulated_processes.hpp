@@ -1,0 +1,89 @@
+/// Defines the world of a simulated run whose ranks live in processes: their worlds, their connections, and the
+/// controller.
+#pragma once
+
+#include <troupe/runtime/simulation/scenario.hpp>
+#include <troupe/runtime/simulation/simulated_controller.hpp>
+#include <troupe/runtime/simulation/simulated_trace.hpp>
+#include <troupe/runtime/simulation/simulated_world.hpp>
+#include <troupe/runtime/simulation/simulation_ledger.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace troupe::simulation {
+
+class simulated_link;
+
+/// A world over processes with one rank each. All processes share the simulated devices, and everything else is their
+/// own. A process that is killed sends, launches and answers nothing from then on, and is then torn down.
+/// Threads: only that of the run.
+class simulated_processes final : public system_under_test {
+public:
+  simulated_processes(const scenario& of, simulated_machine& on, std::shared_ptr<fault_injector> faults,
+                      simulation_ledger& ledger, trace& log);
+  ~simulated_processes() override;
+
+  /// Returns `ready` while all ranks of one epoch are ready in it.
+  [[nodiscard]] world_event latest() const override;
+  void ask_world(world_request asked, reply_promise reply) override;
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override;
+  void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override;
+  /// The request of a process that is stopped is made when it continues.
+  void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) override;
+  void withdraw(rank self, std::size_t lane) override;
+  void end_client(rank self, std::size_t lane) override { withdraw(self, lane); }
+  void end_rank(rank self) override;
+  void end_world(fault_kind) override {}
+  void stop() override;
+  [[nodiscard]] bool is_over() const override;
+  [[nodiscard]] bool has_client(rank self, epoch of) const override;
+  void strike(const planned_fault& one) override;
+
+  /// Calls \p heard for each event of each process. Call it before the first turn to receive all events.
+  void listen(world_status::listener heard) { heard_ = std::move(heard); }
+  /// Returns the number of turns that wait behind a turn that cannot end, or nothing if no turn is blocked (BLK-2).
+  [[nodiscard]] std::optional<std::size_t> held_up() const;
+
+private:
+  class process;
+  class process_backend;
+
+  [[nodiscard]] process& at(rank self) const { return *places_[static_cast<std::size_t>(self.value())]; }
+  /// Calls \p what in a fiber after \p delay, unless the run has ended.
+  void later(nanoseconds delay, std::function<void()> what);
+  void start(int place);
+  void start_later(int place);
+  /// Starts another process when that of \p place has ended.
+  void ended(const process& one);
+  void wanted(int place);
+  void note_ready(epoch of, int world_size);
+
+  const scenario& of_;
+  simulated_machine& on_;
+  std::shared_ptr<fault_injector> faults_;
+  simulation_ledger& ledger_;
+  trace& log_;
+  prng chance_;
+  world_status::listener heard_;
+  std::unique_ptr<simulated_controller> controller_;
+  worker ticks_;
+  std::vector<std::shared_ptr<process>> places_; ///< The present or last process of each place.
+  std::vector<int> starts_;                      ///< The number of processes that were started, by place.
+  std::vector<bool> is_starting_;                ///< By place.
+  std::map<std::uint64_t, std::weak_ptr<process>> connections_;
+  std::uint64_t last_connection_ = 0;
+  std::vector<std::unique_ptr<simulated_link>> closing_;     ///< Of processes that have closed their connections.
+  world_event served_{};                                     ///< The latest epoch in which all ranks were ready.
+  std::map<epoch, std::vector<std::weak_ptr<process>>> all_; ///< The processes of such epochs.
+  std::size_t unended_ = 0; ///< Processes that have not been torn down, and calls that later() has not made.
+  bool is_stopping_ = false;
+  bool is_over_ = false; ///< The run has ended.
+};
+
+} // namespace troupe::simulation
