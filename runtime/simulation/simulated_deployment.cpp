@@ -189,7 +189,8 @@ nanoseconds longest(const scenario& of) {
 }
 
 void note_resume_points(const scenario& of, const world_event& event, simulation_ledger& ledger) {
-  if (event.phase != world_phase::ready || !event.resume) return;
+  if (event.phase != world_phase::ready) return;
+  if (!event.resume) return ledger.resumed(event.epoch, {}); // nothing has been ordered before
   std::map<std::optional<std::size_t>, std::uint64_t> complete;
   const auto note = [&](const std::optional<std::size_t>& number, const std::optional<lane>& where) {
     const resume_point* const point = find_point(*event.resume, where);

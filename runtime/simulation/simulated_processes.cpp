@@ -450,14 +450,16 @@ void simulated_processes::wanted(int place) {
 }
 
 void simulated_processes::note_ready(epoch of, int world_size) {
-  std::vector<rank> origins;
+  std::map<rank, rank> by_rank; // a process that stood by may have another rank than its place
   std::vector<std::weak_ptr<process>> members;
   for (const auto& one : places_) {
     if (!one || !one->is_ready_in(of)) continue;
-    origins.emplace_back(one->place());
+    by_rank.emplace(one->world()->latest().local_ranks.front(), rank{one->place()});
     members.emplace_back(one);
   }
-  if (origins.size() != static_cast<std::size_t>(world_size)) return;
+  if (by_rank.size() != static_cast<std::size_t>(world_size)) return;
+  std::vector<rank> origins;
+  for (const auto& [self, origin] : by_rank) origins.push_back(origin);
   served_ = {.phase = world_phase::ready,
              .epoch = of,
              .world_size = world_size,
