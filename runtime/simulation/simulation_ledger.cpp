@@ -275,6 +275,8 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (done != nullptr && done->epoch != one.asked_in && !is_later)
     wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and completed in epoch " +
           to_string(done->epoch) + " (EPO-1)");
+  if (const error* const failure = failure_of(*one.first); failure != nullptr && failure->code == errc::internal)
+    wrong(name_of(one) + " was answered with an internal error: " + failure->text);
   if (one.self && !memory_.is_among(*one.what, *one.self)) judge_lost(one);
   for (int r = 0; r < of_.ranks; ++r) {
     const rank self{r};
@@ -326,6 +328,7 @@ void simulation_ledger::judge_list(const entry& one, rank self) {
   // A replay whose plan was being captured again is not listed either.
   const bool may_lack_it = !one.self || one.what->what == operation_kind::replay;
   if (may_lack_it && found == simulated_memory::finding::untouched) return;
+  if (one.what->disagreeing == self) return; // its part writes less
   if (!memory_.is_listed(*one.what, self, *failure->undefined))
     wrong(name_of(one) + " has an unknown outcome, and rank " + to_string(self) + "'s memory is not listed (ONE-2)");
 }
@@ -343,6 +346,8 @@ void simulation_ledger::judge_place(const entry& one, rank self) {
 }
 
 void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
+  if (of_.faults.empty() && last_epoch > 1)
+    wrong("the world reached epoch " + std::to_string(last_epoch) + " without a fault (FLT-1)");
   const bool jumps = std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::jump; });
   std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
   if (of_.processes) most = of_.recovery.rebuilds;

@@ -154,4 +154,33 @@ TEST_CASE("where all wait for each other there is nothing to be done", "[device]
   stuck.detach();
 }
 
+TEST_CASE("fibers of a suspended group do not run, nor do those that they have started", "[device][fibers]") {
+  fibers all{first()};
+  int of_group = 0, others = 0;
+  const auto count = [](int& into) {
+    return [&into] {
+      for (int i = 0; i < 10; ++i) {
+        fibers::current()->sleep(1ms);
+        ++into;
+      }
+    };
+  };
+  worker child;
+  worker parent{[&] {
+    const fibers::group_scope in_group{7};
+    child = worker{count(of_group)};
+    fibers::current()->sleep(0ms);
+  }};
+  worker other{count(others)};
+  all.sleep(4500us);
+  CHECK(of_group == 4);
+  all.suspend(7);
+  all.sleep(20ms);
+  CHECK(of_group == 4);
+  CHECK(others == 10);
+  all.resume(7);
+  for (worker* const one : {&parent, &child, &other}) one->join();
+  CHECK(of_group == 10);
+}
+
 } // namespace troupe::tests::fibers_test
