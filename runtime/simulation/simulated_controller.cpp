@@ -113,7 +113,9 @@ void simulated_controller::carry_out(const control_effects& effects) {
                    [this](const control_effect::announce& one) { reports_.heard(one.event); },
                    [this](const control_effect::open_order& one) { open_order(one.of, one.world_size); },
                    [this](const control_effect::close_order& one) {
-                     if (std::exchange(is_ordering_, false)) order_.close(one.why, steady_now());
+                     if (!std::exchange(is_ordering_, false)) return;
+                     reports_.closed(opened_);
+                     order_.close(one.why, steady_now());
                    },
                    [this](const control_effect::leave_order& one) {
                      if (one.of == opened_) order_.release(one.self);

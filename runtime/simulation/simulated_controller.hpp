@@ -24,6 +24,7 @@ public:
     std::function<void(const process_identity&)> kill;
     std::function<void(int place)> wanted; ///< A place has no process.
     std::function<void(const control_event&)> heard;
+    std::function<void(epoch)> closed; ///< No more requests of this epoch are ordered.
     /// The successes that the process at \p place knew at \p until in epoch \p of have been taken into account.
     std::function<void(int place, epoch of, time_point until)> counted;
   };

@@ -37,6 +37,15 @@ controller_terms controller_terms_of(const scenario& of) {
           .window = of.recovery.window};
 }
 
+/// The time in which a process tells the controller its successes: it looks every 20 ms, may have to wait until the
+/// controller has seen two batches, and messages take up to 4 ms.
+constexpr nanoseconds time_to_tell_successes = 50ms;
+
+bool delays_messages(fault_kind one) {
+  return one == fault_kind::killed_process || one == fault_kind::stopped_process || one == fault_kind::cut_link ||
+         one == fault_kind::slow_link || one == fault_kind::jump;
+}
+
 /// Passes the calls of one communicator on, with the number of its epoch, unless its process has been killed.
 class process_faults final : public fault_injector {
 public:
@@ -386,6 +395,13 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
             .heard =
                 [this](const control_event& event) {
                   if (log_.is_kept()) log_.note("controller: " + describe(event));
+                },
+            .closed =
+                [this](epoch closed) {
+                  // Also a process that asks for nothing more tells its successes, unless something keeps it from that.
+                  if (std::ranges::any_of(of_.faults, delays_messages, &planned_fault::kind)) return;
+                  for (int place = 0; place < of_.ranks; ++place)
+                    ledger_.counted(rank{place}, closed, steady_now() - time_to_tell_successes);
                 },
             .counted = [this](int place, epoch in, time_point until) { ledger_.counted(rank{place}, in, until); }})},
     places_(static_cast<std::size_t>(of.ranks)),

@@ -7,6 +7,7 @@
 #include <troupe/runtime/simulation/simulated_memory.hpp>
 #include <troupe/runtime/simulation/simulated_trace.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -77,7 +78,10 @@ public:
   /// \p grace ago (ONE-1).
   void removed(rank self, nanoseconds grace);
   /// Records that the successes that \p self had before \p until in epoch \p of are known where the order is decided.
-  void counted(rank self, epoch of, time_point until) { counted_[{of, self}] = until; }
+  void counted(rank self, epoch of, time_point until) {
+    time_point& known = counted_[{of, self}];
+    known = std::max(known, until);
+  }
   /// Reports a second answer to \p what (ONE-1).
   void doubled(const std::string& what) { find(verdict_.doubled, what); }
   /// Records what a world's event of epoch \p now says about the lanes in the epoch before, which must be the same in

@@ -84,7 +84,7 @@ void seek_findings(const draw_function& draw) {
     const scenario few = shorten(one);
     const bool is_short = few.requests.size() <= std::min<std::size_t>(10, one.requests.size()) &&
                           few.faults.size() <= 3 && !simulate(few).found.is_good();
-    FAIL("seed " << seed << ": " << *found << "; its schedule is " << (is_short ? "short" : "long") << ": "
+    FAIL("seed " << seed << ": " << *found << "\nits schedule is " << (is_short ? "short" : "long") << ": "
                  << few.requests.size() << " requests, " << few.faults.size() << " faults");
   }
 }
