@@ -57,7 +57,10 @@ public:
     if (*is_dead_) throw exception{errc::abandoned, "the process has been killed"};
   }
   [[nodiscard]] bool before_launch(const fault_place& who, std::span<const operation* const> all) override {
-    return !*is_dead_ && to_->before_launch(as_here(who), all) && !*is_dead_;
+    if (*is_dead_) return false;
+    const bool reaches = to_->before_launch(as_here(who), all);
+    if (*is_dead_) throw exception{errc::abandoned, "the process has been killed"};
+    return reaches;
   }
   void in_place_of_launch(const fault_place& who, stream_ref into) override {
     to_->in_place_of_launch(as_here(who), into);
