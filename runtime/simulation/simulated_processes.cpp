@@ -102,7 +102,7 @@ public:
   /// Breaks the connection. Each end notices it soon, or by the other's silence.
   void cut();
   void slow_down(nanoseconds span);
-  void receive(std::uint64_t through, const std::string& bytes);
+  /// Sends \p bytes from the controller to this process, through the connection numbered \p through.
   void carry(std::uint64_t through, std::string bytes);
 
   /// Returns its world if it can be used, or null. Waits while the process is stopped.
@@ -118,7 +118,8 @@ public:
             .pid = static_cast<std::int64_t>(group_)};
   }
   [[nodiscard]] std::string name() const { return "process " + std::to_string(group_); }
-  [[nodiscard]] const std::shared_ptr<const bool>& is_dead() const noexcept { return is_dead_seen_; }
+  /// Returns a flag that is true once the process has been killed.
+  [[nodiscard]] std::shared_ptr<const bool> is_dead() const noexcept { return is_dead_; }
 
 private:
   struct connection {
@@ -130,10 +131,13 @@ private:
   void live();
   void connect();
   void send(std::string bytes);
+  void receive(std::uint64_t through, const std::string& bytes);
   void hear(controller_directive what) {
     if (simulated_world* const mine = world()) mine->tell(std::move(what));
   }
+  /// Ends the connection. \p loses: messages under way do not arrive, nor does the end of the connection.
   void disconnect(bool loses);
+  /// Ends the process soon, because the controller has removed it from the world.
   void removed();
 
   simulated_processes& above_;
@@ -142,9 +146,8 @@ private:
   const fibers::group group_;
   prng chance_;
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
-  std::shared_ptr<const bool> is_dead_seen_ = is_dead_;
-  bool is_searching_ = false;
-  bool is_removed_ = false;
+  bool is_searching_ = false; ///< A connection is being made.
+  bool is_removed_ = false;   ///< It no longer belongs to the world, and ends soon.
   bool is_stopped_ = false;
   std::unique_ptr<simulated_machine> machine_;
   std::shared_ptr<process_link> link_;
