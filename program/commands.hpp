@@ -23,6 +23,7 @@ void add_conform(CLI::App& program, action& chosen);
 /// Adds `troupe launch`. \p launched are the words after its "--".
 void add_launch(CLI::App& program, action& chosen, std::vector<std::string> launched);
 void add_controller(CLI::App& program, action& chosen);
+void add_order_service(CLI::App& program, action& chosen);
 void add_simulate(CLI::App& program, action& chosen);
 void add_stress(CLI::App& program, action& chosen);
 

@@ -80,6 +80,10 @@ struct controller::parts {
                            .refused = [](const error& why) { log_warning(to_string(why)); },
                            .without_rings = [](const error& why) { log_warning(to_string(why)); },
                            .kill = reports.kill,
+                           .host_joined =
+                               [](const process_identity& who) {
+                                 log_info("the order service of host " + who.host + " has joined: " + describe(who));
+                               },
                            .joined = reports.joined,
                            .wanted = reports.wanted,
                            .ended =

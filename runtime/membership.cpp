@@ -121,7 +121,7 @@ membership::membership(join_request who, const configuration& settings, std::sha
                                               describe(who.who) + " of the controller at " + settings.control.address}},
     helpers_{std::move(helpers)},
     world_{std::make_shared<listener>()},
-    dialer_{make_dialer(settings.assignment.token)} {
+    dialer_{make_control_dialer(settings_, settings.assignment.token)} {
   const auto deadline = settings.deadlines.form;
   link_services services{
       .time = std::move(time),
@@ -173,25 +173,25 @@ void membership::begin(caf::actor_system& system, world_inner_handle target) {
   self_ = system.spawn<process_actor>(link_, dialer_);
 }
 
-std::shared_ptr<transport_dialer> membership::make_dialer(std::string token) const {
-  const control_address where = parse_control_address(settings_.address);
-  const bool has_certificates = settings_.has_certificates();
+std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& settings, std::string token) {
+  const control_address where = parse_control_address(settings.address);
+  const bool has_certificates = settings.has_certificates();
   if (!has_certificates && !where.is_loopback())
-    throw exception{errc::invalid_argument, "the controller at " + settings_.address +
+    throw exception{errc::invalid_argument, "the controller at " + settings.address +
                                                 " is on another machine, which needs certificates: set control.ca, "
                                                 "control.certificate and control.key (troupe certs makes them)"};
   if (token.empty())
     throw exception{errc::invalid_argument,
                     "TROUPE_JOIN_TOKEN is not set: give this process the token of the controller at " +
-                        settings_.address};
+                        settings.address};
   return std::make_shared<transport_dialer>(
       transport_dialer_options{.mode = has_certificates ? transport_mode::mutual_tls : transport_mode::plain,
                                .host = where.host,
                                .port = where.port,
                                .version = TROUPE_VERSION,
-                               .credentials = {.ca_file = settings_.ca,
-                                               .certificate_file = settings_.certificate,
-                                               .key_file = settings_.key,
+                               .credentials = {.ca_file = settings.ca,
+                                               .certificate_file = settings.certificate,
+                                               .key_file = settings.key,
                                                .token = std::move(token)},
                                .on_event = [](const transport_event& event) {
                                  if (event.kind == transport_event_kind::warning) log_warning(event.text);

@@ -27,6 +27,11 @@ namespace troupe {
 /// one host or process: logs, the communicator's name, network interfaces, plugins, and nccl.environment.
 [[nodiscard]] std::vector<shared_fact> shared_settings(const configuration& settings, std::string_view backend);
 
+/// Makes the transport to the controller, which connects later. Errors: invalid_argument (the address; no token;
+/// certificates that are not valid, or are missing beyond loopback), missing (certificate files).
+[[nodiscard]] std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& settings,
+                                                                    std::string token);
+
 /// Connects this process and its world to the controller. Lifetime: create it before the world, and call begin() when
 /// the world exists. It outlives the world and ends before the actor system.
 class membership {
@@ -46,9 +51,6 @@ public:
 
 private:
   struct listener;
-
-  /// Makes the transport to the controller, which connects later.
-  [[nodiscard]] std::shared_ptr<transport_dialer> make_dialer(std::string token) const;
 
   control_settings settings_;
   device_claim claim_; ///< The claim on this process's GPU, if it uses one.

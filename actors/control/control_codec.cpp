@@ -147,6 +147,11 @@ void points(frame_reader& io, std::shared_ptr<const resume_points>& all) {
   all = std::make_shared<const resume_points>(read_points(io.from(), static_cast<int>(most_ranks)));
 }
 
+template <class Archive, class Session>
+void session(Archive& io, Session& one) {
+  for (auto& word : one.words) io.number(word, any_number);
+}
+
 template <class Archive, class Message>
 void fields(Archive& io, Message& what) {
   using type = std::remove_const_t<Message>;
@@ -165,9 +170,7 @@ void fields(Archive& io, Message& what) {
     whole(io, what.device_count);
     strong(io, what.last_epoch, any_number);
     signed_whole(io, what.wall_clock_ns);
-    io.maybe(what.nonce, [&](auto& one) {
-      for (auto& word : one.words) io.number(word, any_number);
-    });
+    io.maybe(what.nonce, [&](auto& one) { session(io, one); });
   } else if constexpr (std::is_same_v<type, heartbeat>) {
     static_cast<void>(io);
   } else if constexpr (std::is_same_v<type, id_offer>) {
@@ -203,6 +206,26 @@ void fields(Archive& io, Message& what) {
     io.list(what.hosts, most_ranks, [&](auto& one) { io.text(one, most_of_name); });
     io.flag(what.has_rings);
     points(io, what.resume);
+  } else if constexpr (std::is_same_v<type, host_join_request>) {
+    whole(io, what.protocol);
+    io.bytes(what.token, most_of_name);
+    fields_of_identity(io, what.who);
+  } else if constexpr (std::is_same_v<type, serving_report>) {
+    strong(io, what.of, any_number);
+    io.list(what.ranks, most_ranks, [&](auto& one) { strong(io, one, most_ranks); });
+    points(io, what.resume);
+  } else if constexpr (std::is_same_v<type, claim_order>) {
+    session(io, what.nonce);
+  } else if constexpr (std::is_same_v<type, serve_order>) {
+    strong(io, what.of, any_number);
+    whole(io, what.world_size);
+    strong(io, what.previous, any_number);
+    whole(io, what.limits.lead);
+    span_of_time(io, what.limits.straggling);
+    io.list(what.candidates, most_ranks, [&](auto& one) {
+      strong(io, one.self, most_ranks);
+      session(io, one.nonce);
+    });
   } else if constexpr (std::is_same_v<type, quiesce_order>) {
     strong(io, what.of, any_number);
     fields_of_error(io, what.why);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/actors/control/controller_terms.hpp>
+#include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/collectives/transport/shared_memory/shared_ring.hpp>
 #include <troupe/completion/poller/clock.hpp>
@@ -19,7 +20,7 @@
 namespace troupe {
 
 /// The version of the control protocol. Both ends must use the same version.
-inline constexpr std::uint32_t control_protocol = 3;
+inline constexpr std::uint32_t control_protocol = 4;
 
 /// Identifies one membership of one process with one controller; 0 means no session. It is drawn at random, so that
 /// only a process that received it can use it. The session of a process that was declared lost is no longer valid, even
@@ -73,6 +74,7 @@ struct drained_report {
   epoch of;
 };
 /// In both directions: the process sends requests of its rank for the common order; the controller sends the decisions.
+/// Between the controller and the order service of another host: a host_frame.
 struct order_batch {
   epoch of;
   std::string bytes;
@@ -82,8 +84,22 @@ struct leave_notice {
   error why;
 };
 
+/// Order service of another host → controller: the first message. It is no member of the world.
+struct host_join_request {
+  std::uint32_t protocol = control_protocol;
+  std::string token{}; ///< As in join_request.
+  process_identity who{};
+};
+/// Order service of another host → controller, the answer to serve_order.
+struct serving_report {
+  epoch of;
+  std::vector<rank> ranks{}; ///< Those that have rings; empty if it serves none.
+  /// If they are all ranks of the world: formation_order::resume, which only this service knows.
+  std::shared_ptr<const resume_points> resume{};
+};
+
 using process_message = std::variant<join_request, heartbeat, id_offer, formed_report, failed_report, drained_report,
-                                     order_batch, leave_notice>;
+                                     order_batch, leave_notice, host_join_request, serving_report>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {
@@ -140,7 +156,26 @@ struct stop_order {
   std::uint64_t decided = 0; ///< As in quiesce_order, for the process's latest epoch.
 };
 
-using controller_message = std::variant<join_welcome, join_refusal, heartbeat, id_wanted, formation_order,
-                                        failure_order, quiesce_order, order_batch, fence_notice, stop_order>;
+/// Controller → order services of other hosts: a process that has said this nonce at the gate of its host has joined.
+struct claim_order {
+  ring_session nonce{};
+};
+/// Controller → order services of other hosts: an epoch is about to form. Give rings to those of these ranks whose
+/// processes have come to your gate, if there are at least two, and answer with a serving_report.
+struct serve_order {
+  struct candidate {
+    rank self{0};
+    ring_session nonce{};
+  };
+  epoch of;
+  int world_size = 1;
+  epoch previous{}; ///< The last epoch, if this service served in it; else 0 (order_server::open_host()).
+  sequencer_limits limits{};
+  std::vector<candidate> candidates{};
+};
+
+using controller_message =
+    std::variant<join_welcome, join_refusal, heartbeat, id_wanted, formation_order, failure_order, quiesce_order,
+                 order_batch, fence_notice, stop_order, claim_order, serve_order>;
 
 } // namespace troupe

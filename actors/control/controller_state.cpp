@@ -125,7 +125,10 @@ control_effects controller_state::on_message(link_id from, const process_message
   std::visit(overloaded{
                  [](const join_request&) {}, // it has joined already
                  [](const heartbeat&) {},
-                 [](const order_batch&) {}, // handled by controller_actor
+                 // Handled by controller_actor:
+                 [](const order_batch&) {},
+                 [](const host_join_request&) {},
+                 [](const serving_report&) {},
                  [&](const id_offer& offer) {
                    if (offer.of == epoch_ && phase_ == control_phase::forming && !named_ && one.self == rank{0})
                      form(offer.id, now, out);
@@ -584,18 +587,27 @@ std::string describe(const control_event& event) {
   return text;
 }
 
-error controller_state::objection_to(const join_request& asked, std::int64_t wall_clock_ns) const {
-  if (asked.protocol != control_protocol)
-    return no("the controller speaks control protocol " + std::to_string(control_protocol) + " and " +
-              describe(asked.who) + " speaks " + std::to_string(asked.protocol) +
-              ": run the same version of troupe everywhere");
-  if (!terms_.token.empty() && !is_same_secret(terms_.token, asked.token))
+error controller_state::objection_to_peer(std::uint32_t protocol, const std::string& token,
+                                          const process_identity& who) const {
+  if (protocol != control_protocol)
+    return no("the controller speaks control protocol " + std::to_string(control_protocol) + " and " + describe(who) +
+              " speaks " + std::to_string(protocol) + ": run the same version of troupe everywhere");
+  if (!terms_.token.empty() && !is_same_secret(terms_.token, token))
     return no("the join token is not that of this world: give every process the token of its controller "
               "(TROUPE_JOIN_TOKEN)");
   if (phase_ == control_phase::stopping || phase_ == control_phase::finishing)
     return {.code = errc::stopping, .text = "the world is stopping: no process can join it any more"};
   if (phase_ == control_phase::failed)
     return {.code = errc::world_failed, .text = "the world has ended: " + to_string(reason_)};
+  return {};
+}
+
+error controller_state::objection_to(const host_join_request& asked) const {
+  return objection_to_peer(asked.protocol, asked.token, asked.who);
+}
+
+error controller_state::objection_to(const join_request& asked, std::int64_t wall_clock_ns) const {
+  if (error why = objection_to_peer(asked.protocol, asked.token, asked.who)) return why;
   if (asked.device_count > 0 && asked.local_device >= asked.device_count)
     return no(describe(asked.who) + " wants to use device " + std::to_string(asked.local_device) +
               ", and its host has " + std::to_string(asked.device_count) +

@@ -95,8 +95,11 @@ public:
   [[nodiscard]] control_effects on_stop(time_point now);
 
   [[nodiscard]] control_event event() const;
+  /// Returns why an order service of another host is refused; errc::none if it is not.
+  [[nodiscard]] error objection_to(const host_join_request& asked) const;
   /// Returns whether the process behind \p from has been admitted and has not been lost since.
   [[nodiscard]] bool has_member(link_id from) const { return members_.contains(from); }
+  [[nodiscard]] const controller_terms& terms() const noexcept { return terms_; }
   [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
   /// Returns the rank of the process behind \p from in epoch \p of, or nullopt if it is not a rank of that epoch.
   [[nodiscard]] std::optional<rank> rank_of(link_id from, epoch of) const;
@@ -128,6 +131,9 @@ private:
   [[nodiscard]] static error ended_session(const error& why);
   /// Returns why \p asked is refused, or errc::none. Earlier connections of the same process are treated as closed.
   [[nodiscard]] error objection_to(const join_request& asked, std::int64_t wall_clock_ns) const;
+  /// What must hold for a process as for an order service.
+  [[nodiscard]] error objection_to_peer(std::uint32_t protocol, const std::string& token,
+                                        const process_identity& who) const;
   [[nodiscard]] error objection_to_facts(const join_request& asked) const;
   [[nodiscard]] error objection_to_place(const join_request& asked) const;
   /// Returns the holder of \p place; null if the place is free or \p asker itself holds it.

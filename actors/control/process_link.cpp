@@ -91,6 +91,9 @@ void process_link::receive(std::string_view bytes) {
                  [](const order_batch&) {}, // handled above
                  [&](const fence_notice& notice) { end(notice.why); },
                  [&](stop_order& order) { deliver_after(order.decided, {std::move(order)}); },
+                 // For order services of other hosts:
+                 [](const claim_order&) {},
+                 [](const serve_order&) {},
              },
              frame->what);
 }
@@ -301,7 +304,7 @@ bool process_link::follow(epoch of, std::string_view decided) {
   }
   const std::lock_guard lock{mutex_};
   if (order != order_) return true;
-  ++followed_;
+  followed_ = order->followed();
   release_held(false);
   return true;
 }

@@ -125,7 +125,7 @@ private:
   time_point orphaned_{};                     ///< Time since which it has had no controller.
   std::shared_ptr<order_connection> order_{}; ///< To the order of the present epoch, if the controller keeps one.
   epoch epoch_{};                             ///< The epoch of the latest formation_order.
-  std::uint64_t followed_ = 0;                ///< Number of batches that order_ has followed.
+  std::uint64_t followed_ = 0;                ///< The controller's batches that order_ has followed.
 
   std::optional<gate_connection> gate_{};
   std::optional<ring_connection> accepted_{}; ///< The rings of the present epoch, before open_order().

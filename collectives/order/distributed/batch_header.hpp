@@ -16,7 +16,7 @@ inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
 
 /// The first bytes of a batch.
 struct batch_header {
-  static constexpr std::uint8_t version = 4;
+  static constexpr std::uint8_t version = 5;
 
   troupe::epoch epoch{};    ///< Batches of an older epoch are dropped unread (EPO-1).
   std::uint64_t number = 0; ///< Counted from 1 in each direction, so that lost and repeated batches are noticed.
@@ -24,6 +24,9 @@ struct batch_header {
   /// To the controller: how many requests, of those released to the rank in this epoch, have succeeded
   /// (success_count).
   std::uint64_t succeeded = 0;
+  /// To a rank: number of the last batch of the controller's decisions for this rank that is contained in this or an
+  /// earlier batch. The order service of another host passes these on with its own decisions; else it is `number`.
+  std::uint64_t controller_batch = 0;
 
   void write(wire_writer& out) const {
     out.u8(version);
@@ -31,6 +34,7 @@ struct batch_header {
     out.varint(number);
     out.varint(seen);
     out.varint(succeeded);
+    out.varint(controller_batch);
   }
   [[nodiscard]] static batch_header read(wire_reader& in) noexcept {
     if (in.left_bytes() > longest_batch_bytes) in.refuse("it exceeds the size limit of a batch");
@@ -40,6 +44,7 @@ struct batch_header {
     made.number = in.varint();
     made.seen = in.varint();
     made.succeeded = in.varint();
+    made.controller_batch = in.varint();
     return made;
   }
 };

@@ -101,7 +101,11 @@ std::string decision_writer::take() {
   owes_ = false;
   wire_writer whole;
   whole.reserve(32 + (full_.empty() ? out_.size_bytes() : full_.front().size()));
-  batch_header{.epoch = epoch_, .number = ++batches_, .seen = seen_}.write(whole);
+  ++batches_;
+  // A batch that others follow does not contain all that was passed on.
+  const bool is_last = full_.empty() || (full_.size() == 1 && out_.empty());
+  if (!passed_on_ || is_last) told_passed_on_ = passed_on_.value_or(batches_);
+  batch_header{.epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = told_passed_on_}.write(whole);
   if (full_.empty()) {
     whole.raw(out_.view());
     out_.clear();

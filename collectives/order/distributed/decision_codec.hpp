@@ -48,6 +48,12 @@ public:
     seen_ = number;
     owes_ = true;
   }
+  /// Records that the decisions so far contain batch \p number of the controller (batch_header::controller_batch). The
+  /// next batch tells it, and is sent even without decisions.
+  void has_passed_on(std::uint64_t number) noexcept {
+    passed_on_ = number;
+    owes_ = true;
+  }
   /// Returns the next batch; empty if there is nothing to send.
   [[nodiscard]] std::string take();
   /// Returns the number of batches so far, with those that take() has not returned yet.
@@ -64,6 +70,8 @@ private:
   std::deque<std::string> full_; ///< Finished batches, without their headers.
   std::uint64_t batches_ = 0;
   std::uint64_t seen_ = 0;
+  std::optional<std::uint64_t> passed_on_{}; ///< Empty if there is no other order service.
+  std::uint64_t told_passed_on_ = 0;
   bool owes_ = false;
   std::uint64_t released_ = 0; ///< The number of the last release.
   std::shared_ptr<absence_report> reported_;

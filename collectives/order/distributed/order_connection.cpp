@@ -250,13 +250,17 @@ error order_connection::receive(std::string_view batch) {
   decision_record one;
   {
     const std::lock_guard lock{mutex_};
-    if (closed_) return {};
+    if (closed_) {
+      followed_.store(header.controller_batch, std::memory_order_release);
+      return {};
+    }
     while (!failure && in_.next(in, one)) failure = decide(one);
   }
   // Executes the steps before the failure too, because they were decided for the peers as well. The lock is not held,
   // because an answered client may send another request.
   for (step& next : steps_) follow(next);
   steps_.clear();
+  if (in.ok()) followed_.store(header.controller_batch, std::memory_order_release);
   if (!failure) failure = in.failure("what the controller has decided for rank " + to_string(self));
   if (failure) failure.rank = self;
   return failure;

@@ -124,6 +124,8 @@ public:
 
   /// Returns the number of requests, in all worlds, that the controller has not decided.
   [[nodiscard]] std::size_t waiting() const;
+  /// Returns the number of the controller's batches of decisions for the rank that have been followed.
+  [[nodiscard]] std::uint64_t followed() const noexcept { return followed_.load(std::memory_order_acquire); }
   /// Returns the number of batches sent.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
 
@@ -197,6 +199,7 @@ private:
   std::mutex deciding_;
   // Accessed only by receive(), except the atomic.
   alignas(64) std::atomic<std::uint64_t> seen_{0}; ///< Number of batches that the controller has seen.
+  std::atomic<std::uint64_t> followed_{0};         ///< See followed().
   std::uint64_t received_ = 0;
   decision_reader in_;
   std::vector<step> steps_;                  ///< A member so that its memory is reused.

@@ -4,9 +4,26 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 
 namespace troupe {
+
+/// What a host's object passes on between one of its ranks and the controller.
+struct order_server::passing {
+  explicit passing(int world_size) : in{world_size} {}
+
+  request_writer out{};
+  decision_reader in;
+  std::uint64_t sent = 0;           ///< Number of batches sent to the controller.
+  std::uint64_t received = 0;       ///< Number of batches received from the controller.
+  std::uint64_t asked = 0;          ///< Number of requests that were passed on: the controller counts these only.
+  std::uint64_t told_successes = 0; ///< Of the whole world.
+  bool is_urgent = false;           ///< A record in `out` can lead to a decision.
+  /// The rank's number of each request that the controller has not decided, by the controller's number.
+  std::unordered_map<std::uint64_t, std::uint64_t> undecided{};
+};
 
 struct order_server::connection {
   connection(rank one, epoch of) : self{one}, out{of} {}
@@ -18,23 +35,29 @@ struct order_server::connection {
   std::uint64_t asked = 0;                       ///< Number of requests received, in all worlds.
   std::vector<member*> worlds{};                 ///< As a member of each, in the order of their numbers.
   std::size_t max_operations = 0, max_bytes = 0; ///< Of a launch; 0: the rank sends no facts.
+  int host = 0;                                  ///< The host whose service decides for this rank, too; 0: none.
+  std::unique_ptr<passing> upward{};             ///< In a host's object.
 };
 
 /// A rank of one world.
 struct order_server::member {
-  connection* by = nullptr;
+  connection* by = nullptr; ///< Null for a rank of another host, in a host's object.
   world* of = nullptr;
   rank self{}; ///< In that world.
   std::shared_ptr<success_count> successes = std::make_shared<success_count>();
   std::optional<operation_mark> launched{}, finished{}; ///< As the rank told last.
   bool has_left = false;
   std::uint64_t launch = 0; ///< The last launch in which it has a request.
+  // Of a world for which another object decides, in a host's object.
+  std::uint64_t turns = 0;                                   ///< Number of turns that were asked for.
+  std::map<std::uint64_t, std::vector<rank_group>> splits{}; ///< By the number of the turn.
 };
 
 /// The whole world, or one that was split off.
 struct order_server::world {
-  std::uint64_t number = 0;  ///< Index in worlds_.
-  std::uint32_t ordered = 0; ///< Its number in the sequencer.
+  std::uint64_t number = 0;
+  bool is_decided_here = true;
+  std::uint32_t ordered = 0; ///< Its number in the sequencer, if it is decided here.
   std::string key{};         ///< Of its resume log; empty for the whole world.
   std::string name{};        ///< Empty for the whole world.
   std::vector<member> members{};
@@ -77,13 +100,15 @@ namespace {
 
 /// Limit for the operations of a launch, whatever a rank says.
 constexpr std::uint64_t most_operations_in_launch = 65'536;
+/// The first number of a world that a host's object opens. The controller's numbers are smaller.
+constexpr std::uint64_t first_number_of_hosts = std::uint64_t{1} << 40U;
 
 } // namespace
 
 order_server::order_server(sequencer_limits limits) : limits_{limits} {}
 order_server::~order_server() = default;
 
-void order_server::open(epoch of, int world_size) {
+void order_server::begin(epoch of, int world_size) {
   if (ranks_.size() == 1) log_.forget(); // a rank that is alone orders its requests by itself
   if (ranks_.size() != static_cast<std::size_t>(world_size)) logs_.clear();
   order_ = std::make_unique<sequencer>(limits_);
@@ -92,59 +117,129 @@ void order_server::open(epoch of, int world_size) {
   composed_ = nullptr;
   worlds_.clear();
   ranks_.clear();
-  std::vector<connection*> all;
-  for (int r = 0; r < world_size; ++r)
-    all.push_back(ranks_.emplace_back(std::make_unique<connection>(rank{r}, of)).get());
-  open_world({}, {}, all, log_);
+  ranks_.resize(static_cast<std::size_t>(world_size));
 }
 
-order_server::world& order_server::open_world(std::string key, std::string name, const std::vector<connection*>& ranks,
-                                              resume_log& log) {
+void order_server::open(epoch of, int world_size) {
+  begin(of, world_size);
+  is_host_ = false;
+  next_number_ = 1;
+  std::vector<connection*> all;
+  for (int r = 0; r < world_size; ++r) {
+    auto& one = ranks_[static_cast<std::size_t>(r)];
+    one = std::make_unique<connection>(rank{r}, of);
+    all.push_back(one.get());
+  }
+  begin_log(open_world(0, {}, {}, all), log_);
+}
+
+void order_server::delegate(std::span<const rank> ranks) {
+  int host = 1;
+  for (const auto& one : ranks_) host = std::max(host, one->host + 1);
+  for (const rank one : ranks)
+    if (connection* const found = find_rank(one)) found->host = host;
+  drop_logs(ranks, false); // the host's service has them from here on
+  if (!std::ranges::all_of(ranks_, [&](const auto& one) { return one->host == host; })) return;
+  log_.forget();
+  order_->close_world(whole().ordered, {.code = errc::internal, .text = "another service decides"}, effects_);
+  whole().is_decided_here = false;
+  whole().log = nullptr;
+}
+
+void order_server::open_host(epoch of, int world_size, std::span<const rank> present, epoch previous,
+                             const sequencer_limits& limits) {
+  const auto exists = [&](rank one) { return one.value() >= 0 && one.value() < world_size; };
+  if (present.empty() || !std::ranges::all_of(present, exists))
+    throw exception{errc::invalid_argument, "the order service of a host is to serve ranks that do not exist"};
+  const bool continues = is_host_ && previous != epoch{} && previous == epoch_;
+  if (!continues) logs_.clear();
+  if (!continues || present.size() != static_cast<std::size_t>(world_size)) log_.forget();
+  limits_ = limits;
+  begin(of, world_size);
+  drop_logs(present, true); // the controller decides for these
+  is_host_ = true;
+  next_number_ = first_number_of_hosts;
+  std::vector<connection*> all(ranks_.size());
+  for (const rank one : present) {
+    auto& made = ranks_[static_cast<std::size_t>(one.value())];
+    made = std::make_unique<connection>(one, of);
+    made->upward = std::make_unique<passing>(world_size);
+    all[static_cast<std::size_t>(one.value())] = made.get();
+  }
+  world& opened = open_world(0, {}, {}, all);
+  if (opened.is_decided_here) begin_log(opened, log_);
+}
+
+void order_server::drop_logs(std::span<const rank> ranks, bool of_others) {
+  std::erase_if(logs_, [&](const auto& one) {
+    const bool has_all = std::ranges::all_of(one.second.members,
+                                             [&](rank each) { return std::ranges::find(ranks, each) != ranks.end(); });
+    return has_all != of_others;
+  });
+}
+
+order_server::world& order_server::open_world(std::uint64_t number, std::string key, std::string name,
+                                              const std::vector<connection*>& ranks) {
   const auto size = static_cast<int>(ranks.size());
   world& made = *worlds_.emplace_back(std::make_unique<world>());
-  made.number = worlds_.size() - 1;
-  made.ordered = order_->open_world(size);
+  made.number = number;
   made.key = std::move(key);
   made.name = std::move(name);
-  made.turns.open(size, limits_.lead);
-  made.log = &log;
   made.members.resize(ranks.size());
-  std::vector<std::shared_ptr<const success_count>> successes;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     member& one = made.members[r];
     one.by = ranks[r];
     one.of = &made;
     one.self = rank{static_cast<int>(r)};
-    one.by->worlds.push_back(&one);
-    successes.push_back(one.successes);
+    if (one.by == nullptr) continue;
+    auto& all = one.by->worlds;
+    all.insert(std::ranges::upper_bound(all, number, {}, [](const member* each) { return each->of->number; }), &one);
   }
-  log.begin(epoch_, std::move(successes));
+  const auto is_elsewhere = [&](const connection* one) {
+    return is_host_ ? one == nullptr : one->host == 0 || one->host != ranks.front()->host;
+  };
+  made.is_decided_here = std::ranges::any_of(ranks, is_elsewhere) != is_host_;
+  if (!made.is_decided_here) return made;
+  made.ordered = order_->open_world(size);
+  made.turns.open(size, limits_.lead);
   return made;
 }
 
-std::uint64_t order_server::open_groups(const world& parent, std::span<const rank_group> groups) {
-  const std::uint64_t first = worlds_.size();
-  for (const rank_group& group : groups) {
-    std::vector<connection*> ranks;
-    std::string key = parent.key + '/' + group.name + ':';
-    for (const rank one : group.members) {
-      ranks.push_back(parent.members[static_cast<std::size_t>(one.value())].by);
-      key += to_string(one) + ',';
-    }
-    // Equal groups are told apart by the order of their splits, which is the same in each epoch.
-    std::string unused = key + '0';
-    const auto is_used = [&](const auto& one) { return !one->is_closed && one->key == unused; };
-    for (int k = 1; std::ranges::any_of(worlds_, is_used); ++k) unused = key + std::to_string(k);
-    resume_log& log = logs_[unused];
-    open_world(std::move(unused), group.name, ranks, log);
+void order_server::begin_log(world& of, resume_log& log) {
+  std::vector<std::shared_ptr<const success_count>> successes;
+  for (const member& one : of.members) successes.push_back(one.successes);
+  of.log = &log;
+  log.begin(epoch_, std::move(successes));
+}
+
+order_server::world& order_server::open_group(const world& parent, const rank_group& group, std::uint64_t number) {
+  std::vector<connection*> ranks;
+  std::string key = parent.key + '/' + group.name + ':';
+  for (const rank one : group.members) {
+    ranks.push_back(parent.members[static_cast<std::size_t>(one.value())].by);
+    key += to_string(one) + ',';
   }
-  return first;
+  // Equal groups are told apart by the order of their splits, which is the same in each epoch.
+  std::string unused = key + '0';
+  const auto is_used = [&](const auto& one) { return !one->is_closed && one->key == unused; };
+  for (int k = 1; std::ranges::any_of(worlds_, is_used); ++k) unused = key + std::to_string(k);
+  world& made = open_world(number, unused, group.name, ranks);
+  if (!made.is_decided_here) return made;
+  world_log& kept = logs_[unused];
+  kept.members.clear();
+  for (const connection* one : ranks) kept.members.push_back(one->self);
+  begin_log(made, kept.log);
+  return made;
 }
 
 void order_server::close(error why) {
   if (!order_ || std::exchange(closed_, true)) return;
-  for (const auto& one : worlds_) order_->close_world(one->ordered, why, effects_);
+  for (const auto& one : worlds_)
+    if (one->is_decided_here) order_->close_world(one->ordered, why, effects_);
   settle();
+  // A rank with another service must learn from it that all decisions have come: batches_for() counts this one, too.
+  for (const auto& one : ranks_)
+    if (one && one->host != 0) one->out.has_seen(one->received);
 }
 
 void order_server::leave(member& from, const error& why) {
@@ -171,23 +266,33 @@ order_server::member* order_server::find_member(std::uint64_t number, const conn
   return found != by.worlds.end() && (*found)->of->number == number ? *found : nullptr;
 }
 
+order_server::connection* order_server::find_rank(rank one) const noexcept {
+  const auto index = static_cast<std::size_t>(one.value());
+  return one.value() >= 0 && index < ranks_.size() ? ranks_[index].get() : nullptr;
+}
+
 error order_server::receive(rank from, std::string_view batch, time_point now) {
   const std::string name = "a batch of rank " + to_string(from);
-  if (from.value() < 0 || static_cast<std::size_t>(from.value()) >= ranks_.size())
+  connection* const found = find_rank(from);
+  if (found == nullptr)
     return {.code = errc::internal,
-            .text = name + " has arrived at a world of " + std::to_string(ranks_.size()) + " ranks",
+            .text = name + " has arrived at a world of " + std::to_string(ranks_.size()) + " ranks" +
+                    (is_host_ ? ", not all of which are on this host" : ""),
             .rank = from};
-  connection& by = *ranks_[static_cast<std::size_t>(from.value())];
+  connection& by = *found;
   const member& self = *by.worlds.front();
+  const bool is_checked = self.of->is_decided_here; // else by the controller
   wire_reader in{batch};
   const batch_header header = batch_header::read(in);
   if (in.ok() && header.epoch < epoch_) return {};
   if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
   if (in.ok() && header.number != by.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
-  if (in.ok() && (header.succeeded > log_.released_to(from) || header.succeeded < self.successes->value()))
+  if (in.ok() &&
+      ((is_checked && header.succeeded > log_.released_to(from)) || header.succeeded < self.successes->value()))
     in.refuse("it counts successes of requests that were not released");
   if (in.ok()) {
-    by.out.has_seen(by.received = header.number);
+    by.received = header.number;
+    if (by.host == 0) by.out.has_seen(header.number); // else its service acknowledges its batches
     self.successes->set(header.succeeded);
   }
   request_record one;
@@ -209,6 +314,13 @@ void order_server::take(connection& by, request_record& one, time_point now, err
   }
   member& from = *found;
   world& of = *from.of;
+  if (one.kind == request_record::form::limits) {
+    by.max_operations = static_cast<std::size_t>(std::min<std::uint64_t>(one.count, most_operations_in_launch));
+    by.max_bytes = static_cast<std::size_t>(one.bytes);
+    if (by.upward) by.upward->out.limits(by.max_operations, by.max_bytes);
+    return;
+  }
+  if (!of.is_decided_here) return pass_on(from, one, failure);
   switch (one.kind) {
     case request_record::form::ask:
       if (one.facts.bytes > 0 && (one.facts.overlaps > by.asked || by.max_operations == 0))
@@ -238,10 +350,7 @@ void order_server::take(connection& by, request_record& one, time_point now, err
       from.launched = std::move(one.launched);
       from.finished = std::move(one.finished);
       break;
-    case request_record::form::limits:
-      by.max_operations = static_cast<std::size_t>(std::min<std::uint64_t>(one.count, most_operations_in_launch));
-      by.max_bytes = static_cast<std::size_t>(one.bytes);
-      break;
+    case request_record::form::limits: break; // handled above
     case request_record::form::succeeded:
       if (of.is_closed) break;
       if (one.count > of.log->released_to(from.self) || one.count < from.successes->value())
@@ -251,6 +360,131 @@ void order_server::take(connection& by, request_record& one, time_point now, err
         from.successes->set(one.count);
       break;
     case request_record::form::close: leave(from, one.why); break;
+  }
+}
+
+void order_server::pass_on(member& from, request_record& one, error& failure) {
+  connection& by = *from.by;
+  if (!by.upward) {
+    failure = {.code = errc::internal,
+               .text = "rank " + to_string(by.self) + " has sent the controller a request for world " +
+                       std::to_string(from.of->number) + ", for which the order service of its host decides"};
+    return;
+  }
+  passing& up = *by.upward;
+  up.out.select(from.of->number);
+  bool is_urgent = true;
+  switch (one.kind) {
+    case request_record::form::ask: {
+      const std::uint64_t number = ++by.asked;
+      if (one.facts.overlaps > 0) one.facts.overlaps = up.asked; // its number for the controller, or a later one
+      const bool is_copy = std::holds_alternative<copy>(one.what->what);
+      error why = one.why;
+      if (!why)
+        why = up.out.ask(one.what->what, one.where, one.client, one.position, one.deadline, one.facts,
+                         is_copy ? std::optional<std::uint64_t>{one.what->sketch.count} : std::nullopt);
+      if (why) {
+        why.rank = from.self;
+        return by.out.refuse(number, why, nullptr);
+      }
+      up.undecided.emplace(++up.asked, number);
+      break;
+    }
+    case request_record::form::cancel:
+      if (!one.why) up.out.cancel(one.where, *one.position);
+      break;
+    case request_record::form::withdraw: up.out.withdraw(one.client, one.why); break;
+    case request_record::form::turn:
+      ++from.turns;
+      if (!one.turn.split.empty()) {
+        failure = check_groups(one.turn.split, static_cast<int>(from.of->members.size()));
+        if (failure) failure.code = errc::internal; // its process has checked them
+        from.splits.emplace(from.turns, one.turn.split);
+      }
+      up.out.turn(one.turn);
+      break;
+    case request_record::form::capture_launch:
+      up.out.launch_in_capture(one.place, outline_of_launch(pointers_to(one.launch), one.divisible));
+      break;
+    case request_record::form::capture_end: up.out.end_capture(one.place); break;
+    case request_record::form::capture_failure: up.out.fail_capture(one.place, one.why); break;
+    case request_record::form::progress:
+      up.out.progress(one.launched, one.finished);
+      is_urgent = false;
+      break;
+    case request_record::form::succeeded:
+      up.out.succeeded(one.count);
+      is_urgent = false;
+      break;
+    case request_record::form::close: up.out.close(one.why); break;
+    case request_record::form::limits: break; // handled by take()
+  }
+  up.is_urgent = up.is_urgent || is_urgent;
+}
+
+error order_server::receive_from_controller(const host_frame& decided) {
+  if (decided.closed) close(decided.closed);
+  composed_ = nullptr; // what is released later comes behind these decisions
+  for (const auto& [to, bytes] : decided.batches) {
+    const std::string name = "a batch of decisions for rank " + to_string(to);
+    connection* const found = find_rank(to);
+    if (found == nullptr || !found->upward)
+      return {.code = errc::internal, .text = name + " has come to a host where it is not", .rank = to};
+    passing& up = *found->upward;
+    wire_reader in{bytes};
+    const batch_header header = batch_header::read(in);
+    if (in.ok() && header.epoch < epoch_) continue;
+    if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
+    if (in.ok() && header.number != up.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
+    decision_record one;
+    while (up.in.next(in, one)) follow(*found, one);
+    if (error why = in.failure(name)) {
+      why.rank = to;
+      return why;
+    }
+    found->out.has_passed_on(up.received = header.number);
+  }
+  return {};
+}
+
+void order_server::follow(connection& to, decision_record& one) {
+  const auto number = [&] {
+    const auto node = to.upward->undecided.extract(one.number);
+    return node.empty() ? 0 : node.mapped(); // its process finds no request with this number, and says so
+  };
+  switch (one.kind) {
+    case decision_record::form::release: to.out.release(number(), one.position, one.joins); break;
+    case decision_record::form::refusal: to.out.refuse(number(), one.why, one.absence); break;
+    case decision_record::form::capture: to.out.capture(one.world, one.number, one.agreed, one.why); break;
+    case decision_record::form::closed: to.out.closed(one.world); break;
+    case decision_record::form::turn: {
+      member* const from = find_member(one.world, to);
+      const auto split = from == nullptr ? decltype(from->splits)::node_type{} : from->splits.extract(one.number);
+      for (opened_world& opened : one.opened) {
+        if (split.empty() || opened.group >= split.mapped().size()) break;
+        const auto known = std::ranges::find(worlds_, opened.number, [](const auto& each) { return each->number; });
+        const world& made =
+            known != worlds_.end() ? **known : open_group(*from->of, split.mapped()[opened.group], opened.number);
+        if (made.is_decided_here) opened.resume = made.log->points();
+      }
+      to.out.turn(one.world, one.number, one.why, one.opened);
+      break;
+    }
+  }
+}
+
+void order_server::take_for_controller(host_frame& into, bool all) {
+  for (const auto& one : ranks_) {
+    if (!one) continue;
+    passing& up = *one->upward;
+    const member& self = *one->worlds.front();
+    const std::uint64_t succeeded = self.of->is_decided_here ? 0 : self.successes->value();
+    const bool has_news = !up.out.empty() || succeeded != up.told_successes;
+    if (!up.is_urgent && !(all && has_news)) continue;
+    up.is_urgent = false;
+    up.told_successes = succeeded;
+    into.batches.push_back(
+        {one->self, up.out.take({.epoch = epoch_, .number = ++up.sent, .seen = up.received, .succeeded = succeeded})});
   }
 }
 
@@ -274,7 +508,7 @@ void order_server::tell_turns(const world& of) {
   if (!turn_answers_.empty()) composed_ = nullptr; // what is released later comes behind a turn
   // The answers to one turn are adjacent. Opening worlds invalidates no reference.
   const std::vector<rank_group>* split = nullptr;
-  std::uint64_t first = 0;
+  std::vector<const world*> groups;
   std::vector<opened_world> opened;
   for (const turn_answer& one : turn_answers_) {
     const member& to = of.members[static_cast<std::size_t>(one.to.value())];
@@ -282,12 +516,17 @@ void order_server::tell_turns(const world& of) {
       to.by->out.capture(of.number, one.number, one.agreed, one.why);
       continue;
     }
-    if (one.split && one.split.get() != split) first = open_groups(of, *one.split);
+    if (one.split && one.split.get() != split) {
+      groups.clear();
+      for (const rank_group& group : *one.split) groups.push_back(&open_group(of, group, next_number_++));
+    }
     split = one.split.get();
     opened.clear();
-    for (std::size_t i = 0; split != nullptr && i < split->size(); ++i)
-      if (std::ranges::find((*split)[i].members, one.to) != (*split)[i].members.end())
-        opened.push_back({.number = first + i, .group = i, .resume = worlds_[first + i]->log->points()});
+    for (std::size_t i = 0; split != nullptr && i < split->size(); ++i) {
+      if (std::ranges::find((*split)[i].members, one.to) == (*split)[i].members.end()) continue;
+      const world& made = *groups[i];
+      opened.push_back({.number = made.number, .group = i, .resume = made.log ? made.log->points() : nullptr});
+    }
     to.by->out.turn(of.number, one.number, one.why, opened);
   }
   turn_answers_.clear();
@@ -350,7 +589,9 @@ void order_server::settle() {
   // A refusal may fill a batch, and what is launched together must be in one.
   if (!effects_.refused.empty()) composed_ = nullptr;
   for (const auto& one : effects_.straggling) {
-    const auto found = std::ranges::find(worlds_, one->world, [](const auto& of) { return of->ordered; });
+    const auto found = std::ranges::find(worlds_, std::optional{one->world}, [](const auto& of) {
+      return of->is_decided_here ? std::optional{of->ordered} : std::nullopt;
+    });
     straggling_.push_back(completed(one, **found));
   }
   effects_.clear();
@@ -388,14 +629,14 @@ time_point order_server::next_due() const noexcept {
 }
 
 std::string order_server::take_outgoing(rank to) {
-  const auto index = static_cast<std::size_t>(to.value());
   composed_ = nullptr; // what is released later is not in this batch
-  return to.value() >= 0 && index < ranks_.size() ? ranks_[index]->out.take() : std::string{};
+  connection* const found = find_rank(to);
+  return found != nullptr ? found->out.take() : std::string{};
 }
 
 std::uint64_t order_server::batches_for(rank to) const noexcept {
-  const auto index = static_cast<std::size_t>(to.value());
-  return to.value() >= 0 && index < ranks_.size() ? ranks_[index]->out.batches() : 0;
+  const connection* const found = find_rank(to);
+  return found != nullptr ? found->out.batches() : 0;
 }
 
 std::vector<std::shared_ptr<const absence_report>> order_server::take_straggling() {

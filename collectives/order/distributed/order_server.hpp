@@ -1,10 +1,11 @@
-/// Implements ordering::agreed in the controller for a world whose ranks live in separate processes: decides one order
-/// for the requests of all ranks.
+/// Implements ordering::agreed for a world whose ranks live in separate processes: decides one order for the requests
+/// of all ranks, in the controller, or of the ranks of one host.
 #pragma once
 
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/fusion_facts.hpp>
 #include <troupe/collectives/order/distributed/hang_verdict.hpp>
+#include <troupe/collectives/order/distributed/host_frame.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/order/distributed/turn_table.hpp>
 #include <troupe/collectives/order/resume_log.hpp>
@@ -26,6 +27,12 @@ namespace troupe {
 /// one world of processes and the worlds that are split off it: all have one order (ORD-3). A split opens its worlds at
 /// its turn, the same at all ranks.
 ///
+/// Where ranks of another host have an order service there, two objects share the work
+/// (docs/design/0077-order-per-host.md): each world has one place where its order is decided. That is the host's object
+/// for the worlds all of whose ranks are on that host, and the controller's for the others. The host's object passes on
+/// requests of worlds that span hosts, and inserts the controller's decisions between its own, at the same place for
+/// all its ranks (ORD-3).
+///
 /// After each call that changes its state, send what take_outgoing() returns to every rank. Threads: one at a time.
 class order_server {
 public:
@@ -36,12 +43,28 @@ public:
   /// epochs. What their ranks have not told to be successful by now is not complete.
   /// Errors: invalid_argument (no rank).
   void open(epoch of, int world_size);
-  /// Refuses waiting requests, and all later ones of this epoch, with \p why.
+  /// Lets the order service of another host decide for the worlds all of whose ranks are among \p ranks. Call it after
+  /// open(), before the first request.
+  void delegate(std::span<const rank> ranks);
+  /// Begins an epoch in the order service of another host than the controller's, for its ranks, \p present. \p
+  /// previous: the last epoch that this object served, if the controller has decided nothing for these ranks since;
+  /// else 0. \p limits: the controller's. Errors: invalid_argument (no rank, or one that does not exist).
+  void open_host(epoch of, int world_size, std::span<const rank> present, epoch previous,
+                 const sequencer_limits& limits);
+  /// Refuses waiting requests, and all later ones of this epoch, with \p why. In a host's object: of the worlds for
+  /// which it decides.
   void close(error why);
 
   /// Reads a batch. Errors: internal (the bytes cannot be read, or the rank or epoch does not exist): nothing more can
   /// be read from that rank, so the world must fail. A batch of an older epoch is dropped.
   [[nodiscard]] error receive(rank from, std::string_view batch, time_point now);
+
+  /// For a host's object: inserts the controller's decisions, of complete messages, into the order of its ranks.
+  /// Errors: internal (the bytes cannot be read): nothing more can be read from the controller.
+  [[nodiscard]] error receive_from_controller(const host_frame& decided);
+  /// For a host's object: adds the batches for the controller to \p into. Without \p all only if a request is among
+  /// them; successes and reports of progress can wait.
+  void take_for_controller(host_frame& into, bool all);
 
   /// Refuses requests and turns that have waited past their deadline, with a report of the missing ranks, and fails
   /// captures that take too long. Finds operations whose peers are late, for take_straggling().
@@ -71,8 +94,13 @@ public:
 private:
   class request;
   struct connection;
+  struct passing;
   struct member;
   struct world;
+  struct world_log {
+    resume_log log{};
+    std::vector<rank> members{}; ///< As ranks of the whole world.
+  };
 
   [[nodiscard]] world& whole() const { return *worlds_.front(); }
   /// Returns the member of world \p number that \p by is, or null.
@@ -80,9 +108,18 @@ private:
   /// Handles a record. Sets \p failure if it cannot be.
   void take(connection& by, request_record& one, time_point now, error& failure);
   void ask(member& from, request_record& asked, time_point now);
-  /// Opens the order for the groups of a split of \p parent. Returns the number of the first one.
-  std::uint64_t open_groups(const world& parent, std::span<const rank_group> groups);
-  world& open_world(std::string key, std::string name, const std::vector<connection*>& ranks, resume_log& log);
+  /// Handles a record of a world for which this object does not decide.
+  void pass_on(member& from, request_record& one, error& failure);
+  void follow(connection& to, decision_record& one);
+  /// Opens the order for a group of a split of \p parent.
+  world& open_group(const world& parent, const rank_group& group, std::uint64_t number);
+  /// \p ranks: null for a rank of another host.
+  world& open_world(std::uint64_t number, std::string key, std::string name, const std::vector<connection*>& ranks);
+  void begin_log(world& of, resume_log& log);
+  void begin(epoch of, int world_size);
+  /// Drops the logs of sub-worlds all of whose ranks are among \p ranks, or of all others.
+  void drop_logs(std::span<const rank> ranks, bool of_others);
+  [[nodiscard]] connection* find_rank(rank one) const noexcept;
   /// Ends a rank's part in a sub-world.
   void leave(member& from, const error& why);
   /// Writes what the turns of \p of have answered.
@@ -98,15 +135,17 @@ private:
   [[nodiscard]] bool joins_previous(const world& of, std::span<const std::unique_ptr<sequenced>> released);
 
   sequencer_limits limits_;
+  bool is_host_ = false; ///< It is the order service of another host than the controller's.
   epoch epoch_{};
   std::unique_ptr<sequencer> order_; ///< Null before the first epoch.
   bool closed_ = false;
-  std::vector<std::unique_ptr<connection>> ranks_;
-  std::vector<std::unique_ptr<world>> worlds_; ///< By number; the first is the whole.
-  turn_table::answers turn_answers_;           ///< A member so that its memory is reused.
-  resume_log log_;                             ///< Of the whole world.
-  std::map<std::string, resume_log> logs_;     ///< Of sub-worlds, by key. Dropped when the world changes its size.
-  std::vector<rank> participants_;             ///< A member so that its memory is reused.
+  std::vector<std::unique_ptr<connection>> ranks_; ///< Null for a rank of another host, in a host's object.
+  std::vector<std::unique_ptr<world>> worlds_;     ///< The first is the whole.
+  std::uint64_t next_number_ = 0;                  ///< Of a world that is opened here.
+  turn_table::answers turn_answers_;               ///< A member so that its memory is reused.
+  resume_log log_;                                 ///< Of the whole world.
+  std::map<std::string, world_log> logs_;          ///< Of sub-worlds, by key. Dropped when the world changes its size.
+  std::vector<rank> participants_;                 ///< A member so that its memory is reused.
   fusion_composer composer_;
   const world* composed_ = nullptr;          ///< The world whose operations are composed.
   std::uint64_t launch_ = 0;                 ///< Counts launches, each of one or several operations.

@@ -25,34 +25,99 @@ std::shared_ptr<shared_doorbell> order_service::bell() {
   return bell_;
 }
 
-void order_service::open(epoch of, std::vector<order_route> ranks) {
+void order_service::begin(epoch of, std::vector<place> ranks) {
+  epoch_ = of;
+  world_size_ = static_cast<int>(ranks.size());
+  ranks_ = std::move(ranks);
+  hosts_.clear();
+  losses_.clear();
+  closed_ = {};
+  for_controller_ = from_controller_ = {};
+  next_check_ = {};
+  connected_ = static_cast<std::size_t>(
+      std::ranges::count_if(ranks_, [](const place& one) { return one.route.rings.has_value(); }));
+}
+
+void order_service::open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts) {
   {
     const auto lock = enter();
     order_.open(of, static_cast<int>(ranks.size()));
-    epoch_ = of;
-    ranks_.clear();
-    losses_.clear();
-    next_check_ = {};
-    std::size_t connected = 0;
-    for (order_route& one : ranks) {
-      connected += one.rings ? 1 : 0;
-      ranks_.push_back({.route = std::move(one)});
+    std::vector<place> places;
+    for (order_route& one : ranks) places.push_back({.route = std::move(one)});
+    for (const host_route& host : hosts) {
+      order_.delegate(host.ranks);
+      for (const rank one : host.ranks) places[static_cast<std::size_t>(one.value())] = {.has_host = true};
     }
-    connected_ = connected;
+    begin(of, std::move(places));
+    to_controller_ = nullptr;
+    for (host_route& host : hosts) hosts_.push_back({.route = std::move(host)});
+  }
+  changed_.notify_all();
+}
+
+void order_service::open_host(epoch of, int world_size, std::vector<std::pair<rank, ring_connection>> ranks,
+                              epoch previous, const sequencer_limits& limits,
+                              std::function<void(std::string message)> to_controller) {
+  {
+    const auto lock = enter();
+    std::vector<rank> present;
+    for (const auto& one : ranks) present.push_back(one.first);
+    order_.open_host(of, world_size, present, previous, limits);
+    std::vector<place> places(static_cast<std::size_t>(world_size));
+    for (auto& [self, rings] : ranks) places[static_cast<std::size_t>(self.value())].route.rings = std::move(rings);
+    begin(of, std::move(places));
+    to_controller_ = std::move(to_controller);
   }
   changed_.notify_all();
 }
 
 void order_service::close(const error& why, time_point now) {
   const auto lock = enter();
+  if (!closed_) closed_ = why;
   order_.close(why);
   static_cast<void>(deliver_all(now));
+}
+
+error order_service::receive_from_controller(std::string_view message, time_point now) {
+  const auto lock = enter();
+  error why;
+  host_frame part = decode_host_frame(message, world_size_, why);
+  if (why) return why;
+  std::ranges::move(part.batches, std::back_inserter(from_controller_.batches));
+  if (part.closed) from_controller_.closed = part.closed;
+  if (!part.is_complete) return {};
+  why = order_.receive_from_controller(std::exchange(from_controller_, {}));
+  static_cast<void>(deliver_all(now));
+  return why;
+}
+
+error order_service::receive_from_host(std::size_t host, std::string_view message, time_point now) {
+  const auto lock = enter();
+  if (host >= hosts_.size()) return {};
+  error why;
+  host_frame told = decode_host_frame(message, world_size_, why);
+  const std::vector<rank>& own = hosts_[host].route.ranks;
+  const auto is_own = [&](const auto& one) { return std::ranges::find(own, one.of) != own.end(); };
+  if (!why && !(std::ranges::all_of(told.batches, is_own) && std::ranges::all_of(told.losses, is_own)))
+    why = {.code = errc::internal, .text = "the order service of a host speaks for ranks that are not on it"};
+  if (why) return why;
+  for (const auto& one : told.batches)
+    if (!why) why = order_.receive(one.of, one.bytes, now);
+  for (auto& one : told.losses) losses_.push_back({epoch_, one.of, std::move(one.why)});
+  std::ranges::move(told.reports, std::back_inserter(straggling_));
+  static_cast<void>(deliver_all(now));
+  return why;
 }
 
 error order_service::receive(rank from, std::string_view batch, time_point now) {
   const auto lock = enter();
   if (from.value() >= 0 && static_cast<std::size_t>(from.value()) < ranks_.size()) {
     place& one = ranks_[static_cast<std::size_t>(from.value())];
+    if (one.has_host)
+      return {.code = errc::communicator_failed,
+              .text = "the process of rank " + to_string(from) +
+                      " could not accept the rings in shared memory of its host's order service",
+              .rank = from};
     if (one.has_written)
       return {.code = errc::internal,
               .text = "rank " + to_string(from) +
@@ -107,7 +172,7 @@ std::vector<open_operation> order_service::open_operations(epoch of) const {
 bool order_service::has_rings(rank one) const {
   const auto lock = enter();
   const auto index = static_cast<std::size_t>(one.value());
-  return one.value() >= 0 && index < ranks_.size() && ranks_[index].route.rings.has_value();
+  return one.value() >= 0 && index < ranks_.size() && (ranks_[index].route.rings || ranks_[index].has_host);
 }
 
 void order_service::drop_rings(place& one) {
@@ -121,8 +186,14 @@ void order_service::lose(std::size_t index, error why) {
   why.rank = self;
   drop_rings(ranks_[index]);
   ranks_[index].route.send = nullptr;
-  order_.close(
-      {.code = errc::communicator_failed, .text = "rank " + to_string(self) + " is lost: " + why.text, .rank = self});
+  if (to_controller_) { // which decides what becomes of the epoch
+    for_controller_.losses.push_back({self, std::move(why)});
+    return;
+  }
+  const error closing{
+      .code = errc::communicator_failed, .text = "rank " + to_string(self) + " is lost: " + why.text, .rank = self};
+  if (!closed_) closed_ = closing;
+  order_.close(closing);
   losses_.push_back({epoch_, self, std::move(why)});
 }
 
@@ -141,6 +212,10 @@ bool order_service::read(std::size_t index, time_point now) {
 
 bool order_service::check(time_point now) {
   bool is_changed = false;
+  if (to_controller_) {
+    std::ranges::move(order_.take_straggling(), std::back_inserter(for_controller_.reports));
+    deliver_to_controller(true);
+  }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     auto& one = ranks_[i].route.rings;
     if (!one || !one->check_peer()) continue;
@@ -168,7 +243,36 @@ void order_service::deliver(time_point now) {
   }
 }
 
+void order_service::deliver_to(remote_host& host) {
+  host_frame frame;
+  std::size_t size_bytes = 0;
+  const auto send = [&](bool is_complete) {
+    frame.is_complete = is_complete;
+    host.route.send(encode(frame));
+    frame = {};
+    size_bytes = 0;
+  };
+  if (closed_ && !std::exchange(host.is_closed, true)) frame.closed = closed_;
+  for (const rank one : host.route.ranks)
+    for (;;) {
+      std::string batch = order_.take_outgoing(one);
+      if (batch.empty()) break;
+      if (size_bytes + batch.size() > longest_batch_bytes) send(false);
+      size_bytes += batch.size();
+      frame.batches.push_back({one, std::move(batch)});
+    }
+  if (!frame.empty()) send(true);
+}
+
+void order_service::deliver_to_controller(bool all) {
+  order_.take_for_controller(for_controller_, all);
+  if (for_controller_.empty()) return;
+  to_controller_(encode(std::exchange(for_controller_, {})));
+}
+
 bool order_service::deliver_all(time_point now) {
+  for (remote_host& host : hosts_) deliver_to(host);
+  if (to_controller_) deliver_to_controller(false);
   deliver(now);
   bool has_lost = false;
   for (std::size_t i = 0; i < ranks_.size(); ++i)
@@ -176,8 +280,12 @@ bool order_service::deliver_all(time_point now) {
       lose(i, one->failure());
       has_lost = true;
     }
-  if (has_lost) deliver(now); // the refusals at the remaining ranks; a failure of these is found in the next round
-  return has_lost;
+  if (!has_lost) return false;
+  // The refusals at the remaining ranks. A failure of these is found in the next round.
+  for (remote_host& host : hosts_) deliver_to(host);
+  if (to_controller_) deliver_to_controller(false);
+  deliver(now);
+  return true;
 }
 
 bool order_service::is_any_waiting() const {
@@ -237,7 +345,7 @@ void order_service::run() {
       }
       const std::size_t losses = losses_.size();
       has_worked = do_round(now);
-      if (auto late = order_.take_straggling(); !late.empty()) {
+      if (auto late = to_controller_ ? decltype(straggling_){} : order_.take_straggling(); !late.empty()) {
         std::ranges::move(late, std::back_inserter(straggling_));
         has_news = true;
       }

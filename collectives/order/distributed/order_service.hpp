@@ -1,5 +1,5 @@
 /// Decides the order of the requests of the processes of a world: those of the same host reach it through rings in
-/// shared memory, the others through their control connections.
+/// shared memory, the others through their control connections or through the order service of their host.
 #pragma once
 
 #include <troupe/collectives/order/distributed/order_server.hpp>
@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -46,6 +47,13 @@ struct order_route {
   std::function<void(std::string batch)> send{};
 };
 
+/// The ranks of another host that have an order service there.
+struct host_route {
+  std::vector<rank> ranks{};
+  /// Sends a message to that service. Must neither block, throw nor call this service.
+  std::function<void(std::string message)> send{};
+};
+
 /// Reads the rings of the ranks that have them, decides with an order_server, and sends each rank the decisions that
 /// concern it.
 ///
@@ -53,6 +61,9 @@ struct order_route {
 /// decisions is closed, and with it the epoch: what waits is refused at the remaining ranks (communicator_failed), and
 /// nothing is waited for. While decisions for a rank wait for room, no more requests of it are read, so its share of
 /// memory is bounded.
+///
+/// In another host than the controller's, the same object serves the ranks of that host (open_host()) and exchanges
+/// messages with the controller's. It ends no epoch: it tells the controller of lost ranks.
 ///
 /// Threads: all functions may be called from any thread. run() is for a thread of its own. A caller waits for at most
 /// one round of it.
@@ -65,7 +76,16 @@ public:
 
   /// Begins an epoch, with the route to each rank in order. Earlier routes and losses are dropped.
   /// Errors: invalid_argument (no rank).
-  void open(epoch of, std::vector<order_route> ranks);
+  void open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts = {});
+  /// Begins an epoch in another host than the controller's. \p ranks: the rings of the ranks that are on this host.
+  /// \p to_controller: sends a message to the controller's service; as order_route::send. \p previous, \p limits: see
+  /// order_server::open_host(). Errors: invalid_argument (no rank, or one that does not exist).
+  void open_host(epoch of, int world_size, std::vector<std::pair<rank, ring_connection>> ranks, epoch previous,
+                 const sequencer_limits& limits, std::function<void(std::string message)> to_controller);
+  /// Handles a message of the controller's service. Errors: internal (it cannot be read).
+  [[nodiscard]] error receive_from_controller(std::string_view message, time_point now);
+  /// Handles a message of the service of another host, the \p host-th of open(). Errors: internal (it cannot be read).
+  [[nodiscard]] error receive_from_host(std::size_t host, std::string_view message, time_point now);
   /// Refuses what waits, and all later requests of this epoch. All decisions have been written or sent when it returns,
   /// except those for which a ring has no room; batches_for() counts them.
   void close(const error& why, time_point now);
@@ -97,20 +117,27 @@ public:
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
   /// Returns where the lanes stood when the latest epoch began (order_server::points()).
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
-  /// Returns the number of ranks that are connected by rings.
+  /// Returns the number of ranks that are connected by rings to this object.
   [[nodiscard]] std::size_t connected() const noexcept { return connected_.load(std::memory_order_relaxed); }
   /// Returns the open operations of epoch \p of, the latest (order_server::open_operations()); none for other epochs.
   [[nodiscard]] std::vector<open_operation> open_operations(epoch of) const;
+  /// Returns whether a rank has rings, here or in its host.
   [[nodiscard]] bool has_rings(rank one) const;
   /// Returns the number of batches of decisions for a rank in epoch \p of, the latest; 0 for other epochs.
   [[nodiscard]] std::uint64_t batches_for(rank to, epoch of) const;
 
 private:
   struct place {
-    order_route route;
+    order_route route{};
     bool has_written = false; ///< Whether a message has come through the rings.
+    bool has_host = false;    ///< The service of its host has the rings.
+  };
+  struct remote_host {
+    host_route route;
+    bool is_closed = false; ///< It was told that nothing is decided any more.
   };
 
+  void begin(epoch of, std::vector<place> ranks);
   /// Locks mutex_ for a caller, before the next round of run().
   [[nodiscard]] std::unique_lock<std::mutex> enter() const;
   bool do_round(time_point now);
@@ -119,6 +146,9 @@ private:
   void deliver(time_point now);
   /// As deliver(), and closes the ranks whose rings have failed. Returns whether there were any.
   bool deliver_all(time_point now);
+  void deliver_to(remote_host& host);
+  /// Sends the controller what has come for it; without \p all only if it can lead to a decision.
+  void deliver_to_controller(bool all);
   void lose(std::size_t index, error why);
   void drop_rings(place& one);
   [[nodiscard]] bool is_any_waiting() const;
@@ -132,6 +162,13 @@ private:
   order_server order_;
   epoch epoch_{};
   std::vector<place> ranks_;
+  std::vector<remote_host> hosts_;
+  error closed_{}; ///< Why nothing is decided any more in this epoch.
+  // In another host than the controller's:
+  std::function<void(std::string message)> to_controller_{};
+  int world_size_ = 0;
+  host_frame for_controller_{};
+  host_frame from_controller_{}; ///< The messages so far of an incomplete one.
   std::atomic<std::size_t> connected_{0};
   std::vector<loss> losses_;
   std::vector<std::shared_ptr<const absence_report>> straggling_;

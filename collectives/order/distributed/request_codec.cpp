@@ -94,9 +94,9 @@ void request_writer::introduce(lane where) {
 
 error request_writer::ask(const operation& what, lane where, std::uint64_t client,
                           const std::optional<std::uint64_t>& position, nanoseconds deadline,
-                          const request_facts& facts) {
+                          const request_facts& facts, const std::optional<std::uint64_t>& copied_bytes) {
   outline_.clear();
-  if (error objection = write_outline(outline_, what)) return objection;
+  if (error objection = write_outline(outline_, what, copied_bytes)) return objection;
   const std::string_view outline = outline_.view();
   const bool kept = outline.size() <= longest_kept_bytes;
   const std::size_t slot = kept ? slot_of(outline) : no_slot;
@@ -407,7 +407,8 @@ int read_int(wire_reader& in) {
   return static_cast<int>(in.signed_varint(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
 }
 
-void write_part(wire_writer& out, const operation& what, bool staged) {
+void write_part(wire_writer& out, const operation& what, bool staged,
+                const std::optional<std::uint64_t>& copied_bytes = std::nullopt) {
   out.u8(static_cast<std::uint8_t>(what.index()));
   std::visit(
       [&]<class T>(const T& one) {
@@ -420,7 +421,7 @@ void write_part(wire_writer& out, const operation& what, bool staged) {
         if constexpr (requires { one.send_parts; }) write_counts(out, one.send_parts);
         if constexpr (requires { one.recv_parts; }) write_counts(out, one.recv_parts);
         if constexpr (requires { one.staged; }) out.flag(staged);
-        if constexpr (std::is_same_v<T, copy>) out.varint(one.from.memory.size_bytes());
+        if constexpr (std::is_same_v<T, copy>) out.varint(copied_bytes.value_or(one.from.memory.size_bytes()));
         if constexpr (std::is_same_v<T, replay>) out.varint(number_of(one));
         if constexpr (std::is_same_v<T, barrier>) out.varint(one.commit ? *one.commit + 1 : 0);
         if constexpr (std::is_same_v<T, group>) {
@@ -487,10 +488,10 @@ std::size_t longest_list_of(const operation& what) {
 
 } // namespace
 
-error write_outline(wire_writer& out, const operation& what) {
+error write_outline(wire_writer& out, const operation& what, const std::optional<std::uint64_t>& copied_bytes) {
   const std::size_t before = out.size_bytes();
   const std::size_t parts = longest_list_of(what);
-  if (parts <= most_outline_parts) write_part(out, what, is_launched_in_chunks(what));
+  if (parts <= most_outline_parts) write_part(out, what, is_launched_in_chunks(what), copied_bytes);
   const std::size_t size = out.size_bytes() - before;
   if (parts <= most_outline_parts && size <= longest_outline_bytes) return {};
   out.cut(before);

@@ -41,8 +41,10 @@ inline constexpr std::size_t most_outline_parts = 65'536;
 
 inline constexpr std::size_t longest_outline_bytes = std::size_t{1} << 20U;
 
-/// Writes an operation. Errors: invalid_argument (too many parts to be read); nothing is written then.
-[[nodiscard]] error write_outline(wire_writer& out, const operation& what);
+/// Writes an operation. \p copied_bytes: the size of a copy whose operands are empty, because it was read from an
+/// outline. Errors: invalid_argument (too many parts to be read); nothing is written then.
+[[nodiscard]] error write_outline(wire_writer& out, const operation& what,
+                                  const std::optional<std::uint64_t>& copied_bytes = std::nullopt);
 /// Encodes the operations of one launch. \p divisible: see capture_agreement. Throws invalid_argument (too many parts
 /// to be read).
 [[nodiscard]] std::string outline_of_launch(std::span<const operation* const> all, bool divisible);
@@ -79,7 +81,8 @@ public:
   /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
   [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,
                           const std::optional<std::uint64_t>& position, nanoseconds deadline,
-                          const request_facts& facts = {});
+                          const request_facts& facts = {},
+                          const std::optional<std::uint64_t>& copied_bytes = std::nullopt);
   void cancel(lane where, std::uint64_t position);
   void withdraw(std::uint64_t client, const error& why);
   void turn(const turn_terms& asked);

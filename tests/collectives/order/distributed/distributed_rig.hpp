@@ -9,6 +9,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -22,10 +23,20 @@
 
 namespace troupe::tests {
 
+/// Ranks that share a host with an order service of its own.
+using host_ranks = std::vector<rank>;
+
 struct distributed_rig : ordering_rig {
-  explicit distributed_rig(int size, sequencer_limits limits = {}, const fusion_limits& fused = {.mode = fusion::off})
+  explicit distributed_rig(int size, sequencer_limits limits = {}, const fusion_limits& fused = {.mode = fusion::off},
+                           const std::vector<host_ranks>& of_hosts = {})
     : ordering_rig{size}, keeper{limits}, up(rig.ranks.size()), down(rig.ranks.size()) {
     keeper.open(rig_epoch, size);
+    for (const host_ranks& ranks : of_hosts) {
+      keeper.delegate(ranks);
+      auto& made = hosts.emplace_back(std::make_unique<host>());
+      made->ranks = ranks;
+      made->keeper.open_host(rig_epoch, size, ranks, {}, limits);
+    }
     for (const auto& one : rig.ranks) {
       auto& line = up[static_cast<std::size_t>(one->self().value())];
       links.push_back(std::make_shared<order_connection>(
@@ -80,7 +91,20 @@ struct distributed_rig : ordering_rig {
     return rig.numbers(static_cast<std::size_t>(self), count, 1);
   }
 
-  /// The oldest batch of \p self reaches the controller. False where there is none.
+  /// Another host, with its order service.
+  struct host {
+    host_ranks ranks{};
+    order_server keeper{};
+    std::deque<std::string> up{}, down{}; ///< Messages between it and the controller.
+    bool is_closed = false;
+  };
+  [[nodiscard]] host* host_of(int self) const {
+    for (const auto& one : hosts)
+      if (std::ranges::find(one->ranks, rank{self}) != one->ranks.end()) return one.get();
+    return nullptr;
+  }
+
+  /// The oldest batch of \p self reaches the controller, or the order service of its host. False where there is none.
   bool deliver_up(int self) {
     std::string batch;
     {
@@ -90,7 +114,30 @@ struct distributed_rig : ordering_rig {
       batch = std::move(line.front());
       line.pop_front();
     }
-    refused_above = keeper.receive(rank{self}, batch, time->now());
+    host* const on = host_of(self);
+    refused_above = (on != nullptr ? on->keeper : keeper).receive(rank{self}, batch, time->now());
+    collect();
+    return true;
+  }
+  /// The oldest message of a host reaches the controller.
+  bool deliver_up(host& from) {
+    if (from.up.empty()) return false;
+    error why;
+    const host_frame told = decode_host_frame(from.up.front(), size(), why);
+    from.up.pop_front();
+    REQUIRE_FALSE(why);
+    for (const auto& [self, bytes] : told.batches) refused_above = keeper.receive(self, bytes, time->now());
+    collect();
+    return true;
+  }
+  /// The same the other way.
+  bool deliver_down(host& to) {
+    if (to.down.empty()) return false;
+    error why;
+    const host_frame decided = decode_host_frame(to.down.front(), size(), why);
+    to.down.pop_front();
+    REQUIRE_FALSE(why);
+    refused_below = to.keeper.receive_from_controller(decided);
     collect();
     return true;
   }
@@ -105,9 +152,29 @@ struct distributed_rig : ordering_rig {
   }
   /// What the controller has for the ranks is on its way.
   void collect() {
-    for (std::size_t r = 0; r < down.size(); ++r)
-      for (std::string batch; !(batch = keeper.take_outgoing(rank{static_cast<int>(r)})).empty();)
+    for (std::size_t r = 0; r < down.size(); ++r) {
+      const rank self{static_cast<int>(r)};
+      host* const on = host_of(self.value());
+      for (std::string batch; !(batch = (on != nullptr ? on->keeper : keeper).take_outgoing(self)).empty();)
         down[r].push_back(std::move(batch));
+    }
+    for (const auto& one : hosts) {
+      host_frame decided;
+      for (const rank self : one->ranks)
+        for (std::string batch; !(batch = keeper.take_outgoing(self)).empty();)
+          decided.batches.push_back({self, std::move(batch)});
+      if (closed_above && !std::exchange(one->is_closed, true)) decided.closed = closed_above;
+      if (!decided.empty()) one->down.push_back(encode(decided));
+      host_frame asked;
+      one->keeper.take_for_controller(asked, true);
+      if (!asked.empty()) one->up.push_back(encode(asked));
+    }
+  }
+  /// The controller ends the order.
+  void close_above(const error& why) {
+    closed_above = why;
+    keeper.close(why);
+    collect();
   }
   /// Everything arrives, and what follows from that.
   void deliver_all() {
@@ -115,12 +182,15 @@ struct distributed_rig : ordering_rig {
       moved = false;
       for (int r = 0; r < size(); ++r) moved = deliver_up(r) || moved;
       for (int r = 0; r < size(); ++r) moved = deliver_down(r) || moved;
+      for (const auto& one : hosts) moved = deliver_up(*one) || moved;
+      for (const auto& one : hosts) moved = deliver_down(*one) || moved;
     }
   }
   /// Time passes at the controller, which says so.
   void expire_above(nanoseconds by) {
     time->advance(by);
     keeper.expire(time->now());
+    for (const auto& one : hosts) one->keeper.expire(time->now());
     collect();
   }
   /// The launches are made and answered.
@@ -131,6 +201,8 @@ struct distributed_rig : ordering_rig {
   [[nodiscard]] int size() const { return static_cast<int>(orders.size()); }
 
   order_server keeper;
+  std::vector<std::unique_ptr<host>> hosts;
+  error closed_above{};
   std::mutex sending;                            ///< Launchers send, too, if requests waited for them.
   std::vector<std::deque<std::string>> up, down; ///< Batches on their way, by rank.
   std::vector<std::shared_ptr<order_connection>> links;

@@ -2,6 +2,8 @@
 #include "collectives/order/distributed/distributed_rig.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
@@ -20,7 +22,8 @@ namespace {
 
 /// Ranks of one world over processes, and of those that are split off it.
 struct split_rig : distributed_rig {
-  explicit split_rig(int size) : distributed_rig{size} {}
+  explicit split_rig(int size, const std::vector<host_ranks>& of_hosts = {})
+    : distributed_rig{size, {}, {.mode = fusion::off}, of_hosts} {}
 
   /// A rank's part of a split. The worlds are opened on pipelines of their own.
   void ask_split(int self, const std::vector<rank_group>& groups) {
@@ -69,6 +72,15 @@ struct split_rig : distributed_rig {
   std::map<int, error> refusals;
 };
 
+/// Where four ranks may be.
+const std::vector<std::vector<host_ranks>> placements{
+    {},                                       // all with the controller
+    {{rank{0}, rank{1}}},                     // two of them on another host
+    {{rank{0}, rank{1}}, {rank{2}, rank{3}}}, // two hosts beside the controller's
+    {{rank{0}, rank{1}, rank{2}, rank{3}}},   // all on another host
+    {{rank{1}, rank{2}}},
+};
+
 const std::vector<rank_group> halves{{"low", {rank{0}, rank{1}}}, {"high", {rank{2}, rank{3}}}};
 const std::vector<rank_group> crossing{{"even", {rank{2}, rank{0}}}, {"all", {rank{0}, rank{1}, rank{2}, rank{3}}}};
 
@@ -76,7 +88,8 @@ const std::vector<rank_group> crossing{{"even", {rank{2}, rank{0}}}, {"all", {ra
 
 TEST_CASE("a split opens the order of its groups at one place for all ranks (ORD-3)",
           "[collectives][sequencing][distributed][ORD-3]") {
-  split_rig one{4};
+  const auto& hosts = placements[GENERATE(range(std::size_t{0}, std::size_t{5}))];
+  split_rig one{4, hosts};
   one.ask_split(0, halves);
   one.ask_split(1, halves);
   one.ask_split(2, halves);
@@ -133,12 +146,13 @@ TEST_CASE("ranks that are in several worlds launch their requests in one order (
 
 TEST_CASE("however ranks ask in several worlds, any two launch what they share in one order (ORD-3)",
           "[collectives][sequencing][distributed][ORD-3]") {
+  const auto& hosts = placements[GENERATE(range(std::size_t{0}, std::size_t{5}))];
   std::mt19937 random{11};
   const auto draw = [&](std::size_t end) { return static_cast<std::size_t>(random() % end); };
   const std::vector<rank_group> groups{
       {"low", {rank{0}, rank{1}}}, {"inner", {rank{2}, rank{1}}}, {"reversed", {rank{3}, rank{2}, rank{1}, rank{0}}}};
   for (int round = 0; round < 20; ++round) {
-    split_rig one{4};
+    split_rig one{4, hosts};
     one.split(groups);
     // Each rank asks in each of its worlds and lanes in order, and between them at random.
     struct sequence {
@@ -171,6 +185,8 @@ TEST_CASE("however ranks ask in several worlds, any two launch what they share i
         for (const sequence& of : mine) left = left || of.next < each;
         while (draw(3) == 0) one.deliver_up(static_cast<int>(draw(4)));
         while (draw(3) == 0) one.deliver_down(static_cast<int>(draw(4)));
+        while (!one.hosts.empty() && draw(3) != 0) one.deliver_up(*one.hosts[draw(one.hosts.size())]);
+        while (!one.hosts.empty() && draw(3) != 0) one.deliver_down(*one.hosts[draw(one.hosts.size())]);
       }
     }
     one.deliver_all();
@@ -194,7 +210,8 @@ TEST_CASE("however ranks ask in several worlds, any two launch what they share i
 
 TEST_CASE("splits that differ do not match, and each is told what the other waits for (ORD-2)",
           "[collectives][sequencing][distributed][ORD-2]") {
-  split_rig one{4};
+  const auto& hosts = placements[GENERATE(range(std::size_t{0}, std::size_t{5}))];
+  split_rig one{4, hosts};
   for (int r = 0; r < 3; ++r) one.ask_split(r, halves);
   one.ask_split(3, crossing);
   one.deliver_all();
@@ -211,7 +228,8 @@ TEST_CASE("splits that differ do not match, and each is told what the other wait
 
 TEST_CASE("a rank that leaves a sub-world is refused at once to those that need it, and the others go on (ONE-1)",
           "[collectives][sequencing][distributed][ONE-1]") {
-  split_rig one{4};
+  const auto& hosts = placements[GENERATE(range(std::size_t{0}, std::size_t{5}))];
+  split_rig one{4, hosts};
   one.split(halves);
   one.split(crossing);
   const auto waits = one.ask_in("all", 0, barrier{});
@@ -388,6 +406,150 @@ TEST_CASE("the lanes of a sub-world have resume points of their own, across epoc
     CHECK(point->complete == 3);
     CHECK(point->commit == 2);
     each.link->close({.code = errc::stopping, .text = "the test is over"});
+  }
+}
+
+TEST_CASE("the orders of several hosts have no cycle, however their messages are delayed (ORD-3)",
+          "[collectives][sequencing][distributed][ORD-3]") {
+  // Each two of the worlds share ranks of some host; "left", "middle" and "right" lie within one host each.
+  const std::vector<rank_group> groups{{"left", {rank{1}, rank{0}}},  {"middle", {rank{2}, rank{3}}},
+                                       {"right", {rank{4}, rank{5}}}, {"a", {rank{0}, rank{2}}},
+                                       {"b", {rank{3}, rank{4}}},     {"c", {rank{5}, rank{1}}}};
+  const std::vector<host_ranks> hosts{{rank{0}, rank{1}}, {rank{2}, rank{3}}, {rank{4}, rank{5}}};
+  const auto seed = GENERATE(range(1U, 13U));
+  std::mt19937 random{seed};
+  const auto draw = [&](std::size_t end) { return static_cast<std::size_t>(random() % end); };
+  split_rig one{6, hosts};
+  one.split(groups);
+  constexpr std::size_t each = 10;
+  std::vector<std::map<std::string, std::size_t>> asked(6);
+  for (int r = 0; r < 6; ++r) {
+    asked[static_cast<std::size_t>(r)][""] = 0;
+    for (const rank_group& group : groups)
+      if (one.parts.contains({group.name, r})) asked[static_cast<std::size_t>(r)][group.name] = 0;
+  }
+  for (std::size_t left = 6 * 3 * each; left > 0;) {
+    const auto r = draw(6);
+    auto at = asked[r].begin();
+    std::advance(at, static_cast<std::ptrdiff_t>(draw(asked[r].size())));
+    if (at->second < each) {
+      // The number of elements names the request within its world.
+      const operation what = one.add(static_cast<int>(r), ++at->second);
+      at->first.empty() ? static_cast<void>(one.ask(static_cast<int>(r), lane{}, what))
+                        : static_cast<void>(one.ask_in(at->first, static_cast<int>(r), what));
+      --left;
+    }
+    for (std::size_t moves = draw(4); moves > 0; --moves) switch (draw(4)) {
+        case 0: one.deliver_up(static_cast<int>(draw(6))); break;
+        case 1: one.deliver_down(static_cast<int>(draw(6))); break;
+        case 2: one.deliver_up(*one.hosts[draw(3)]); break;
+        default: one.deliver_down(*one.hosts[draw(3)]); break;
+      }
+  }
+  one.deliver_all();
+  one.finish();
+  // Removes what comes first at every rank that launches it, until nothing is left: possible if there is no cycle.
+  std::vector<std::deque<std::string>> launched;
+  for (const auto& notes : one.notes) launched.emplace_back(notes->begin(), notes->end());
+  for (const auto& notes : launched) CHECK(notes.size() == 3 * each);
+  const auto is_first = [&](const std::string& what) {
+    return std::ranges::all_of(launched, [&](const auto& notes) {
+      return notes.empty() || notes.front() == what || std::ranges::find(notes, what) == notes.end();
+    });
+  };
+  for (bool has_moved = true; has_moved;) {
+    has_moved = false;
+    for (std::size_t r = 0; r < 6; ++r) {
+      if (launched[r].empty() || !is_first(launched[r].front())) continue;
+      const std::string what = launched[r].front();
+      for (auto& notes : launched)
+        if (!notes.empty() && notes.front() == what) notes.pop_front();
+      has_moved = true;
+    }
+  }
+  CHECK(std::ranges::all_of(launched, [](const auto& notes) { return notes.empty(); }));
+}
+
+TEST_CASE("the order service of a host keeps resume points while it serves, and only then (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  const std::vector<rank> present{rank{0}, rank{1}};
+  order_server host;
+  host.open_host(epoch{1}, 2, present, {}, {});
+  struct one_rank {
+    std::uint64_t sent = 0;
+    request_writer out{};
+  };
+  std::array<one_rank, 2> ranks;
+  const auto send = [&](std::size_t r, epoch of, std::uint64_t succeeded) {
+    const std::string batch = ranks[r].out.take({.epoch = of, .number = ++ranks[r].sent, .succeeded = succeeded});
+    CHECK_FALSE(host.receive(rank{static_cast<int>(r)}, batch, {}));
+  };
+  const auto ask_all = [&](epoch of) {
+    for (auto& one : ranks) one = {};
+    for (std::size_t r = 0; r < 2; ++r) {
+      CHECK_FALSE(ranks[r].out.ask(barrier{.commit = 7}, lane{}, 0, std::nullopt, 1h));
+      send(r, of, 0);
+    }
+    for (std::size_t r = 0; r < 2; ++r) send(r, of, 1);
+  };
+  ask_all(epoch{1});
+  host_frame told;
+  host.take_for_controller(told, true);
+  CHECK(told.empty()); // the controller knows nothing of worlds within a host
+  host.open_host(epoch{2}, 2, present, epoch{1}, {});
+  REQUIRE(host.points());
+  REQUIRE(host.points()->size() == 1);
+  CHECK(host.points()->front().complete == 1);
+  CHECK(host.points()->front().commit == 7);
+  ask_all(epoch{2});
+  host.open_host(epoch{4}, 2, present, {}, {}); // another has decided in between
+  CHECK_FALSE(host.points());
+
+  order_server above;
+  above.open(epoch{1}, 2);
+  above.delegate(present);
+  CHECK(above.receive(rank{0}, std::string{}, {}).code == errc::internal);
+  request_writer stray;
+  CHECK_FALSE(stray.ask(barrier{}, lane{}, 0, std::nullopt, 1h));
+  CHECK_THAT(above.receive(rank{0}, stray.take({.epoch = epoch{1}, .number = 1}), {}).text,
+             ContainsSubstring("the order service of its host decides"));
+}
+
+TEST_CASE("a rank learns from its host's service that the controller has closed the order",
+          "[collectives][sequencing][distributed]") {
+  const auto& hosts = placements[GENERATE(range(std::size_t{1}, std::size_t{5}))];
+  split_rig one{4, hosts};
+  one.split(halves);
+  const auto whole = one.ask(0, barrier{});
+  const auto part = one.ask_in("low", 0, barrier{});
+  one.deliver_all();
+  one.close_above({.code = errc::rebuilding, .text = "the epoch ends"});
+  std::vector<std::uint64_t> decided;
+  for (int r = 0; r < 4; ++r) decided.push_back(one.keeper.batches_for(rank{r}));
+  one.deliver_all();
+  CHECK(whole.failure().code == errc::rebuilding);
+  CHECK(part.failure().code == errc::rebuilding);
+  for (int r = 0; r < 4; ++r)
+    CHECK(one.links[static_cast<std::size_t>(r)]->followed() == decided[static_cast<std::size_t>(r)]);
+}
+
+TEST_CASE("an operation is the same after a host's service has passed it on",
+          "[collectives][sequencing][distributed]") {
+  split_rig one{4, placements[2]};
+  std::vector<operation> all{one.add(0, 3), one.pass(0, 1, 5, 9), barrier{.commit = 4}};
+  group several;
+  several.parts = {one.add(0, 1), one.add(0, 2)};
+  all.emplace_back(several);
+  all.emplace_back(copy{one.memory(0, 6), one.memory(1, 6)});
+  for (const operation& what : all) {
+    wire_writer first, second;
+    REQUIRE_FALSE(write_outline(first, what));
+    wire_reader in{first.view()};
+    const auto read = read_outline(in);
+    REQUIRE(read);
+    const bool is_copy = std::holds_alternative<copy>(what);
+    REQUIRE_FALSE(write_outline(second, read->what, is_copy ? std::optional{read->sketch.count} : std::nullopt));
+    CHECK(first.view() == second.view());
   }
 }
 

@@ -1,0 +1,69 @@
+/// The order service of a host on which the controller of the world does not run.
+#pragma once
+
+#include <troupe/actors/control/control_messages.hpp>
+#include <troupe/collectives/order/distributed/order_service.hpp>
+#include <troupe/collectives/transport/shared_memory/order_gate.hpp>
+#include <troupe/completion/poller/clock.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// The services that host_link calls.
+struct host_services {
+  std::shared_ptr<const clock> time;
+  /// Sends to the connected controller. Called from any thread; never blocks.
+  std::function<void(std::string bytes)> send;
+  /// Returns the connection of the process that has said this nonce at the gate of this host.
+  std::function<std::optional<gate_connection>(const ring_session& nonce)> claim;
+  /// Reports how many ranks of an epoch are served; 0: none.
+  std::function<void(epoch of, std::size_t ranks)> serving;
+  std::function<void(const error& why)> warned;
+};
+
+/// Follows the controller: hands rings in shared memory to the ranks of this host, and lets an order_service decide the
+/// order of the worlds all of whose ranks are here (docs/design/0077-order-per-host.md).
+/// Threads: safe from any. The functions of host_services must not call it.
+class host_link : public std::enable_shared_from_this<host_link> {
+public:
+  /// \p service must outlive this object; its owner runs it.
+  host_link(process_identity who, std::string token, host_services services, std::shared_ptr<order_service> service);
+
+  /// Returns the first message to a controller.
+  [[nodiscard]] std::string introduction() const;
+  void receive(std::string_view bytes);
+  /// Reports that the connection has ended or could not be made. What was served has ended.
+  void disconnected(const error& why);
+  /// Sends a heartbeat if one is due.
+  void beat();
+
+  /// Returns why this service has ended: errc::stopping (the world has), or the controller's refusal; nullopt before.
+  [[nodiscard]] std::optional<error> ended() const;
+
+private:
+  void serve(const serve_order& asked);
+  void send(process_message what);
+
+  const process_identity who_;
+  const std::string token_;
+  const host_services services_;
+  const std::shared_ptr<order_service> service_;
+
+  mutable std::mutex mutex_;
+  session_id session_ = 0; ///< 0 while it is not admitted.
+  nanoseconds heartbeat_{};
+  time_point spoke_{};
+  epoch serves_{};                     ///< The epoch whose messages are for service_.
+  std::vector<gate_connection> gates_; ///< Of the processes of this host that have joined.
+  std::optional<error> ended_;
+};
+
+} // namespace troupe
