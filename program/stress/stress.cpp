@@ -46,6 +46,7 @@ struct order_options {
   bool plans = true;
   bool splits = true;
   bool processes = false;
+  std::string judged;
   std::string logs; ///< In a process of such a run: the folder to which it writes its ledger.
 
   /// The kinds of worlds: the whole, one of its halves, and all its ranks in reverse order.
@@ -315,6 +316,8 @@ private:
   std::string path_;
 };
 
+int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well);
+
 /// Starts a process for each rank. Each runs the clients of its own rank and writes a log; this one compares the logs.
 int run_processes(const order_options& options) {
   const configuration settings = options.runtime.settings();
@@ -344,8 +347,13 @@ int run_processes(const order_options& options) {
   terms.supervisor.signals = {SIGINT, SIGTERM};
   std::signal(SIGCHLD, SIG_DFL);
   launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
-  const int status = job.run();
+  return judge_logs(options, logs.path(), job.run() == 0);
+}
 
+/// Compares the logs that the processes of all ranks have left in \p logs.
+int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well) {
+  const configuration settings = options.runtime.settings();
+  const auto ranks = static_cast<std::size_t>(settings.ranks > 0 ? settings.ranks : 4);
   std::map<std::string, std::unique_ptr<stress_ledger>> all;
   all.emplace("whole", std::make_unique<stress_ledger>(ranks));
   if (options.splits)
@@ -353,9 +361,9 @@ int run_processes(const order_options& options) {
       all.emplace(one.name, std::make_unique<stress_ledger>(one.members.size()));
   sampled_footprint seen;
   std::chrono::duration<double> took{};
-  bool is_complete = status == 0;
+  bool is_complete = has_ended_well;
   for (std::size_t i = 0; i < ranks; ++i) {
-    std::ifstream log{log_of(logs.path(), i)};
+    std::ifstream log{log_of(logs, i)};
     double seconds = 0;
     sampled_footprint one;
     std::size_t worlds = 0;
@@ -405,10 +413,14 @@ void add_stress(CLI::App& program, action& chosen) {
   order->add_flag("--splits,!--no-splits", options->splits,
                   "let two thirds of the clients ask in worlds that are split off (default)");
   order->add_flag("--processes", options->processes, "run each rank in its own process (default 4 ranks)");
-  order->add_option("--logs", options->logs, "folder for the log of this rank; set by --processes for its processes")
-      ->group("");
+  order->add_option("--judge", options->judged,
+                    "only compare the logs in this folder, which processes started otherwise have written with --logs");
+  order->add_option("--logs", options->logs, "folder for the log of this rank, one of several processes")->group("");
   order->callback([options, &chosen] {
-    chosen = [options] { return options->processes ? run_processes(*options) : run(*options); };
+    chosen = [options] {
+      if (!options->judged.empty()) return judge_logs(*options, options->judged, true);
+      return options->processes ? run_processes(*options) : run(*options);
+    };
   });
 }
 

@@ -394,6 +394,114 @@ TEST_CASE("a process that leaves is no loss", "[collectives][order]") {
   CHECK(at.ranks[0].refused.empty());
 }
 
+namespace {
+
+/// A world of three ranks: 0 and 1 on a host with a service of its own, and 2 without rings.
+struct two_services {
+  two_services() {
+    std::vector<std::pair<rank, ring_connection>> ends;
+    for (int r = 0; r < 2; ++r) {
+      auto pair = connect_rank(rank{r}, host.bell(), {});
+      ends.emplace_back(rank{r}, std::move(pair.service));
+      ranks.emplace_back(std::move(pair.rank), of, 3);
+    }
+    std::vector<order_route> routes(3);
+    routes[2].send = [this](std::string batch) { to_third.push_back(std::move(batch)); };
+    controller.open(of, std::move(routes), {{.ranks = {rank{0}, rank{1}}, .send = [this](std::string message) {
+                                               to_host.push_back(std::move(message));
+                                             }}});
+    host.open_host(of, 3, std::move(ends), {}, {},
+                   [this](std::string message) { to_controller.push_back(std::move(message)); });
+  }
+  void ask_all() {
+    for (auto& one : ranks) REQUIRE_FALSE(one.ask(sum(8)));
+    poll();
+    request_writer third;
+    REQUIRE_FALSE(third.ask(sum(8), lane{}, 0, std::nullopt, 1h));
+    REQUIRE_FALSE(controller.receive(rank{2}, third.take({.epoch = of, .number = ++sent_by_third}), steady_now()));
+  }
+  void poll() {
+    for (int i = 0; i < 20; ++i) host.poll(steady_now());
+    for (const std::string& message : std::exchange(to_controller, {}))
+      REQUIRE_FALSE(controller.receive_from_host(0, message, steady_now()));
+    for (ring_client& one : ranks) one.read();
+  }
+
+  order_service controller{parks}, host{parks};
+  std::vector<std::string> to_host{}, to_controller{}, to_third{};
+  std::uint64_t sent_by_third = 0;
+  std::vector<ring_client> ranks{};
+};
+
+} // namespace
+
+TEST_CASE("ranks of a host with a service of its own, and others, are in one order", "[collectives][order][ORD-3]") {
+  two_services at;
+  at.ask_all();
+  CHECK(at.to_third.size() == 1);
+  CHECK(at.controller.has_rings(rank{0}));
+  CHECK_FALSE(at.controller.has_rings(rank{2}));
+  REQUIRE(at.to_host.size() == 1);
+  REQUIRE_FALSE(at.host.receive_from_controller(at.to_host.front(), steady_now()));
+  at.poll();
+  for (const auto& one : at.ranks) {
+    CHECK(one.released == std::vector<std::uint64_t>{1});
+    CHECK_FALSE(one.is_wrong());
+  }
+}
+
+TEST_CASE("a host's service follows a message of the controller when it is complete", "[collectives][order][ORD-3]") {
+  two_services at;
+  at.ask_all();
+  REQUIRE(at.to_host.size() == 1);
+  error why;
+  host_frame whole = decode_host_frame(at.to_host.front(), 3, why);
+  REQUIRE(whole.batches.size() == 2);
+  host_frame first;
+  first.is_complete = false;
+  first.batches.push_back(std::move(whole.batches.front()));
+  whole.batches.erase(whole.batches.begin());
+  REQUIRE_FALSE(at.host.receive_from_controller(encode(first), steady_now()));
+  at.poll();
+  for (const auto& one : at.ranks) CHECK(one.released.empty());
+  REQUIRE_FALSE(at.host.receive_from_controller(encode(whole), steady_now()));
+  at.poll();
+  for (const auto& one : at.ranks) CHECK(one.released == std::vector<std::uint64_t>{1});
+}
+
+TEST_CASE("a host's service leaves it to the controller what the loss of a rank leads to", "[collectives][order]") {
+  two_services at;
+  REQUIRE_FALSE(at.ranks[0].link().send("what nobody can read", steady_now()));
+  at.poll();
+  const auto lost = at.controller.take_losses();
+  REQUIRE(lost.size() == 1);
+  CHECK(lost.front().rank == rank{0});
+  CHECK(at.host.take_losses().empty());
+  REQUIRE_FALSE(at.ranks[1].ask(sum(8)));
+  at.poll();
+  CHECK(at.ranks[1].refused.empty()); // the epoch has not ended
+  at.controller.close({.code = errc::rebuilding, .text = "a rank is lost"}, steady_now());
+  for (const std::string& message : std::exchange(at.to_host, {}))
+    REQUIRE_FALSE(at.host.receive_from_controller(message, steady_now()));
+  at.poll();
+  CHECK(at.ranks[1].refused.size() == 1);
+}
+
+TEST_CASE("what a host's service must not say is refused", "[collectives][order][SEC-2]") {
+  two_services at;
+  const auto refusal = [&](const std::string& message) {
+    return at.controller.receive_from_host(0, message, steady_now());
+  };
+  CHECK_THAT(refusal("?").text, ContainsSubstring("another version of troupe"));
+  CHECK_THAT(refusal(encode(host_frame{.batches = {{rank{2}, "x"}}})).text, ContainsSubstring("not on it"));
+  CHECK_THAT(refusal(encode(host_frame{.losses = {{rank{2}, {.code = errc::rank_lost, .text = "x"}}}})).text,
+             ContainsSubstring("not on it"));
+  CHECK(refusal(encode(host_frame{.batches = {{rank{0}, "x"}}})).code == errc::internal);
+  CHECK(at.host.receive_from_controller(encode(host_frame{.batches = {{rank{2}, "x"}}}), steady_now()).code ==
+        errc::internal);
+  CHECK(at.controller.receive(rank{0}, "x", steady_now()).code == errc::communicator_failed);
+}
+
 TEST_CASE("the thread of a service without rings sleeps until there are some, and ends when it is told to",
           "[collectives][order][TIM-1]") {
   served_ranks at{1, spins};

@@ -413,8 +413,8 @@ TEST_CASE("the orders of several hosts have no cycle, however their messages are
           "[collectives][sequencing][distributed][ORD-3]") {
   // Each two of the worlds share ranks of some host; "left", "middle" and "right" lie within one host each.
   const std::vector<rank_group> groups{{"left", {rank{1}, rank{0}}},  {"middle", {rank{2}, rank{3}}},
-                                       {"right", {rank{4}, rank{5}}}, {"a", {rank{0}, rank{2}}},
-                                       {"b", {rank{3}, rank{4}}},     {"c", {rank{5}, rank{1}}}};
+                                       {"right", {rank{4}, rank{5}}}, {"low", {rank{0}, rank{2}}},
+                                       {"high", {rank{3}, rank{4}}},  {"outer", {rank{5}, rank{1}}}};
   const std::vector<host_ranks> hosts{{rank{0}, rank{1}}, {rank{2}, rank{3}}, {rank{4}, rank{5}}};
   const auto seed = GENERATE(range(1U, 13U));
   std::mt19937 random{seed};

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Worlds over two hosts, each with an order service of its own, and a controller on a third.
+
+Hosts are network namespaces. Two ranks on each host run on the mock. First all cases of troupe conform; then clients in the
+whole world and in sub-worlds at once (troupe stress order), whose logs are compared; then traffic while a process and an
+order service are killed. Exits with 77 where no namespaces can be made.
+"""
+import argparse
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from virtual_network import Unavailable, VirtualNetwork
+
+RANKS = 4
+CONTROL = 0  # the hosts 1 and 2 have the ranks 0 and 1, and 2 and 3
+PORT = 29777
+SKIPPED = 77
+
+
+class Failed(Exception):
+    pass
+
+
+def host_of(rank):
+    return 1 + rank // 2
+
+
+class Job:
+    """A controller, an order service on each host, and the processes of a world."""
+
+    def __init__(self, troupe, network, folder, words, policy="fail"):
+        self.troupe, self.network, self.folder, self.words = troupe, network, folder, words
+        folder.mkdir()
+        self.certificates = folder / "certificates"
+        self.report = folder / "report"
+        self.report.touch()
+        subprocess.run([troupe, "certs", "--out", self.certificates, "--hosts", network.address(CONTROL)], check=True,
+                       capture_output=True)
+        self.environment = {**os.environ, "TROUPE_JOIN_TOKEN": "a secret of this job", "TROUPE_LOG": "info",
+                            "TROUPE_PROFILE": "frugal", "TROUPE_BENCH_REPORT": str(self.report),
+                            "TROUPE_CONTROL": f"{network.address(CONTROL)}:{PORT}"}
+        for name, file in (("CA", "ca.pem"), ("CERTIFICATE", "host.pem"), ("KEY", "host.key")):
+            self.environment[f"TROUPE_CONTROL_{name}"] = str(self.certificates / file)
+        self.all = {}
+        self.begin("controller", CONTROL, [troupe, "controller", "-n", str(RANKS), "--bind", network.address(CONTROL),
+                                           "--port", str(PORT), "--certs", self.certificates, "--policy", policy])
+        self.await_text("controller", "TROUPE_CONTROL=", 20)
+        for host in (1, 2):
+            self.begin(f"service-{host}", host, [troupe, "order-service"])
+            self.await_text(f"service-{host}", "ready", 20)
+        self.await_text("controller", "order service of host", 20, count=2)
+        for rank in range(RANKS):
+            self.start(rank)
+
+    def start(self, rank, attempt=0):
+        self.begin(f"rank-{rank}-{attempt}", host_of(rank), [self.troupe, *self.words],
+                   {"TROUPE_PROCESS": str(rank), "TROUPE_PLACE": str(rank), "TROUPE_ATTEMPT": str(attempt)})
+
+    def begin(self, name, host, words, variables=None):
+        with open(self.folder / name, "wb") as said:
+            self.all[name] = subprocess.Popen(["ip", "netns", "exec", self.network.name(host), *map(str, words)],
+                                              stdout=said, stderr=subprocess.STDOUT,
+                                              env={**self.environment, **(variables or {})})
+
+    def said(self, name):
+        return (self.folder / name).read_text(errors="replace")
+
+    def await_text(self, name, text, patience, count=1):
+        until = time.monotonic() + patience
+        while self.said(name).count(text) < count:
+            if time.monotonic() > until or self.all[name].poll() is not None:
+                raise Failed(f"{name} does not say '{text}'")
+            time.sleep(0.02)
+
+    def await_end(self, patience):
+        """Until all have ended by themselves, with success."""
+        until = time.monotonic() + patience
+        for name, process in self.all.items():
+            try:
+                status = process.wait(max(until - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                raise Failed(f"{name} does not end") from None
+            if status != 0:
+                raise Failed(f"{name} has ended with {status}")
+
+    def await_epoch(self, number, patience=60):
+        """Until every rank has verified a result in that epoch."""
+        until = time.monotonic() + patience
+        while True:
+            lines = [line.split() for line in self.report.read_text().splitlines()]
+            if len({line[3] for line in lines if line[0] == "good" and line[2] == str(number)}) == RANKS:
+                return
+            if time.monotonic() > until:
+                raise Failed(f"no results of all ranks in epoch {number}")
+            time.sleep(0.02)
+
+    def expect_served(self, epoch, hosts):
+        """Checks which hosts' services serve in an epoch."""
+        for host in (1, 2):
+            served = re.findall(rf"epoch {epoch}: the requests of (\d) ranks", self.said(f"service-{host}"))
+            if served != (["2"] if host in hosts else []):
+                raise Failed(f"the service of host {host} serves {served} ranks in epoch {epoch}")
+
+    def kill(self):
+        for one in self.all.values():
+            if one.poll() is None:
+                one.kill()
+                one.wait()
+
+
+def conform(job):
+    job.await_end(300)
+    job.expect_served(1, (1, 2))
+    for rank in range(RANKS):
+        if "are ordered through shared memory" not in job.said(f"rank-{rank}-0"):
+            raise Failed(f"the requests of rank {rank} do not go through shared memory")
+    return "all cases passed in each process"
+
+
+def stress(job, troupe, logs, options):
+    job.await_end(300)
+    job.expect_served(1, (1, 2))
+    judged = subprocess.run([troupe, "stress", "order", f"--judge={logs}", f"--ranks={RANKS}", *options],
+                            capture_output=True, text=True)
+    if judged.returncode != 0:
+        raise Failed(f"the orders differ: {judged.stdout}{judged.stderr}")
+    return judged.stdout.strip().splitlines()[-1]
+
+
+def faults(job):
+    job.await_epoch(1)
+    job.expect_served(1, (1, 2))
+    job.all["rank-1-0"].send_signal(signal.SIGKILL)
+    job.start(1, attempt=1)
+    job.await_epoch(2)
+    job.expect_served(2, (1, 2))
+    job.all["service-1"].send_signal(signal.SIGKILL)
+    job.await_epoch(3)
+    job.expect_served(3, (2,))  # the ranks of host 1 go on through their connections
+    job.all["controller"].send_signal(signal.SIGTERM)
+    del job.all["rank-1-0"], job.all["service-1"]
+    job.await_end(60)
+    bad = [line for line in job.report.read_text().splitlines() if line.split()[0] in ("wrong", "hung")]
+    if bad:
+        raise Failed(f"wrong or hung: {bad}")
+    return "a killed process and a killed service cost an epoch each"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--troupe", required=True, help="the program")
+    parser.add_argument("--requests", type=int, default=20_000, help="of troupe stress order")
+    given = parser.parse_args()
+    troupe = str(pathlib.Path(given.troupe).resolve())
+    try:
+        network = VirtualNetwork(3)
+    except Unavailable as why:
+        print(f"skipped: {why}")
+        return SKIPPED
+    mock = ["--backend", "mock", f"--mock-devices={RANKS}"]
+    with tempfile.TemporaryDirectory(prefix="troupe-hosts-") as name:
+        folder = pathlib.Path(name)
+        logs = folder / "logs"
+        logs.mkdir()
+        options = [f"--requests={given.requests}", "--clients=2", "--lanes=3", "--seed=5"]
+        scenarios = [("conform", ["conform", "--seed=7", *mock], "fail", conform),
+                     ("stress", ["stress", "order", f"--logs={logs}", *options, *mock], "fail",
+                      lambda job: stress(job, troupe, logs, options)),
+                     ("faults", ["bench", "process-member", *mock], "respawn", faults)]
+        try:
+            for what, words, policy, play in scenarios:
+                job = None
+                try:
+                    job = Job(troupe, network, folder / what, words, policy)
+                    print(f"{what}: {play(job)}", flush=True)
+                except Failed as why:
+                    print(f"FAILED: {what}: {why}")
+                    for said in sorted((folder / what).iterdir()):
+                        if said.is_file():
+                            print(f"--- {said.name}\n{said.read_text(errors='replace')[-3000:]}")
+                    return 1
+                finally:
+                    if job:
+                        job.kill()
+        finally:
+            network.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
