@@ -111,7 +111,7 @@ const std::set<std::string> free_text{
     "--config",   "--fault", "--record",    "--faults",  "--rung",       "--url",      "--out",    "--only",
     "--json",     "--hosts", "--bind",      "--certs",   "--policy",     "--log",      "--events", "--trace",
     "--seeds",    "--ways",  "--memory",    "--fusions", "--recordings", "--profiles", "--cublas", "--plot",
-    "--datatype", "--op",    "--operation", "--backend", "--strategies", "--member",   "--logs"};
+    "--datatype", "--op",    "--operation", "--backend", "--strategies", "--member",   "--logs",   "--judge"};
 
 bool is_setting(const CLI::Option& option) {
   return std::ranges::any_of(all_settings(), [&](const setting& one) { return option.check_name(one.option); });

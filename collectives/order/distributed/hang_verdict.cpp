@@ -41,7 +41,8 @@ std::string name_waiting(const open_operation& hanging, std::vector<const open_o
     if (std::ranges::any_of(chain, [&](const auto* other) { return waits_behind(*one, *other); })) chain.push_back(one);
   const std::size_t count = chain.size() - 1;
   std::string text;
-  for (std::size_t i = 0; i < std::min(count, most_operations_named); ++i) text += (i == 0 ? "; " : ", ") + name_of(*chain[i + 1]);
+  for (std::size_t i = 0; i < std::min(count, most_operations_named); ++i)
+    text += (i == 0 ? "; " : ", ") + name_of(*chain[i + 1]);
   if (count > most_operations_named) text += " and " + std::to_string(count - most_operations_named) + " more";
   return count == 0 ? text : text + (count == 1 ? " waits behind it" : " wait behind it");
 }

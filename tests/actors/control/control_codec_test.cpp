@@ -46,7 +46,9 @@ std::vector<process_frame> process_frames() {
           {9, failed_report{epoch{2}, sample_error, {rank{1}, rank{2}}}},
           {9, drained_report{epoch{2}}},
           {9, order_batch{epoch{2}, std::string(1000, '\0')}},
-          {~0ULL, leave_notice{sample_error}}};
+          {~0ULL, leave_notice{sample_error}},
+          {0, host_join_request{.token = "secret", .who = {.name = "a:7", .host = "a", .pid = 7}}},
+          {9, serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}}}};
 }
 
 std::shared_ptr<const resume_points> sample_points() {
@@ -77,7 +79,13 @@ std::vector<controller_frame> controller_frames() {
           {1, quiesce_order{epoch{3}, sample_error, 1ULL << 40U}},
           {1, order_batch{epoch{3}, "bytes"}},
           {1, fence_notice{sample_error}},
-          {1, stop_order{sample_error, 9}}};
+          {1, stop_order{sample_error, 9}},
+          {1, claim_order{ring_session{{3, ~0ULL}}}},
+          {1, serve_order{.of = epoch{4},
+                          .world_size = 6,
+                          .previous = epoch{3},
+                          .limits = {.lead = 512, .straggling = nanoseconds{7}},
+                          .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}}}}};
 }
 
 } // namespace
@@ -204,6 +212,36 @@ TEST_CASE("every field crosses as it is", "[control]") {
   const auto stops = decode_controller_frame(encode(controller_frames()[9]), why);
   REQUIRE(stops);
   CHECK(std::get<stop_order>(stops->what).decided == 9);
+}
+
+TEST_CASE("what concerns the order services of other hosts crosses as it is", "[control]") {
+  error why;
+  const auto joins = decode_process_frame(encode(process_frames()[8]), why);
+  REQUIRE(joins);
+  CHECK(std::get<host_join_request>(joins->what).protocol == control_protocol);
+  CHECK(std::get<host_join_request>(joins->what).token == "secret");
+  CHECK(std::get<host_join_request>(joins->what).who.pid == 7);
+  auto report = serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}, .resume = sample_points()};
+  const auto serves = decode_process_frame(encode(process_frame{9, report}), why);
+  REQUIRE(serves);
+  CHECK(std::get<serving_report>(serves->what).of == epoch{4});
+  CHECK(std::get<serving_report>(serves->what).ranks == std::vector{rank{2}, rank{5}});
+  REQUIRE(std::get<serving_report>(serves->what).resume);
+  CHECK(describe(*std::get<serving_report>(serves->what).resume) == describe(*sample_points()));
+  const auto claims = decode_controller_frame(encode(controller_frames()[10]), why);
+  REQUIRE(claims);
+  CHECK(std::get<claim_order>(claims->what).nonce == ring_session{{3, ~0ULL}});
+  const auto orders = decode_controller_frame(encode(controller_frames()[11]), why);
+  REQUIRE(orders);
+  const auto& order = std::get<serve_order>(orders->what);
+  CHECK(order.of == epoch{4});
+  CHECK(order.world_size == 6);
+  CHECK(order.previous == epoch{3});
+  CHECK(order.limits.lead == 512);
+  CHECK(order.limits.straggling == nanoseconds{7});
+  REQUIRE(order.candidates.size() == 2);
+  CHECK(order.candidates[1].self == rank{5});
+  CHECK(order.candidates[1].nonce == ring_session{{3, 4}});
 }
 
 TEST_CASE("a kind that there is not is refused", "[control]") {

@@ -470,7 +470,9 @@ std::vector<process_message> every_message(epoch of) {
                                    failed_report{of, {.code = errc::process_poisoned, .text = "a stranger's"}, {}},
                                    drained_report{of},
                                    order_batch{of, "bytes"},
-                                   leave_notice{{.code = errc::internal, .text = "a stranger's"}}};
+                                   leave_notice{{.code = errc::internal, .text = "a stranger's"}},
+                                   host_join_request{},
+                                   serving_report{of, {rank{0}}, {}}};
   for (std::size_t i = 0; i < std::variant_size_v<process_message>; ++i)
     REQUIRE(std::ranges::count(all, i, &process_message::index) == 1);
   all.emplace_back(leave_notice{});
