@@ -196,10 +196,10 @@ void controller_actor::finish_opening() {
     host.served = begun.of;
     if (host.ranks.size() == begun.routes.size()) resume_ = host.resume;
     serving_.push_back(link);
-    hosts.push_back(
-        {.ranks = host.ranks, .send = [send = hooks_.send, peer = host.to, link, of = begun.of](std::string message) {
-           if (send) send(peer, encode(controller_frame{link, order_batch{of, std::move(message)}}));
-         }});
+    hosts.push_back({.ranks = host.ranks,
+                     .send = [send = hooks_.send, peer = host.to, to = link, of = begun.of](std::string message) {
+                       if (send) send(peer, encode(controller_frame{to, order_batch{of, std::move(message)}}));
+                     }});
   }
   order_->open(begun.of, std::move(begun.routes), std::move(hosts));
   if (begun.closed) order_->close(begun.closed, steady_now());
