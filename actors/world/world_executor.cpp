@@ -156,6 +156,14 @@ void world_executor::let_go() {
   plan_.retries = nullptr;
 }
 
+namespace {
+
+error unasked_error() {
+  return {.code = errc::stopping, .text = "the world is shutting down, and not all ranks had asked for the operation"};
+}
+
+} // namespace
+
 void world_executor::follow(const controller_directive& from) {
   carry_out(std::visit(overloaded{
                            [this](const formation_order& order) {
@@ -165,6 +173,10 @@ void world_executor::follow(const controller_directive& from) {
                            },
                            [this](const failure_order& order) {
                              if (order.why) take_report(order.of, order.why);
+                             const world_event now = state_.event();
+                             // A world that leaves would wait for a confirmation that no longer comes.
+                             if (distributed_order_ && now.phase == world_phase::stopping && order.of == now.epoch)
+                               distributed_order_->close(unasked_error());
                              return state_.on_failure(order);
                            },
                            [this](const quiesce_order& order) {
@@ -174,8 +186,9 @@ void world_executor::follow(const controller_directive& from) {
                            },
                            [this](const fence_notice& notice) { return state_.on_dismissed(notice.why); },
                            [this](const stop_order& order) {
-                             return order.why.code == errc::stopping ? state_.on_stop()
-                                                                     : state_.on_dismissed(order.why);
+                             if (order.why.code != errc::stopping) return state_.on_dismissed(order.why);
+                             is_order_over_ = true;
+                             return state_.on_stop();
                            },
                        },
                        from.what));
@@ -251,8 +264,10 @@ void world_executor::close_gates(const error& reason) {
 }
 
 void world_executor::drain() {
-  close_order(
-      {.code = errc::stopping, .text = "the world is shutting down, and not all ranks had asked for the operation"});
+  if (distributed_order_ && !is_order_over_ && state_.event().phase == world_phase::stopping)
+    closed_ = distributed_order_->leave(unasked_error());
+  else
+    close_order(unasked_error());
   on_every_rank(
       "the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
       [limit = plan_.deadlines.drain, closed = closed_, quiet = std::exchange(quiet_, nullptr)](rank_pipeline& one) {

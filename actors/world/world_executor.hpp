@@ -274,6 +274,7 @@ private:
   std::shared_ptr<const resume_points> told_points_;      ///< From the controller, for the present epoch.
   std::shared_ptr<ordered_world> order_;                  ///< Set after forming if all ranks live in this process.
   std::shared_ptr<distributed_order> distributed_order_;  ///< Set if a controller keeps the order.
+  bool is_order_over_ = false;                            ///< The controller has closed it, to stop the world.
   std::shared_ptr<latch> closed_;                         ///< Opens when the order releases no more operations.
   std::shared_ptr<latch> quiet_;                          ///< Opens when the parts of the world are idle. May be null.
   std::shared_ptr<const fault_report> report_;            ///< Attached to the next event that has a reason.

@@ -40,7 +40,7 @@ public:
   /// Lets the rank continue in capture \p place of \p world, because its peers have launched the same; or fails the
   /// capture. \p agreed: the number of collectives to launch.
   void capture(std::uint64_t world, std::uint64_t place, std::size_t agreed, const error& why);
-  /// Tells that nothing more is decided in \p world, which is not 0 and which the rank has left.
+  /// Tells that nothing more is decided in \p world, which the rank has left.
   void closed(std::uint64_t world);
   /// Records that the rank's batch \p number was read. The next batch acknowledges it, and is sent even without
   /// decisions.

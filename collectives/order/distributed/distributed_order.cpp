@@ -37,12 +37,16 @@ std::shared_ptr<distributed_order> distributed_order::open_world(std::uint64_t n
   return through_->open(number, std::move(pipeline));
 }
 
+std::shared_ptr<latch> distributed_order::leave(error why) {
+  through_->leave(self_, std::move(why), true);
+  return self_->over;
+}
+
 std::shared_ptr<latch> distributed_order::close(error why, bool for_good) {
-  if (self_->world == 0) {
+  if (self_->world == 0)
     through_->close(std::move(why));
-    return self_->over;
-  }
-  through_->leave(self_, std::move(why), for_good);
+  else
+    through_->leave(self_, std::move(why), for_good);
   return self_->over;
 }
 

@@ -61,10 +61,13 @@ public:
                                                               std::shared_ptr<rank_pipeline> pipeline);
 
   /// Ends this rank's part in the order of this world. Its requests that are not released, and all later ones, are
-  /// answered with \p why as rejected. In a sub-world, so are the requests of other ranks that need this rank. The
-  /// latch opens when the controller has confirmed it, so that nothing more is released, or when the connection is
-  /// closed. The whole world ends at once, and with it the connection. \p for_good: false if only the epoch ends; a
-  /// sub-world then refuses later requests, and ends with the whole world.
+  /// answered with \p why as rejected, and so are the requests of other ranks that need this rank. What the controller
+  /// has released until then is launched. The latch opens when the controller has confirmed it, so that nothing more is
+  /// released, or when the connection is closed. With the whole world, the connection is closed then.
+  std::shared_ptr<latch> leave(error why);
+  /// Ends the order of this world here. The whole world ends at once, and with it the connection: for an epoch that has
+  /// failed, or whose order the controller has closed. A sub-world is left; or, if not \p for_good, because only the
+  /// epoch ends, it refuses later requests, and ends with the whole world. The latch: as of leave().
   std::shared_ptr<latch> close(error why, bool for_good = true);
 
   /// As order_connection::waiting().

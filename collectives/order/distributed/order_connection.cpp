@@ -128,7 +128,7 @@ void order_connection::take(const std::shared_ptr<ordered_rank>& of, const askin
     const time_point give_up = later(call->deadline(), controller_grace);
     const std::lock_guard lock{mutex_};
     may_wait_ = may_wait_ && facts.bytes > 0;
-    if (!closed_) { // a sub-world that is closed meanwhile is so at the controller, too, which refuses
+    if (!closed_) { // a world that is left meanwhile is so at the controller, too, which refuses
       due_ = std::min(due_, give_up);
       asks_.put({of, std::move(call), terms.where, terms.client, terms.position, give_up});
       return;
@@ -391,8 +391,12 @@ error order_connection::decide_capture(decision_record& one) {
 
 error order_connection::decide_close(decision_record& one) {
   const auto of = find(one.world);
-  if (!of || of == whole_ || !of->closed)
+  if (!of || !of->closed)
     return {.code = errc::internal, .text = "the controller has ended a world in its order that has not been left"};
+  if (of == whole_) {
+    steps_.emplace_back([this] { close(whole_->closed); });
+    return {};
+  }
   std::erase(worlds_, of);
   steps_.emplace_back([of] {
     end(*of, of->closed);

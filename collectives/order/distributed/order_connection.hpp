@@ -135,7 +135,7 @@ private:
   void ask(const std::shared_ptr<ordered_rank>& of, lane_request asked);
   [[nodiscard]] std::shared_ptr<distributed_order> open(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline);
   void set_registered(const std::shared_ptr<ordered_rank>& of, std::vector<std::shared_ptr<registered_pool>> pools);
-  /// Ends a rank's part in a sub-world: see distributed_order::close().
+  /// Ends a rank's part in a world: see distributed_order::leave(). \p for_good: false if only the epoch ends.
   void leave(const std::shared_ptr<ordered_rank>& of, error why, bool for_good);
 
   class asking;

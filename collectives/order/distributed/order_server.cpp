@@ -246,7 +246,8 @@ void order_server::leave(member& from, const error& why) {
   world& of = *from.of;
   if (std::exchange(from.has_left, true)) return;
   error told = why;
-  told.text = "rank " + to_string(from.self) + " has left the sub-world '" + of.name + "': " + why.text;
+  const std::string where = of.number == 0 ? "the world" : "the sub-world '" + of.name + "'";
+  told.text = "rank " + to_string(from.self) + " has left " + where + ": " + why.text;
   told.rank = from.self;
   order_->leave(of.ordered, from.self, told, effects_);
   settle();
@@ -254,7 +255,7 @@ void order_server::leave(member& from, const error& why) {
   tell_turns(of);
   from.by->out.closed(of.number);
   composed_ = nullptr;
-  if (!std::ranges::all_of(of.members, &member::has_left)) return;
+  if (of.number == 0 || !std::ranges::all_of(of.members, &member::has_left)) return;
   of.is_closed = true;
   logs_.erase(of.key);
   of.log = nullptr;

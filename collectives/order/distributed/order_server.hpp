@@ -120,7 +120,7 @@ private:
   /// Drops the logs of sub-worlds all of whose ranks are among \p ranks, or of all others.
   void drop_logs(std::span<const rank> ranks, bool of_others);
   [[nodiscard]] connection* find_rank(rank one) const noexcept;
-  /// Ends a rank's part in a sub-world.
+  /// Ends a rank's part in a world.
   void leave(member& from, const error& why);
   /// Writes what the turns of \p of have answered.
   void tell_turns(const world& of);

@@ -290,13 +290,13 @@ void request_reader::read_world(wire_reader& in, request_record& into, bool& is_
     case world_step::succeeded:
       into.kind = request_record::form::succeeded;
       into.count = in.varint();
-      break;
+      if (world_ == 0) in.refuse("it says of the whole world what is said of a sub-world only");
+      return;
     case world_step::close:
       into.kind = request_record::form::close;
       into.why = read_error(in);
-      break;
+      return;
   }
-  if (world_ == 0) in.refuse("it says of the whole world what is said of a sub-world only");
 }
 
 void request_reader::read_capture(wire_reader& in, request_record& into) {

@@ -92,7 +92,7 @@ public:
   void fail_capture(std::uint64_t place, const error& why);
   /// Tells how many requests of the world, which is not 0, have succeeded (batch_header::succeeded).
   void succeeded(std::uint64_t count);
-  /// Leaves the world. It is not 0.
+  /// Leaves the world.
   void close(const error& why);
   /// Tells the limits of launches of several requests, which are the same at all ranks. Call before the first request
   /// with facts.

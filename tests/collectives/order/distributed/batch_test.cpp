@@ -270,6 +270,14 @@ TEST_CASE("each record says to which world it belongs, in few bytes", "[collecti
   CHECK(all[2].count == 12);
   CHECK(all[3].kind == request_record::form::close);
   CHECK(all[3].why.text == "its work is done");
+  out.close({.code = errc::stopping, .text = "of the whole world"});
+  const std::string last = out.take({.epoch = of, .number = 2});
+  wire_reader rest{last};
+  static_cast<void>(batch_header::read(rest));
+  request_record one;
+  REQUIRE(reader.next(rest, one));
+  CHECK(one.kind == request_record::form::close);
+  CHECK(one.world == 0);
 }
 
 TEST_CASE("groups that exceed a limit are refused before they are sent", "[collectives][wire]") {

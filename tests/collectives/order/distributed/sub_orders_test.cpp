@@ -273,6 +273,101 @@ TEST_CASE("a rank that leaves a sub-world is refused at once to those that need 
   CHECK(code_of_all({again0, again2}) == errc::none);
 }
 
+TEST_CASE("a rank that leaves the whole world is refused at once to those that need it, and the others go on (ONE-1)",
+          "[collectives][sequencing][distributed][ONE-1]") {
+  const auto& hosts = placements[GENERATE(range(std::size_t{0}, std::size_t{5}))];
+  split_rig one{4, hosts};
+  const auto waits = one.ask(0, barrier{});
+  const auto behind = one.ask(0, one.pass(0, 2, 1));
+  const auto to_leaver = one.ask(2, one.pass(2, 1, 1));
+  one.deliver_all();
+  const auto own = one.ask(1, one.take(1, 3, 1));
+  const error why{.code = errc::stopping, .text = "its work is done"};
+  const auto over = one.orders[1]->leave(why);
+  CHECK_FALSE(over->is_open());
+  const auto late = one.ask(1, barrier{});
+  CHECK(late.failure().code == errc::stopping); // without asking the controller
+  error turn;
+  one.orders[3]->turn({.name = "mark"}, [&](const error& refused, auto) { turn = refused; });
+  one.deliver_all();
+  CHECK(over->is_open());
+  for (const outcome_log& each : {waits, to_leaver, own}) {
+    CHECK(each.failure().code == errc::stopping);
+    CHECK(each.failure().effect == effect::rejected);
+    CHECK_THAT(each.failure().text, ContainsSubstring("rank 1 has left the world: its work is done"));
+  }
+  CHECK(turn.code == errc::stopping);
+  const auto meets = one.ask(2, one.take(2, 0, 1));
+  const auto later = one.ask(3, barrier{});
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all({behind, meets}) == errc::none);
+  CHECK(later.failure().code == errc::stopping);
+  for (const std::size_t r : {0U, 2U, 3U}) {
+    const auto end = one.orders[r]->leave(why);
+    one.deliver_all();
+    CHECK(end->is_open());
+  }
+  CHECK_FALSE(one.refused_above);
+  CHECK_FALSE(one.refused_below);
+}
+
+TEST_CASE("a rank that leaves the whole world launches what is being released meanwhile (ORD-1)",
+          "[collectives][sequencing][distributed][ORD-1]") {
+  const auto& hosts = placements[GENERATE(range(std::size_t{0}, std::size_t{5}))];
+  split_rig one{4, hosts};
+  std::vector<outcome_log> all;
+  for (int r = 0; r < 4; ++r) all.push_back(one.ask(r, barrier{}));
+  const bool is_released = GENERATE(true, false); // else the requests are on their way
+  if (is_released) {
+    for (int r = 0; r < 4; ++r) CHECK(one.deliver_up(r));
+    for (const auto& host : one.hosts)
+      while (one.deliver_up(*host)) {
+      }
+  }
+  const auto over = one.orders[0]->leave({.code = errc::stopping, .text = "its work is done"});
+  one.deliver_all();
+  CHECK(over->is_open());
+  one.finish();
+  const errc code = code_of_all(all);
+  CHECK((code == errc::none || (!is_released && code == errc::stopping)));
+  for (const auto& notes : one.notes) CHECK(notes->size() == (code == errc::none ? 1 : 0));
+}
+
+TEST_CASE("a rank that leaves the whole world waits for nobody when its order ends otherwise (ONE-1)",
+          "[collectives][sequencing][distributed][ONE-1]") {
+  const error done{.code = errc::stopping, .text = "its work is done"};
+  split_rig one{2};
+  const auto waits = one.ask(0, barrier{});
+  const auto over = one.orders[0]->leave(done);
+  SECTION("the epoch fails") {
+    one.orders[0]->close({.code = errc::rebuilding, .text = "the epoch is over"});
+    CHECK(over->is_open());
+    CHECK(waits.failure().code == errc::rebuilding);
+  }
+  SECTION("its connection ends") {
+    one.orders[0].reset();
+    one.links.erase(one.links.begin());
+    CHECK(over->is_open());
+    CHECK(waits.failure().effect == effect::rejected);
+    one.orders.clear();
+  }
+  SECTION("the controller has closed the order") {
+    one.close_above({.code = errc::stopping, .text = "the world is stopping"});
+    one.deliver_all();
+    CHECK(over->is_open());
+    CHECK(waits.failure().code == errc::stopping);
+  }
+}
+
+TEST_CASE("a rank that is told to have left a world, and has not, has lost its order",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  decision_writer forged{rig_epoch};
+  forged.closed(0);
+  CHECK_THAT(one.links[0]->receive(forged.take()).text, ContainsSubstring("has not been left"));
+}
+
 TEST_CASE("a rank that opens a sub-world after a peer has left it is refused what needs the peer",
           "[collectives][sequencing][distributed]") {
   split_rig one{2};
