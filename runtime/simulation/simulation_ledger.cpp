@@ -346,9 +346,7 @@ void simulation_ledger::judge_place(const entry& one, rank self) {
 }
 
 void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
-  // A process that leaves while its requests wait may refuse what its peers launch. These then fail by themselves.
-  const bool may_fail_at_end = of_.processes && of_.processes->stops_by_itself && of_.stops_busy;
-  if (of_.faults.empty() && last_epoch > 1 && !may_fail_at_end)
+  if (of_.faults.empty() && last_epoch > 1)
     wrong("the world reached epoch " + std::to_string(last_epoch) + " without a fault (FLT-1)");
   const bool jumps = std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::jump; });
   std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
