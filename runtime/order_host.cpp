@@ -21,6 +21,16 @@ namespace {
 
 constexpr std::chrono::milliseconds look_every{20};
 
+order_gate open_gate_of(const control_settings& settings) {
+  try {
+    return order_gate{parse_control_address(settings.address).port};
+  } catch (const exception& failure) {
+    error why = failure.why();
+    why.text += ": if the controller or another order service for it runs on this host, none is needed here";
+    throw exception{std::move(why)};
+  }
+}
+
 } // namespace
 
 struct order_host::parts {
@@ -28,7 +38,7 @@ struct order_host::parts {
         std::function<void(epoch of, std::size_t ranks)> serving)
     : settings{wanted},
       dialer{make_control_dialer(settings, token)},
-      gate{parse_control_address(settings.address).port},
+      gate{open_gate_of(settings)},
       service{std::make_shared<order_service>(order_service_settings{.wait = wait})} {
     const std::string host = host_name();
     link = std::make_shared<host_link>(
