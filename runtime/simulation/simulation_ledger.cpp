@@ -468,11 +468,13 @@ void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size
     }
     const bool was_asked_then =
         std::ranges::any_of(parts, [&](std::size_t index) { return entries_[index].asked_in == ended; });
-    // Of what has an unknown outcome, a part may have been recorded.
+    // Of what has an unknown outcome, a part may have been recorded. A replay that is released to ranks whose plan
+    // could not be captured again is refused by them, changes nothing, and counts.
+    const std::size_t refused = one.what == operation_kind::replay ? rejected : 0;
     if (of_.processes)
       most += std::ranges::all_of(parts, [&](std::size_t index) { return may_have_succeeded(entries_[index], ended); });
     else
-      most += is_local ? succeeded + unknown : succeeded + unknown > 0 ? 1 : 0;
+      most += is_local ? succeeded + unknown : succeeded + unknown + refused > 0 ? 1 : 0;
     if (!was_asked_then) continue;
     const bool is_all = succeeded > 0 && unknown + rejected == 0;
     is_gapless = is_gapless && ((is_all && all_counted) || succeeded + unknown == 0);
