@@ -1,404 +1,59 @@
-#include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/control/control_notes.hpp>
 #include <troupe/actors/control/controller_actor.hpp>
 #include <troupe/device/overloaded.hpp>
-#include <troupe/device/topology/thread_binding.hpp>
 
-#include <algorithm>
-#include <chrono>
-#include <random>
 #include <utility>
 #include <variant>
 
 namespace troupe {
 
-namespace {
-
-constexpr std::chrono::milliseconds tick_every{20};
-/// Time for an order service of another host to hand out rings. One that needs longer does not serve in that epoch.
-constexpr std::chrono::seconds time_for_rings{2};
-
-/// Returns a random session that is not 0.
-session_id draw_session() {
-  std::random_device entropy;
-  return (std::uint64_t{entropy()} << 32U) | entropy() | 1U;
-}
-
-std::int64_t wall_clock() {
-  return std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-} // namespace
-
 controller_actor::controller_actor(caf::actor_config& settings, controller_terms terms, sequencer_limits limits,
                                    const wait_profile& wait, std::shared_ptr<order_gate> gate, controller_hooks hooks)
   : controller_inner_handle::base{settings},
-    state_{std::move(terms), steady_now()},
-    order_{std::make_shared<order_service>(
-        order_service_settings{.limits = limits,
-                               .wait = wait,
-                               .on_news =
-                                   [self = compat::weak_handle<controller_inner_handle>{this}] {
-                                     self.post(controller_note{order_news{}});
-                                   }})},
-    limits_{limits},
-    gate_{std::move(gate)},
-    hooks_{std::move(hooks)} {}
+    server_{std::move(terms),
+            order_service_settings{.limits = limits,
+                                   .wait = wait,
+                                   .on_news =
+                                       [self = compat::weak_handle<controller_inner_handle>{this}] {
+                                         self.post(controller_note{order_news{}});
+                                       }},
+            std::move(gate), std::move(hooks)} {}
 
 controller_actor::behavior_type controller_actor::make_behavior() {
   tick_later();
-  if (gate_)
-    ordering_ = worker{[order = order_] {
-      name_this_thread("troupe/order");
-      order->run();
-    }};
+  server_.run_order();
   return {
       [this](const controller_note& note) {
-        const time_point now = steady_now();
-        std::visit(
-            overloaded{
-                [&](time_passes) {
-                  tick_later();
-                  if (gate_) gate_->drain(now);
-                  carry_out(state_.on_tick(now));
-                  order_->expire(now);
-                  hear_of_order();
-                  watch_hosts(now);
-                },
-                [&](const peer_message& one) { hear(one.from, one.bytes); },
-                [&](const peer_lost& one) { lose(one.which); },
-                [&](const process_end& one) { carry_out(state_.on_process_ended(one.name, one.pid, one.how, now)); },
-                [&](stop_control) { carry_out(state_.on_stop(now)); },
-                [&](order_news) { hear_of_order(); },
-                [&](quit_control) {
-                  is_told_to_quit_ = true;
-                  quit();
-                },
-            },
-            note.what);
+        std::visit(overloaded{
+                       [this](time_passes) {
+                         tick_later();
+                         server_.tick();
+                       },
+                       [this](const peer_message& one) { server_.hear(one.from, one.bytes); },
+                       [this](const peer_lost& one) { server_.lose(one.which); },
+                       [this](const process_end& one) { server_.process_ended(one.name, one.pid, one.how); },
+                       [this](stop_control) { server_.stop(); },
+                       [this](order_news) { server_.hear_of_order(); },
+                       [this](quit_control) {
+                         is_told_to_quit_ = true;
+                         quit();
+                       },
+                   },
+                   note.what);
       },
   };
 }
 
 void controller_actor::on_exit() {
-  order_->stop();
-  if (ordering_.joinable()) ordering_.join();
-  rings_.clear();
-  links_.clear();
-  latest_.clear();
-  hosts_.clear();
+  server_.end_order();
   if (is_told_to_quit_) return;
-  const error why{.code = errc::world_failed,
-                  .text = "the controller's actor has ended with an internal error: start the job again"};
-  control_event last = state_.event();
-  last.phase = control_phase::failed;
-  last.reason = why;
-  if (hooks_.heard) hooks_.heard(last);
-  if (hooks_.ended) hooks_.ended(why);
+  server_.fail({.code = errc::world_failed,
+                .text = "the controller's actor has ended with an internal error: start the job again"});
 }
 
 void controller_actor::tick_later() {
-  compat::weak_handle<controller_inner_handle>{this}.post_after(tick_every, controller_note{time_passes{}});
-}
-
-void controller_actor::hear(peer_id from, std::string_view bytes) {
-  error why;
-  auto frame = decode_process_frame(bytes, why);
-  if (!frame) {
-    if (hooks_.refused) hooks_.refused(why);
-    return;
-  }
-  if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
-  if (const auto* asked = std::get_if<host_join_request>(&frame->what)) return admit_host(from, *asked);
-  if (hosts_.contains(frame->session)) return hear_of_host(frame->session, frame->what);
-  if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
-  if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
-  carry_out(state_.on_message(frame->session, frame->what, steady_now()));
-}
-
-void controller_actor::complete(link_id from, failed_report& report) const {
-  const auto self = state_.rank_of(from, report.of);
-  if (!self || report.why.code != errc::deadline_exceeded) return;
-  report.why = judge_hang(std::move(report.why), *self, order_->open_operations(report.of));
-}
-
-void controller_actor::take(link_id from, const order_batch& asked) {
-  const time_point now = steady_now();
-  carry_out(state_.on_message(from, heartbeat{}, now)); // a batch also counts as a heartbeat
-  const auto self = state_.rank_of(from, asked.of);
-  if (!self) return; // the epoch has ended
-  if (asked.of != opened_) return;
-  const std::size_t with_rings = order_->connected();
-  if (const error why = order_->receive(*self, asked.bytes, now))
-    carry_out(state_.on_message(from, failed_report{.of = asked.of, .why = why}, now));
-  else if (order_->connected() < with_rings)
-    announce(state_.event()); // the process could not accept its rings
-}
-
-void controller_actor::hear_of_order() {
-  for (const order_service::loss& one : order_->take_losses()) {
-    const auto link = one.of == state_.current_epoch() ? state_.link_of(one.rank) : std::nullopt;
-    if (!link) continue; // its loss is known
-    if (one.why.code == errc::rank_lost)
-      carry_out(state_.on_rank_lost(*link, one.why.text, steady_now()));
-    else
-      carry_out(state_.on_message(*link, failed_report{.of = one.of, .why = one.why}, steady_now()));
-  }
-  for (const auto& late : order_->take_straggling())
-    if (hooks_.straggling) hooks_.straggling(*late);
-}
-
-void controller_actor::open_order(epoch of, int world_size) {
-  opening next{.of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size))};
-  serve_order asked{.of = of, .world_size = world_size, .limits = limits_};
-  for (int i = 0; i < world_size; ++i) {
-    const auto link = state_.link_of(rank{i});
-    const auto to = link ? links_.find(*link) : links_.end();
-    if (to == links_.end()) continue; // its connection has just ended
-    order_route& route = next.routes[static_cast<std::size_t>(i)];
-    // A rank that is alone has nobody to agree with.
-    if (world_size > 1) route.rings = offer_rings(*link, rank{i}, of);
-    if (const auto nonce = nonces_.find(*link); !route.rings && nonce != nonces_.end()) {
-      next.candidates.push_back(rank{i});
-      asked.candidates.push_back({rank{i}, nonce->second});
-    }
-    route.send = [send = hooks_.send, peer = to->second, link = *link, of](std::string bytes) {
-      if (send) send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
-    };
-  }
-  const epoch before = std::exchange(opened_, of);
-  is_ordering_ = true;
-  next.until = later(steady_now(), time_for_rings);
-  opening_ = std::move(next);
-  const bool is_any_asked = asked.candidates.size() > 1;
-  for (auto& [link, host] : hosts_) {
-    host.is_asked = is_any_asked;
-    host.ranks.clear();
-    asked.previous = host.served == before ? before : epoch{};
-    if (is_any_asked) tell_host(link, asked);
-  }
-  if (!is_any_asked || hosts_.empty()) finish_opening();
-}
-
-void controller_actor::finish_opening() {
-  opening begun = *std::exchange(opening_, std::nullopt);
-  std::vector<host_route> hosts;
-  std::vector<char> is_taken(begun.routes.size(), 0);
-  serving_.clear();
-  resume_ = nullptr;
-  for (auto& [link, host] : hosts_) {
-    if (std::exchange(host.is_asked, false)) continue; // it has not answered
-    std::erase_if(host.ranks, [&](rank one) {
-      return std::ranges::find(begun.candidates, one) == begun.candidates.end() ||
-             std::exchange(is_taken[static_cast<std::size_t>(one.value())], char{1}) != 0;
-    });
-    if (host.ranks.empty()) continue;
-    host.served = begun.of;
-    if (host.ranks.size() == begun.routes.size()) resume_ = host.resume;
-    serving_.push_back(link);
-    hosts.push_back({.ranks = host.ranks,
-                     .send = [send = hooks_.send, peer = host.to, to = link, of = begun.of](std::string message) {
-                       if (send) send(peer, encode(controller_frame{to, order_batch{of, std::move(message)}}));
-                     }});
-  }
-  order_->open(begun.of, std::move(begun.routes), std::move(hosts));
-  if (begun.closed) order_->close(begun.closed, steady_now());
-  for (auto& [to, what] : std::exchange(held_, {})) send(to, what);
-  for (const link_id one : std::exchange(held_closes_, {})) forget(one);
-}
-
-void controller_actor::tell_host(link_id which, const controller_message& what) {
-  if (hooks_.send) hooks_.send(hosts_.at(which).to, encode(controller_frame{which, what}));
-}
-
-void controller_actor::admit_host(peer_id from, const host_join_request& asked) {
-  const link_id link = draw_session();
-  if (error why = state_.objection_to(asked)) {
-    if (hooks_.refused) hooks_.refused(why);
-    if (hooks_.send) hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
-    return;
-  }
-  if (const auto known = latest_.find(from); known != latest_.end()) return; // SEC-2: it has joined as a process
-  for (auto it = hosts_.begin(); it != hosts_.end();) { // the same service may have connected again
-    const auto one = it++;
-    if (one->second.to == from || is_same_process(one->second.who, asked.who)) lose_host(one->first);
-  }
-  hosts_.emplace(link, order_host{.to = from, .who = asked.who, .heard = steady_now()});
-  tell_host(link, join_welcome{
-                      .session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion});
-  if (hooks_.host_joined) hooks_.host_joined(asked.who);
-}
-
-void controller_actor::hear_of_host(link_id from, const process_message& what) {
-  order_host& host = hosts_.at(from);
-  host.heard = steady_now();
-  if (const auto* report = std::get_if<serving_report>(&what)) {
-    if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
-    host.ranks = report->ranks;
-    host.resume = report->resume;
-    if (std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
-    return;
-  }
-  const auto* batch = std::get_if<order_batch>(&what);
-  if (batch == nullptr || batch->of != opened_ || opening_) return;
-  const auto index = std::ranges::find(serving_, from);
-  if (index == serving_.end()) return;
-  if (const error why =
-          order_->receive_from_host(static_cast<std::size_t>(index - serving_.begin()), batch->bytes, steady_now()))
-    fail_host(from, why);
-  hear_of_order();
-}
-
-void controller_actor::fail_host(link_id which, error why) {
-  const order_host& host = hosts_.at(which);
-  if (host.served != state_.current_epoch() || host.ranks.empty()) return;
-  why.text = "the order service of " + describe(host.who) + ": " + why.text;
-  if (const auto link = state_.link_of(host.ranks.front()))
-    carry_out(state_.on_message(*link, failed_report{.of = host.served, .why = std::move(why)}, steady_now()));
-}
-
-void controller_actor::lose_host(link_id which) {
-  fail_host(which, {.code = errc::communicator_failed, .text = "it has ended, or its connection has"});
-  hosts_.erase(which);
-  if (opening_ && std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
-}
-
-void controller_actor::watch_hosts(time_point now) {
-  // Time in which this process did not run does not count as silence.
-  const nanoseconds asleep = now - std::exchange(ticked_, now) - nanoseconds{tick_every};
-  std::vector<link_id> silent;
-  for (auto& [link, host] : hosts_) {
-    if (asleep > nanoseconds{0}) host.heard = std::min(now, later(host.heard, asleep));
-    if (now - host.heard > state_.terms().suspicion) silent.push_back(link);
-  }
-  for (const link_id one : silent) lose_host(one);
-  if (opening_ && now >= opening_->until) finish_opening();
-}
-
-std::optional<ring_connection> controller_actor::offer_rings(link_id to, rank self, epoch of) {
-  const auto gate = rings_.find(to);
-  if (gate == rings_.end()) return std::nullopt;
-  const auto& [socket, nonce] = gate->second;
-  try {
-    return ring_connection::offer(socket, session_in(nonce, of), self, peer_process::of_socket(socket), order_->bell());
-  } catch (const exception& failure) {
-    error why = failure.why();
-    why.text = "the requests of rank " + to_string(self) + " go through its control connection, because it could not " +
-               "be given rings in shared memory: " + why.text;
-    if (hooks_.without_rings) hooks_.without_rings(why);
-    rings_.erase(gate);
-    return std::nullopt;
-  }
-}
-
-controller_message controller_actor::mark(link_id to, const controller_message& what) const {
-  controller_message marked = what;
-  const auto decided = [&](epoch of) {
-    const auto self = state_.rank_of(to, of);
-    return self ? order_->batches_for(*self, of) : 0;
-  };
-  std::visit(overloaded{
-                 [&](formation_order& one) {
-                   if (one.of != opened_) return;
-                   one.has_rings = order_->has_rings(one.self);
-                   one.resume = resume_ ? resume_ : order_->points();
-                 },
-                 [&](quiesce_order& one) { one.decided = decided(one.of); },
-                 [&](stop_order& one) { one.decided = decided(state_.current_epoch()); },
-                 [](auto&) {},
-             },
-             marked);
-  return marked;
-}
-
-void controller_actor::announce(control_event event) {
-  if (event.epoch == opened_) event.ring_ranks = static_cast<int>(order_->connected());
-  if (hooks_.heard) hooks_.heard(event);
-}
-
-void controller_actor::send(link_id to, const controller_message& what) {
-  if (opening_) {
-    held_.emplace_back(to, what);
-    return;
-  }
-  const auto peer = links_.find(to);
-  if (peer == links_.end()) return;
-  if (const auto* refusal = std::get_if<join_refusal>(&what); refusal && hooks_.refused) hooks_.refused(refusal->why);
-  if (hooks_.send) hooks_.send(peer->second, encode(controller_frame{to, mark(to, what)}));
-}
-
-void controller_actor::forget(link_id which) {
-  links_.erase(which);
-  rings_.erase(which);
-  nonces_.erase(which);
-}
-
-void controller_actor::admit(peer_id from, const join_request& asked) {
-  const link_id link = draw_session();
-  const control_effects effects = state_.on_join(link, asked, steady_now(), wall_clock());
-  links_[link] = from; // at least until it has been answered
-  // Before the effects, which may form an epoch. SEC-2: a request that was refused claims nothing.
-  if (gate_ && asked.nonce && state_.has_member(link))
-    if (auto gate = gate_->claim(*asked.nonce, steady_now())) rings_.emplace(link, *std::move(gate));
-  if (asked.nonce && state_.has_member(link) && !rings_.contains(link)) {
-    nonces_.emplace(link, *asked.nonce);
-    for (const auto& host : hosts_) tell_host(host.first, claim_order{*asked.nonce});
-  }
-  carry_out(effects);
-  if (!state_.has_member(link)) return; // SEC-2: refused, so nothing else changes
-  if (hooks_.joined) hooks_.joined(asked.who);
-  const auto [known, is_new] = latest_.try_emplace(from, link);
-  if (is_new) return;
-  const link_id before = std::exchange(known->second, link);
-  forget(before); // the process uses the new link from now on
-  carry_out(state_.on_link_down(before, steady_now()));
-}
-
-void controller_actor::lose(peer_id process) {
-  const auto host = std::ranges::find(hosts_, process, [](const auto& one) { return one.second.to; });
-  if (host != hosts_.end()) return lose_host(host->first);
-  const auto known = latest_.extract(process);
-  if (known.empty()) return;
-  forget(known.mapped());
-  carry_out(state_.on_link_down(known.mapped(), steady_now()));
-}
-
-void controller_actor::carry_out(const control_effects& effects) {
-  for (const auto& effect : effects)
-    std::visit(overloaded{
-                   [this](const control_effect::send& one) { send(one.to, one.what); },
-                   [this](const control_effect::close_link& one) {
-                     if (opening_) // what is held back for it goes first
-                       held_closes_.push_back(one.which);
-                     else
-                       forget(one.which);
-                   },
-                   [this](const control_effect::kill_process& one) {
-                     if (hooks_.kill) hooks_.kill(one.who);
-                   },
-                   [this](const control_effect::request_process& one) {
-                     if (hooks_.wanted) hooks_.wanted(one.place);
-                   },
-                   [this](const control_effect::announce& one) { announce(one.event); },
-                   [this](const control_effect::open_order& one) { open_order(one.of, one.world_size); },
-                   [this](const control_effect::close_order& one) {
-                     // Before the ranks' next message, which carries the number of decisions: they launch what was
-                     // released.
-                     if (!std::exchange(is_ordering_, false)) return;
-                     if (opening_)
-                       opening_->closed = one.why;
-                     else
-                       order_->close(one.why, steady_now());
-                   },
-                   [this](const control_effect::leave_order& one) {
-                     if (one.of == opened_) order_->release(one.self);
-                   },
-                   [this](const control_effect::end& one) {
-                     for (const auto& host : hosts_) tell_host(host.first, stop_order{.why = one.why});
-                     if (hooks_.ended) hooks_.ended(one.why);
-                   },
-               },
-               effect);
+  compat::weak_handle<controller_inner_handle>{this}.post_after(control_server::tick_interval,
+                                                                controller_note{time_passes{}});
 }
 
 } // namespace troupe

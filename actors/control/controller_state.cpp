@@ -125,7 +125,7 @@ control_effects controller_state::on_message(link_id from, const process_message
   std::visit(overloaded{
                  [](const join_request&) {}, // it has joined already
                  [](const heartbeat&) {},
-                 // Handled by controller_actor:
+                 // Handled by control_server:
                  [](const order_batch&) {},
                  [](const host_join_request&) {},
                  [](const serving_report&) {},

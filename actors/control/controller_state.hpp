@@ -20,7 +20,7 @@
 
 namespace troupe {
 
-/// Identifies a connection to a process: the session that controller_actor draws for it.
+/// Identifies a connection to a process: the session that control_server draws for it.
 using link_id = session_id;
 
 /// Returns whether both describe the same process, regardless of its connections.

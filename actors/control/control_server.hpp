@@ -1,0 +1,171 @@
+/// Implements a controller without CAF: it connects controller_state and order_service to the connections of processes
+/// and of the order services of other hosts.
+#pragma once
+
+#include <troupe/actors/control/controller_state.hpp>
+#include <troupe/collectives/order/distributed/order_service.hpp>
+#include <troupe/collectives/transport/shared_memory/order_gate.hpp>
+#include <troupe/collectives/transport/transport.hpp>
+#include <troupe/device/threads/worker.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Callbacks of a controller's owner, each of which may be empty. The controller calls them while it handles a message,
+/// so they must neither block nor throw.
+struct controller_hooks {
+  /// Sends a frame to a process. Called by the thread of the order, too.
+  std::function<void(peer_id to, std::string bytes)> send{};
+  std::function<void(const control_event&)> heard{};
+  /// Called when peers of an operation are late.
+  std::function<void(const absence_report&)> straggling{};
+  /// Called for input that is not a valid troupe message or not meant for this world.
+  std::function<void(const error&)> refused{};
+  /// Called when a rank cannot be given rings in shared memory although its process is on this host.
+  std::function<void(const error&)> without_rings{};
+  /// Called to ensure that a process is dead.
+  std::function<void(const process_identity&)> kill{};
+  /// Called when the order service of another host has joined.
+  std::function<void(const process_identity&)> host_joined{};
+  /// Called when a process has joined.
+  std::function<void(const process_identity&)> joined{};
+  /// Called when the world rebuilds and there is no process for this place.
+  std::function<void(int place)> wanted{};
+  /// Called when the world has ended. \p why is errc::none if all processes have finished their work.
+  std::function<void(const error& why)> ended{};
+  /// Called when a batch that came through the control connection of a rank has been added to the order.
+  std::function<void(rank self, epoch of)> batch_added{};
+  /// Called before the order of an epoch is closed: no later batch of this epoch is added.
+  std::function<void(epoch of)> order_closed{};
+};
+
+/// The random numbers and the time of day that a controller uses.
+struct control_sources {
+  /// Returns a session that no process can guess, and that is not 0.
+  std::function<session_id()> draw_session;
+  /// Returns the nanoseconds since 1970.
+  std::function<std::int64_t()> wall_clock;
+};
+/// Returns the sources of this machine.
+[[nodiscard]] control_sources system_sources();
+
+/// Passes the frames of processes (control_codec.hpp) to controller_state or to the common order, and executes the
+/// effects that controller_state returns. It hands rings in shared memory to the processes that have come to its gate,
+/// and owns the thread that reads them ("troupe/order").
+/// Threads: one call at a time. The thread of the order calls only controller_hooks::send and
+/// order_service_settings::on_news.
+class control_server {
+public:
+  /// The interval at which tick() is to be called.
+  static constexpr std::chrono::milliseconds tick_interval{20};
+
+  /// \p gate may be null: all requests then come through the control connections. After
+  /// order_service_settings::on_news the owner calls hear_of_order().
+  control_server(controller_terms terms, const order_service_settings& ordering, std::shared_ptr<order_gate> gate,
+                 controller_hooks hooks, control_sources sources = system_sources());
+  control_server(const control_server&) = delete;
+  control_server& operator=(const control_server&) = delete;
+  ~control_server();
+
+  /// Starts the thread of the order if there is a gate.
+  void run_order();
+  /// Ends this thread and drops all connections.
+  void end_order();
+
+  void tick();
+  /// Handles a frame from a connection.
+  void hear(peer_id from, std::string_view bytes);
+  /// Handles the end of a connection.
+  void lose(peer_id which);
+  /// Handles the end of a process, as observed by the program that started it.
+  void process_ended(std::string_view name, std::int64_t pid, const std::string& how);
+  /// Asks all processes to finish their work and end.
+  void stop();
+  /// Handles what the order has found: lost ranks and late peers.
+  void hear_of_order();
+  /// Reports that the world has failed because the controller itself has. No other function may be called afterwards.
+  void fail(const error& why) const;
+
+  [[nodiscard]] const controller_state& state() const noexcept { return state_; }
+
+private:
+  void admit(peer_id from, const join_request& asked);
+  void carry_out(const control_effects& effects);
+  void send(link_id to, const controller_message& what);
+  void announce(control_event event) const;
+  /// Begins the order of an epoch: makes rings for the ranks whose processes can have them. Where other hosts have
+  /// order services, first asks these to make rings for their ranks, and holds back what it has to tell processes
+  /// meanwhile.
+  void open_order(epoch of, int world_size);
+  /// Opens the order, with the services of other hosts that have answered.
+  void finish_opening();
+  void close_order(const error& why);
+  void admit_host(peer_id from, const host_join_request& asked);
+  void hear_of_host(link_id from, const process_message& what);
+  void tell_host(link_id which, const controller_message& what) const;
+  /// Fails the epoch if the host serves it.
+  void fail_host(link_id which, error why);
+  void lose_host(link_id which);
+  /// Finds hosts that are silent, or too late with rings.
+  void watch_hosts(time_point now);
+  [[nodiscard]] std::optional<ring_connection> offer_rings(link_id to, rank self, epoch of);
+  /// Returns \p what with the number of decisions that precede it.
+  [[nodiscard]] controller_message mark(link_id to, const controller_message& what) const;
+  /// Adds to the report of an operation that did not end in time which operation of all processes hangs.
+  void complete(link_id from, failed_report& report) const;
+  /// Adds the requests of a process's rank to the common order.
+  void take(link_id from, const order_batch& asked);
+  void forget(link_id which);
+
+  /// An order service of another host.
+  struct order_host {
+    peer_id to{};
+    process_identity who{};
+    time_point heard{};
+    bool is_asked = false;                         ///< It has not answered whether it serves the next epoch.
+    epoch served{};                                ///< The last epoch that it serves.
+    std::vector<rank> ranks{};                     ///< The ranks that it serves there.
+    std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
+  };
+  /// An epoch whose order is about to begin.
+  struct opening {
+    epoch of;
+    std::vector<order_route> routes{};
+    std::vector<rank> candidates{};
+    time_point until{};
+    error closed{}; ///< Why it has ended before it began.
+  };
+
+  controller_state state_;
+  order_service order_;
+  const sequencer_limits limits_;
+  std::shared_ptr<order_gate> gate_;
+  const controller_hooks hooks_;
+  const control_sources sources_;
+  epoch opened_{}; ///< The epoch of the order.
+  bool is_ordering_ = false;
+  std::map<link_id, peer_id> links_;
+  std::map<link_id, gate_connection> rings_; ///< The processes that have come to the gate.
+  std::map<link_id, ring_session> nonces_;   ///< Nonces of processes that have come to the gate of another host.
+  std::map<link_id, order_host> hosts_;
+  std::vector<link_id> serving_; ///< The hosts in the order in which order_ knows them.
+  std::optional<opening> opening_;
+  std::vector<std::pair<link_id, controller_message>> held_; ///< Messages for processes, while opening_ is set.
+  std::vector<link_id> held_closes_;                         ///< Links to close after sending held_.
+  std::shared_ptr<const resume_points> resume_{};            ///< Set if only a host knows the points of opened_.
+  time_point ticked_{};
+  std::map<peer_id, link_id> latest_; ///< The latest link of each connected process, which may join several times.
+  worker ordering_;                   ///< Runs order_. Ended by end_order().
+};
+
+} // namespace troupe
