@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr nanoseconds look_every = 20ms; ///< As process_actor and controller_actor do.
+constexpr nanoseconds look_every = 20ms; ///< As process_actor does.
 constexpr nanoseconds farewell = 300ms;
 /// The time in which a process that was removed from its world answers its clients, before it ends.
 constexpr nanoseconds grace_of_outcasts = 100ms;
@@ -33,8 +33,14 @@ controller_terms controller_terms_of(const scenario& of) {
           .judge = 50ms,
           .link_retry = 100ms,
           .link_retry_most = 400ms,
+          .clock_skew = nanoseconds::max(), // processes tell the real time, which is not that of the run
           .rebuilds = of.recovery.rebuilds,
           .window = of.recovery.window};
+}
+
+control_sources sources_of(const scenario& of) {
+  return {.draw_session = [chance = prng{mix(of.seed, 13)}]() mutable { return chance.next() | 1U; },
+          .wall_clock = [] { return std::int64_t{0}; }};
 }
 
 /// The time in which a process tells the controller its successes: it looks every 20 ms, may have to wait until the
@@ -281,10 +287,8 @@ void simulated_processes::process::connect() {
 
 void simulated_processes::process::send(std::string bytes) {
   if (*is_dead_ || !connection_) return;
-  connection_->up->put([above = &above_, number = connection_->number, bytes = std::move(bytes), sent = steady_now()] {
-    const fibers::no_wait_scope in_turn;
-    above->controller_->hear(number, bytes, sent);
-  });
+  connection_->up->put([above = &above_, place = place_, number = connection_->number, bytes = std::move(bytes),
+                        sent = steady_now()] { above->hear(place, number, bytes, sent); });
 }
 
 void simulated_processes::process::carry(std::uint64_t through, std::string bytes) {
@@ -305,7 +309,7 @@ void simulated_processes::process::disconnect(bool loses) {
   connection gone = *std::exchange(connection_, std::nullopt);
   above_.connections_.erase(gone.number);
   gone.down->drop();
-  const auto lose = [above = &above_, number = gone.number] { above->controller_->lose(number); };
+  const auto lose = [above = &above_, number = gone.number] { above->controller_->lose(peer_id{number}); };
   if (loses) {
     gone.up->drop();
     if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // else the controller notices the silence
@@ -383,33 +387,8 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
     ledger_{ledger},
     log_{log},
     chance_{mix(of.seed, 18)},
-    controller_{std::make_unique<simulated_controller>(
-        controller_terms_of(of), of.seed,
-        simulated_controller::hooks{
-            .send =
-                [this](std::uint64_t to, std::string bytes) {
-                  if (const auto one = connections_.find(to); one != connections_.end())
-                    if (const auto receiver = one->second.lock()) receiver->carry(to, std::move(bytes));
-                },
-            .kill =
-                [this](const process_identity& who) {
-                  if (of_.processes->orphans != orphan_policy::leave) return; // there is no launcher
-                  for (const auto& one : places_)
-                    if (one->who().pid == who.pid) later(chance_.within(5ms), [one] { one->kill(false); });
-                },
-            .wanted = [this](int place) { wanted(place); },
-            .heard =
-                [this](const control_event& event) {
-                  if (log_.is_kept()) log_.note("controller: " + describe(event));
-                },
-            .closed =
-                [this](epoch closed) {
-                  // Also a process that asks for nothing more tells its successes, unless something keeps it from that.
-                  if (std::ranges::any_of(of_.faults, delays_messages, &planned_fault::kind)) return;
-                  for (int place = 0; place < of_.ranks; ++place)
-                    ledger_.counted(rank{place}, closed, steady_now() - time_to_tell_successes);
-                },
-            .counted = [this](int place, epoch in, time_point until) { ledger_.counted(rank{place}, in, until); }})},
+    controller_{std::make_unique<control_server>(controller_terms_of(of), order_service_settings{}, nullptr,
+                                                 make_hooks(), sources_of(of))},
     places_(static_cast<std::size_t>(of.ranks)),
     starts_(static_cast<std::size_t>(of.ranks)),
     is_starting_(static_cast<std::size_t>(of.ranks)) {
@@ -419,7 +398,7 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
         const fibers::no_wait_scope in_turn;
         controller_->tick();
       }
-      fibers::current()->sleep(look_every);
+      fibers::current()->sleep(control_server::tick_interval);
     }
   }};
   for (int place = 0; place < of.ranks; ++place) start(place);
@@ -430,6 +409,45 @@ simulated_processes::~simulated_processes() {
   for (const auto& one : places_) one->kill(true);
   ticks_.join();
   fibers::current()->run([this] { return unended_ == 0; });
+}
+
+controller_hooks simulated_processes::make_hooks() {
+  return {.send =
+              [this](peer_id to, std::string bytes) {
+                const auto number = static_cast<std::uint64_t>(to);
+                if (const auto one = connections_.find(number); one != connections_.end())
+                  if (const auto receiver = one->second.lock()) receiver->carry(number, std::move(bytes));
+              },
+          .heard =
+              [this](const control_event& event) {
+                if (log_.is_kept()) log_.note("controller: " + describe(event));
+              },
+          .refused =
+              [](const error& why) {
+                if (why.code == errc::internal) throw exception{why}; // the simulation does not forge messages
+              },
+          .kill =
+              [this](const process_identity& who) {
+                if (of_.processes->orphans != orphan_policy::leave) return; // there is no launcher
+                for (const auto& one : places_)
+                  if (one->who().pid == who.pid) later(chance_.within(5ms), [one] { one->kill(false); });
+              },
+          .wanted = [this](int place) { wanted(place); },
+          .batch_added = [this](rank, epoch in) { ledger_.counted(rank{speaker_}, in, said_); },
+          .order_closed =
+              [this](epoch closed) {
+                // Also a process that asks for nothing more tells its successes, unless something keeps it from that.
+                if (std::ranges::any_of(of_.faults, delays_messages, &planned_fault::kind)) return;
+                for (int place = 0; place < of_.ranks; ++place)
+                  ledger_.counted(rank{place}, closed, steady_now() - time_to_tell_successes);
+              }};
+}
+
+void simulated_processes::hear(int place, std::uint64_t through, std::string_view bytes, time_point sent) {
+  const fibers::no_wait_scope in_turn;
+  speaker_ = place;
+  said_ = sent;
+  controller_->hear(peer_id{through}, bytes);
 }
 
 void simulated_processes::later(nanoseconds delay, std::function<void()> what) {
@@ -463,8 +481,12 @@ void simulated_processes::start_later(int place) {
 void simulated_processes::ended(const process& one) {
   const fibers::group_scope of_nobody{0};
   if (of_.processes->orphans == orphan_policy::leave && chance_.one_in(2) && !is_over_)
-    later(chance_.within(10ms), [this, who = one.who()] { controller_->process_ended(who); });
-  if (!is_stopping_ && !controller_->is_ending()) start_later(one.place());
+    later(chance_.within(10ms),
+          [this, who = one.who()] { controller_->process_ended(who.name, who.pid, "killed by signal 9"); });
+  const control_phase now = controller_->state().event().phase;
+  const bool is_ending =
+      now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
+  if (!is_stopping_ && !is_ending) start_later(one.place());
 }
 
 void simulated_processes::wanted(int place) {

@@ -2,8 +2,8 @@
 /// controller.
 #pragma once
 
+#include <troupe/actors/control/control_server.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
-#include <troupe/runtime/simulation/simulated_controller.hpp>
 #include <troupe/runtime/simulation/simulated_trace.hpp>
 #include <troupe/runtime/simulation/simulated_world.hpp>
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace troupe::simulation {
@@ -59,6 +60,9 @@ private:
   void later(nanoseconds delay, std::function<void()> what);
   void start(int place);
   void start_later(int place);
+  [[nodiscard]] controller_hooks make_hooks();
+  /// Passes a message that the process of \p place sent at \p sent through connection \p through to the controller.
+  void hear(int place, std::uint64_t through, std::string_view bytes, time_point sent);
   /// Starts another process when that of \p place has ended.
   void ended(const process& one);
   void wanted(int place);
@@ -71,11 +75,13 @@ private:
   trace& log_;
   prng chance_;
   world_status::listener heard_;
-  std::unique_ptr<simulated_controller> controller_;
+  std::unique_ptr<control_server> controller_;
   worker ticks_;
   std::vector<std::shared_ptr<process>> places_; ///< The present or last process of each place.
   std::vector<int> starts_;                      ///< The number of processes that were started, by place.
   std::vector<bool> is_starting_;                ///< By place.
+  int speaker_ = 0;                              ///< The place of the process whose message the controller handles.
+  time_point said_{};                            ///< The time at which that message was sent.
   std::map<std::uint64_t, std::weak_ptr<process>> connections_;
   std::uint64_t last_connection_ = 0;
   std::vector<std::unique_ptr<simulated_link>> closing_;     ///< Of processes that have closed their connections.
