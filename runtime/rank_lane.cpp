@@ -56,7 +56,7 @@ void rank_lane::post(operation what, request_options options, call_site from, re
   if (!options.credit) options.credit = credit_;
   rank_request asked = make_request(std::move(what), std::move(options), from);
   asked.lane = lane_;
-  post_request(core_of(world_).ranks->at(place_), std::move(asked), std::move(reply), client_);
+  core_of(world_).ranks->state_of(place_).accept(std::move(asked), std::move(reply), client_);
 }
 
 std::future<completion> rank_lane::ask(operation what, request_options options, call_site from) {
@@ -95,15 +95,15 @@ std::future<completion> rank_lane::replay(const std::shared_ptr<captured_plan>& 
 }
 
 void rank_lane::cancel(std::uint64_t position) {
-  compat::post(core_of(world_).ranks->at(place_), cancel_request{lane_, position, acknowledged_});
+  core_of(world_).ranks->state_of(place_).cancel({lane_, position, acknowledged_});
 }
 
 void rank_lane::leave() noexcept {
   if (client_ == 0) return;
-  // A world that has ended has nothing to withdraw, and its actor handle is empty.
   try {
-    if (const auto& to = core_of(world_).ranks->at(place_)) compat::post(to, leave_lane{client_});
-  } catch (const exception&) {
+    core_of(world_).ranks->state_of(place_).forget(client_,
+                                                   {.code = errc::cancelled, .text = "its client has left the lane"});
+  } catch (...) { // no memory for the message: the client's requests are answered in any case
   }
 }
 

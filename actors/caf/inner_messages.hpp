@@ -68,13 +68,12 @@ using promise_for = std::conditional_t<std::is_same_v<Reply, completion>, reply_
 
 using split_answer = promise_for<split_request>;
 
-/// A request whose reply does not go to its sender. It comes from a plain thread (a future) or from the world (a part
-/// of a request to all ranks). The promise is shared only because messages must be copyable; the receiver moves it out.
+/// A request of a plain thread, whose reply does not go to its sender. The promise is shared only because messages must
+/// be copyable; the receiver moves it out.
 template <class Request>
 struct posted {
   Request what;
   std::shared_ptr<promise_for<Request>> reply;
-  std::uint64_t client = 0; ///< For a request to a rank: the client that owns the lane; 0: no client.
 };
 
 /// A posted request to a world, except a world_request, which its sender passes to the request gate.
@@ -104,8 +103,8 @@ struct sub_worlds_report {
 };
 
 /// The interface of one rank to its clients and to its world.
-using collective_inner_handle = compat::extended<collective_handle, caf::result<void>(posted<rank_request>),
-                                                 caf::result<void>(watch_client), caf::result<void>(leave)>;
+using collective_inner_handle =
+    compat::extended<collective_handle, caf::result<void>(watch_client), caf::result<void>(leave)>;
 
 /// The interface of a world to its clients and to its own parts.
 using world_inner_handle = compat::extended<world_handle, caf::result<void>(posted_to_world),
@@ -120,13 +119,8 @@ struct sub_world_parts {
   std::shared_ptr<retry_queue> retries{};
 };
 
-/// Sends \p what to a rank. \p reply receives the outcome.
-inline void post_request(const collective_inner_handle& to, rank_request what, reply_promise reply,
-                         std::uint64_t client = 0) {
-  compat::post(to, posted<rank_request>{std::move(what), std::make_shared<reply_promise>(std::move(reply)), client});
-}
-/// Sends a request to a world. \p reply receives the reply. A world_request goes to the world's request gate instead,
-/// which needs no message (world_status::gate()).
+/// Sends a request to a world. \p reply receives the reply. Requests that are carried out by ranks need no message: a
+/// world_request goes to the world's request gate (world_status::gate()), a rank_request to rank_directory::state_of().
 template <class Request>
 void post_request(const world_inner_handle& to, Request what, std::shared_ptr<promise_for<Request>> reply) {
   compat::post(to, posted_to_world{posted<Request>{std::move(what), std::move(reply)}});

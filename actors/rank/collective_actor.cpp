@@ -19,10 +19,6 @@ bool collective_actor::take_before_handlers(caf::mailbox_element& element) {
     state_->accept(std::move(*asked), answer_to({this, element}), client);
     return true;
   }
-  if (auto taken = compat::take_message<posted<rank_request>>(element)) {
-    state_->accept(std::move(taken->what), std::move(*taken->reply), taken->client);
-    return true;
-  }
   if (auto asked = compat::take_message<overlapped_request>(element)) {
     const std::uint64_t client = client_of(element.sender);
     state_->accept(std::move(asked->what), make_overlapped_promise(value_promise_to<enqueued>({this, element}), 1),
@@ -46,14 +42,11 @@ bool collective_actor::take_before_handlers(caf::mailbox_element& element) {
 
 collective_actor::behavior_type collective_actor::make_behavior() {
   return {
-      // The next six handlers run only if enqueue() could not unpack the message and left it to CAF.
+      // The next five handlers run only if enqueue() could not unpack the message and left it to CAF.
       [this](rank_request& asked) -> caf::result<completion> {
         const std::uint64_t client = client_of(current_sender());
         state_->accept(std::move(asked), take_answer(this), client);
         return caf::delegated<completion>{};
-      },
-      [this](posted<rank_request>& posted) {
-        state_->accept(std::move(posted.what), std::move(*posted.reply), posted.client);
       },
       [this](overlapped_request& asked) -> caf::result<enqueued> {
         const std::uint64_t client = client_of(current_sender());

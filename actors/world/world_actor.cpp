@@ -68,7 +68,7 @@ void world_actor::watch_rank(std::size_t place) {
 std::shared_ptr<collective_state> world_actor::replace_rank(std::size_t place, rank self) {
   auto state = std::make_shared<collective_state>(self);
   actors_[place] = system().spawn<collective_actor>(state);
-  ranks_->replace(place, actors_[place]);
+  ranks_->replace(place, {actors_[place], state});
   watch_rank(place);
   return state;
 }
@@ -157,11 +157,13 @@ void world_actor::stop() {
 spawned_world spawn_world(caf::actor_system& system, world_plan plan) {
   std::vector<std::shared_ptr<collective_state>> states;
   std::vector<collective_inner_handle> actors;
+  std::vector<rank_access> accesses;
   for (const local_rank& one : plan.locals) {
     states.push_back(std::make_shared<collective_state>(one.self));
     actors.push_back(system.spawn<collective_actor>(states.back()));
+    accesses.push_back({actors.back(), states.back()});
   }
-  const auto ranks = std::make_shared<rank_directory>(actors);
+  const auto ranks = std::make_shared<rank_directory>(std::move(accesses));
   return {system.spawn<world_actor>(std::move(plan), std::move(actors), ranks, std::move(states)), ranks};
 }
 

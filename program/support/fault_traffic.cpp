@@ -166,21 +166,18 @@ private:
   }
 
   void verify(const result_set& of, std::size_t set, epoch now, const std::vector<std::size_t>& who) {
-    std::vector<collective_inner_handle> doors;
-    try {
-      for (std::size_t k = 0; k < who.size(); ++k)
-        doors.push_back(caf::actor_cast<collective_inner_handle>(collective_of(where_, rank{static_cast<int>(k)})));
-    } catch (const exception&) {
-      return; // Ranks have left meanwhile.
-    }
     std::vector<std::shared_ptr<counted_reply>> copies;
     float sum = 0;
     for (std::size_t k = 0; k < who.size(); ++k) {
       const std::size_t i = who[k];
       sum += worth_[set][i];
       copies.push_back(std::make_shared<counted_reply>(doubled_));
-      post_request(doors[k], rank_request{.what = copy{of.on_device[i], of.on_host[i]}, .epoch = now},
-                   counted_reply::answer_to(copies.back()));
+      try {
+        ask_into(where_, rank{static_cast<int>(k)}, {.what = copy{of.on_device[i], of.on_host[i]}, .epoch = now},
+                 counted_reply::answer_to(copies.back()));
+      } catch (const exception&) {
+        return; // Ranks have left meanwhile.
+      }
     }
     std::optional<error> failed;
     for (const auto& one : copies) {

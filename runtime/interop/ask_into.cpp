@@ -69,14 +69,13 @@ void ask_into(const world& where, rank target, rank_request asked, reply_promise
   // Ranks may be renumbered in another epoch, so a stale request is refused as stale, not because \p whom is unknown.
   const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;
   if (is_stale && !has(now.local_ranks)) return to.deliver(stale_epoch_error(asked.epoch, now.epoch));
-  const collective_inner_handle& actor = all.ranks->at(all.place_of(target, now));
-  post_request(actor, std::move(asked), std::move(to), client);
+  all.ranks->state_of(all.place_of(target, now)).accept(std::move(asked), std::move(to), client);
 }
 
 void take_back(const world& where, rank target, lane which, std::uint64_t position, epoch of) noexcept {
   try {
     const world::core& all = core_of(where);
-    compat::post(all.ranks->at(all.place_of(target)), cancel_request{which, position, of});
+    all.ranks->state_of(all.place_of(target)).cancel({which, position, of});
   } catch (...) { // the world has ended, or a message cannot be allocated: the request is answered in any case
   }
 }

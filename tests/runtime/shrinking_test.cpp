@@ -81,7 +81,6 @@ TROUPE_WORLD_TEST(3, "a world goes on without the rank that is to blame (ONE-1, 
   runtime rt{shrinking(settings)};
   world where = rt.form_world();
   const auto old_values = ranked_values(where, shrunk_count);
-  const collective_handle lost = collective_of(where, rank{1});
   const collective_handle third = collective_of(where, rank{2});
   const auto third_device = where.device_of(rank{2});
   rank_lane of_lost{where, rank{1}, lane::named("lost")};
@@ -103,10 +102,7 @@ TROUPE_WORLD_TEST(3, "a world goes on without the rank that is to blame (ONE-1, 
   const error of_old_size = failure_of(where.ask(sums(old_values)));
   CHECK(of_old_size.code == errc::invalid_argument);
   CHECK_THAT(of_old_size.text, ContainsSubstring("no longer the 3 that it began with"));
-  auto [reply, told] = make_future_promise();
-  post_request(caf::actor_cast<collective_inner_handle>(lost), rank_request{.what = barrier{}, .epoch = where.epoch()},
-               std::move(reply));
-  const error gone = failure_of(std::move(told));
+  const error gone = failure_of(of_lost.ask(barrier{}, {.epoch = where.epoch()}));
   CHECK(gone.code == errc::rank_lost);
   CHECK(gone.effect == effect::rejected);
   CHECK_THAT(gone.text, ContainsSubstring("from epoch 2 on"));
