@@ -3,7 +3,7 @@
 
 Hosts are network namespaces. Two ranks on each host run on the mock. First all cases of troupe conform; then clients in the
 whole world and in sub-worlds at once (troupe stress order), whose logs are compared; then traffic while a process and an
-order service are killed. Exits with 77 where no namespaces can be made.
+order service are killed, and while an order service is stopped. Exits with 77 where no namespaces can be made.
 """
 import argparse
 import os
@@ -21,6 +21,7 @@ RANKS = 4
 CONTROL = 0  # the hosts 1 and 2 have the ranks 0 and 1, and 2 and 3
 PORT = 29777
 SKIPPED = 77
+SUSPICION = "2s"  # in the scenario in which a service is silent
 
 
 class Failed(Exception):
@@ -34,7 +35,7 @@ def host_of(rank):
 class Job:
     """A controller, an order service on each host, and the processes of a world."""
 
-    def __init__(self, troupe, network, folder, words, policy="fail"):
+    def __init__(self, troupe, network, folder, words, policy="fail", settings=()):
         self.troupe, self.network, self.folder, self.words = troupe, network, folder, words
         folder.mkdir()
         self.certificates = folder / "certificates"
@@ -49,7 +50,8 @@ class Job:
             self.environment[f"TROUPE_CONTROL_{name}"] = str(self.certificates / file)
         self.all = {}
         self.begin("controller", CONTROL, [troupe, "controller", "-n", str(RANKS), "--bind", network.address(CONTROL),
-                                           "--port", str(PORT), "--certs", self.certificates, "--policy", policy])
+                                           "--port", str(PORT), "--certs", self.certificates, "--policy", policy,
+                                           *settings])
         self.await_text("controller", "TROUPE_CONTROL=", 20)
         for host in (1, 2):
             self.begin(f"service-{host}", host, [troupe, "order-service"])
@@ -107,6 +109,20 @@ class Job:
             if served != (["2"] if host in hosts else []):
                 raise Failed(f"the service of host {host} serves {served} ranks in epoch {epoch}")
 
+    def end(self):
+        """Ends the world while all its ranks work, and checks their results."""
+        self.all["controller"].send_signal(signal.SIGTERM)
+        self.await_end(60)
+        bad = [line for line in self.report.read_text().splitlines() if line.split()[0] in ("wrong", "hung")]
+        if bad:
+            raise Failed(f"wrong or hung: {bad}")
+
+    def remove(self, name):
+        """Kills a process, which is then not expected to end with success."""
+        one = self.all.pop(name)
+        one.kill()
+        one.wait()
+
     def kill(self):
         for one in self.all.values():
             if one.poll() is None:
@@ -136,20 +152,26 @@ def stress(job, troupe, logs, options):
 def faults(job):
     job.await_epoch(1)
     job.expect_served(1, (1, 2))
-    job.all["rank-1-0"].send_signal(signal.SIGKILL)
+    job.remove("rank-1-0")
     job.start(1, attempt=1)
     job.await_epoch(2)
     job.expect_served(2, (1, 2))
-    job.all["service-1"].send_signal(signal.SIGKILL)
+    job.remove("service-1")
     job.await_epoch(3)
     job.expect_served(3, (2,))  # the ranks of host 1 go on through their connections
-    job.all["controller"].send_signal(signal.SIGTERM)
-    del job.all["rank-1-0"], job.all["service-1"]
-    job.await_end(60)
-    bad = [line for line in job.report.read_text().splitlines() if line.split()[0] in ("wrong", "hung")]
-    if bad:
-        raise Failed(f"wrong or hung: {bad}")
+    job.end()
     return "a killed process and a killed service cost an epoch each"
+
+
+def silence(job):
+    job.await_epoch(1)
+    job.expect_served(1, (1, 2))
+    job.all["service-1"].send_signal(signal.SIGSTOP)
+    job.await_epoch(2)
+    job.expect_served(2, (2,))
+    job.remove("service-1")
+    job.end()
+    return "a service that is silent costs an epoch"
 
 
 def main():
@@ -169,15 +191,16 @@ def main():
         logs = folder / "logs"
         logs.mkdir()
         options = [f"--requests={given.requests}", "--clients=2", "--lanes=3", "--seed=5"]
-        scenarios = [("conform", ["conform", "--seed=7", *mock], "fail", conform),
-                     ("stress", ["stress", "order", f"--logs={logs}", *options, *mock], "fail",
+        scenarios = [("conform", ["conform", "--seed=7", *mock], "fail", (), conform),
+                     ("stress", ["stress", "order", f"--logs={logs}", *options, *mock], "fail", (),
                       lambda job: stress(job, troupe, logs, options)),
-                     ("faults", ["bench", "process-member", *mock], "respawn", faults)]
+                     ("faults", ["bench", "process-member", *mock], "respawn", (), faults),
+                     ("silence", ["bench", "process-member", *mock], "respawn", ("--suspicion", SUSPICION), silence)]
         try:
-            for what, words, policy, play in scenarios:
+            for what, words, policy, settings, play in scenarios:
                 job = None
                 try:
-                    job = Job(troupe, network, folder / what, words, policy)
+                    job = Job(troupe, network, folder / what, words, policy, settings)
                     print(f"{what}: {play(job)}", flush=True)
                 except Failed as why:
                     print(f"FAILED: {what}: {why}")
