@@ -81,15 +81,15 @@ public:
   /// Submits a task that calls \p function.
   template <class Function>
   void run(Function function) {
-    class call final : public task {
+    class called final : public task {
     public:
-      explicit call(Function what) : what_{std::move(what)} {}
+      explicit called(Function what) : what_{std::move(what)} {}
       void execute(std::unique_ptr<task>) noexcept override { what_(); }
 
     private:
       Function what_;
     };
-    submit(std::make_unique<call>(std::move(function)));
+    submit(std::make_unique<called>(std::move(function)));
   }
 
 private:

@@ -27,7 +27,7 @@ bool is_transfer(const operation& what) noexcept {
 }
 
 bool is_local(const operation& what) noexcept {
-  return what.index() == index_of<copy>();
+  return what.index() == index_of<copy>() || what.index() == index_of<call>();
 }
 
 } // namespace

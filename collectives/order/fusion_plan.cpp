@@ -13,7 +13,9 @@ namespace {
 /// rules it out.
 template <class T, class Visit>
 bool look_over(const T& one, Visit& visit) {
-  if constexpr (std::is_same_v<T, barrier> || std::is_same_v<T, copy> || std::is_same_v<T, replay>) return false;
+  if constexpr (std::is_same_v<T, barrier> || std::is_same_v<T, copy> || std::is_same_v<T, replay> ||
+                std::is_same_v<T, call>)
+    return false;
   if constexpr (requires { one.staged; })
     if (one.staged) return false;
   if constexpr (requires { one.parts; }) {

@@ -10,6 +10,7 @@
 #include <troupe/device/time.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 namespace troupe {
@@ -25,6 +26,10 @@ struct lane_request {
   std::optional<std::uint64_t> position{};
   bool retry_safe = false; ///< See rank_request.
   call_site site{};
+  /// Why the rank cannot take part, or null. Its operation may then lack memory. When all ranks have asked, the
+  /// operation is refused at all of them with this reason. Only ranks in separate processes need it: else a request is
+  /// validated for all ranks before it is asked for.
+  std::unique_ptr<error> objection{};
 };
 
 /// The order of one world in one epoch. It is an ordered_world if all its ranks live in this process, and a

@@ -5,6 +5,7 @@
 #include <troupe/collectives/order/compact_signature.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstdint>
@@ -26,6 +27,8 @@ struct sequencing_terms {
   std::optional<std::uint64_t> position{};
   time_point asked{};
   time_point deadline = time_point::max(); ///< Deadline of the release.
+  /// Why the rank cannot take part in the operation. When all ranks have asked for it, it is refused at all of them.
+  std::shared_ptr<const error> objection{};
 };
 
 /// Base class of requests. Derived classes hold the operation and the reply. The sequencer owns the request from ask()

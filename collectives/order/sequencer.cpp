@@ -243,6 +243,7 @@ void sequencer::state::join_match(lane_table& at, int self, const compact_signat
   } else if (!(joined.agreed == what)) {
     joined.differs = true;
   }
+  if (one->terms().objection) joined.differs = true;
   joined.oldest = std::min(joined.oldest, one->terms().asked);
   if (enter(at, self, std::move(one), &joined)) come_to_head(at, self);
 }
@@ -250,7 +251,8 @@ void sequencer::state::join_match(lane_table& at, int self, const compact_signat
 void sequencer::state::join_exchange(lane_table& at, int self, std::unique_ptr<sequenced> one,
                                      sequencing_effects& effects) {
   exchange& joining = *exchanges_.take();
-  joining.over = joining.straggling_reported = joining.differs = false;
+  joining.over = joining.straggling_reported = false;
+  joining.differs = one->terms().objection != nullptr;
   joining.heads = 0;
   joining.oldest = one->terms().asked;
   joining.where = &at;
@@ -507,7 +509,12 @@ void sequencer::state::settle(sequencing_effects& effects) {
       lane_queue& queue = next.at->queues[static_cast<std::size_t>(next.self)];
       // The candidate may have been withdrawn, and another request may be at the head.
       if (queue.empty() || queue.front().where != nullptr) continue;
-      effects.released.push_back(remove(*next.at, next.self, queue.head()));
+      auto alone = remove(*next.at, next.self, queue.head());
+      if (const auto why = alone->terms().objection) {
+        effects.refused.push_back({std::move(alone), *why});
+        continue;
+      }
+      effects.released.push_back(std::move(alone));
       effects.ends.push_back(effects.released.size());
     } else if (!next.what->over) {
       if (next.what->kind == operation_match::form::collective_match)
@@ -548,7 +555,7 @@ void sequencer::state::release(collective_match& one, sequencing_effects& effect
       continue;
     }
     effects.refused.push_back({std::move(joined), refusal});
-    effects.refused.back().why.rank = rank{static_cast<int>(r)};
+    if (!refusal.rank) effects.refused.back().why.rank = rank{static_cast<int>(r)};
   }
   if (!refusal) effects.ends.push_back(effects.released.size());
   at.forget(one, matches_);
@@ -565,7 +572,7 @@ void sequencer::state::release(exchange& root, sequencing_effects& effects) {
       continue;
     }
     effects.refused.push_back({std::move(joined), refusal});
-    effects.refused.back().why.rank = rank{one->self};
+    if (!refusal.rank) effects.refused.back().why.rank = rank{one->self};
   }
   if (!refusal) effects.ends.push_back(effects.released.size());
   for (exchange* one : members_) drop(one);
@@ -582,6 +589,8 @@ void sequencer::state::collect_members(exchange& root) {
 }
 
 error sequencer::state::disagreement(const collective_match& one) const {
+  for (lane_queue& queue : one.where->queues)
+    if (const auto& why = queue.front().one->terms().objection) return *why;
   std::vector<std::vector<signature>> ranks;
   ranks.reserve(one.where->queues.size());
   for (lane_queue& queue : one.where->queues) ranks.push_back(signatures_of(queue.front().one->what()));
@@ -589,6 +598,10 @@ error sequencer::state::disagreement(const collective_match& one) const {
 }
 
 error sequencer::state::disagreement(int world_size) const {
+  for (const exchange* one : members_)
+    if (const auto& why =
+            one->where->queues[static_cast<std::size_t>(one->self)].at(one->position).one->terms().objection)
+      return *why;
   std::vector<std::vector<signature>> ranks(static_cast<std::size_t>(world_size));
   for (const exchange* one : members_) {
     const auto self = static_cast<std::size_t>(one->self);

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
@@ -124,5 +125,19 @@ public:
 private:
   sink sink_;
 };
+
+/// Returns a promise for a reply and its future.
+template <class Value>
+std::pair<std::shared_ptr<value_promise<Value>>, std::future<Value>> make_value_promise() {
+  const auto done = std::make_shared<std::promise<Value>>();
+  auto future = done->get_future();
+  return {std::make_shared<value_promise<Value>>([done](std::variant<Value, error> result) {
+            if (error* failure = std::get_if<error>(&result))
+              done->set_exception(std::make_exception_ptr(exception{std::move(*failure)}));
+            else
+              done->set_value(std::get<Value>(std::move(result)));
+          }),
+          std::move(future)};
+}
 
 } // namespace troupe

@@ -46,7 +46,7 @@ private:
 memory_block::memory_block(std::shared_ptr<device> where, memory_kind kind, void* address, std::size_t size_bytes)
   : device_{std::move(where)},
     kind_{kind},
-    made_in_{device_->current_epoch()},
+    made_in_{device_ ? device_->current_epoch() : device_epoch{}},
     address_{address},
     size_bytes_{size_bytes} {}
 
@@ -77,7 +77,8 @@ const device* buffer::where() const noexcept {
 }
 
 bool buffer::stale() const noexcept {
-  return block_ && block_->kind() == memory_kind::device && block_->made_in() != block_->where()->current_epoch();
+  return block_ && block_->where() && block_->kind() == memory_kind::device &&
+         block_->made_in() != block_->where()->current_epoch();
 }
 
 void buffer::note_use(stream_ref stream) const {
@@ -87,6 +88,8 @@ void buffer::note_use(stream_ref stream) const {
 void* buffer::host_address(std::size_t element_bytes, std::size_t alignment) const {
   if (block_ && !on_host())
     throw exception{errc::invalid_argument, "host_span() needs host memory, and this is device memory: copy it first"};
+  if (block_ && !block_->where())
+    throw exception{errc::invalid_argument, "host_span() needs memory of this process, and this is of another one"};
   if (size_bytes_ % element_bytes != 0 || reinterpret_cast<std::uintptr_t>(data()) % alignment != 0)
     throw exception{errc::invalid_argument, "a buffer of " + std::to_string(size_bytes_) +
                                                 " bytes is not a whole number of aligned elements of " +

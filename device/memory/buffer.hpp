@@ -14,7 +14,7 @@ namespace troupe {
 /// Owns one allocation. The destructor returns the memory to its source.
 class memory_block {
 public:
-  /// Describes \p size_bytes at \p address. For use by allocators.
+  /// Describes \p size_bytes at \p address. For use by allocators. \p where: null for memory of another process.
   memory_block(std::shared_ptr<device> where, memory_kind kind, void* address, std::size_t size_bytes);
   memory_block(const memory_block&) = delete;
   memory_block& operator=(const memory_block&) = delete;
@@ -24,7 +24,7 @@ public:
   /// Errors: unsupported if troupe does not control the reuse of the memory.
   virtual void note_use(stream_ref stream) = 0;
 
-  /// Returns the device that holds the memory, or whose driver can access it.
+  /// Returns the device that holds the memory, or whose driver can access it; null for memory of another process.
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
   /// Returns the kind of memory: device memory, or the kind of host memory.
   [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
@@ -70,12 +70,16 @@ public:
   /// Returns whether the handle refers to host memory, pinned or pageable; false for an empty handle.
   [[nodiscard]] bool on_host() const noexcept { return block_ != nullptr && kind() != memory_kind::device; }
   /// Returns the device that holds the memory or, for host memory, the device whose driver can access it; nullptr for
-  /// an empty handle.
+  /// an empty handle and for memory of another process (remote_buffer).
   [[nodiscard]] const device* where() const noexcept;
   /// Returns whether the device has lost its memory since the block was allocated (BUF-2).
   [[nodiscard]] bool stale() const noexcept;
   /// Defers reuse of the memory until the work currently in \p stream has finished.
   void note_use(stream_ref stream) const;
+  /// Returns the block; null for an empty handle.
+  [[nodiscard]] const std::shared_ptr<memory_block>& block() const noexcept { return block_; }
+  /// Returns where in the block the range begins.
+  [[nodiscard]] std::size_t offset_bytes() const noexcept { return offset_bytes_; }
 
   /// Returns host memory as elements of type \p T. Errors: invalid_argument (device memory, an address that is not
   /// aligned for \p T, or a size that is not a multiple of its size).

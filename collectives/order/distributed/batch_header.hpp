@@ -16,16 +16,16 @@ inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
 
 /// The first bytes of a batch.
 struct batch_header {
-  static constexpr std::uint8_t version = 5;
+  static constexpr std::uint8_t version = 6;
 
   troupe::epoch epoch{};    ///< Batches of an older epoch are dropped unread (EPO-1).
   std::uint64_t number = 0; ///< Counted from 1 in each direction, so that lost and repeated batches are noticed.
   std::uint64_t seen = 0;   ///< Number of the last batch received from the other side.
-  /// To the controller: how many requests, of those released to the rank in this epoch, have succeeded
-  /// (success_count).
+  /// To the controller: the number of requests released to the rank in this epoch that have succeeded (success_count).
   std::uint64_t succeeded = 0;
   /// To a rank: number of the last batch of the controller's decisions for this rank that is contained in this or an
-  /// earlier batch. The order service of another host passes these on with its own decisions; else it is `number`.
+  /// earlier batch. Differs from `number` if the order service of a host passes the controller's decisions on with its
+  /// own.
   std::uint64_t controller_batch = 0;
 
   void write(wire_writer& out) const {

@@ -2,6 +2,7 @@
 #include <troupe/collectives/order/distributed/report_codec.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 
+#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -9,7 +10,7 @@ namespace troupe {
 namespace {
 
 // The first byte of a record: three bits are its kind, the other bits belong to a release.
-enum class decision_kind : std::uint8_t { release, refusal, turn, capture, closed };
+enum class decision_kind : std::uint8_t { release, refusal, turn, capture, closed, message };
 constexpr std::uint8_t decision_kind_bits = 0x07;
 constexpr std::uint8_t is_in_step = 0x08; ///< The number follows that of the last release.
 constexpr std::uint8_t has_position = 0x10;
@@ -78,6 +79,15 @@ void decision_writer::closed(std::uint64_t world) {
   out_.varint(world);
 }
 
+bool decision_writer::message(std::uint64_t world, process_address from, std::string_view bytes) {
+  const bool begins_batch = begin_record();
+  out_.u8(head_of(decision_kind::message));
+  out_.varint(world);
+  out_.signed_varint(from.value());
+  out_.bytes(bytes);
+  return begins_batch;
+}
+
 void decision_writer::capture(std::uint64_t world, std::uint64_t place, std::size_t agreed, const error& why) {
   begin_record();
   out_.u8(head_of(decision_kind::capture));
@@ -92,8 +102,10 @@ void decision_writer::finish(const error& why) {
   if (why) write_error(out_, why);
 }
 
-void decision_writer::begin_record() {
-  if (out_.size_bytes() >= full_batch_bytes) full_.push_back(out_.take());
+bool decision_writer::begin_record() {
+  if (out_.size_bytes() < full_batch_bytes) return false;
+  full_.push_back(out_.take());
+  return true;
 }
 
 std::string decision_writer::take() {
@@ -173,6 +185,13 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
     case decision_kind::closed:
       into.kind = decision_record::form::closed;
       into.world = in.varint();
+      break;
+    case decision_kind::message:
+      into.kind = decision_record::form::message;
+      into.world = in.varint();
+      into.from = process_address{
+          static_cast<int>(in.signed_varint(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()))};
+      into.message = in.bytes(longest_message_bytes);
       break;
     default: in.refuse("a record has an unknown kind");
   }

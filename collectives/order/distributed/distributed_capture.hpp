@@ -34,7 +34,7 @@ public:
   void expire() override;
   [[nodiscard]] error failure() const override;
 
-  /// Takes the controller's answer to the oldest call that has none: errc::none and the number of collectives to
+  /// Handles the controller's answer to the oldest unanswered call: errc::none and the number of collectives to
   /// launch, or the reason why the capture has failed.
   void answer(const error& why, std::size_t agreed);
   /// Returns whether end() has been called: no other call follows.

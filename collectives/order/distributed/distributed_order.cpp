@@ -50,6 +50,10 @@ std::shared_ptr<latch> distributed_order::close(error why, bool for_good) {
   return self_->over;
 }
 
+const std::shared_ptr<peer_requests>& distributed_order::peers() const noexcept {
+  return self_->peers;
+}
+
 std::size_t distributed_order::waiting() const {
   return through_->waiting();
 }

@@ -3,6 +3,7 @@
 
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/peer_requests.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/order/rank_order.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
@@ -38,12 +39,13 @@ public:
   /// be repeated.
   [[nodiscard]] bool can_retry() const noexcept override { return false; }
 
-  /// Called once, by order_connection::receive() at the place of a turn in the order, after everything released before
-  /// and before everything released later; or with the reason why the turn is not granted. \p opened: the worlds of a
-  /// split in which the rank is.
+  /// Called once. If the turn is granted, order_connection::receive() calls it at the turn's place in the order, after
+  /// everything released before and before everything released later. Otherwise \p why says why it is not granted.
+  /// \p opened: the worlds of a split in which the rank is.
   using turn_work = std::function<void(const error& why, std::span<const opened_world> opened)>;
   /// Requests a place in the order that all ranks share: the k-th calls of all ranks with the same name and groups form
-  /// one place. If not all have made it within the deadline, it is refused (deadline_exceeded, with the missing ranks).
+  /// one place. If not all ranks have called it by the deadline, it is refused (deadline_exceeded, with the missing
+  /// ranks).
   void turn(turn_terms asked, turn_work work);
 
   /// Called once, by receive() or close(), with the agreement for a capture that begins now, or with the reason why it
@@ -56,21 +58,26 @@ public:
   /// Names the registered memory of the rank. Requests that use it must use the same places at all ranks (ORD-2).
   void set_registered(std::vector<std::shared_ptr<registered_pool>> pools);
 
-  /// Opens the order of a sub-world, whose \p number was told by a turn. \p pipeline: of the rank there.
+  /// Opens the order of a sub-world. \p number: from the turn of its split (opened_world::number). \p pipeline: the
+  /// rank's pipeline there.
   [[nodiscard]] std::shared_ptr<distributed_order> open_world(std::uint64_t number,
                                                               std::shared_ptr<rank_pipeline> pipeline);
 
   /// Ends this rank's part in the order of this world. Its requests that are not released, and all later ones, are
-  /// answered with \p why as rejected, and so are the requests of other ranks that need this rank. What the controller
-  /// has released until then is launched. The latch opens when the controller has confirmed it, so that nothing more is
-  /// released, or when the connection is closed. With the whole world, the connection is closed then.
+  /// answered with \p why as rejected, and so are the requests of other ranks that need this rank. Requests that the
+  /// controller has released until then are launched. The latch opens when the controller has confirmed the end, after
+  /// which nothing more is released, or when the connection is closed. Leaving the whole world closes the connection.
   std::shared_ptr<latch> leave(error why);
-  /// Ends the order of this world here. The whole world ends at once, and with it the connection: for an epoch that has
-  /// failed, or whose order the controller has closed. A sub-world is left; or, if not \p for_good, because only the
-  /// epoch ends, it refuses later requests, and ends with the whole world. The latch: as of leave().
+  /// Ends the order of this world in this process. Closing the whole world closes the connection at once: for an epoch
+  /// that has failed, or whose order the controller has closed. A sub-world is left as by leave(). If \p for_good is
+  /// false, because only the epoch ends, it only refuses later requests and ends with the whole world. Returns the
+  /// latch of leave().
   std::shared_ptr<latch> close(error why, bool for_good = true);
 
-  /// As order_connection::waiting().
+  /// Returns the requests between this process and the others of the world.
+  [[nodiscard]] const std::shared_ptr<peer_requests>& peers() const noexcept;
+
+  /// Returns order_connection::waiting().
   [[nodiscard]] std::size_t waiting() const;
 
 private:

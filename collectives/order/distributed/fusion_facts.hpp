@@ -18,9 +18,9 @@ namespace troupe {
 /// The facts of one rank's request. Two requests i < j of a rank use no common memory that one of them writes if the
 /// `overlaps` of j is less than i.
 struct request_facts {
-  /// The number of bytes that it reads, or writes, whichever is larger, and 1; 0: it is launched alone.
+  /// One more than the larger of the numbers of bytes that it reads and writes; 0: it is launched alone.
   std::uint64_t bytes = 0;
-  /// The last earlier undecided request of the rank whose memory it overlaps, or an earlier number; 0: none.
+  /// The number of the rank's last undecided request before it that it overlaps or may overlap; 0: none.
   std::uint64_t overlaps = 0;
   std::uint64_t events = 0; ///< Names the ready events that it waits for; 0: none. They are never queried.
   /// digest_of_places(): where its operands are in registered memory. The same at all ranks (ORD-2).
@@ -48,7 +48,7 @@ private:
   };
   [[nodiscard]] std::uint64_t name_of(std::vector<const event*> events);
 
-  /// Number of requests that are compared. A request behind more undecided ones counts as overlapping with them.
+  /// Number of undecided requests with which a request is compared. It counts as overlapping with all before these.
   static constexpr std::size_t most_compared = 128;
 
   const rank self_;

@@ -14,7 +14,7 @@ namespace troupe {
 /// An operation that was released in the common order of a world over processes and its sub-worlds, and has not ended
 /// at all its ranks.
 struct open_operation {
-  /// What a participant told last.
+  /// The state of a participant, according to its latest report.
   struct standing {
     troupe::rank rank{}; ///< In the whole world.
     bool has_launched = false;
@@ -27,14 +27,14 @@ struct open_operation {
   std::vector<standing> ranks{};
 };
 
-/// Returns \p why, which rank \p from has reported because an operation did not end in time, with the operation that
-/// hangs, the ranks that have not launched it, and the operations that wait behind it. Returns \p why as it is if \p
-/// all does not say.
+/// Returns \p why, the error with which rank \p from has reported that an operation did not end in time, with these
+/// additions: the operation that hangs, the ranks that have not launched it, and the operations that wait behind it.
+/// Returns \p why unchanged if \p all does not show which operation hangs.
 ///
 /// A device begins its work in the order of launches, which is the common order (ORD-3). So an operation waits behind
-/// an earlier one, of whichever world, that has not ended at one of the ranks where it has not ended itself. From the
-/// first open operation of \p from this leads to the one that waits behind no other. The result is the same, whichever
-/// of the ranks that wait reports first.
+/// an earlier one of any world if there is a rank at which neither has ended. Following this relation from the first
+/// open operation of \p from leads to the one that waits behind no other. The result does not depend on which of the
+/// waiting ranks reports first.
 [[nodiscard]] error judge_hang(error why, rank from, const std::vector<open_operation>& all);
 
 } // namespace troupe

@@ -1,5 +1,5 @@
 /// The messages between the controller of a world and the order service of another host
-/// (docs/design/0076-order-per-host.md).
+/// (docs/design/0077-order-per-host.md).
 #pragma once
 
 #include <troupe/collectives/order/absence_report.hpp>
@@ -13,11 +13,11 @@
 
 namespace troupe {
 
-/// Batches of several ranks of one host, and what one side must tell the other beside them.
+/// A message with batches of several ranks of one host, and with facts about these ranks.
 ///
-/// To the host: the controller's decisions. All that belong to one position of the common order are in one message, or
-/// in several of which all but the last are not complete. The host's service inserts a complete message into the order
-/// of its host at one place, so all ranks of the host follow it at the same place (ORD-3).
+/// To the host: the controller's decisions. Those of one position of the common order are in one message, or in several
+/// parts of which all but the last have `is_complete == false`. The host's service inserts all parts into the order of
+/// its host at one place, so all ranks of the host follow them at the same place (ORD-3).
 /// To the controller: the requests of worlds that span hosts, losses of ranks, and reports of late ranks.
 struct host_frame {
   struct rank_batch {
@@ -30,8 +30,8 @@ struct host_frame {
   };
 
   std::vector<rank_batch> batches{};
-  bool is_complete = true;         ///< Another message belongs to this one if it is false.
-  error closed{};                  ///< To the host: nothing is decided any more in this epoch, if it is set.
+  bool is_complete = true;         ///< If false, another part of the message follows.
+  error closed{};                  ///< To the host: if set, nothing more is decided in this epoch.
   std::vector<rank_loss> losses{}; ///< To the controller.
   std::vector<std::shared_ptr<const absence_report>> reports{}; ///< To the controller.
 

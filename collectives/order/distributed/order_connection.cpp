@@ -30,6 +30,7 @@ struct order_connection::asking_terms {
   std::uint64_t client = 0;
   std::optional<std::uint64_t> position{};
   nanoseconds deadline{0};
+  std::shared_ptr<const error> objection{};
 };
 
 /// A request that is to be added to a batch.
@@ -49,11 +50,13 @@ private:
 };
 
 order_connection::order_connection(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in,
-                                   std::shared_ptr<const clock> time, sender send, fusion_limits fused)
+                                   std::shared_ptr<const clock> time, sender send, fusion_limits fused,
+                                   std::shared_ptr<exported_memory> exported)
   : epoch_{formed_in},
     time_{std::move(time)},
     send_{std::move(send)},
     fused_{fused},
+    exported_{exported ? std::move(exported) : std::make_shared<exported_memory>(0)},
     in_{pipeline->world_size()},
     whole_{add(0, std::move(pipeline))},
     queue_{[this] { end_round(); }} {}
@@ -64,20 +67,29 @@ order_connection::~order_connection() {
 
 std::shared_ptr<ordered_rank> order_connection::add(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline) {
   auto made = std::make_shared<ordered_rank>(world, std::move(pipeline), fused_);
+  made->peers =
+      std::make_shared<peer_requests>(process_address{made->pipeline->self().value()}, made->pipeline->world_size(),
+                                      epoch_, exported_, [world, weak = self_](peer_requests::messages all) {
+                                        if (const auto self = weak->lock()) self->send_messages(world, std::move(all));
+                                      });
   const std::lock_guard lock{mutex_};
   has_parts_ = has_parts_ || world != 0;
   if (closed_) {
     made->closed = closed_;
     made->is_closing = true;
     made->over->open();
+    made->peers->close(closed_);
     return made;
   }
+  if (const auto early = early_.extract(world); !early.empty())
+    for (const auto& [from, bytes] : early.mapped()) made->peers->receive(from, bytes); // it is not served yet
   const auto behind = std::ranges::upper_bound(worlds_, world, {}, [](const auto& one) { return one->world; });
   worlds_.insert(behind, made);
   return made;
 }
 
 std::shared_ptr<distributed_order> order_connection::whole() {
+  *self_ = weak_from_this();
   watch(*whole_);
   return std::make_shared<distributed_order>(shared_from_this(), whole_);
 }
@@ -103,7 +115,7 @@ std::shared_ptr<ordered_rank> order_connection::find(std::uint64_t world) const 
 }
 
 void order_connection::ask(const std::shared_ptr<ordered_rank>& of, lane_request asked) {
-  const asking_terms terms{asked.where, asked.client, asked.position, asked.deadline};
+  const asking_terms terms{asked.where, asked.client, asked.position, asked.deadline, std::move(asked.objection)};
   auto call = of->pipeline->prepare({.name = asked.name,
                                      .what = std::move(asked.what),
                                      .deadline = asked.deadline,
@@ -120,6 +132,10 @@ void order_connection::take(const std::shared_ptr<ordered_rank>& of, const askin
     request_facts facts = fused_.mode == fusion::free ? examine(*of, call->what()) : request_facts{};
     if (!of->registered.empty()) facts.places = digest_of_places(call->what(), of->registered);
     out_.select(of->world);
+    if (terms.objection) {
+      facts = {};
+      out_.object(*terms.objection);
+    }
     if (error objection = out_.ask(call->what(), terms.where, terms.client, terms.position, terms.deadline, facts)) {
       of->examiner.forget_last();
       objection.rank = of->pipeline->self();
@@ -158,6 +174,15 @@ request_writer& order_connection::records_of(const ordered_rank& of) {
 void order_connection::write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records) {
   queue_.run([this, of, records = std::move(records)] {
     if (!is_closed()) records(records_of(*of));
+  });
+}
+
+void order_connection::send_messages(std::uint64_t world, peer_requests::messages all) {
+  queue_.run([this, world, all = std::move(all)] {
+    if (is_closed()) return;
+    may_wait_ = false;
+    out_.select(world);
+    for (const auto& [to, bytes] : all) out_.message(to, bytes);
   });
 }
 
@@ -288,10 +313,11 @@ void order_connection::follow(step& next) {
 
 error order_connection::decide(decision_record& one) {
   const bool is_of_request = one.kind == decision_record::form::release || one.kind == decision_record::form::refusal;
-  if (!is_of_request) last_released_.reset();
+  if (!is_of_request && one.kind != decision_record::form::message) last_released_.reset();
   if (one.kind == decision_record::form::turn) return decide_turn(one);
   if (one.kind == decision_record::form::capture) return decide_capture(one);
   if (one.kind == decision_record::form::closed) return decide_close(one);
+  if (one.kind == decision_record::form::message) return decide_message(one);
   auto found = asks_.take(one.number);
   if (!found)
     return {.code = errc::internal,
@@ -405,11 +431,25 @@ error order_connection::decide_close(decision_record& one) {
   return {};
 }
 
+error order_connection::decide_message(decision_record& one) {
+  const auto of = find(one.world);
+  if (!of && one.world == 0)
+    return {.code = errc::internal, .text = "a message has come for a world that does not exist"};
+  if (!of) { // the world is opened later, or has been left
+    early_[one.world].emplace_back(one.from, std::move(one.message));
+    return {};
+  }
+  steps_.emplace_back(
+      [peers = of->peers, from = one.from, bytes = std::move(one.message)] { peers->receive(from, bytes); });
+  return {};
+}
+
 void order_connection::end(ordered_rank& of, const error& why) {
   const auto turns = std::exchange(of.turns_asked, {});
   const auto captures = std::exchange(of.captures, {});
   for (const auto& [number, one] : turns) one.start ? one.start(nullptr, why) : one.work(why, {});
   for (const auto& [place, one] : captures) one->answer(why, 0);
+  of.peers->close(why);
 }
 
 void order_connection::tell_progress() {
@@ -432,6 +472,13 @@ void order_connection::tell_progress() {
 }
 
 void order_connection::expire(time_point now) {
+  std::vector<std::shared_ptr<ordered_rank>> worlds;
+  {
+    const std::lock_guard lock{mutex_};
+    worlds = worlds_;
+  }
+  for (const auto& one : worlds) one->peers->expire(now);
+  exported_->expire(now);
   {
     const std::lock_guard lock{mutex_};
     if (now < due_) return;

@@ -86,8 +86,8 @@ private:
 /// are collected until the controller has acknowledged one batch, or until enough requests are collected. A single
 /// request is therefore sent immediately, and a stream of requests needs few messages.
 ///
-/// Requests that may be launched together also wait while the launcher has two launches before it: sent earlier they
-/// would be released one by one, and launched no earlier.
+/// Requests that may be launched together also wait while the launcher has two launches to do. If they were sent
+/// earlier, they would be released one by one, and would not be launched earlier.
 ///
 /// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: all functions may be
 /// called from any thread; receive() must be called in the order in which batches arrive.
@@ -97,10 +97,12 @@ public:
   /// which batches must arrive. It must not block or throw, and of this object it may call only close().
   using sender = std::function<void(std::string)>;
 
-  /// \p pipeline: of the rank in the whole world. \p fused: which requests may be launched together, the same in all
-  /// processes.
+  /// \p pipeline: the rank's pipeline in the whole world. \p fused: which requests may be launched together, the same
+  /// in all processes.
+  /// \p exported: memory that requests of other processes may name. Null: none.
   order_connection(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in, std::shared_ptr<const clock> time,
-                   sender send, fusion_limits fused = {.mode = fusion::off});
+                   sender send, fusion_limits fused = {.mode = fusion::off},
+                   std::shared_ptr<exported_memory> exported = {});
   ~order_connection();
 
   /// Returns the rank's access to the order of the whole world.
@@ -114,8 +116,8 @@ public:
   /// because it would have answered at the deadline. The request keeps its place: if it is released later, it is
   /// launched (ORD-1).
   void expire(time_point now);
-  /// Tells the controller how many requests have succeeded, which batches of requests tell it, too, and what the rank
-  /// has launched and finished last, for its reports. Does nothing if it has been told.
+  /// Reports to the controller how many requests have succeeded, and what the rank has launched and finished last. Does
+  /// nothing if the controller knows both. Batches of requests also report how many have succeeded.
   void tell_progress();
 
   /// Answers requests of all worlds that are not released, and all later ones, with \p why as rejected. Sends nothing
@@ -153,11 +155,13 @@ private:
   using step = std::variant<released_call, refused_call, std::function<void()>>;
 
   void take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms, std::shared_ptr<pipeline_call> call);
-  /// Returns the writer for records of \p of that do not wait for a launcher. For tasks of the queue.
+  /// Selects the world of \p of and returns the writer of the next batch. Records that are written this way are sent
+  /// without waiting for the launcher (awaits_launcher()). Called only by tasks of queue_.
   [[nodiscard]] request_writer& records_of(const ordered_rank& of);
-  /// Writes records for \p of, in their place among its requests, unless the connection is closed.
+  /// Calls \p records to write records about \p of behind the requests that have been made so far. Does nothing if the
+  /// connection is closed.
   void write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records);
-  /// Returns what the controller must know of the next request to launch it together with others.
+  /// Returns the facts of the next request, by which the controller decides whether to launch it together with others.
   [[nodiscard]] request_facts examine(ordered_rank& of, const operation& what);
   void ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms, distributed_order::turn_work work,
                 distributed_order::capture_start start);
@@ -174,20 +178,27 @@ private:
   [[nodiscard]] error decide_turn(decision_record& one);
   [[nodiscard]] error decide_capture(decision_record& one);
   [[nodiscard]] error decide_close(decision_record& one);
-  /// Lets the launches of \p of end the wait for its launcher.
+  [[nodiscard]] error decide_message(decision_record& one);
+  /// Sends messages to other processes of \p world.
+  void send_messages(std::uint64_t world, peer_requests::messages all);
+  /// Makes each launch of \p of check whether the batch that waits for its launcher can be sent.
   void watch(const ordered_rank& of);
   std::shared_ptr<ordered_rank> add(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline);
-  /// Ends what waits in \p of, whose requests have been answered. Call without mutex_.
+  /// Refuses the undecided turns and fails the captures of \p of, whose requests have been answered already. Call it
+  /// without mutex_.
   static void end(ordered_rank& of, const error& why);
 
   const epoch epoch_;
   const std::shared_ptr<const clock> time_;
   const sender send_;
   const fusion_limits fused_;
+  const std::shared_ptr<exported_memory> exported_;
+  /// Refers to this object. Shared with the senders of peer_requests, which may outlive it.
+  const std::shared_ptr<std::weak_ptr<order_connection>> self_ = std::make_shared<std::weak_ptr<order_connection>>();
 
   // Accessed only by tasks of queue_, except the atomics.
   request_writer out_;
-  bool is_telling_ = false;      ///< A batch is sent for the successes alone.
+  bool is_telling_ = false;      ///< The next batch is sent even if it only reports successes.
   bool has_told_limits_ = false; ///< The controller knows the limits of fused_.
   bool may_wait_ = true;         ///< All records of the next batch are requests that may be launched together.
   alignas(64) std::atomic<std::uint64_t> sent_{0};
@@ -207,9 +218,11 @@ private:
 
   mutable std::mutex mutex_;
   ask_table asks_;
-  std::vector<std::shared_ptr<ordered_rank>> worlds_; ///< In the order of their numbers; the first is the whole.
-  std::atomic<bool> has_parts_{false};                ///< There has been a sub-world.
-  time_point due_ = time_point::max();                ///< No request is given up before this time.
+  std::vector<std::shared_ptr<ordered_rank>> worlds_; ///< In the order of their numbers; the first is the whole world.
+  /// Messages for worlds that are not open here yet, by their numbers.
+  std::map<std::uint64_t, std::vector<std::pair<process_address, std::string>>> early_;
+  std::atomic<bool> has_parts_{false}; ///< Whether a sub-world has been opened.
+  time_point due_ = time_point::max(); ///< No request is given up before this time.
   error closed_;
   std::atomic<bool> is_closed_{false}; ///< True once closed_ is set. Readable without the lock.
 

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// What a host's object passes on between one of its ranks and the controller.
+/// The records that a host's object passes on between one of its ranks and the controller.
 struct order_server::passing {
   explicit passing(int world_size) : in{world_size} {}
 
@@ -18,10 +18,10 @@ struct order_server::passing {
   decision_reader in;
   std::uint64_t sent = 0;           ///< Number of batches sent to the controller.
   std::uint64_t received = 0;       ///< Number of batches received from the controller.
-  std::uint64_t asked = 0;          ///< Number of requests that were passed on: the controller counts these only.
-  std::uint64_t told_successes = 0; ///< Of the whole world.
+  std::uint64_t asked = 0;          ///< Number of requests that were passed on. The controller counts only these.
+  std::uint64_t told_successes = 0; ///< Number of successes in the whole world that the controller knows.
   bool is_urgent = false;           ///< A record in `out` can lead to a decision.
-  /// The rank's number of each request that the controller has not decided, by the controller's number.
+  /// Translates the controller's number of a request to the rank's. Contains the requests that are not decided.
   std::unordered_map<std::uint64_t, std::uint64_t> undecided{};
 };
 
@@ -33,24 +33,33 @@ struct order_server::connection {
   decision_writer out;
   std::uint64_t received = 0;                    ///< Number of batches received.
   std::uint64_t asked = 0;                       ///< Number of requests received, in all worlds.
-  std::vector<member*> worlds{};                 ///< As a member of each, in the order of their numbers.
-  std::size_t max_operations = 0, max_bytes = 0; ///< Of a launch; 0: the rank sends no facts.
-  int host = 0;                                  ///< The host whose service decides for this rank, too; 0: none.
-  std::unique_ptr<passing> upward{};             ///< In a host's object.
+  std::vector<member*> worlds{};                 ///< The rank's memberships, in the order of the worlds' numbers.
+  std::size_t max_operations = 0, max_bytes = 0; ///< Limits of a launch; 0: the rank sends no facts.
+  int host = 0;                                  ///< The host whose service also decides for this rank; 0: none.
+  std::unique_ptr<passing> upward{};             ///< Set only in a host's object.
+};
+
+/// The connection of a process without a rank.
+struct order_server::attached_process {
+  explicit attached_process(epoch of) : out{of} {}
+
+  request_reader in{};
+  decision_writer out;
+  std::uint64_t received = 0; ///< Number of batches received.
 };
 
 /// A rank of one world.
 struct order_server::member {
-  connection* by = nullptr; ///< Null for a rank of another host, in a host's object.
+  connection* by = nullptr; ///< In a host's object, null for a rank of another host.
   world* of = nullptr;
   rank self{}; ///< In that world.
   std::shared_ptr<success_count> successes = std::make_shared<success_count>();
-  std::optional<operation_mark> launched{}, finished{}; ///< As the rank told last.
+  std::optional<operation_mark> launched{}, finished{}; ///< According to the rank's latest report.
   bool has_left = false;
   std::uint64_t launch = 0; ///< The last launch in which it has a request.
-  // Of a world for which another object decides, in a host's object.
-  std::uint64_t turns = 0;                                   ///< Number of turns that were asked for.
-  std::map<std::uint64_t, std::vector<rank_group>> splits{}; ///< By the number of the turn.
+  // Used only in a host's object, for worlds that the controller decides.
+  std::uint64_t turns = 0;                                   ///< Number of turns that the rank has requested.
+  std::map<std::uint64_t, std::vector<rank_group>> splits{}; ///< The groups of each split, by the number of its turn.
 };
 
 /// The whole world, or one that was split off.
@@ -58,7 +67,7 @@ struct order_server::world {
   std::uint64_t number = 0;
   bool is_decided_here = true;
   std::uint32_t ordered = 0; ///< Its number in the sequencer, if it is decided here.
-  std::string key{};         ///< Of its resume log; empty for the whole world.
+  std::string key{};         ///< The key of its resume log; empty for the whole world.
   std::string name{};        ///< Empty for the whole world.
   std::vector<member> members{};
   turn_table turns{};
@@ -98,7 +107,7 @@ private:
 
 namespace {
 
-/// Limit for the operations of a launch, whatever a rank says.
+/// Maximum number of operations in a launch, even if a rank names a larger limit.
 constexpr std::uint64_t most_operations_in_launch = 65'536;
 /// The first number of a world that a host's object opens. The controller's numbers are smaller.
 constexpr std::uint64_t first_number_of_hosts = std::uint64_t{1} << 40U;
@@ -116,6 +125,7 @@ void order_server::begin(epoch of, int world_size) {
   closed_ = false;
   composed_ = nullptr;
   worlds_.clear();
+  attached_.clear();
   ranks_.clear();
   ranks_.resize(static_cast<std::size_t>(world_size));
 }
@@ -254,6 +264,11 @@ void order_server::leave(member& from, const error& why) {
   of.turns.close(told, turn_answers_);
   tell_turns(of);
   from.by->out.closed(of.number);
+  for (const member& one : of.members)
+    if (one.by != nullptr && !one.has_left)
+      static_cast<void>(one.by->out.message(of.number, process_address{from.self.value()}, {}));
+  if (of.number == 0)
+    for (auto& [at, one] : attached_) static_cast<void>(one.out.message(0, process_address{from.self.value()}, {}));
   composed_ = nullptr;
   if (of.number == 0 || !std::ranges::all_of(of.members, &member::has_left)) return;
   of.is_closed = true;
@@ -321,6 +336,7 @@ void order_server::take(connection& by, request_record& one, time_point now, err
     if (by.upward) by.upward->out.limits(by.max_operations, by.max_bytes);
     return;
   }
+  if (one.kind == request_record::form::message) return pass_message(from, one, failure);
   if (!of.is_decided_here) return pass_on(from, one, failure);
   switch (one.kind) {
     case request_record::form::ask:
@@ -351,7 +367,8 @@ void order_server::take(connection& by, request_record& one, time_point now, err
       from.launched = std::move(one.launched);
       from.finished = std::move(one.finished);
       break;
-    case request_record::form::limits: break; // handled above
+    case request_record::form::limits:
+    case request_record::form::message: break; // handled above
     case request_record::form::succeeded:
       if (of.is_closed) break;
       if (one.count > of.log->released_to(from.self) || one.count < from.successes->value())
@@ -381,6 +398,7 @@ void order_server::pass_on(member& from, request_record& one, error& failure) {
       if (one.facts.overlaps > 0) one.facts.overlaps = up.asked; // its number for the controller, or a later one
       const bool is_copy = std::holds_alternative<copy>(one.what->what);
       error why = one.why;
+      if (one.objection) up.out.object(*one.objection);
       if (!why)
         why = up.out.ask(one.what->what, one.where, one.client, one.position, one.deadline, one.facts,
                          is_copy ? std::optional<std::uint64_t>{one.what->sketch.count} : std::nullopt);
@@ -418,9 +436,74 @@ void order_server::pass_on(member& from, request_record& one, error& failure) {
       is_urgent = false;
       break;
     case request_record::form::close: up.out.close(one.why); break;
-    case request_record::form::limits: break; // handled by take()
+    case request_record::form::limits:
+    case request_record::form::message: break; // handled by take()
   }
   up.is_urgent = up.is_urgent || is_urgent;
+}
+
+void order_server::tell(connection& to, std::uint64_t of, process_address from, std::string_view message) {
+  if (to.out.message(of, from, message)) composed_ = nullptr; // what is launched together must be in one batch
+}
+
+void order_server::pass_message(const member& from, request_record& one, error& failure) {
+  const world& of = *from.of;
+  const int to = one.to.value();
+  if (to >= static_cast<int>(of.members.size()) || (to < 0 && of.number != 0)) {
+    failure = {.code = errc::internal,
+               .text = "rank " + to_string(from.by->self) + " has sent a message to process " + std::to_string(to) +
+                       ", which is not in its world"};
+    return;
+  }
+  if (to >= 0 && of.members[static_cast<std::size_t>(to)].has_left) {
+    tell(*from.by, of.number, one.to, {});
+  } else if (to >= 0 && of.members[static_cast<std::size_t>(to)].by != nullptr) {
+    tell(*of.members[static_cast<std::size_t>(to)].by, of.number, process_address{from.self.value()}, one.message);
+  } else if (from.by->upward) { // the controller passes it on
+    passing& up = *from.by->upward;
+    up.out.select(of.number);
+    up.out.message(one.to, one.message);
+    up.is_urgent = true;
+  } else if (const auto found = attached_.find(one.to); found != attached_.end()) { // else it has gone
+    static_cast<void>(found->second.out.message(0, process_address{from.self.value()}, one.message));
+  }
+}
+
+void order_server::attach(process_address where) {
+  if (where.value() < 0 && order_) attached_.try_emplace(where, epoch_);
+}
+
+void order_server::detach(process_address where) {
+  attached_.erase(where);
+}
+
+error order_server::receive(process_address from, std::string_view batch) {
+  const auto found = attached_.find(from);
+  if (found == attached_.end()) return {};
+  attached_process& by = found->second;
+  wire_reader in{batch};
+  const batch_header header = batch_header::read(in);
+  if (in.ok() && header.epoch < epoch_) return {};
+  if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
+  if (in.ok() && header.number != by.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
+  if (in.ok()) by.out.has_seen(by.received = header.number);
+  request_record one;
+  const auto size = static_cast<int>(ranks_.size());
+  while (by.in.next(in, one)) {
+    const bool is_known =
+        one.kind == request_record::form::message && one.world == 0 && one.to.value() >= 0 && one.to.value() < size;
+    if (!is_known) {
+      in.refuse("it has a record that only a rank may send, or a message to a rank that does not exist");
+      break;
+    }
+    const member& to = whole().members[static_cast<std::size_t>(one.to.value())];
+    if (to.has_left) {
+      static_cast<void>(by.out.message(0, one.to, {}));
+      continue;
+    }
+    if (!closed_) tell(*to.by, 0, from, one.message);
+  }
+  return in.failure("a batch of process " + std::to_string(from.value()));
 }
 
 error order_server::receive_from_controller(const host_frame& decided) {
@@ -458,6 +541,7 @@ void order_server::follow(connection& to, decision_record& one) {
     case decision_record::form::refusal: to.out.refuse(number(), one.why, one.absence); break;
     case decision_record::form::capture: to.out.capture(one.world, one.number, one.agreed, one.why); break;
     case decision_record::form::closed: to.out.closed(one.world); break;
+    case decision_record::form::message: tell(to, one.world, one.from, one.message); break;
     case decision_record::form::turn: {
       member* const from = find_member(one.world, to);
       const auto split = from == nullptr ? decltype(from->splits)::node_type{} : from->splits.extract(one.number);
@@ -501,7 +585,8 @@ void order_server::ask(member& from, request_record& asked, time_point now) {
                                .client = asked.client,
                                .position = asked.position,
                                .asked = now,
-                               .deadline = later(now, asked.deadline)};
+                               .deadline = later(now, asked.deadline),
+                               .objection = std::move(asked.objection)};
   order_->ask(std::make_unique<request>(terms, from, number, asked.facts, std::move(asked.what)), effects_);
 }
 
@@ -633,6 +718,11 @@ std::string order_server::take_outgoing(rank to) {
   composed_ = nullptr; // what is released later is not in this batch
   connection* const found = find_rank(to);
   return found != nullptr ? found->out.take() : std::string{};
+}
+
+std::string order_server::take_outgoing(process_address to) {
+  const auto found = attached_.find(to);
+  return found != attached_.end() ? found->second.out.take() : std::string{};
 }
 
 std::uint64_t order_server::batches_for(rank to) const noexcept {

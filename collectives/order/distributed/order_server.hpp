@@ -40,30 +40,37 @@ public:
   ~order_server();
 
   /// Begins an epoch of the world, later than any before, with \p world_size ranks. Drops the requests of earlier
-  /// epochs. What their ranks have not told to be successful by now is not complete.
+  /// epochs. Those whose success has not been reported by now do not count as complete (CUT-1).
   /// Errors: invalid_argument (no rank).
   void open(epoch of, int world_size);
   /// Lets the order service of another host decide for the worlds all of whose ranks are among \p ranks. Call it after
   /// open(), before the first request.
   void delegate(std::span<const rank> ranks);
-  /// Begins an epoch in the order service of another host than the controller's, for its ranks, \p present. \p
-  /// previous: the last epoch that this object served, if the controller has decided nothing for these ranks since;
-  /// else 0. \p limits: the controller's. Errors: invalid_argument (no rank, or one that does not exist).
+  /// Begins an epoch in a host's object, for the ranks of that host, \p present. \p previous: the last epoch that this
+  /// object served, if the controller has decided nothing for these ranks since; else 0. \p limits: those of the
+  /// controller. Errors: invalid_argument (no rank, or one that does not exist).
   void open_host(epoch of, int world_size, std::span<const rank> present, epoch previous,
                  const sequencer_limits& limits);
-  /// Refuses waiting requests, and all later ones of this epoch, with \p why. In a host's object: of the worlds for
-  /// which it decides.
+  /// Refuses waiting requests, and all later ones of this epoch, with \p why. A host's object does so for the worlds
+  /// that it decides.
   void close(error why);
 
   /// Reads a batch. Errors: internal (the bytes cannot be read, or the rank or epoch does not exist): nothing more can
   /// be read from that rank, so the world must fail. A batch of an older epoch is dropped.
   [[nodiscard]] error receive(rank from, std::string_view batch, time_point now);
 
-  /// For a host's object: inserts the controller's decisions, of complete messages, into the order of its ranks.
-  /// Errors: internal (the bytes cannot be read): nothing more can be read from the controller.
+  /// Lets a process without a rank, at \p where, which is negative, exchange messages with the ranks of the whole world
+  /// in this epoch. Call it after open().
+  void attach(process_address where);
+  void detach(process_address where);
+  [[nodiscard]] error receive(process_address from, std::string_view batch);
+
+  /// For a host's object: inserts the controller's decisions into the order of its ranks. \p decided has all parts of
+  /// a message (host_frame::is_complete). Errors: internal (the bytes cannot be read): nothing more can be read from
+  /// the controller.
   [[nodiscard]] error receive_from_controller(const host_frame& decided);
-  /// For a host's object: adds the batches for the controller to \p into. Without \p all only if a request is among
-  /// them; successes and reports of progress can wait.
+  /// For a host's object: adds the batches for the controller to \p into. If \p all is false, it leaves out the batches
+  /// that cannot lead to a decision: successes and reports of progress can wait.
   void take_for_controller(host_frame& into, bool all);
 
   /// Refuses requests and turns that have waited past their deadline, with a report of the missing ranks, and fails
@@ -74,19 +81,20 @@ public:
 
   /// Returns the next batch for \p to, of about one mebibyte at most; empty if there is none.
   [[nodiscard]] std::string take_outgoing(rank to);
-  /// Returns the number of batches for \p to in this epoch, with those that take_outgoing() has not returned yet. A
-  /// rank that has received as many knows all decisions so far.
+  [[nodiscard]] std::string take_outgoing(process_address to);
+  /// Returns the number of batches for \p to in this epoch, including those that take_outgoing() has not returned yet.
+  /// A rank that has received as many knows all decisions so far.
   [[nodiscard]] std::uint64_t batches_for(rank to) const noexcept;
-  /// Returns reports of operations whose peers are late, found since the last call. What ranks have launched and
-  /// finished is what they told last.
+  /// Returns reports of operations whose peers are late, found since the last call. They contain the operations that
+  /// each rank launched and finished last, according to its latest report.
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
 
   /// Returns where the lanes of the whole world stood when the present epoch began; null in the first epoch, and after
-  /// one of a single rank. Sub-worlds are told theirs when they are opened; they have none after the world has changed
-  /// its size.
+  /// an epoch of a single rank. A sub-world receives its points when it is opened; it has none after the whole world
+  /// has changed its size.
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
-  /// Returns, for each rank of each world, the first operation that was released to it and has not ended there, as the
-  /// ranks told last; each operation once.
+  /// Returns, for each rank of each world, the first operation that was released to the rank and has not ended there,
+  /// according to the rank's latest report. An operation that is the first of several ranks is returned once.
   [[nodiscard]] std::vector<open_operation> open_operations() const;
   /// Returns the number of requests that wait for peers.
   [[nodiscard]] std::size_t waiting() const noexcept;
@@ -95,37 +103,43 @@ private:
   class request;
   struct connection;
   struct passing;
+  struct attached_process;
   struct member;
   struct world;
   struct world_log {
     resume_log log{};
-    std::vector<rank> members{}; ///< As ranks of the whole world.
+    std::vector<rank> members{}; ///< Their ranks in the whole world.
   };
 
   [[nodiscard]] world& whole() const { return *worlds_.front(); }
-  /// Returns the member of world \p number that \p by is, or null.
+  /// Returns the member of world \p number whose rank has the connection \p by; null if there is none.
   [[nodiscard]] member* find_member(std::uint64_t number, const connection& by) const;
-  /// Handles a record. Sets \p failure if it cannot be.
+  /// Handles a record. Sets \p failure if the record is invalid.
   void take(connection& by, request_record& one, time_point now, error& failure);
   void ask(member& from, request_record& asked, time_point now);
   /// Handles a record of a world for which this object does not decide.
   void pass_on(member& from, request_record& one, error& failure);
+  /// Writes a message for a rank.
+  void tell(connection& to, std::uint64_t of, process_address from, std::string_view message);
+  /// Passes on a message of \p from to another process of the same world.
+  void pass_message(const member& from, request_record& one, error& failure);
   void follow(connection& to, decision_record& one);
   /// Opens the order for a group of a split of \p parent.
   world& open_group(const world& parent, const rank_group& group, std::uint64_t number);
-  /// \p ranks: null for a rank of another host.
+  /// Opens the order of a world. An entry of \p ranks is null if that rank is on another host.
   world& open_world(std::uint64_t number, std::string key, std::string name, const std::vector<connection*>& ranks);
   void begin_log(world& of, resume_log& log);
   void begin(epoch of, int world_size);
-  /// Drops the logs of sub-worlds all of whose ranks are among \p ranks, or of all others.
+  /// Drops the resume logs of sub-worlds: if \p of_others is false, of those all of whose ranks are among \p ranks;
+  /// else of all others.
   void drop_logs(std::span<const rank> ranks, bool of_others);
   [[nodiscard]] connection* find_rank(rank one) const noexcept;
   /// Ends a rank's part in a world.
   void leave(member& from, const error& why);
-  /// Writes what the turns of \p of have answered.
+  /// Writes the answers of world::turns into the batches of its ranks.
   void tell_turns(const world& of);
-  /// Returns a copy of \p report with what the ranks have launched and finished last; the same copy for the same
-  /// report.
+  /// Returns a copy of \p report with the operations that the ranks launched and finished last. Consecutive calls with
+  /// the same report return the same copy.
   [[nodiscard]] std::shared_ptr<absence_report> completed(const std::shared_ptr<absence_report>& report,
                                                           const world& of);
   void settle();
@@ -135,20 +149,22 @@ private:
   [[nodiscard]] bool joins_previous(const world& of, std::span<const std::unique_ptr<sequenced>> released);
 
   sequencer_limits limits_;
-  bool is_host_ = false; ///< It is the order service of another host than the controller's.
+  bool is_host_ = false; ///< Whether this is a host's object.
   epoch epoch_{};
   std::unique_ptr<sequencer> order_; ///< Null before the first epoch.
   bool closed_ = false;
-  std::vector<std::unique_ptr<connection>> ranks_; ///< Null for a rank of another host, in a host's object.
-  std::vector<std::unique_ptr<world>> worlds_;     ///< The first is the whole.
-  std::uint64_t next_number_ = 0;                  ///< Of a world that is opened here.
-  turn_table::answers turn_answers_;               ///< A member so that its memory is reused.
-  resume_log log_;                                 ///< Of the whole world.
-  std::map<std::string, world_log> logs_;          ///< Of sub-worlds, by key. Dropped when the world changes its size.
-  std::vector<rank> participants_;                 ///< A member so that its memory is reused.
+  std::vector<std::unique_ptr<connection>> ranks_;       ///< In a host's object, null for ranks of other hosts.
+  std::map<process_address, attached_process> attached_; ///< Processes without a rank.
+  std::vector<std::unique_ptr<world>> worlds_;           ///< The first is the whole world.
+  std::uint64_t next_number_ = 0;                        ///< The number of the next world that is opened here.
+  turn_table::answers turn_answers_;                     ///< A member so that its memory is reused.
+  resume_log log_;                                       ///< The resume log of the whole world.
+  /// The resume logs of sub-worlds, by key. Dropped when the whole world changes its size.
+  std::map<std::string, world_log> logs_;
+  std::vector<rank> participants_; ///< A member so that its memory is reused.
   fusion_composer composer_;
   const world* composed_ = nullptr;          ///< The world whose operations are composed.
-  std::uint64_t launch_ = 0;                 ///< Counts launches, each of one or several operations.
+  std::uint64_t launch_ = 0;                 ///< Number of launches, each of one or several operations.
   std::vector<fusion_composer::part> parts_; ///< A member so that its memory is reused.
   sequencing_effects effects_;               ///< A member so that its memory is reused.
   std::vector<std::shared_ptr<const absence_report>> straggling_;

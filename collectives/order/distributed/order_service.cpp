@@ -29,6 +29,8 @@ void order_service::begin(epoch of, std::vector<place> ranks) {
   epoch_ = of;
   world_size_ = static_cast<int>(ranks.size());
   ranks_ = std::move(ranks);
+  attached_.clear();
+  detached_.clear();
   hosts_.clear();
   losses_.clear();
   closed_ = {};
@@ -69,6 +71,36 @@ void order_service::open_host(epoch of, int world_size, std::vector<std::pair<ra
     to_controller_ = std::move(to_controller);
   }
   changed_.notify_all();
+}
+
+void order_service::attach(process_address where, order_route route) {
+  {
+    const auto lock = enter();
+    if (epoch_ == epoch{} || closed_) return;
+    std::erase_if(attached_, [&](const attached_place& one) { return one.where == where; });
+    order_.detach(where);
+    order_.attach(where);
+    attached_.push_back({where, std::move(route)});
+  }
+  changed_.notify_all();
+}
+
+void order_service::detach(process_address where) {
+  const auto lock = enter();
+  std::erase_if(attached_, [&](const attached_place& one) { return one.where == where; });
+  order_.detach(where);
+}
+
+error order_service::receive(process_address from, std::string_view batch, time_point now) {
+  const auto lock = enter();
+  error why = order_.receive(from, batch);
+  static_cast<void>(deliver_all(now));
+  return why;
+}
+
+std::vector<std::pair<process_address, error>> order_service::take_detached() {
+  const auto lock = enter();
+  return std::exchange(detached_, {});
 }
 
 void order_service::close(const error& why, time_point now) {
@@ -210,8 +242,32 @@ bool order_service::read(std::size_t index, time_point now) {
   return true;
 }
 
+bool order_service::read(attached_place& from, time_point now) {
+  auto& rings = from.route.rings;
+  if (!rings || rings->is_waiting()) return false;
+  error why;
+  const bool has_news = rings->receive(message_);
+  if (has_news) why = order_.receive(from.where, message_);
+  if (!why) why = rings->failure();
+  if (why) detached_.emplace_back(from.where, std::move(why));
+  static_cast<void>(now);
+  return has_news || (!detached_.empty() && detached_.back().first == from.where);
+}
+
+void order_service::detach_failed() {
+  for (auto& one : attached_)
+    if (const auto& rings = one.route.rings; rings && rings->failure())
+      detached_.emplace_back(one.where, rings->failure());
+  for (const auto& [where, why] : detached_)
+    if (std::erase_if(attached_, [&, at = where](const attached_place& one) { return one.where == at; }) > 0)
+      order_.detach(where);
+}
+
 bool order_service::check(time_point now) {
   bool is_changed = false;
+  for (auto& one : attached_)
+    if (one.route.rings && one.route.rings->check_peer()) is_changed = true;
+  detach_failed();
   if (to_controller_) {
     std::ranges::move(order_.take_straggling(), std::back_inserter(for_controller_.reports));
     deliver_to_controller(true);
@@ -228,18 +284,25 @@ bool order_service::check(time_point now) {
 }
 
 void order_service::deliver(time_point now) {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    auto& [rings, send] = ranks_[i].route;
-    if (!rings && !send) continue;
-    if (rings) rings->flush(now);
-    while (!rings || (!rings->is_waiting() && !rings->failure())) {
-      std::string batch = order_.take_outgoing(rank{static_cast<int>(i)});
-      if (batch.empty()) break;
-      if (rings)
-        rings->send(batch, now);
-      else
-        send(std::move(batch));
-    }
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    deliver_to(
+        ranks_[i].route, [this, i] { return order_.take_outgoing(rank{static_cast<int>(i)}); }, now);
+  for (auto& one : attached_)
+    deliver_to(
+        one.route, [this, where = one.where] { return order_.take_outgoing(where); }, now);
+}
+
+void order_service::deliver_to(order_route& route, const std::function<std::string()>& next, time_point now) {
+  auto& [rings, send] = route;
+  if (!rings && !send) return;
+  if (rings) rings->flush(now);
+  while (!rings || (!rings->is_waiting() && !rings->failure())) {
+    std::string batch = next();
+    if (batch.empty()) break;
+    if (rings)
+      rings->send(batch, now);
+    else
+      send(std::move(batch));
   }
 }
 
@@ -289,7 +352,8 @@ bool order_service::deliver_all(time_point now) {
 }
 
 bool order_service::is_any_waiting() const {
-  return std::ranges::any_of(ranks_, [](const place& one) { return one.route.rings && one.route.rings->is_waiting(); });
+  const auto waits = [](const auto& one) { return one.route.rings && one.route.rings->is_waiting(); };
+  return std::ranges::any_of(ranks_, waits) || std::ranges::any_of(attached_, waits);
 }
 
 bool order_service::poll(time_point now) {
@@ -300,6 +364,8 @@ bool order_service::poll(time_point now) {
 bool order_service::do_round(time_point now) {
   bool has_worked = false;
   for (std::size_t i = 0; i < ranks_.size(); ++i) has_worked = read(i, now) || has_worked;
+  for (auto& one : attached_) has_worked = read(one, now) || has_worked;
+  if (!detached_.empty()) detach_failed();
   if (now >= next_check_) {
     next_check_ = later(now, settings_.check_interval);
     has_worked = check(now) || has_worked;
@@ -322,10 +388,11 @@ void order_service::park(time_point now, bool is_idle) {
   bell_->sleeper().park(
       [this] {
         const std::lock_guard lock{mutex_};
-        return is_stopped_ || std::ranges::any_of(ranks_, [](place& one) {
-                 auto& rings = one.route.rings;
-                 return rings && !rings->is_waiting() && rings->has_news();
-               });
+        const auto has_news = [](auto& one) {
+          auto& rings = one.route.rings;
+          return rings && !rings->is_waiting() && rings->has_news();
+        };
+        return is_stopped_ || std::ranges::any_of(ranks_, has_news) || std::ranges::any_of(attached_, has_news);
       },
       span);
 }
@@ -343,13 +410,13 @@ void order_service::run() {
         last_work = steady_now();
         continue;
       }
-      const std::size_t losses = losses_.size();
+      const std::size_t losses = losses_.size() + detached_.size();
       has_worked = do_round(now);
       if (auto late = to_controller_ ? decltype(straggling_){} : order_.take_straggling(); !late.empty()) {
         std::ranges::move(late, std::back_inserter(straggling_));
         has_news = true;
       }
-      has_news = has_news || losses_.size() > losses;
+      has_news = has_news || losses_.size() + detached_.size() > losses;
     }
     if (has_news && settings_.on_news) settings_.on_news();
     if (has_worked)

@@ -31,7 +31,7 @@ struct order_service_settings {
   nanoseconds park{std::chrono::milliseconds{5}};
   /// Interval between checks of the processes and of the deadlines of requests.
   nanoseconds check_interval{std::chrono::milliseconds{5}};
-  /// Replaces both once there has been no work for `idle_after`.
+  /// Replaces `park` and `check_interval` after there has been no work for `idle_after`.
   nanoseconds idle_park{std::chrono::milliseconds{50}};
   nanoseconds idle_after{std::chrono::seconds{1}};
   /// Called by run() when take_losses() or take_straggling() has something new. May be empty. Must neither block nor
@@ -41,7 +41,7 @@ struct order_service_settings {
 
 /// How an order_service reaches a rank.
 struct order_route {
-  /// The rings of a rank in this host. Without them the owner hands in the rank's batches by receive().
+  /// The rings of a rank on this host. If there are none, the owner passes the rank's batches to receive().
   std::optional<ring_connection> rings{};
   /// Sends a batch of decisions to a rank without rings. Must neither block, throw nor call the service.
   std::function<void(std::string batch)> send{};
@@ -57,16 +57,16 @@ struct host_route {
 /// Reads the rings of the ranks that have them, decides with an order_server, and sends each rank the decisions that
 /// concern it.
 ///
-/// A rank whose process has ended, that has written what cannot be read, or that falls behind with reading its
-/// decisions is closed, and with it the epoch: what waits is refused at the remaining ranks (communicator_failed), and
-/// nothing is waited for. While decisions for a rank wait for room, no more requests of it are read, so its share of
+/// A rank is closed if its process has ended, if it has written data that cannot be read, or if it falls behind with
+/// reading its decisions. This also closes the epoch: the waiting requests of the remaining ranks are refused
+/// (communicator_failed). While decisions for a rank wait for room, no more of its requests are read, so its share of
 /// memory is bounded.
 ///
-/// In another host than the controller's, the same object serves the ranks of that host (open_host()) and exchanges
-/// messages with the controller's. It ends no epoch: it tells the controller of lost ranks.
+/// On a host without the controller, this class serves the ranks of that host (open_host()) and exchanges messages with
+/// the controller's service. There it does not end epochs, but reports lost ranks to the controller.
 ///
-/// Threads: all functions may be called from any thread. run() is for a thread of its own. A caller waits for at most
-/// one round of it.
+/// Threads: all functions may be called from any thread. run() is for a thread of its own. Other calls wait for at most
+/// one round of run().
 class order_service {
 public:
   explicit order_service(const order_service_settings& settings = {}) : settings_{settings}, order_{settings.limits} {}
@@ -77,23 +77,34 @@ public:
   /// Begins an epoch, with the route to each rank in order. Earlier routes and losses are dropped.
   /// Errors: invalid_argument (no rank).
   void open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts = {});
-  /// Begins an epoch in another host than the controller's. \p ranks: the rings of the ranks that are on this host.
-  /// \p to_controller: sends a message to the controller's service; as order_route::send. \p previous, \p limits: see
-  /// order_server::open_host(). Errors: invalid_argument (no rank, or one that does not exist).
+  /// Begins an epoch on a host without the controller. \p ranks: the rings of the ranks that are on this host.
+  /// \p to_controller: sends a message to the controller's service; must neither block, throw nor call this service.
+  /// \p previous, \p limits: see order_server::open_host(). Errors: invalid_argument (no rank, or one that does not
+  /// exist).
   void open_host(epoch of, int world_size, std::vector<std::pair<rank, ring_connection>> ranks, epoch previous,
                  const sequencer_limits& limits, std::function<void(std::string message)> to_controller);
+  /// Lets a process without a rank, at \p where, which is negative, exchange messages with the ranks in the present
+  /// epoch. An earlier route to it is dropped. Does nothing before the first epoch. In the controller's object only.
+  void attach(process_address where, order_route route);
+  void detach(process_address where);
+  /// As receive(), from a process without a rank. Errors: internal (it cannot be read): nothing more can be read from
+  /// it in this epoch.
+  [[nodiscard]] error receive(process_address from, std::string_view batch, time_point now);
+  /// Returns the processes without a rank whose rings have failed, with the reasons. They are detached.
+  [[nodiscard]] std::vector<std::pair<process_address, error>> take_detached();
+
   /// Handles a message of the controller's service. Errors: internal (it cannot be read).
   [[nodiscard]] error receive_from_controller(std::string_view message, time_point now);
   /// Handles a message of the service of another host, the \p host-th of open(). Errors: internal (it cannot be read).
   [[nodiscard]] error receive_from_host(std::size_t host, std::string_view message, time_point now);
-  /// Refuses what waits, and all later requests of this epoch. All decisions have been written or sent when it returns,
-  /// except those for which a ring has no room; batches_for() counts them.
+  /// Refuses waiting requests, and all later ones of this epoch. All decisions have been written or sent when it
+  /// returns, except those for which a ring has no room; batches_for() counts them.
   void close(const error& why, time_point now);
-  /// Handles a batch of a rank whose rings are not used. If the rank has rings, and nothing has come through them, its
-  /// process could not accept them: its route is the sender from here on. Errors: those of order_server::receive();
-  /// internal (the rank uses its rings).
+  /// Handles a batch that has not come through rings. If the rank has rings through which nothing has come, its process
+  /// could not accept them, and its decisions go through order_route::send from now on. Errors: those of
+  /// order_server::receive(); internal (the rank uses its rings).
   [[nodiscard]] error receive(rank from, std::string_view batch, time_point now);
-  /// Closes the rings of a rank whose process has left the world. This is no loss.
+  /// Closes the rings of a rank whose process has left the world. This does not count as a loss.
   void release(rank one);
   /// Refuses requests whose deadline has passed. run() does so too while there are rings.
   void expire(time_point now);
@@ -112,7 +123,8 @@ public:
     troupe::rank rank{0};
     error why;
   };
-  /// Returns the losses since the last call, in the order in which they were found. The first one of an epoch ended it.
+  /// Returns the losses since the last call, in the order in which they were found. The first loss of an epoch has
+  /// ended it.
   [[nodiscard]] std::vector<loss> take_losses();
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
   /// Returns where the lanes stood when the latest epoch began (order_server::points()).
@@ -130,11 +142,15 @@ private:
   struct place {
     order_route route{};
     bool has_written = false; ///< Whether a message has come through the rings.
-    bool has_host = false;    ///< The service of its host has the rings.
+    bool has_host = false;    ///< Whether the service of its host has its rings.
+  };
+  struct attached_place {
+    process_address where{};
+    order_route route{};
   };
   struct remote_host {
     host_route route;
-    bool is_closed = false; ///< It was told that nothing is decided any more.
+    bool is_closed = false; ///< Whether it was told that nothing more is decided.
   };
 
   void begin(epoch of, std::vector<place> ranks);
@@ -142,12 +158,15 @@ private:
   [[nodiscard]] std::unique_lock<std::mutex> enter() const;
   bool do_round(time_point now);
   bool read(std::size_t index, time_point now);
+  bool read(attached_place& from, time_point now);
+  void deliver_to(order_route& route, const std::function<std::string()>& next, time_point now);
+  void detach_failed();
   bool check(time_point now);
   void deliver(time_point now);
   /// As deliver(), and closes the ranks whose rings have failed. Returns whether there were any.
   bool deliver_all(time_point now);
   void deliver_to(remote_host& host);
-  /// Sends the controller what has come for it; without \p all only if it can lead to a decision.
+  /// Sends the controller the records that have come for it; if \p all is false, only if they can lead to a decision.
   void deliver_to_controller(bool all);
   void lose(std::size_t index, error why);
   void drop_rings(place& one);
@@ -162,13 +181,15 @@ private:
   order_server order_;
   epoch epoch_{};
   std::vector<place> ranks_;
+  std::vector<attached_place> attached_;
+  std::vector<std::pair<process_address, error>> detached_; ///< See take_detached().
   std::vector<remote_host> hosts_;
-  error closed_{}; ///< Why nothing is decided any more in this epoch.
-  // In another host than the controller's:
+  error closed_{}; ///< Why nothing more is decided in this epoch.
+  // Used only on a host without the controller:
   std::function<void(std::string message)> to_controller_{};
   int world_size_ = 0;
   host_frame for_controller_{};
-  host_frame from_controller_{}; ///< The messages so far of an incomplete one.
+  host_frame from_controller_{}; ///< The parts that have come of an incomplete message.
   std::atomic<std::size_t> connected_{0};
   std::vector<loss> losses_;
   std::vector<std::shared_ptr<const absence_report>> straggling_;

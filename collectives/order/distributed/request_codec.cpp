@@ -22,7 +22,7 @@ namespace {
 
 // The first byte of a record: three bits are its kind, the other bits belong to an ask.
 enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn, capture, progress, world };
-enum class world_step : std::uint8_t { select, limits, succeeded, close };
+enum class world_step : std::uint8_t { select, limits, succeeded, close, objection, message };
 enum class capture_step : std::uint8_t { launch, end, failure };
 constexpr std::uint8_t request_kind_bits = 0x07;
 constexpr std::uint8_t same_client = 0x08; ///< Client and lane are those of the previous request.
@@ -36,6 +36,10 @@ constexpr std::uint64_t no_slot = outline_slots;
 constexpr std::size_t longest_kept_bytes = 1024;
 constexpr std::uint64_t largest_lane = 65'535;
 constexpr auto longest_time = static_cast<std::uint64_t>(std::numeric_limits<nanoseconds::rep>::max());
+
+int read_int(wire_reader& in) {
+  return static_cast<int>(in.signed_varint(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
+}
 
 std::uint8_t head_of(request_kind kind, std::uint8_t bits = 0) {
   return static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | bits);
@@ -201,6 +205,20 @@ void request_writer::close(const error& why) {
   ++records_;
 }
 
+void request_writer::object(const error& why) {
+  out_.u8(head_of(request_kind::world));
+  out_.u8(static_cast<std::uint8_t>(world_step::objection));
+  write_error(out_, why);
+}
+
+void request_writer::message(process_address to, std::string_view bytes) {
+  out_.u8(head_of(request_kind::world));
+  out_.u8(static_cast<std::uint8_t>(world_step::message));
+  out_.signed_varint(to.value());
+  out_.bytes(bytes);
+  ++records_;
+}
+
 void request_writer::progress(const std::optional<operation_mark>& launched,
                               const std::optional<operation_mark>& finished) {
   out_.u8(head_of(request_kind::progress));
@@ -277,7 +295,7 @@ void request_reader::read_turn(wire_reader& in, turn_terms& into) {
 }
 
 void request_reader::read_world(wire_reader& in, request_record& into, bool& is_record) {
-  switch (in.one_of(world_step::close)) {
+  switch (in.one_of(world_step::message)) {
     case world_step::select:
       world_ = in.varint();
       is_record = false;
@@ -296,6 +314,15 @@ void request_reader::read_world(wire_reader& in, request_record& into, bool& is_
       into.kind = request_record::form::close;
       into.why = read_error(in);
       return;
+    case world_step::objection:
+      objection_ = std::make_shared<const error>(read_error(in));
+      is_record = false;
+      return;
+    case world_step::message:
+      into.kind = request_record::form::message;
+      into.to = process_address{read_int(in)};
+      into.message = in.bytes(longest_message_bytes);
+      return;
   }
 }
 
@@ -309,7 +336,8 @@ void request_reader::read_capture(wire_reader& in, request_record& into) {
       for (std::size_t left = in.count(most_outline_parts); left > 0; --left) {
         auto one = read_outline(in);
         if (!one) return;
-        if (std::holds_alternative<copy>(one->what) || std::holds_alternative<replay>(one->what))
+        if (std::holds_alternative<copy>(one->what) || std::holds_alternative<replay>(one->what) ||
+            std::holds_alternative<call>(one->what))
           return in.refuse("an operation is in a capture that cannot be launched there");
         if (into.divisible && !is_single_collective(one->what)) return in.refuse("a launch cannot be divided");
         into.launch.push_back(std::move(one->what));
@@ -358,6 +386,7 @@ void request_reader::read_lane(std::uint64_t number, request_record& into) const
 
 void request_reader::read_ask(wire_reader& in, std::uint8_t head, request_record& into) {
   into.kind = request_record::form::ask;
+  into.objection = std::exchange(objection_, nullptr);
   if ((head & same_client) == 0) {
     where_ = read_lane(in, into);
     client_ = in.varint();
@@ -389,7 +418,7 @@ constexpr auto last_kind = std::variant_size_v<operation> - 1;
 
 /// Operations that a group cannot contain.
 template <class T>
-constexpr bool stands_alone = std::is_same_v<T, group> || std::is_same_v<T, replay>;
+constexpr bool stands_alone = std::is_same_v<T, group> || std::is_same_v<T, replay> || std::is_same_v<T, call>;
 
 void write_counts(wire_writer& out, const partition& parts) {
   out.varint(parts.counts.size());
@@ -401,10 +430,6 @@ partition read_counts(wire_reader& in) {
   made.counts.resize(in.count(most_outline_parts));
   for (std::size_t& one : made.counts) one = in.varint();
   return made;
-}
-
-int read_int(wire_reader& in) {
-  return static_cast<int>(in.signed_varint(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
 }
 
 void write_part(wire_writer& out, const operation& what, bool staged,

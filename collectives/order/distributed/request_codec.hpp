@@ -15,6 +15,7 @@
 #include <troupe/collectives/order/distributed/fusion_facts.hpp>
 #include <troupe/collectives/order/distributed/wire.hpp>
 #include <troupe/collectives/order/lane.hpp>
+#include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 
 #include <array>
@@ -72,6 +73,11 @@ struct turn_terms {
 /// Returns errc::none, or invalid_argument if the groups of a split exceed a limit.
 [[nodiscard]] error check_groups_size(std::span<const rank_group> groups);
 
+/// The process that sends or receives a message: that of a rank of the world, by the rank's number, or a process
+/// without a rank, by a negative number.
+using process_address = strong_number<struct process_address_tag, int>;
+inline constexpr std::size_t longest_message_bytes = std::size_t{2} << 20U;
+
 /// Writes the requests of one connection in one epoch. Data that was sent before is not repeated.
 class request_writer {
 public:
@@ -83,6 +89,10 @@ public:
                           const std::optional<std::uint64_t>& position, nanoseconds deadline,
                           const request_facts& facts = {},
                           const std::optional<std::uint64_t>& copied_bytes = std::nullopt);
+  /// Says why the rank cannot take part in the operation of the next request (sequencing_terms::objection).
+  void object(const error& why);
+  /// Sends \p bytes, at most longest_message_bytes, to another process of the world.
+  void message(process_address to, std::string_view bytes);
   void cancel(lane where, std::uint64_t position);
   void withdraw(std::uint64_t client, const error& why);
   void turn(const turn_terms& asked);
@@ -90,14 +100,14 @@ public:
   void launch_in_capture(std::uint64_t place, std::string_view outline);
   void end_capture(std::uint64_t place);
   void fail_capture(std::uint64_t place, const error& why);
-  /// Tells how many requests of the world, which is not 0, have succeeded (batch_header::succeeded).
+  /// Reports how many requests of the sub-world have succeeded. batch_header::succeeded has those of the whole world.
   void succeeded(std::uint64_t count);
   /// Leaves the world.
   void close(const error& why);
-  /// Tells the limits of launches of several requests, which are the same at all ranks. Call before the first request
+  /// Reports the limits of launches of several requests, which are the same at all ranks. Call before the first request
   /// with facts.
   void limits(std::size_t max_operations, std::size_t max_bytes);
-  /// Tells what the rank has launched and finished last.
+  /// Reports what the rank has launched and finished last.
   void progress(const std::optional<operation_mark>& launched, const std::optional<operation_mark>& finished);
 
   [[nodiscard]] bool empty() const noexcept { return records_ == 0; }
@@ -136,7 +146,8 @@ struct request_record {
     progress,
     limits,
     succeeded,
-    close
+    close,
+    message
   };
 
   form kind = form::ask;
@@ -147,6 +158,7 @@ struct request_record {
   std::optional<std::uint64_t> position{};         ///< For an ask or a cancel.
   nanoseconds deadline{0};                         ///< For an ask.
   request_facts facts{};                           ///< For an ask.
+  std::shared_ptr<const error> objection{};        ///< For an ask: see sequencing_terms.
   /// For a withdraw, a close or a capture_failure: the reason. For an ask or a cancel: the reason why the lane cannot
   /// exist here.
   error why{};
@@ -157,6 +169,8 @@ struct request_record {
   std::vector<operation> launch{};                      ///< For a capture_launch.
   bool divisible = false;                               ///< For a capture_launch.
   std::optional<operation_mark> launched{}, finished{}; ///< For a progress.
+  process_address to{};                                 ///< For a message.
+  std::string message{};                                ///< For a message.
 };
 
 /// Reads what a request_writer wrote.
@@ -186,6 +200,7 @@ private:
   std::uint64_t where_ = 0;
   std::uint64_t client_ = 0;
   nanoseconds deadline_{0};
+  std::shared_ptr<const error> objection_; ///< For the next ask.
 };
 
 } // namespace troupe

@@ -4,6 +4,7 @@
 
 #include "support/ordering_rig.hpp"
 
+#include <troupe/collectives/operation/validation.hpp>
 #include <troupe/collectives/order/distributed/order_connection.hpp>
 #include <troupe/collectives/order/distributed/order_server.hpp>
 
@@ -39,13 +40,14 @@ struct distributed_rig : ordering_rig {
     }
     for (const auto& one : rig.ranks) {
       auto& line = up[static_cast<std::size_t>(one->self().value())];
+      exports.push_back(std::make_shared<exported_memory>(static_cast<std::uint64_t>(one->self().value()) + 1));
       links.push_back(std::make_shared<order_connection>(
           one, rig_epoch, time,
           [this, &line](std::string batch) {
             const std::lock_guard lock{sending};
             line.push_back(std::move(batch));
           },
-          fused));
+          fused, exports.back()));
       orders.push_back(links.back()->whole());
     }
   }
@@ -203,8 +205,9 @@ struct distributed_rig : ordering_rig {
   order_server keeper;
   std::vector<std::unique_ptr<host>> hosts;
   error closed_above{};
-  std::mutex sending;                            ///< Launchers send, too, if requests waited for them.
-  std::vector<std::deque<std::string>> up, down; ///< Batches on their way, by rank.
+  std::mutex sending;                                    ///< Launchers send, too, if requests waited for them.
+  std::vector<std::deque<std::string>> up, down;         ///< Batches on their way, by rank.
+  std::vector<std::shared_ptr<exported_memory>> exports; ///< By rank, each in a process of its own.
   std::vector<std::shared_ptr<order_connection>> links;
   std::vector<std::shared_ptr<distributed_order>> orders;
   error refused_above, refused_below; ///< What the last delivery came to.

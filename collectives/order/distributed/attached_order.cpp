@@ -1,0 +1,69 @@
+#include <troupe/collectives/order/distributed/attached_order.hpp>
+
+#include <troupe/collectives/order/distributed/batch_header.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+struct attached_order::outgoing {
+  std::mutex mutex;
+  std::function<void(std::string)> send; ///< Empty after close().
+  epoch of;
+  request_writer writer;
+  std::uint64_t sent = 0;
+
+  void pass(const peer_requests::messages& all) {
+    const std::lock_guard lock{mutex};
+    if (!send) return;
+    for (const auto& [to, bytes] : all) {
+      writer.message(to, bytes);
+      if (writer.size_bytes() >= full_batch_bytes) flush();
+    }
+    if (!writer.empty()) flush();
+  }
+
+private:
+  void flush() { send(writer.take({.epoch = of, .number = ++sent})); }
+};
+
+attached_order::attached_order(process_address self, int world_size, epoch of, std::function<void(std::string)> send)
+  : epoch_{of},
+    out_{std::make_shared<outgoing>()},
+    peers_{std::make_shared<peer_requests>(self, world_size, of, nullptr,
+                                           [out = out_](const peer_requests::messages& all) { out->pass(all); })},
+    in_{world_size} {
+  out_->send = std::move(send);
+  out_->of = of;
+}
+
+attached_order::~attached_order() {
+  close({.code = errc::abandoned, .text = "the connection to the world has ended before the request was answered"});
+}
+
+error attached_order::receive(std::string_view batch) {
+  wire_reader in{batch};
+  const batch_header header = batch_header::read(in);
+  if (in.ok() && header.epoch < epoch_) return {};
+  if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun here");
+  if (in.ok() && header.number != received_ + 1) in.refuse("batches before it are missing, or it is a duplicate");
+  if (in.ok()) received_ = header.number;
+  decision_record one;
+  while (in_.next(in, one)) {
+    if (one.kind == decision_record::form::message)
+      peers_->receive(one.from, one.message);
+    else
+      in.refuse("it has a decision for a rank");
+  }
+  return in.failure("a batch for a process without a rank");
+}
+
+void attached_order::close(const error& why) {
+  {
+    const std::lock_guard lock{out_->mutex};
+    out_->send = nullptr;
+  }
+  peers_->close(why);
+}
+
+} // namespace troupe

@@ -1,0 +1,721 @@
+#include <troupe/collectives/order/distributed/peer_requests.hpp>
+
+#include <troupe/collectives/order/distributed/report_codec.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/overloaded.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <limits>
+
+namespace troupe {
+
+namespace {
+
+// The first byte of a message.
+enum class message_kind : std::uint8_t { request, own_request, reply, find, allocate, read, renew, give_back, answer };
+enum class answer_kind : std::uint8_t { failure, handle, bytes };
+
+/// Time beyond a request's deadline in which its ranks can report which of them are missing.
+constexpr nanoseconds grace = std::chrono::seconds{2};
+constexpr auto longest_span = static_cast<std::uint64_t>(std::numeric_limits<nanoseconds::rep>::max());
+/// Lanes belong to clients. These numbers are not used for others: see rank_lane.
+constexpr std::uint64_t first_client = std::uint64_t{1} << 62U;
+
+std::string name_of(process_address one) {
+  return one.value() >= 0 ? "the process of rank " + std::to_string(one.value())
+                          : "process " + std::to_string(-one.value()) + " without a rank";
+}
+
+lane lane_of(process_address one) {
+  return lane::named(one.value() >= 0 ? "the world, asked by rank " + std::to_string(one.value())
+                                      : "the world, asked by process " + std::to_string(-one.value()));
+}
+
+/// Visits what an operation has and its outline (write_outline()) has not: memory, factors, displacements, names. Those
+/// of a group's parts too.
+template <class Operation, class Visit>
+void visit_own_fields(Operation& one, Visit& visit) {
+  if constexpr (requires { one.send; }) visit.memory(one.send, "send");
+  if constexpr (requires { one.recv; }) visit.memory(one.recv, "recv");
+  if constexpr (requires { one.memory; }) visit.memory(one.memory, "memory");
+  if constexpr (requires { one.from; }) visit.memory(one.from, "source");
+  if constexpr (requires { one.to; }) visit.memory(one.to, "destination");
+  if constexpr (requires { one.of; }) visit.plan(one.of);
+  if constexpr (requires { one.function; }) visit.call(one);
+  if constexpr (requires { one.factor; })
+    if (one.op == reduction::pre_mul_sum) visit.factor(one.factor);
+  if constexpr (requires { one.send_parts; }) visit.displacements(one.send_parts);
+  if constexpr (requires { one.recv_parts; }) visit.displacements(one.recv_parts);
+  if constexpr (requires { one.parts; })
+    for (auto& part : one.parts) std::visit([&](auto& each) { visit_own_fields(each, visit); }, part);
+}
+
+class own_fields_writer {
+public:
+  own_fields_writer(wire_writer& out, rank target) : out_{out}, target_{target} {}
+
+  void memory(const operand& one, std::string_view role) {
+    if (one.ready)
+      return refuse(role, "has a ready event, and events can be waited for in their own process only: wait for the "
+                          "event, then ask");
+    handle(one.memory, role);
+  }
+  void factor(const troupe::factor& one) {
+    out_.raw({reinterpret_cast<const char*>(one.value.data()), one.value.size()});
+    handle(one.memory, "factor");
+  }
+  void displacements(const partition& one) {
+    out_.varint(one.displacements.size());
+    for (const std::size_t each : one.displacements) out_.varint(each);
+  }
+  void plan(const std::shared_ptr<captured_plan>& one) { out_.bytes(one ? one->options().name : std::string_view{}); }
+  void call(const troupe::call& one) {
+    out_.bytes(one.function ? std::string_view{one.function->name()} : std::string_view{});
+    out_.bytes({reinterpret_cast<const char*>(one.values.data()), one.values.size()});
+    out_.varint(one.arguments.size());
+    for (const operand& each : one.arguments) memory(each, "argument");
+  }
+  [[nodiscard]] error why() && { return std::move(why_); }
+
+private:
+  void handle(const buffer& memory, std::string_view role) {
+    if (memory && !is_remote(memory))
+      return refuse(role,
+                    "is memory of this process, and the rank lives in another one: pass the handle of memory that "
+                    "its process has exported (remote_buffer)");
+    out_.flag(static_cast<bool>(memory));
+    if (!memory) return;
+    const remote_buffer one = remote_of(memory);
+    out_.varint(one.session);
+    out_.varint(one.id);
+    out_.varint(one.offset_bytes);
+    out_.varint(one.size_bytes);
+  }
+  void refuse(std::string_view role, const std::string& reason) {
+    if (why_) return;
+    why_ = {.code = errc::invalid_argument,
+            .text = "the " + std::string{role} + " buffer of rank " + to_string(target_) + " " + reason,
+            .rank = target_};
+  }
+
+  wire_writer& out_;
+  rank target_;
+  error why_;
+};
+
+/// Looks up the remote buffers of an operation that are memory of this process.
+class own_memory_finder {
+public:
+  own_memory_finder(const exported_memory& exported, rank self) : exported_{exported}, self_{self} {}
+
+  void memory(operand& one, std::string_view) { find(one.memory); }
+  void factor(troupe::factor& one) { find(one.memory); }
+  void displacements(const partition&) {}
+  void plan(const std::shared_ptr<captured_plan>&) {}
+  void call(troupe::call& one) {
+    for (operand& each : one.arguments) find(each.memory);
+  }
+  [[nodiscard]] error why() && { return std::move(why_); }
+
+private:
+  void find(buffer& memory) {
+    if (is_remote(memory) && !why_) memory = exported_.find(remote_of(memory), self_, why_);
+  }
+
+  const exported_memory& exported_;
+  rank self_;
+  error why_;
+};
+
+/// Looks up the memory.
+class own_fields_reader {
+public:
+  own_fields_reader(wire_reader& in, const exported_memory& exported, rank self)
+    : in_{in}, exported_{exported}, self_{self} {}
+
+  void memory(operand& one, std::string_view) { one.memory = handle(); }
+  void factor(troupe::factor& one) {
+    for (std::byte& each : one.value) each = std::byte{in_.u8()};
+    one.memory = handle();
+  }
+  void displacements(partition& one) {
+    one.displacements.resize(in_.count(most_outline_parts));
+    for (std::size_t& each : one.displacements) each = in_.varint();
+  }
+  void plan(std::shared_ptr<captured_plan>& one) {
+    std::string name{in_.bytes(longest_plan_name_bytes)};
+    one = name.empty() ? nullptr : std::make_shared<captured_plan>(std::move(name));
+  }
+  void call(troupe::call& one) {
+    std::string name{in_.bytes(longest_function_name_bytes)};
+    if (!name.empty()) one.function = std::make_shared<const rank_function>(std::move(name));
+    const std::string_view values = in_.bytes(most_call_bytes);
+    const auto* const begin = reinterpret_cast<const std::byte*>(values.data());
+    one.values.assign(begin, begin + values.size());
+    one.arguments.resize(in_.count(most_call_arguments));
+    for (operand& each : one.arguments) memory(each, "argument");
+  }
+  [[nodiscard]] error why() && { return std::move(why_); }
+
+private:
+  buffer handle() {
+    if (!in_.flag()) return {};
+    remote_buffer one{.exporter = self_, .session = in_.varint(), .id = in_.varint()};
+    one.offset_bytes = in_.varint();
+    one.size_bytes = in_.varint();
+    return in_.ok() && !why_ ? exported_.find(one, self_, why_) : buffer{};
+  }
+
+  wire_reader& in_;
+  const exported_memory& exported_;
+  rank self_;
+  error why_;
+};
+
+error write_part(wire_writer& out, const operation& what, rank target) {
+  error why = write_outline(out, what);
+  if (why) return why;
+  own_fields_writer fields{out, target};
+  std::visit([&](const auto& one) { visit_own_fields(one, fields); }, what);
+  why = std::move(fields).why();
+  if (!why && out.size_bytes() > longest_message_bytes - 64)
+    why = {.code = errc::invalid_argument,
+           .text = "the part of rank " + to_string(target) + " has more than the " +
+                   std::to_string(longest_message_bytes) + " bytes of a message: divide it",
+           .rank = target};
+  return why;
+}
+
+std::string begin(message_kind kind) {
+  return std::string(1, static_cast<char>(kind));
+}
+
+} // namespace
+
+/// Sends the outcome of a rank's part back to the process that has asked.
+class peer_requests::reply_to_peer final : public outcome_sink {
+public:
+  reply_to_peer(std::weak_ptr<peer_requests> by, process_address to, std::uint64_t number)
+    : by_{std::move(by)}, to_{to}, number_{number} {}
+
+  void deliver(outcome result) noexcept override {
+    try {
+      if (const auto by = by_.lock()) by->send_reply(to_, number_, result);
+    } catch (...) { // out of memory: the requesting process gives up after the deadline
+    }
+  }
+
+private:
+  std::weak_ptr<peer_requests> by_;
+  process_address to_;
+  std::uint64_t number_;
+};
+
+peer_requests::peer_requests(process_address self, int world_size, epoch formed_in,
+                             std::shared_ptr<exported_memory> exported, sender send)
+  : self_{self}, world_size_{world_size}, epoch_{formed_in}, exported_{std::move(exported)}, send_{std::move(send)} {}
+
+peer_requests::~peer_requests() {
+  close({.code = errc::abandoned, .text = "the order of the world has ended before the request was answered"});
+}
+
+void peer_requests::serve(own_rank target, allocator lend) {
+  std::vector<std::pair<process_address, std::string>> early;
+  {
+    const std::lock_guard lock{mutex_};
+    target_ = std::move(target);
+    lend_ = std::move(lend);
+  }
+  for (;;) {
+    {
+      const std::lock_guard lock{mutex_};
+      is_serving_ = early_.empty(); // later messages are behind these
+      early = std::exchange(early_, {});
+    }
+    if (early.empty()) return;
+    for (const auto& [from, bytes] : early) {
+      wire_reader in{bytes};
+      static_cast<void>(in.u8());
+      take_request(from, in);
+    }
+  }
+}
+
+void peer_requests::ask(whole_request asked) {
+  messages all;
+  std::optional<operation> own;
+  error why;
+  if (asked.parts.size() != static_cast<std::size_t>(world_size_))
+    why = {.code = errc::invalid_argument,
+           .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
+                   std::to_string(world_size_) + " ranks: give one part for each rank"};
+  std::vector<std::string> bodies;
+  for (int r = 0; r < world_size_ && !why; ++r) {
+    operation& part = asked.parts[static_cast<std::size_t>(r)];
+    wire_writer out;
+    if (r == self_.value()) {
+      own_memory_finder own_memory{*exported_, rank{r}};
+      std::visit([&](auto& one) { visit_own_fields(one, own_memory); }, part);
+      why = std::move(own_memory).why();
+      own = std::move(part);
+    } else {
+      why = write_part(out, part, rank{r});
+    }
+    bodies.push_back(out.take());
+  }
+  if (why) {
+    why.ticket = asked.name;
+    return asked.reply.deliver(std::move(why));
+  }
+  const time_point now = steady_now();
+  auto replies = divide_promise(std::move(asked.reply), asked.name, asked.parts.size());
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    why = closed_;
+    if (!why) {
+      number = ++last_;
+      const time_point give_up = later(later(now, asked.deadline), grace);
+      due_ = std::min(due_, give_up);
+      asked_.emplace(
+          number, std::unique_ptr<asked_request>{new asked_request{std::move(replies), std::move(own), now, give_up}});
+    }
+  }
+  if (why) {
+    why.effect = effect::rejected;
+    for (auto& one : replies) one.deliver(why);
+    return;
+  }
+  for (int r = 0; r < world_size_; ++r) {
+    wire_writer out{begin(r == self_.value() ? message_kind::own_request : message_kind::request)};
+    out.varint(number);
+    out.varint(static_cast<std::uint64_t>(asked.deadline.count()));
+    out.raw(bodies[static_cast<std::size_t>(r)]);
+    all.emplace_back(process_address{r}, out.take());
+  }
+  send_(std::move(all));
+}
+
+void peer_requests::receive(process_address from, std::string_view bytes) {
+  if (bytes.empty()) return lose(from);
+  wire_reader in{bytes};
+  const auto kind = in.one_of(message_kind::answer);
+  if (!in.ok()) return;
+  switch (kind) {
+    case message_kind::reply: return take_reply(from, in);
+    case message_kind::answer: return take_answer(from, in);
+    case message_kind::request:
+    case message_kind::own_request: break;
+    case message_kind::renew: {
+      const std::uint64_t holder = in.varint();
+      if (in.ok() && exported_) exported_->renew(holder, steady_now());
+      return;
+    }
+    case message_kind::give_back: {
+      const remote_buffer lent{.session = in.varint(), .id = in.varint()};
+      if (in.ok() && exported_) exported_->remove(lent);
+      return;
+    }
+    case message_kind::read:
+      if (exported_) take_read(from, in);
+      return;
+    case message_kind::find:
+    case message_kind::allocate:
+      if (!exported_) return; // this process has no rank
+      return take_question(from, in, kind == message_kind::find);
+  }
+  {
+    const std::lock_guard lock{mutex_};
+    if (!is_serving_) {
+      early_.emplace_back(from, bytes);
+      return;
+    }
+  }
+  take_request(from, in);
+}
+
+void peer_requests::take_request(process_address from, wire_reader& in) {
+  const std::uint64_t number = in.varint();
+  const auto deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
+  if (!in.ok()) return; // it cannot be answered
+  reply_promise reply{std::make_unique<reply_to_peer>(weak_from_this(), from, number)};
+  rank_request asked{.what = barrier{}, .epoch = epoch_, .deadline = deadline, .lane = lane_of(from)};
+  error objection;
+  own_rank target;
+  bool is_known = false;
+  {
+    const std::lock_guard lock{mutex_};
+    target = target_;
+    if (++served_[from] > most_pending_of_peer)
+      objection = {.code = errc::busy,
+                   .text = name_of(from) + " has " + std::to_string(most_pending_of_peer) +
+                           " requests pending at rank " + to_string(rank{self_.value()}) +
+                           ": ask again when one of them has been answered"};
+    if (from == self_) {
+      if (const auto found = asked_.find(number); found != asked_.end() && found->second->own) {
+        asked.what = *std::exchange(found->second->own, std::nullopt);
+        is_known = true;
+      }
+    }
+  }
+  if (!is_known) {
+    auto outline = read_outline(in);
+    if (outline) asked.what = std::move(outline->what);
+    own_fields_reader fields{in, *exported_, rank{self_.value()}};
+    std::visit([&](auto& one) { visit_own_fields(one, fields); }, asked.what);
+    if (error missing = std::move(fields).why(); missing && !objection) objection = std::move(missing);
+    if (const error failure = in.failure("a request of " + name_of(from)); failure && !objection) objection = failure;
+  }
+  if (objection && !objection.rank) objection.rank = rank{self_.value()};
+  if (target)
+    target(std::move(asked), std::move(objection), std::move(reply),
+           first_client + static_cast<std::uint64_t>(static_cast<std::uint32_t>(from.value())));
+}
+
+void peer_requests::send_reply(process_address to, std::uint64_t number, const outcome& result) {
+  wire_writer out{begin(message_kind::reply)};
+  out.varint(number);
+  const error* const failure = failure_of(result);
+  out.flag(failure == nullptr);
+  if (failure != nullptr) {
+    write_error(out, *failure);
+  } else {
+    const times& at = std::get<completion>(result).times;
+    const auto span = [&](time_point until) {
+      out.varint(static_cast<std::uint64_t>(std::max<nanoseconds::rep>(0, (until - at.queued).count())));
+    };
+    span(at.launched);
+    span(at.done);
+  }
+  {
+    const std::lock_guard lock{mutex_};
+    if (const auto found = served_.find(to); found != served_.end() && --found->second == 0) served_.erase(found);
+  }
+  messages one;
+  one.emplace_back(to, out.take());
+  send_(std::move(one));
+}
+
+void peer_requests::take_reply(process_address from, wire_reader& in) {
+  const std::uint64_t number = in.varint();
+  const bool has_succeeded = in.flag();
+  error failure;
+  nanoseconds launched{0}, done{0};
+  if (has_succeeded) {
+    launched = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span / 2))};
+    done = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span / 2))};
+  } else {
+    failure = read_error(in);
+  }
+  if (!in.ok() || from.value() < 0 || from.value() >= world_size_) return;
+  reply_promise reply;
+  std::unique_ptr<asked_request> over; // destroyed without the lock
+  time_point queued{};
+  {
+    const std::lock_guard lock{mutex_};
+    const auto found = asked_.find(number);
+    if (found == asked_.end()) return; // it has been given up
+    auto& replies = found->second->replies;
+    reply = std::move(replies[static_cast<std::size_t>(from.value())]);
+    queued = found->second->queued;
+    if (std::ranges::none_of(replies, &reply_promise::pending)) {
+      over = std::move(found->second);
+      asked_.erase(found);
+    }
+  }
+  if (failure)
+    reply.deliver(std::move(failure));
+  else // the processes may have different clocks
+    reply.deliver(completion{.ticket = {},
+                             .epoch = epoch_,
+                             .times = {.queued = queued, .launched = queued + launched, .done = queued + done}});
+}
+
+namespace {
+
+void write_buffer(wire_writer& out, const remote_buffer& one) {
+  out.varint(static_cast<std::uint64_t>(one.exporter.value()));
+  out.varint(one.session);
+  out.varint(one.id);
+  out.varint(one.offset_bytes);
+  out.varint(one.size_bytes);
+  out.flag(one.on_host);
+}
+
+remote_buffer read_buffer(wire_reader& in) {
+  remote_buffer one{.exporter = rank{static_cast<int>(in.varint(std::numeric_limits<int>::max()))}};
+  one.session = in.varint();
+  one.id = in.varint();
+  one.offset_bytes = in.varint();
+  one.size_bytes = in.varint();
+  one.on_host = in.flag();
+  return one;
+}
+
+} // namespace
+
+void peer_requests::ask_question(rank target, std::string body, nanoseconds deadline,
+                                 std::variant<handle_promise, bytes_promise> reply) {
+  question asked{target, std::move(reply), later(later(steady_now(), deadline), grace)};
+  error why;
+  if (target.value() < 0 || target.value() >= world_size_)
+    why = {.code = errc::invalid_argument,
+           .text = "rank " + to_string(target) + " is not in this world: its ranks are 0 to " +
+                   std::to_string(world_size_ - 1)};
+  {
+    const std::lock_guard lock{mutex_};
+    if (!why) why = closed_;
+    if (!why) {
+      due_ = std::min(due_, asked.give_up);
+      questions_.emplace(++last_, asked);
+      wire_writer out{body.substr(0, 1)};
+      out.varint(last_);
+      out.raw(std::string_view{body}.substr(1));
+      body = out.take();
+    }
+  }
+  if (why) return asked.fail(why);
+  send_({{process_address{target.value()}, std::move(body)}});
+}
+
+void peer_requests::find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply) {
+  wire_writer out{begin(message_kind::find)};
+  out.bytes(name.substr(0, longest_export_name_bytes));
+  ask_question(target, out.take(), deadline, std::move(reply));
+}
+
+void peer_requests::allocate(rank target, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
+                             nanoseconds deadline, handle_promise reply) {
+  wire_writer out{begin(message_kind::allocate)};
+  out.varint(size_bytes);
+  out.varint(holder);
+  out.varint(static_cast<std::uint64_t>(lease.count()));
+  ask_question(target, out.take(), deadline, std::move(reply));
+}
+
+void peer_requests::read(const remote_buffer& from, nanoseconds deadline, bytes_promise reply) {
+  if (!from.on_host || from.size_bytes > most_read_bytes)
+    return reply->deliver(
+        error{.code = errc::invalid_argument,
+              .text = from.on_host ? "a read of " + std::to_string(from.size_bytes) + " bytes exceeds the limit of " +
+                                         std::to_string(most_read_bytes) + ": read it in parts"
+                                   : "only host memory can be read: let the rank copy it to host memory first (copy)"});
+  wire_writer out{begin(message_kind::read)};
+  write_buffer(out, from);
+  ask_question(from.exporter, out.take(), deadline, std::move(reply));
+}
+
+void peer_requests::take_read(process_address from, wire_reader& in) {
+  const std::uint64_t number = in.varint();
+  const remote_buffer wanted = read_buffer(in);
+  if (!in.ok()) return;
+  error why;
+  const buffer memory = exported_->find(wanted, rank{self_.value()}, why);
+  if (!why && (!memory.on_host() || memory.size_bytes() > most_read_bytes))
+    why = {.code = errc::invalid_argument, .text = "only host memory can be read, and not so much at once"};
+  if (why) return answer(from, number, why);
+  answer(from, number, std::string_view{reinterpret_cast<const char*>(memory.data()), memory.size_bytes()});
+}
+
+void peer_requests::renew(std::uint64_t holder) {
+  messages all;
+  for (int r = 0; r < world_size_; ++r) {
+    wire_writer out{begin(message_kind::renew)};
+    out.varint(holder);
+    all.emplace_back(process_address{r}, out.take());
+  }
+  send_(std::move(all));
+}
+
+void peer_requests::give_back(const remote_buffer& lent) {
+  if (lent.exporter.value() < 0 || lent.exporter.value() >= world_size_) return;
+  wire_writer out{begin(message_kind::give_back)};
+  out.varint(lent.session);
+  out.varint(lent.id);
+  send_({{process_address{lent.exporter.value()}, out.take()}});
+}
+
+void peer_requests::take_question(process_address from, wire_reader& in, bool is_find) {
+  const std::uint64_t number = in.varint();
+  const rank self{self_.value()};
+  if (is_find) {
+    const std::string name{in.bytes(longest_export_name_bytes)};
+    if (!in.ok()) return;
+    try {
+      answer(from, number, exported_->find(name, self));
+    } catch (const exception& failure) {
+      answer(from, number, failure.why());
+    }
+    return;
+  }
+  const std::uint64_t size_bytes = in.varint();
+  const std::uint64_t holder = in.varint();
+  const auto lease = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
+  if (!in.ok()) return;
+  allocator lend;
+  {
+    const std::lock_guard lock{mutex_};
+    lend = lend_;
+  }
+  if (!lend || holder == 0)
+    return answer(
+        from, number,
+        error{.code = errc::rebuilding, .text = "the rank's process is not ready yet: ask again", .rank = self});
+  lend(size_bytes, [weak = weak_from_this(), from, number, holder, lease, self](buffer memory, error why) {
+    const auto by = weak.lock();
+    if (!by) return;
+    remote_buffer handle;
+    try {
+      if (!why) handle = by->exported_->lend(self, std::move(memory), holder, lease, steady_now());
+    } catch (const exception& failure) {
+      why = failure.why();
+    }
+    if (!why) return by->answer(from, number, handle);
+    if (!why.rank) why.rank = self;
+    by->answer(from, number, why);
+  });
+}
+
+void peer_requests::answer(process_address to, std::uint64_t number,
+                           const std::variant<remote_buffer, std::string_view, error>& what) {
+  wire_writer out{begin(message_kind::answer)};
+  out.varint(number);
+  std::visit(overloaded{[&](const remote_buffer& handle) {
+                          out.u8(static_cast<std::uint8_t>(answer_kind::handle));
+                          write_buffer(out, handle);
+                        },
+                        [&](std::string_view bytes) {
+                          out.u8(static_cast<std::uint8_t>(answer_kind::bytes));
+                          out.bytes(bytes);
+                        },
+                        [&](const error& why) {
+                          out.u8(static_cast<std::uint8_t>(answer_kind::failure));
+                          write_error(out, why);
+                        }},
+             what);
+  send_({{to, out.take()}});
+}
+
+void peer_requests::take_answer(process_address from, wire_reader& in) {
+  const std::uint64_t number = in.varint();
+  const auto kind = in.one_of(answer_kind::bytes);
+  error why;
+  remote_buffer handle;
+  std::string bytes;
+  switch (kind) {
+    case answer_kind::failure: why = read_error(in); break;
+    case answer_kind::handle: handle = read_buffer(in); break;
+    case answer_kind::bytes: bytes = in.bytes(most_read_bytes); break;
+  }
+  if (!in.ok()) return;
+  question asked;
+  {
+    const std::lock_guard lock{mutex_};
+    const auto found = questions_.find(number);
+    if (found == questions_.end() || found->second.target.value() != from.value()) return;
+    asked = std::move(found->second);
+    questions_.erase(found);
+  }
+  const bool wants_bytes = std::holds_alternative<bytes_promise>(asked.reply);
+  if (!why && wants_bytes != (kind == answer_kind::bytes))
+    why = {.code = errc::internal,
+           .text = "the process of rank " + to_string(asked.target) + " has answered otherwise"};
+  if (why) return asked.fail(why);
+  if (wants_bytes)
+    std::get<bytes_promise>(asked.reply)->deliver(std::move(bytes));
+  else
+    std::get<handle_promise>(asked.reply)->deliver(handle);
+}
+
+void peer_requests::lose(process_address peer) {
+  if (peer.value() < 0 || peer.value() >= world_size_) return;
+  std::vector<reply_promise> pending;
+  std::vector<question> unanswered;
+  std::vector<std::unique_ptr<asked_request>> over; // destroyed without the lock
+  {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(questions_, [&](const auto& one) {
+      if (one.second.target.value() != peer.value()) return false;
+      unanswered.push_back(one.second);
+      return true;
+    });
+    for (auto at = asked_.begin(); at != asked_.end();) {
+      auto& replies = at->second->replies;
+      pending.push_back(std::move(replies[static_cast<std::size_t>(peer.value())]));
+      const bool has_more = std::ranges::any_of(replies, &reply_promise::pending);
+      if (!has_more) over.push_back(std::move(at->second));
+      at = has_more ? std::next(at) : asked_.erase(at);
+    }
+  }
+  const error why{.code = errc::stopping,
+                  .effect = effect::unknown_outcome,
+                  .text = name_of(peer) + " has left the world",
+                  .rank = rank{peer.value()}};
+  for (reply_promise& one : pending) one.deliver(why);
+  for (const question& one : unanswered) one.fail(why);
+}
+
+void peer_requests::expire(time_point now) {
+  std::vector<std::unique_ptr<asked_request>> late;
+  std::vector<question> unanswered;
+  {
+    const std::lock_guard lock{mutex_};
+    if (now < due_) return;
+    due_ = time_point::max();
+    for (auto at = asked_.begin(); at != asked_.end();) {
+      const bool is_late = at->second->give_up <= now;
+      if (is_late)
+        late.push_back(std::move(at->second));
+      else
+        due_ = std::min(due_, at->second->give_up);
+      at = is_late ? asked_.erase(at) : std::next(at);
+    }
+    std::erase_if(questions_, [&](const auto& one) {
+      if (one.second.give_up > now) {
+        due_ = std::min(due_, one.second.give_up);
+        return false;
+      }
+      unanswered.push_back(one.second);
+      return true;
+    });
+  }
+  for (const question& one : unanswered)
+    one.fail({.code = errc::deadline_exceeded,
+              .text = "the process of rank " + to_string(one.target) + " has not answered in time",
+              .rank = one.target});
+  for (const auto& one : late)
+    for (std::size_t r = 0; r < one->replies.size(); ++r)
+      one->replies[r].deliver(
+          error{.code = errc::deadline_exceeded,
+                .effect = effect::unknown_outcome,
+                .text = "the process of rank " + std::to_string(r) + " has not answered by the request's deadline",
+                .rank = rank{static_cast<int>(r)}});
+}
+
+void peer_requests::close(const error& why) {
+  std::map<std::uint64_t, std::unique_ptr<asked_request>> left;
+  std::map<std::uint64_t, question> unanswered;
+  own_rank target;
+  {
+    const std::lock_guard lock{mutex_};
+    if (closed_) return;
+    closed_ = why;
+    left = std::exchange(asked_, {});
+    unanswered = std::exchange(questions_, {});
+    early_.clear();
+    target = std::exchange(target_, nullptr);
+  }
+  for (auto& [number, one] : left)
+    for (auto& each : one->replies) each.deliver(with_unknown_outcome(why));
+  for (const auto& [number, one] : unanswered) one.fail(why);
+}
+
+std::size_t peer_requests::pending() const {
+  const std::lock_guard lock{mutex_};
+  return asked_.size();
+}
+
+} // namespace troupe

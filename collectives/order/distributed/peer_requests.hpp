@@ -1,0 +1,154 @@
+/// Requests of one process to the ranks of a world in other processes, and the replies.
+#pragma once
+
+#include <troupe/collectives/operation/remote_buffer.hpp>
+#include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/order/distributed/request_codec.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+/// One request to all ranks of a world, which live in separate processes.
+struct whole_request {
+  ticket name{};
+  std::vector<operation> parts{}; ///< By rank. Parts of other processes have remote buffers as operands.
+  nanoseconds deadline{0};        ///< Time from now to the reply.
+  reply_promise reply{};
+  call_site site{};
+};
+
+/// Asks the ranks of a world for their parts of a request, by a message to each of their processes, and does the same
+/// for other processes at its own rank. There is one object for each world and epoch in each process.
+///
+/// A rank's process looks up the remote buffers, validates its part and asks its rank in a lane that belongs to the
+/// requesting process. So the order service matches, compares and orders the parts like those of any client (ORD-1,
+/// ORD-2). A part that its rank cannot take is asked for with an objection, so it is refused at all ranks. Each rank's
+/// process sends the outcome of its part back. The request is answered when all have come (ONE-1).
+///
+/// Lifetime: until close(), which answers what is pending. Threads: all functions may be called from any thread;
+/// receive() and close() from one at a time.
+class peer_requests : public std::enable_shared_from_this<peer_requests> {
+public:
+  using messages = std::vector<std::pair<process_address, std::string>>;
+  /// Sends messages of at most longest_message_bytes each, in this order and without others between them. Does nothing
+  /// after the end of the epoch.
+  using sender = std::function<void(messages all)>;
+  /// Asks this process's rank. \p objection: why the rank cannot take part, else it validates the request.
+  using own_rank = std::function<void(rank_request asked, error objection, reply_promise reply, std::uint64_t client)>;
+
+  /// \p self: of this process in the world; negative if it has no rank. \p exported: null without a rank.
+  peer_requests(process_address self, int world_size, epoch formed_in, std::shared_ptr<exported_memory> exported,
+                sender send);
+  ~peer_requests();
+
+  /// Allocates memory for another process, in another thread, and calls the function with the memory or the reason why
+  /// there is none. May be called from any thread, and must not block.
+  using allocator = std::function<void(std::size_t size_bytes, std::function<void(buffer memory, const error& why)>)>;
+
+  /// Lets other processes ask this process's rank. Their earlier requests have waited for this.
+  void serve(own_rank target, allocator lend = {});
+
+  /// Asks all ranks. Answers with invalid_argument, before anything is sent, if a part cannot be sent: it has events, a
+  /// buffer of this process for a rank of another, or more parts than fit in a message.
+  void ask(whole_request asked);
+  using handle_promise = std::shared_ptr<value_promise<remote_buffer>>;
+  using bytes_promise = std::shared_ptr<value_promise<std::string>>;
+  static constexpr std::size_t most_read_bytes = std::size_t{1} << 20U;
+  /// Asks the process of \p target for the handle of the memory that it has exported under \p name. Errors: missing (it
+  /// has not), deadline_exceeded (it has not answered).
+  void find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply);
+  /// Asks the process of \p target to allocate memory of its device, and to hold it as long as \p holder, a random
+  /// number of this process, renews it more often than \p lease. Contents: undefined. Errors: out_of_memory, busy (the
+  /// limit of such memory), deadline_exceeded.
+  void allocate(rank target, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease, nanoseconds deadline,
+                handle_promise reply);
+  /// Asks the process of the exporter for the present contents of \p from, host memory. It reads them at once, without
+  /// regard to requests in flight. Errors: stale_buffer, invalid_argument (device memory, or more than
+  /// most_read_bytes), deadline_exceeded.
+  void read(const remote_buffer& from, nanoseconds deadline, bytes_promise reply);
+  /// Renews what \p holder has been lent, at all ranks.
+  void renew(std::uint64_t holder);
+  /// Lets the process of the exporter let go of lent memory.
+  void give_back(const remote_buffer& lent);
+
+  /// Handles a message from another process of the world, or from this one. An empty one says that \p from has left the
+  /// world and does not reply any more.
+  void receive(process_address from, std::string_view bytes);
+  /// Answers requests whose ranks have not answered one second after the deadline (deadline_exceeded).
+  void expire(time_point now);
+  /// Answers what is pending, and all later requests, with \p why. What has been sent has an unknown outcome.
+  void close(const error& why);
+
+  /// Returns the number of requests that have not been answered by all ranks.
+  [[nodiscard]] std::size_t pending() const;
+
+  /// Maximum number of requests of one process that a rank's process has not answered. Further ones are refused (busy).
+  static constexpr std::size_t most_pending_of_peer = 4096;
+
+private:
+  struct asked_request {
+    divided_reply replies{};        ///< By rank.
+    std::optional<operation> own{}; ///< The part of this process's rank.
+    time_point queued{};
+    time_point give_up = time_point::max();
+  };
+  class reply_to_peer;
+  /// A question to the process of one rank.
+  struct question {
+    rank target{};
+    std::variant<handle_promise, bytes_promise> reply{};
+    time_point give_up = time_point::max();
+
+    void fail(const error& why) const {
+      std::visit([&](const auto& one) { one->deliver(why); }, reply);
+    }
+  };
+
+  void ask_question(rank target, std::string body, nanoseconds deadline,
+                    std::variant<handle_promise, bytes_promise> reply);
+  void take_question(process_address from, wire_reader& in, bool is_find);
+  void take_read(process_address from, wire_reader& in);
+  void answer(process_address to, std::uint64_t number,
+              const std::variant<remote_buffer, std::string_view, error>& what);
+  void take_answer(process_address from, wire_reader& in);
+  void take_request(process_address from, wire_reader& in);
+  void take_reply(process_address from, wire_reader& in);
+  void lose(process_address peer);
+  void send_reply(process_address to, std::uint64_t number, const outcome& result);
+
+  const process_address self_;
+  const int world_size_;
+  const epoch epoch_;
+  const std::shared_ptr<exported_memory> exported_;
+  const sender send_;
+
+  mutable std::mutex mutex_;
+  own_rank target_;
+  allocator lend_;
+  bool is_serving_ = false;
+  std::vector<std::pair<process_address, std::string>> early_; ///< Came before serve().
+  error closed_;
+  std::uint64_t last_ = 0;
+  std::map<std::uint64_t, std::unique_ptr<asked_request>> asked_; ///< By number.
+  std::map<std::uint64_t, question> questions_;                   ///< By number.
+  time_point due_ = time_point::max();
+  std::map<process_address, std::size_t> served_; ///< Requests of each process that have not been answered.
+};
+
+} // namespace troupe

@@ -1,0 +1,333 @@
+// Requests of one process to the ranks of all (ONE-1, ORD-2, BUF-2): remote buffers, objections, the end of a rank.
+#include "collectives/order/distributed/distributed_rig.hpp"
+
+#include <troupe/collectives/order/distributed/attached_order.hpp>
+#include <troupe/collectives/order/distributed/peer_requests.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+using namespace troupe;
+using namespace troupe::tests;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// Ranks in processes of their own, each of which serves the others.
+struct peers_rig : distributed_rig {
+  explicit peers_rig(int size, const std::vector<host_ranks>& of_hosts = {}, bool serves = true)
+    : distributed_rig{size, {}, {.mode = fusion::off}, of_hosts} {
+    for (int r = 0; r < size && serves; ++r) serve(r);
+  }
+  void serve(int self) {
+    const auto index = static_cast<std::size_t>(self);
+    orders[index]->peers()->serve(
+        [this, self, index](rank_request asked, error objection, reply_promise reply, std::uint64_t client) {
+          if (!objection) objection = validate(asked.what, rig.ranks[index]->context());
+          if (objection && !objection.rank) objection.rank = rank{self};
+          orders[index]->ask(rank{self}, {.what = std::move(asked.what),
+                                          .name = ticket{++name},
+                                          .deadline = asked.deadline,
+                                          .reply = std::move(reply),
+                                          .where = asked.lane,
+                                          .client = client,
+                                          .objection = objection ? std::make_unique<error>(objection) : nullptr});
+        });
+  }
+  remote_buffer exported(int self, const buffer& memory) {
+    return exports[static_cast<std::size_t>(self)]->add(rank{self}, memory);
+  }
+  outcome_log ask_whole(int by, std::vector<operation> parts, nanoseconds deadline = 1h) {
+    outcome_log log;
+    orders[static_cast<std::size_t>(by)]->peers()->ask(
+        {.name = ticket{++name}, .parts = std::move(parts), .deadline = deadline, .reply = log.make_reply_promise()});
+    return log;
+  }
+  /// A sum in place over memory of value 1 at each rank; the asker names its own by itself.
+  std::vector<operation> sum_of_all(int by, std::size_t count) {
+    std::vector<operation> parts;
+    for (int r = 0; r < size(); ++r) {
+      const buffer mine = memory(r, count);
+      memories.push_back(mine);
+      const buffer named = r == by ? mine : exported(r, mine).as_buffer();
+      parts.push_back(sum_of(named, named, count));
+    }
+    return parts;
+  }
+  void run() {
+    for (int i = 0; i < 4; ++i) {
+      deliver_all();
+      finish();
+    }
+  }
+
+  std::vector<buffer> memories;
+};
+
+} // namespace
+
+TEST_CASE("a process asks all ranks by remote buffers, and is answered once when all are done",
+          "[collectives][distributed][peers][ONE-1]") {
+  peers_rig one{3};
+  for (int by = 0; by < 3; ++by) {
+    auto parts = one.sum_of_all(by, 4);
+    const auto log = one.ask_whole(by, std::move(parts));
+    CHECK(one.orders[static_cast<std::size_t>(by)]->peers()->pending() == 1);
+    one.run();
+    REQUIRE(log.count() == 1);
+    INFO(log.failure().text);
+    CHECK(log.failure().code == errc::none);
+    CHECK(one.orders[static_cast<std::size_t>(by)]->peers()->pending() == 0);
+  }
+  CHECK(one.notes[0]->size() == 3);
+  CHECK(*one.notes[0] == *one.notes[2]);
+}
+
+TEST_CASE("the asker may name its own memory by a handle, too", "[collectives][distributed][peers]") {
+  peers_rig one{2};
+  auto parts = one.sum_of_all(-1, 4);
+  const auto log = one.ask_whole(1, std::move(parts));
+  one.run();
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().code == errc::none);
+  auto gone = one.sum_of_all(-1, 4);
+  one.exports[1]->remove(remote_of(std::get<all_reduce>(gone[1]).send.memory));
+  const auto refused = one.ask_whole(1, std::move(gone));
+  REQUIRE(refused.count() == 1);
+  CHECK(refused.failure().code == errc::stale_buffer);
+}
+
+TEST_CASE("requests of several processes to all ranks have one order", "[collectives][distributed][peers][ORD-1]") {
+  peers_rig one{3};
+  std::vector<outcome_log> logs;
+  for (std::size_t i = 1; i <= 6; ++i) {
+    const int by = static_cast<int>(i) % 3;
+    auto parts = one.sum_of_all(by, i);
+    logs.push_back(one.ask_whole(by, std::move(parts)));
+  }
+  // beside the clients of the ranks
+  for (int r = 0; r < 3; ++r) logs.push_back(one.ask(r, lane{}, one.add(r, 9)));
+  one.run();
+  CHECK(code_of_all(logs) == errc::none);
+  CHECK(one.notes[0]->size() == 7);
+  CHECK(*one.notes[0] == *one.notes[1]);
+  CHECK(*one.notes[0] == *one.notes[2]);
+}
+
+TEST_CASE("memory that its exporter has let go of is refused at all ranks, which go on",
+          "[collectives][distributed][peers][BUF-2][ORD-2]") {
+  peers_rig one{3};
+  auto parts = one.sum_of_all(0, 4);
+  const buffer gone = one.memory(2, 4);
+  const remote_buffer handle = one.exported(2, gone);
+  one.exports[2]->remove(handle);
+  parts[2] = sum_of(handle.as_buffer(), handle.as_buffer(), 4);
+  auto later_parts = one.sum_of_all(0, 5);
+  const auto log = one.ask_whole(0, std::move(parts));
+  const auto later = one.ask_whole(0, std::move(later_parts));
+  one.run();
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().code == errc::stale_buffer);
+  CHECK(log.failure().effect == effect::rejected);
+  CHECK(log.failure().rank == rank{2});
+  CHECK_THAT(log.failure().text, ContainsSubstring("rank 2 has let go of the memory"));
+  REQUIRE(later.count() == 1);
+  CHECK(later.failure().code == errc::none);
+  CHECK(*one.notes[0] == launch_notes{"a all_reduce of 5 i32, sum"});
+}
+
+TEST_CASE("a part that its rank's process refuses is refused at all ranks",
+          "[collectives][distributed][peers][ORD-2]") {
+  peers_rig one{2};
+  SECTION("the memory is too short") {
+    auto parts = one.sum_of_all(0, 4);
+    const remote_buffer handle = one.exported(1, one.memory(1, 2));
+    parts[1] = sum_of(handle.as_buffer(), handle.as_buffer(), 4);
+    const auto log = one.ask_whole(0, std::move(parts));
+    one.run();
+    REQUIRE(log.count() == 1);
+    CHECK(log.failure().code == errc::invalid_argument);
+    CHECK(log.failure().rank == rank{1});
+  }
+  SECTION("the handle is of another process") {
+    auto parts = one.sum_of_all(0, 4);
+    remote_buffer handle = one.exported(1, one.memory(1, 4));
+    handle.session = 77;
+    parts[1] = sum_of(handle.as_buffer(), handle.as_buffer(), 4);
+    const auto log = one.ask_whole(0, std::move(parts));
+    one.run();
+    REQUIRE(log.count() == 1);
+    CHECK(log.failure().code == errc::stale_buffer);
+    CHECK_THAT(log.failure().text, ContainsSubstring("exported by another process"));
+  }
+  SECTION("the handle names more than was exported") {
+    auto parts = one.sum_of_all(0, 4);
+    remote_buffer handle = one.exported(1, one.memory(1, 4));
+    handle.offset_bytes = 8;
+    parts[1] = sum_of(handle.as_buffer(), handle.as_buffer(), 4);
+    const auto log = one.ask_whole(0, std::move(parts));
+    one.run();
+    REQUIRE(log.count() == 1);
+    CHECK(log.failure().code == errc::invalid_argument);
+  }
+  CHECK(one.notes[0]->empty());
+  CHECK(one.notes[1]->empty());
+}
+
+TEST_CASE("memory of the asker's process for another rank is refused before anything is sent",
+          "[collectives][distributed][peers]") {
+  peers_rig one{2};
+  auto parts = one.sum_of_all(0, 4);
+  parts[1] = sum_of(one.memory(1, 4), one.memory(1, 4), 4);
+  const auto log = one.ask_whole(0, std::move(parts));
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().code == errc::invalid_argument);
+  CHECK_THAT(log.failure().text, ContainsSubstring("remote_buffer"));
+  CHECK(one.links[0]->sent() == 0);
+}
+
+TEST_CASE("transfers, copies, groups and barriers are asked of all ranks", "[collectives][distributed][peers]") {
+  peers_rig one{3};
+  const remote_buffer from = one.exported(1, one.memory(1, 4)), to = one.exported(2, one.memory(2, 4));
+  const remote_buffer more = one.exported(1, one.memory(1, 4));
+  const auto log =
+      one.ask_whole(0, transfer_parts(3, rank{1}, from.as_buffer(), rank{2}, to.as_buffer(), 4, dtype::i32, 0));
+  const auto bar = one.ask_whole(1, {barrier{}, barrier{}, barrier{}});
+  const auto local = one.ask_whole(2, {group{}, group{{troupe::copy{from.as_buffer(), more.as_buffer()}}}, group{}});
+  one.run();
+  for (const auto* each : {&log, &bar, &local}) {
+    REQUIRE(each->count() == 1);
+    INFO(each->failure().text);
+    CHECK(each->failure().code == errc::none);
+  }
+}
+
+TEST_CASE("a request that a rank's client keeps from matching is answered at its deadline, with the missing rank",
+          "[collectives][distributed][peers][TIM-1]") {
+  peers_rig one{2, {}, false};
+  one.serve(0); // the process of rank 1 is not ready yet
+  auto parts = one.sum_of_all(0, 4);
+  const auto log = one.ask_whole(0, std::move(parts), 1s);
+  one.run();
+  CHECK(log.count() == 0);
+  SECTION("and goes on when it is") {
+    one.serve(1);
+    one.run();
+    REQUIRE(log.count() == 1);
+    CHECK(log.failure().code == errc::none);
+  }
+  SECTION("it never is") {
+    one.expire_above(2s);
+    one.run();
+    CHECK(log.count() == 0); // rank 1 has not answered
+    one.links[0]->expire(steady_now() + 10s);
+    REQUIRE(log.count() == 1);
+    CHECK(log.failure().code == errc::deadline_exceeded);
+    CHECK(log.failure().effect == effect::unknown_outcome);
+    CHECK(log.failure().rank == rank{0}); // whose client was told that rank 1 is missing
+    CHECK_THAT(log.failure().text, ContainsSubstring("rank 1"));
+  }
+}
+
+TEST_CASE("the end of the epoch answers what is pending", "[collectives][distributed][peers][ONE-1]") {
+  peers_rig one{2};
+  auto parts = one.sum_of_all(0, 4);
+  const auto log = one.ask_whole(0, std::move(parts));
+  one.links[0]->close({.code = errc::communicator_failed, .text = "a rank is lost"});
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().code == errc::communicator_failed);
+  CHECK(log.failure().effect == effect::unknown_outcome);
+  auto again = one.sum_of_all(0, 4);
+  const auto late = one.ask_whole(0, std::move(again));
+  REQUIRE(late.count() == 1);
+  CHECK(late.failure().effect == effect::rejected);
+}
+
+TEST_CASE("a rank that leaves answers no more, and the asker learns it at once",
+          "[collectives][distributed][peers][ONE-1]") {
+  peers_rig one{2};
+  static_cast<void>(one.orders[1]->leave({.code = errc::stopping, .text = "the world has stopped"}));
+  one.run();
+  auto parts = one.sum_of_all(0, 4);
+  const auto log = one.ask_whole(0, std::move(parts));
+  one.run();
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().code == errc::stopping);
+}
+
+TEST_CASE("requests to all ranks pass the order services of two hosts", "[collectives][distributed][peers][hosts]") {
+  peers_rig one{4, {{rank{0}, rank{1}}, {rank{2}, rank{3}}}};
+  std::vector<outcome_log> logs;
+  for (int by = 0; by < 4; ++by) {
+    auto parts = one.sum_of_all(by, static_cast<std::size_t>(by) + 1);
+    logs.push_back(one.ask_whole(by, std::move(parts)));
+  }
+  one.run();
+  CHECK(code_of_all(logs) == errc::none);
+  for (std::size_t r = 1; r < 4; ++r) CHECK(*one.notes[0] == *one.notes[r]);
+}
+
+TEST_CASE("a process without a rank asks all ranks", "[collectives][distributed][peers][attached]") {
+  peers_rig one{2};
+  const process_address outside{-1};
+  one.keeper.attach(outside);
+  attached_order link{outside, 2, rig_epoch, [&](const std::string& batch) {
+                        CHECK(one.keeper.receive(outside, batch).text.empty());
+                        one.collect();
+                      }};
+  const auto receive = [&] {
+    for (std::string batch; !(batch = one.keeper.take_outgoing(outside)).empty();)
+      CHECK(link.receive(batch).text.empty());
+  };
+  outcome_log log;
+  link.peers()->ask(
+      {.name = ticket{1}, .parts = one.sum_of_all(-1, 4), .deadline = 1h, .reply = log.make_reply_promise()});
+  one.run();
+  receive();
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().code == errc::none);
+  CHECK(*one.notes[0] == launch_notes{"a all_reduce of 4 i32, sum"});
+
+  // A rank that leaves is known at once.
+  static_cast<void>(one.orders[1]->leave({.code = errc::stopping, .text = "the world has stopped"}));
+  outcome_log late;
+  link.peers()->ask(
+      {.name = ticket{2}, .parts = one.sum_of_all(-1, 4), .deadline = 1h, .reply = late.make_reply_promise()});
+  one.run();
+  receive();
+  REQUIRE(late.count() == 1);
+  CHECK(late.failure().code == errc::stopping);
+
+  // It may send nothing else, and only to ranks that exist.
+  request_writer forged;
+  forged.message(process_address{2}, "x");
+  CHECK(one.keeper.receive(outside, forged.take({.epoch = rig_epoch, .number = 3})).code == errc::internal);
+  one.keeper.detach(outside);
+  CHECK(one.keeper.take_outgoing(outside).empty());
+}
+
+TEST_CASE("requests that are launched together may have messages between their releases",
+          "[collectives][distributed][peers][fusion]") {
+  // A rank is told the releases of a launch in one batch, also where messages between them fill batches.
+  const bool is_long = GENERATE(false, true);
+  decision_writer out{rig_epoch};
+  out.release(1, std::nullopt);
+  const bool begins = out.message(0, process_address{1}, std::string(is_long ? full_batch_bytes : 8, 'x'));
+  CHECK_FALSE(begins); // the batch is full only behind it
+  CHECK(out.message(0, process_address{1}, "y") == is_long);
+}
+
+TEST_CASE("a remote buffer is text and back", "[collectives][peers]") {
+  const remote_buffer one{
+      .exporter = rank{2}, .session = 1234567890123ULL, .id = 7, .offset_bytes = 16, .size_bytes = 4096};
+  CHECK(parse_remote_buffer(to_string(one)) == one);
+  remote_buffer host = one;
+  host.on_host = true;
+  CHECK(parse_remote_buffer(to_string(host)) == host);
+  CHECK(one.slice(8, 100).offset_bytes == 24);
+  CHECK(remote_of(one.as_buffer().slice(8, 100)) == one.slice(8, 100));
+  CHECK_THROWS_AS(one.slice(4000, 100), exception);
+  for (const char* bad : {"", "2", "2:1:7:16", "2:1:7:16:x", "2:1:7:16:4096:", "-1:1:7:16:4096", "2:1:7:16:4096:host:"})
+    CHECK_THROWS_AS(parse_remote_buffer(bad), exception);
+}
