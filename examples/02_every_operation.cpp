@@ -320,6 +320,24 @@ void run_replay(world& ranks, int n) {
   // [replay]
 }
 
+void run_call(world& ranks, int n) {
+  // [call]
+  // A function of the user's own runs behind an all_reduce on each rank; the copy stands for a kernel.
+  const auto sums = place(ranks, [](int r) { return values{number(r)}; });
+  const auto copies = place(ranks, [](int) { return values{0}; });
+  const auto keep = ranks.register_function("keep", [](const rank_call& with) {
+    with.stream.copy(with.memory[1].data(), with.memory[0].data(), with.memory[0].size_bytes());
+  });
+  auto sum = ranks.all_reduce(sums, sums, 1, dtype::f32, reduction::sum);
+  std::vector<operation> parts;
+  for (const rank self : ranks.local_ranks()) parts.emplace_back(call{keep, {sums[self], copies[self]}});
+  auto kept = ranks.ask(std::move(parts));
+  sum.get();
+  kept.get();
+  verify(ranks, "call", copies, [n](int) { return values{number(n * (n - 1) / 2)}; });
+  // [call]
+}
+
 } // namespace
 
 int main() try {
@@ -345,6 +363,7 @@ int main() try {
   run_copy(ranks);
   run_group(ranks, n);
   run_replay(ranks, n);
+  run_call(ranks, n);
   std::printf("%d ranks, %d wrong\n", ranks.size(), wrong);
   return wrong == 0 ? 0 : 1;
 } catch (const troupe::exception& failure) {

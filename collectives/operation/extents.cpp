@@ -90,6 +90,10 @@ public:
   }
   placement operator()(const group&) { return std::nullopt; }
   placement operator()(const replay&) { return std::nullopt; } // Capture has checked its requests.
+  placement operator()(const call& what) {
+    for (const operand& one : what.arguments) write(one.memory, "argument", 0, one.memory.size_bytes(), dtype::u8);
+    return std::nullopt;
+  }
 
 private:
   static std::size_t index(rank one) { return static_cast<std::size_t>(one.value()); }

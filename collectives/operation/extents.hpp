@@ -65,6 +65,8 @@ void visit_operands_of(const T& one, Visit& visit) {
     visit(one.memory, std::string_view{std::is_same_v<T, send> ? "send" : "recv"});
   if constexpr (requires { one.from; }) visit(one.from, std::string_view{"source"});
   if constexpr (requires { one.to; }) visit(one.to, std::string_view{"destination"});
+  if constexpr (requires { one.arguments; })
+    for (const operand& each : one.arguments) visit(each, std::string_view{"argument"});
   if constexpr (requires { one.parts; })
     for (const operation& part : one.parts) std::visit([&](const auto& each) { visit_operands_of(each, visit); }, part);
 }

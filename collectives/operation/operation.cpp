@@ -33,13 +33,15 @@ std::string_view name_of_kind(std::size_t index) noexcept {
       "all_reduce",   "reduce",   "broadcast", "all_gather",   "reduce_scatter",
       "all_to_all",   "gather",   "scatter",   "all_gather_v", "reduce_scatter_v",
       "all_to_all_v", "gather_v", "scatter_v", "send",         "recv",
-      "barrier",      "copy",     "group",     "replay"};
+      "barrier",      "copy",     "group",     "replay",       "call"};
   return index < names.size() ? names[index] : std::string_view{};
 }
 
 std::string describe(const operation& what) {
   if (const auto* move = std::get_if<copy>(&what))
     return "copy of " + std::to_string(move->from.memory.size_bytes()) + " bytes";
+  if (const auto* one = std::get_if<call>(&what))
+    return "call of '" + (one->function ? one->function->name() : std::string{}) + "'";
   const auto* several = std::get_if<group>(&what);
   if (several == nullptr) return describe(signatures_of(what).front());
   std::string text = "group of " + std::to_string(several->parts.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/operation/dtype.hpp>
+#include <troupe/collectives/operation/rank_function.hpp>
 #include <troupe/collectives/operation/reduction.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
@@ -261,6 +262,17 @@ struct copy {
   operand to;
 };
 
+/// Calls a function that the rank's process has registered, which enqueues work of the user's own in the rank's stream:
+/// see rank_function. Local to one rank: no peer takes part. A plan of requests (world::capture()) may contain it.
+/// Shapes: as the function wants. All of \p arguments counts as read and written.
+/// Order: after the rank's earlier requests and before its later ones.
+/// Errors: invalid_argument (no such function; more arguments or values than the limits), wrong_device, stale_buffer.
+struct call {
+  std::shared_ptr<const rank_function> function; ///< The result of world::register_function().
+  std::vector<operand> arguments{};              ///< At most most_call_arguments.
+  std::vector<std::byte> values{};               ///< At most most_call_bytes, which the function reads.
+};
+
 class captured_plan;
 
 /// Launches a captured plan again on every rank, with all its requests and the client's own kernels, on the memory that
@@ -286,15 +298,14 @@ struct group;
 /// request can have are listed in errc.
 using operation =
     std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter, all_gather_v,
-                 reduce_scatter_v, all_to_all_v, gather_v, scatter_v, send, recv, barrier, copy, group, replay>;
+                 reduce_scatter_v, all_to_all_v, gather_v, scatter_v, send, recv, barrier, copy, group, replay, call>;
 
-/// Several operations of any kind except replays and other groups, launched by one call (GRP-1). Either all parts run
-/// or none runs: if a part is refused, the group is refused. All ranks name the same collectives and barriers in the
-/// same order. Sends and receives only have to match. Copies are local, so each rank may have different ones. An empty
-/// group is valid.
-/// Copies: from and to device memory or pinned host memory. Pageable memory, and copies from host to host, are staged
-/// by other threads and are therefore refused in a group.
-/// Order: the parts are unordered. Parts with overlapping memory are refused if one of them writes it.
+/// Several operations of any kind except replays, calls and other groups, launched by one call (GRP-1). Either all
+/// parts run or none runs: if a part is refused, the group is refused. All ranks name the same collectives and barriers
+/// in the same order. Sends and receives only have to match. Copies are local, so each rank may have different ones. An
+/// empty group is valid. Copies: from and to device memory or pinned host memory. Pageable memory, and copies from host
+/// to host, are staged by other threads and are therefore refused in a group. Order: the parts are unordered. Parts
+/// with overlapping memory are refused if one of them writes it.
 struct group {
   std::vector<operation> parts;
 };

@@ -111,6 +111,10 @@ namespace {
 /// Checks that \p memory belongs to the driver of \p where and is not stale.
 objection check_life(const buffer& memory, std::string_view role, const device& where) {
   const device* home = memory.where();
+  if (home == nullptr && memory)
+    return refuse(errc::wrong_device, "the " + std::string{role} +
+                                          " buffer is memory of another process: only a request to the whole world can "
+                                          "name it, for the rank that has exported it");
   if (home == nullptr) return {};
   if (home->shared_api() != where.shared_api())
     return refuse(errc::wrong_device, "the " + std::string{role} + " buffer was made by another runtime's " +
@@ -318,8 +322,23 @@ private:
   std::size_t size_;
 };
 
+objection check_call(const call& what) {
+  if (!what.function || what.function->is_placeholder())
+    return refuse(errc::invalid_argument, "the call names no function of this rank's process: register it with "
+                                          "world::register_function()");
+  if (what.arguments.size() > most_call_arguments || what.values.size() > most_call_bytes)
+    return refuse(errc::invalid_argument, "the call has " + std::to_string(what.arguments.size()) + " arguments and " +
+                                              std::to_string(what.values.size()) +
+                                              " bytes of values, and the limits are " +
+                                              std::to_string(most_call_arguments) + " and " +
+                                              std::to_string(most_call_bytes) + ": pass more in memory");
+  return {};
+}
+
 objection check_reach(const operation& what, const footprint& touched, const rank_context& at) {
   if (objection failure = check_events(what, at.where)) return failure;
+  if (const auto* own = std::get_if<call>(&what))
+    if (objection failure = check_call(*own)) return failure;
   const auto* move = std::get_if<copy>(&what);
   return move != nullptr ? check_copy(*move, touched, at.where) : check_memory(touched, at.where);
 }
@@ -335,7 +354,8 @@ objection validate_group(const group& what, const rank_context& at) {
   ranges all;
   for (std::size_t i = 0; i < what.parts.size(); ++i) {
     const operation& part = what.parts[i];
-    if (std::holds_alternative<group>(part) || std::holds_alternative<replay>(part))
+    if (std::holds_alternative<group>(part) || std::holds_alternative<replay>(part) ||
+        std::holds_alternative<call>(part))
       return in_part(i, refuse(errc::invalid_argument,
                                "a " + std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
     if (staging_of(part) == staging::copy)

@@ -449,6 +449,8 @@ void rank_pipeline::launch(pipeline_call& one) {
       if (error why = launch_replay(*again)) return one.refuse(std::move(why));
     } else if (one.is_staged())
       staging_->launch(one.what(), *peers_, *stream_, one.staged());
+    else if (const auto* own = std::get_if<call>(&one.what()))
+      launch_call(*own, *stream_);
     else if (const auto* move = std::get_if<copy>(&one.what()))
       stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
     else
@@ -508,6 +510,18 @@ void rank_pipeline::launch(const pipeline_calls& several) {
     for (const auto& one : several) one->refuse(with_unknown_outcome(why));
     report(std::move(why));
   }
+}
+
+void rank_pipeline::launch_call(const call& what, stream_ref into) const {
+  std::vector<buffer> memory;
+  memory.reserve(what.arguments.size());
+  for (const operand& one : what.arguments) memory.push_back(one.memory);
+  (*what.function)({.self = self(),
+                    .world_size = world_size(),
+                    .epoch = epoch_,
+                    .stream = into,
+                    .memory = memory,
+                    .values = what.values});
 }
 
 void rank_pipeline::tell_observer(const pipeline_call& one) const noexcept {

@@ -157,6 +157,8 @@ public:
   /// Runs \p work on the launcher's thread, at this position in the order of launches. It must not throw. Dropped if
   /// the rank's communicator ends first.
   void sequence(std::function<void(rank_pipeline&)> work);
+  /// Calls the user's function, which enqueues its work in \p into.
+  void launch_call(const call& what, stream_ref into) const;
   /// For work that sequence() runs: enqueues validated requests into a stream in capture, as communicator::launch() and
   /// launch_together() do. Errors: those of a launch, which make the communicator fail.
   void launch_captured(std::span<const operation* const> all, stream_ref into);

@@ -43,6 +43,7 @@ public:
   [[nodiscard]] outcome operator()(const copy&) const { return {}; }
   [[nodiscard]] outcome operator()(const group&) const { return {}; }
   [[nodiscard]] outcome operator()(const replay&) const { return {}; }
+  [[nodiscard]] outcome operator()(const call&) const { return {}; }
 
 private:
   using range = hierarchy_range;

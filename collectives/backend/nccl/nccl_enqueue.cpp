@@ -163,6 +163,10 @@ public:
     throw exception{errc::internal, "a replay launches its plan's graph and never reaches a communicator"};
   }
 
+  void operator()(const call&) {
+    throw exception{errc::internal, "a call is local to its rank and never reaches a communicator"};
+  }
+
   void operator()(const group& what) { together(pointers_to(what.parts)); }
 
   /// Enqueues all operations in one group.

@@ -33,6 +33,19 @@ captured_plan::captured_plan(capture_function what, plan_options options)
   : number_{next_number()}, function_{std::move(what)}, options_{std::move(options)} {}
 
 captured_plan::captured_plan(std::uint64_t number) : number_{number} {}
+captured_plan::captured_plan(std::string name) : number_{0}, options_{.name = std::move(name)} {}
+
+void plan_directory::add(const std::shared_ptr<captured_plan>& plan) {
+  const std::lock_guard lock{mutex_};
+  std::erase_if(plans_, [](const auto& one) { return one.second.expired(); });
+  plans_.insert_or_assign(plan->options().name, plan);
+}
+
+std::shared_ptr<captured_plan> plan_directory::find(const std::string& name) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = plans_.find(name);
+  return found != plans_.end() ? found->second.lock() : nullptr;
+}
 
 void captured_plan::is_known_by_name(std::uint64_t attempt) noexcept {
   const std::string& name = options_.name;
@@ -253,6 +266,10 @@ std::size_t rank_capture::enqueue(std::span<const operation> parts, bool divisib
                           .text = "the stream is no longer being captured: a call on it cannot be captured, for "
                                   "example a wait for it or a query of it",
                           .rank = self()}};
+  if (const auto* own = std::get_if<call>(&parts.front())) {
+    pipeline_.launch_call(*own, into_);
+    return 1;
+  }
   if (const auto* move = std::get_if<copy>(&parts.front())) {
     into_.copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
     return 1;

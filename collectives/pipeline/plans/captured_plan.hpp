@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -69,6 +70,8 @@ public:
   captured_plan(capture_function what, plan_options options);
   /// A placeholder for the plan of another process, for comparing ranks. It cannot be replayed.
   explicit captured_plan(std::uint64_t number);
+  /// A placeholder for the plan with this name in each rank's process, in a request to a whole world over processes.
+  explicit captured_plan(std::string name);
   captured_plan(const captured_plan&) = delete;
   captured_plan& operator=(const captured_plan&) = delete;
   ~captured_plan();
@@ -176,6 +179,19 @@ private:
   stream_ref into_;
   capture_agreement& peers_;
   captured_plan::content content_;
+};
+
+/// The plans of one world in this process, by name. Threads: all functions may be called from any thread.
+class plan_directory {
+public:
+  /// Adds a plan, in place of an earlier one of its name.
+  void add(const std::shared_ptr<captured_plan>& plan);
+  /// Returns the plan called \p name; null if there is none (any more).
+  [[nodiscard]] std::shared_ptr<captured_plan> find(const std::string& name) const;
+
+private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<captured_plan>, std::less<>> plans_;
 };
 
 } // namespace troupe
