@@ -22,8 +22,8 @@ namespace troupe {
 /// Lifetime: if it is destroyed while it serves an epoch, the epoch fails. Threads: safe from any.
 class order_host {
 public:
-  /// Connects to the controller at settings.address, with \p token. \p wait: of the thread that decides. \p serving is
-  /// called with the number of ranks that are served in an epoch; it must not block.
+  /// Connects to the controller at settings.address, with \p token. \p wait: how the thread that decides waits. \p
+  /// serving is called with the number of ranks that are served in an epoch; it must not block.
   /// Errors: invalid_argument (the address; certificates or token missing), missing (certificate files), unsupported
   /// (this host has the controller or such a service already, or no Unix sockets).
   order_host(const control_settings& settings, std::string token, const wait_profile& wait,

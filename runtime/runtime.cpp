@@ -111,6 +111,8 @@ world runtime::form_world(const world_options& options) {
                   .seed = seed,
                   .pending = std::move(pending)};
   auto shared = std::make_shared<world::core>();
+  shared->functions = plan.functions = std::make_shared<function_directory>();
+  shared->exported = plan.exported = std::make_shared<exported_memory>(draw_seed() | 1U);
   std::shared_ptr<device> first_device;
   {
     const std::lock_guard lock{p.mutex};
@@ -120,6 +122,7 @@ world runtime::form_world(const world_options& options) {
       plan.locals.push_back(p.make_local(self, where));
       shared->local_ranks.push_back(self);
       shared->pools.push_back(p.pools[where]);
+      if (i == 0) plan.lend = [pool = p.pools[where]](std::size_t size_bytes) { return pool->allocate(size_bytes); };
     }
     plan.services = p.services;
     std::vector<std::shared_ptr<device>> used;

@@ -187,13 +187,17 @@ std::future<completion> world::perform(std::vector<operation> parts, request_opt
 }
 
 std::size_t world::part_count() const {
-  return local_ranks().size();
+  return static_cast<std::size_t>(size());
 }
 
 std::future<completion> world::ask(world_request asked) {
   auto [reply, future] = make_future_promise();
   core_->status->gate()->accept(std::move(asked), std::move(reply));
   return std::move(future);
+}
+
+std::shared_ptr<const rank_function> world::register_function(std::string name, rank_function::work what) {
+  return core_->functions->add(std::move(name), std::move(what));
 }
 
 std::future<completion> world::ask(rank target, operation what, request_options options, call_site from) {
@@ -293,6 +297,8 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     shared->local_ranks = std::move(one.local_ranks);
     shared->deadlines = core_->deadlines;
     shared->staging = core_->staging;
+    shared->exported = core_->exported;
+    shared->functions = core_->functions;
     shared->registry = core_->registry;
     shared->able = core_->able;
     shared->is_split_off = true;

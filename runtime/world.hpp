@@ -6,12 +6,14 @@
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
+#include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/overlap.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/per_rank.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <future>
@@ -84,6 +86,20 @@ public:
   /// may wait for the GPUs, so call it before the first request. Errors: invalid_argument (null, or device memory),
   /// out_of_memory.
   [[nodiscard]] buffer adopt_host(void* address, std::size_t size_bytes, std::shared_ptr<void> owner) const;
+  /// Exports \p memory, which rank \p where of this process uses: requests to the whole world, made in any process of
+  /// the world, may name the handle as the operand of this rank (remote_buffer). The memory is held until unexport().
+  /// The handle is valid in all epochs, and in all sub-worlds of the world. Errors: invalid_argument (not one of
+  /// local_ranks(), an empty buffer).
+  /// \p name: other processes can ask for the handle by this name (find_memory()); used again, it refers to the new
+  /// memory.
+  [[nodiscard]] remote_buffer export_memory(rank where, buffer memory, const std::string& name = {}) const;
+  /// Asks the process of rank \p target for the handle of the memory that it has exported under \p name. Errors:
+  /// missing (it has not), deadline_exceeded (its process has not answered), invalid_argument (not a rank of the
+  /// world).
+  [[nodiscard]] std::future<remote_buffer> find_memory(rank target, const std::string& name,
+                                                       nanoseconds deadline = std::chrono::seconds{10}) const;
+  /// Lets go of exported memory. Requests in flight still hold it. Does nothing if it is not exported here.
+  void unexport(const remote_buffer& exported) const;
   /// Returns the device of rank \p where. Errors: invalid_argument (not one of local_ranks()).
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
 
@@ -114,6 +130,11 @@ public:
   [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, request_options options = {},
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(world_request asked);
+  /// Registers a function of the user's own for the ranks of this process, in this world and its sub-worlds, in place
+  /// of an earlier one of its name. Requests call it by the result (troupe::call); other processes by its name.
+  /// Lifetime: that of the world. Errors: invalid_argument (the name).
+  std::shared_ptr<const rank_function> register_function(std::string name, rank_function::work what);
+
   /// Asks one rank (SPMD). Every rank must be asked for the same collectives in the same order. A request without an
   /// epoch is for the one in which the world was first ready in this process. After a rebuild it is refused with
   /// stale_epoch, because ranks may differ in which requests they saw succeed: bring them to one state, then name the

@@ -52,20 +52,6 @@ private:
   bool closed_ = false;
 };
 
-/// Returns a promise for a reply and its future.
-template <class Value>
-std::pair<std::shared_ptr<value_promise<Value>>, std::future<Value>> make_value_promise() {
-  const auto done = std::make_shared<std::promise<Value>>();
-  auto future = done->get_future();
-  return {std::make_shared<value_promise<Value>>([done](std::variant<Value, error> result) {
-            if (error* failure = std::get_if<error>(&result))
-              done->set_exception(std::make_exception_ptr(exception{std::move(*failure)}));
-            else
-              done->set_value(std::get<Value>(std::move(result)));
-          }),
-          std::move(future)};
-}
-
 /// Returns the promise for both answers of one request to \p part_count ranks, and their futures.
 [[nodiscard]] std::pair<reply_promise, overlapped> make_overlapped(std::size_t part_count);
 
@@ -93,6 +79,8 @@ public:
   std::weak_ptr<world_registry> registry;
   std::shared_ptr<const troupe::capabilities> able;
   std::shared_ptr<staging_stock> staging;
+  std::shared_ptr<exported_memory> exported;
+  std::shared_ptr<function_directory> functions;
   std::shared_ptr<const admission_quota> pending;
   std::shared_ptr<const retry_queue> retries; ///< The retry queue; null if no requests are retried.
   std::shared_ptr<world_history> history = std::make_shared<world_history>();

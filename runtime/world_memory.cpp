@@ -1,4 +1,5 @@
 // Implements the memory functions of a world: allocation, registration, suspension.
+#include <troupe/actors/world/request_gate.hpp>
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_core.hpp>
 
@@ -20,6 +21,21 @@ buffer world::adopt_host(void* address, std::size_t size_bytes, std::shared_ptr<
   buffer adopted = troupe::adopt_host(where, address, size_bytes, std::move(owner));
   if (adopted.kind() == memory_kind::pageable) core_->staging->reserve_pinned(where, core_->pools.size());
   return adopted;
+}
+
+remote_buffer world::export_memory(rank where, buffer memory, const std::string& name) const {
+  static_cast<void>(core_->place_of(where)); // refuses a rank of another process
+  return core_->exported->add(where, std::move(memory), name);
+}
+
+std::future<remote_buffer> world::find_memory(rank target, const std::string& name, nanoseconds deadline) const {
+  auto [reply, future] = make_value_promise<remote_buffer>();
+  core_->status->gate()->find(target, name, deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world::unexport(const remote_buffer& exported) const {
+  core_->exported->remove(exported);
 }
 
 const std::shared_ptr<device>& world::device_of(rank where) const {

@@ -210,6 +210,20 @@ void fields(Archive& io, Message& what) {
     whole(io, what.protocol);
     io.bytes(what.token, most_of_name);
     fields_of_identity(io, what.who);
+  } else if constexpr (std::is_same_v<type, attach_request>) {
+    whole(io, what.protocol);
+    io.bytes(what.token, most_of_name);
+    fields_of_identity(io, what.who);
+    io.maybe(what.nonce, [&](auto& one) { session(io, one); });
+  } else if constexpr (std::is_same_v<type, world_report>) {
+    strong(io, what.of, any_number);
+    whole(io, what.world_size);
+    signed_whole(io, what.address);
+    io.flag(what.is_ready);
+    io.flag(what.is_over);
+    io.flag(what.has_rings);
+    fields_of_error(io, what.reason);
+    points(io, what.resume);
   } else if constexpr (std::is_same_v<type, serving_report>) {
     strong(io, what.of, any_number);
     io.list(what.ranks, most_ranks, [&](auto& one) { strong(io, one, most_ranks); });

@@ -20,7 +20,7 @@
 namespace troupe {
 
 /// The version of the control protocol. Both ends must use the same version.
-inline constexpr std::uint32_t control_protocol = 4;
+inline constexpr std::uint32_t control_protocol = 5;
 
 /// Identifies one membership of one process with one controller; 0 means no session. It is drawn at random, so that
 /// only a process that received it can use it. The session of a process that was declared lost is no longer valid, even
@@ -48,7 +48,7 @@ struct join_request {
   int device_count = 0;           ///< Number of devices on its host.
   epoch last_epoch{};             ///< The latest epoch that it was part of. A restarted controller continues from it.
   std::int64_t wall_clock_ns = 0; ///< Send time in nanoseconds since 1970.
-  /// What it has said at the gate of a controller on its host, if there is one (order_gate.hpp).
+  /// The nonce that it has sent to the gate of its host, if there is a gate (order_gate.hpp).
   std::optional<ring_session> nonce{};
 };
 
@@ -84,7 +84,7 @@ struct leave_notice {
   error why;
 };
 
-/// Order service of another host → controller: the first message. It is no member of the world.
+/// Order service of another host → controller: the first message. The service is not a member of the world.
 struct host_join_request {
   std::uint32_t protocol = control_protocol;
   std::string token{}; ///< As in join_request.
@@ -93,13 +93,21 @@ struct host_join_request {
 /// Order service of another host → controller, the answer to serve_order.
 struct serving_report {
   epoch of;
-  std::vector<rank> ranks{}; ///< Those that have rings; empty if it serves none.
-  /// If they are all ranks of the world: formation_order::resume, which only this service knows.
+  std::vector<rank> ranks{}; ///< The ranks that have rings; empty if it serves none.
+  /// Set if `ranks` are all ranks of the world: the value of formation_order::resume, which only this service knows.
   std::shared_ptr<const resume_points> resume{};
 };
 
+/// Process without a rank → controller: the first message. It wants to send requests to the ranks of the world.
+struct attach_request {
+  std::uint32_t protocol = control_protocol;
+  std::string token{}; ///< As in join_request.
+  process_identity who{};
+  std::optional<ring_session> nonce{}; ///< As in join_request.
+};
+
 using process_message = std::variant<join_request, heartbeat, id_offer, formed_report, failed_report, drained_report,
-                                     order_batch, leave_notice, host_join_request, serving_report>;
+                                     order_batch, leave_notice, host_join_request, serving_report, attach_request>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {
@@ -140,9 +148,9 @@ struct failure_order {
 struct quiesce_order {
   epoch of;
   error why; ///< The error for requests that arrive meanwhile.
-  /// Number of batches of decisions for the process's rank in this epoch, which may come through rings, later than this
-  /// message. The process must have followed them before it refuses what is undecided: its peers launch what was
-  /// released, and would wait for it.
+  /// Number of batches of decisions for the process's rank in this epoch. They may come through rings, later than this
+  /// message. The process must follow all of them before it refuses undecided requests: its peers launch the released
+  /// ones, and would wait for it.
   std::uint64_t decided = 0;
 };
 /// Controller → process: the process no longer belongs to the world, and its session has ended. May overtake decisions
@@ -156,7 +164,7 @@ struct stop_order {
   std::uint64_t decided = 0; ///< As in quiesce_order, for the process's latest epoch.
 };
 
-/// Controller → order services of other hosts: a process that has said this nonce at the gate of its host has joined.
+/// Controller → order services of other hosts: a process that has sent this nonce to the gate of its host has joined.
 struct claim_order {
   ring_session nonce{};
 };
@@ -174,8 +182,20 @@ struct serve_order {
   std::vector<candidate> candidates{};
 };
 
+/// Controller → process without a rank: the state of the world, at first and when it changes.
+struct world_report {
+  epoch of;               ///< 0 before the first epoch.
+  int world_size = 0;     ///< Of this epoch.
+  int address = 0;        ///< The process's address in this epoch's order, negative; 0 while there is no order.
+  bool is_ready = false;  ///< The ranks serve requests in this epoch.
+  bool is_over = false;   ///< The world has ended, because of `reason`; errc::stopping: without a fault.
+  bool has_rings = false; ///< Whether it has been sent rings for its requests in this epoch.
+  error reason{};         ///< Why the world is not ready, or why the previous epoch ended.
+  std::shared_ptr<const resume_points> resume{}; ///< As in formation_order.
+};
+
 using controller_message =
     std::variant<join_welcome, join_refusal, heartbeat, id_wanted, formation_order, failure_order, quiesce_order,
-                 order_batch, fence_notice, stop_order, claim_order, serve_order>;
+                 order_batch, fence_notice, stop_order, claim_order, serve_order, world_report>;
 
 } // namespace troupe

@@ -94,6 +94,8 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   }
   if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
   if (const auto* asked = std::get_if<host_join_request>(&frame->what)) return admit_host(from, *asked);
+  if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit_driver(from, *asked);
+  if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now());
   if (hosts_.contains(frame->session)) return hear_of_host(frame->session, frame->what);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
@@ -128,6 +130,7 @@ void control_server::hear_of_order() {
     else
       carry_out(state_.on_message(*link, failed_report{.of = one.of, .why = one.why}, steady_now()));
   }
+  drivers_.watch(steady_now(), nanoseconds{0}, state_.terms().suspicion);
   for (const auto& late : order_.take_straggling())
     if (hooks_.straggling) hooks_.straggling(*late);
 }
@@ -266,6 +269,7 @@ void control_server::watch_hosts(time_point now) {
     if (now - host.heard > state_.terms().suspicion) silent.push_back(link);
   }
   for (const link_id one : silent) lose_host(one);
+  drivers_.watch(now, asleep, state_.terms().suspicion);
   if (opening_ && now >= opening_->until) finish_opening();
 }
 
@@ -305,9 +309,48 @@ controller_message control_server::mark(link_id to, const controller_message& wh
   return marked;
 }
 
-void control_server::announce(control_event event) const {
+void control_server::announce(control_event event) {
   if (event.epoch == opened_) event.ring_ranks = static_cast<int>(order_.connected());
+  tell_drivers(event);
   if (hooks_.heard) hooks_.heard(event);
+}
+
+void control_server::admit_driver(peer_id from, const attach_request& asked) {
+  const link_id link = sources_.draw_session();
+  error why = state_.objection_to(asked);
+  if (!why && drivers_.size() >= attached_drivers::most)
+    why = {.code = errc::busy,
+           .text = std::to_string(attached_drivers::most) + " drivers are attached to this world, which is the limit"};
+  if (why) {
+    if (hooks_.refused) hooks_.refused(why);
+    if (hooks_.send) hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
+    return;
+  }
+  if (latest_.contains(from)) return; // SEC-2: it has joined as a process
+  drivers_.admit(from, asked, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt,
+                 {.session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion},
+                 steady_now());
+  tell_drivers(state_.event());
+  if (hooks_.driver_joined) hooks_.driver_joined(asked.who);
+}
+
+void control_server::tell_drivers(const control_event& event) {
+  world_report now{.of = event.epoch,
+                   .world_size = event.ranks,
+                   .is_ready = event.phase == control_phase::serving && event.epoch == opened_,
+                   .reason = event.reason};
+  const auto refuse = [&](errc code, std::string text) {
+    now.is_ready = false;
+    now.reason = {.code = code, .text = std::move(text)};
+  };
+  if (state_.agreed_value("ordering") == "caller")
+    refuse(errc::unsupported, "the world's ordering is caller: only its own processes can ask its ranks");
+  else if (now.is_ready && event.ranks == 1)
+    refuse(errc::unsupported, "the world has a single rank, which only its own process can ask");
+  else if (!now.is_ready && !now.reason)
+    refuse(errc::rebuilding, "the world is not ready: " + describe(event));
+  if (now.is_ready) now.resume = resume_ ? resume_ : order_.points();
+  drivers_.tell(now, is_ordering_ && !opening_ && now.is_ready ? opened_ : epoch{});
 }
 
 void control_server::send(link_id to, const controller_message& what) {
@@ -349,6 +392,7 @@ void control_server::admit(peer_id from, const join_request& asked) {
 }
 
 void control_server::lose(peer_id process) {
+  if (drivers_.lose(process)) return;
   const auto host = std::ranges::find(hosts_, process, [](const auto& one) { return one.second.to; });
   if (host != hosts_.end()) return lose_host(host->first);
   const auto known = latest_.extract(process);
@@ -381,6 +425,8 @@ void control_server::carry_out(const control_effects& effects) {
                    },
                    [this](const control_effect::end& one) {
                      for (const auto& host : hosts_) tell_host(host.first, stop_order{.why = one.why});
+                     const error why = one.why ? one.why : error{.code = errc::stopping, .text = "the world has ended"};
+                     drivers_.tell({.of = opened_, .is_over = true, .reason = why}, {});
                      if (hooks_.ended) hooks_.ended(one.why);
                    },
                },

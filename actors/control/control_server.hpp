@@ -2,6 +2,7 @@
 /// and of the order services of other hosts.
 #pragma once
 
+#include <troupe/actors/control/attached_drivers.hpp>
 #include <troupe/actors/control/controller_state.hpp>
 #include <troupe/collectives/order/distributed/order_service.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
@@ -39,6 +40,8 @@ struct controller_hooks {
   std::function<void(const process_identity&)> host_joined{};
   /// Called when a process has joined.
   std::function<void(const process_identity&)> joined{};
+  /// Called when a process without a rank has joined, to send requests.
+  std::function<void(const process_identity&)> driver_joined{};
   /// Called when the world rebuilds and there is no process for this place.
   std::function<void(int place)> wanted{};
   /// Called when the world has ended. \p why is errc::none if all processes have finished their work.
@@ -102,7 +105,10 @@ private:
   void admit(peer_id from, const join_request& asked);
   void carry_out(const control_effects& effects);
   void send(link_id to, const controller_message& what);
-  void announce(control_event event) const;
+  void announce(control_event event);
+  void admit_driver(peer_id from, const attach_request& asked);
+  /// Tells drivers the state of the world.
+  void tell_drivers(const control_event& event);
   /// Begins the order of an epoch: makes rings for the ranks whose processes can have them. Where other hosts have
   /// order services, first asks these to make rings for their ranks, and holds back what it has to tell processes
   /// meanwhile.
@@ -158,6 +164,7 @@ private:
   std::map<link_id, gate_connection> rings_; ///< The processes that have come to the gate.
   std::map<link_id, ring_session> nonces_;   ///< Nonces of processes that have come to the gate of another host.
   std::map<link_id, order_host> hosts_;
+  attached_drivers drivers_{order_, hooks_.send};
   std::vector<link_id> serving_; ///< The hosts in the order in which order_ knows them.
   std::optional<opening> opening_;
   std::vector<std::pair<link_id, controller_message>> held_; ///< Messages for processes, while opening_ is set.

@@ -128,6 +128,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                  // Handled by control_server:
                  [](const order_batch&) {},
                  [](const host_join_request&) {},
+                 [](const attach_request&) {},
                  [](const serving_report&) {},
                  [&](const id_offer& offer) {
                    if (offer.of == epoch_ && phase_ == control_phase::forming && !named_ && one.self == rank{0})
@@ -604,6 +605,15 @@ error controller_state::objection_to_peer(std::uint32_t protocol, const std::str
 
 error controller_state::objection_to(const host_join_request& asked) const {
   return objection_to_peer(asked.protocol, asked.token, asked.who);
+}
+
+error controller_state::objection_to(const attach_request& asked) const {
+  return objection_to_peer(asked.protocol, asked.token, asked.who);
+}
+
+std::string controller_state::agreed_value(std::string_view name) const {
+  const auto found = std::ranges::find(agreed_, name, &shared_fact::name);
+  return found != agreed_.end() ? found->value : std::string{};
 }
 
 error controller_state::objection_to(const join_request& asked, std::int64_t wall_clock_ns) const {

@@ -22,9 +22,9 @@ struct host_services {
   std::shared_ptr<const clock> time;
   /// Sends to the connected controller. Called from any thread; never blocks.
   std::function<void(std::string bytes)> send;
-  /// Returns the connection of the process that has said this nonce at the gate of this host.
+  /// Returns the connection of the process that has sent this nonce to the gate of this host.
   std::function<std::optional<gate_connection>(const ring_session& nonce)> claim;
-  /// Reports how many ranks of an epoch are served; 0: none.
+  /// Reports how many ranks are served in an epoch; may be 0.
   std::function<void(epoch of, std::size_t ranks)> serving;
   std::function<void(const error& why)> warned;
 };
@@ -40,7 +40,7 @@ public:
   /// Returns the first message to a controller.
   [[nodiscard]] std::string introduction() const;
   void receive(std::string_view bytes);
-  /// Reports that the connection has ended or could not be made. What was served has ended.
+  /// Handles the report that the connection has ended or could not be made. This ends the service of the present epoch.
   void disconnected(const error& why);
   /// Sends a heartbeat if one is due.
   void beat();
@@ -58,11 +58,11 @@ private:
   const std::shared_ptr<order_service> service_;
 
   mutable std::mutex mutex_;
-  session_id session_ = 0; ///< 0 while it is not admitted.
+  session_id session_ = 0; ///< 0 unless the controller has admitted this service.
   nanoseconds heartbeat_{};
   time_point spoke_{};
-  epoch serves_{};                     ///< The epoch whose messages are for service_.
-  std::vector<gate_connection> gates_; ///< Of the processes of this host that have joined.
+  epoch serves_{};                     ///< The epoch whose messages are passed to service_.
+  std::vector<gate_connection> gates_; ///< Connections of the processes of this host that have joined.
   std::optional<error> ended_;
 };
 

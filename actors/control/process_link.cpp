@@ -93,6 +93,7 @@ void process_link::receive(std::string_view bytes) {
                  [&](stop_order& order) { deliver_after(order.decided, {std::move(order)}); },
                  // For order services of other hosts:
                  [](const claim_order&) {},
+                 [](const world_report&) {},
                  [](const serve_order&) {},
              },
              frame->what);
@@ -206,7 +207,8 @@ void process_link::send(process_message what) {
   services_.send(encode(process_frame{session_, std::move(what)}));
 }
 
-std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank_pipeline> pipeline) {
+std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                            std::shared_ptr<exported_memory> exported) {
   const epoch of = pipeline->formed_in();
   const std::lock_guard lock{mutex_};
   std::function<void(std::string)> send = [weak = weak_from_this(), of](std::string bytes) {
@@ -232,8 +234,8 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
       if (services_.without_rings) services_.without_rings(failure.why());
     }
   }
-  order_ =
-      std::make_shared<order_connection>(std::move(pipeline), of, services_.time, std::move(send), services_.fused);
+  order_ = std::make_shared<order_connection>(std::move(pipeline), of, services_.time, std::move(send), services_.fused,
+                                              std::move(exported));
   followed_ = 0;
   if (services_.order_opened) services_.order_opened(of, rings_ != nullptr);
   return order_->whole();

@@ -74,7 +74,8 @@ public:
   /// Waits after a leave_notice until the controller has confirmed it, for at most \p at_most. If the process ended
   /// earlier, the controller would treat it as lost.
   void await_farewell(nanoseconds at_most);
-  [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) override;
+  [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                              std::shared_ptr<exported_memory> exported = {}) override;
   /// Stops using rings permanently, and waits for the thread that reads them.
   void close_rings();
   /// Returns whether the requests of the present epoch go through rings.

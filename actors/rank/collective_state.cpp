@@ -92,6 +92,27 @@ void collective_state::accept(rank_request asked, reply_promise reply, std::uint
   }
 }
 
+void collective_state::accept_for_peer(rank_request asked, error objection, reply_promise reply,
+                                       std::uint64_t client) noexcept {
+  try {
+    const auto reading = terms_.read();
+    const terms& now = *reading;
+    if (!objection) objection = objection_to(asked, now, reply);
+    if (!now.order) return reply.deliver(std::move(objection)); // there is one as long as the rank is in the world
+    if (objection && !objection.rank) objection.rank = name_in(now);
+    now.order->ask(name_in(now), {.what = std::move(asked.what),
+                                  .name = ticket{next_.fetch_add(1, std::memory_order_relaxed)},
+                                  .deadline = asked.deadline,
+                                  .reply = std::move(reply),
+                                  .where = asked.lane,
+                                  .client = client,
+                                  .site = asked.site,
+                                  .objection = objection ? std::make_unique<error>(std::move(objection)) : nullptr});
+  } catch (...) {
+    reply.deliver(current_error());
+  }
+}
+
 error collective_state::charge(const rank_request& asked, const terms& now, reply_promise& reply) {
   return troupe::charge(*now.pending, lines_.of(asked.lane, now.pending), asked.credit,
                         now.pending->counts_bytes() ? held_bytes(asked.what) : 0, reply);

@@ -20,8 +20,10 @@ public:
   virtual ~controller_channel() = default;
 
   virtual void tell(process_message what) = 0;
-  /// Returns the access of \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch.
-  [[nodiscard]] virtual std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) = 0;
+  /// Returns the access of \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch. \p
+  /// exported: the memory that requests of other processes may name; may be null.
+  [[nodiscard]] virtual std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                                      std::shared_ptr<exported_memory> exported) = 0;
   /// Returns the communicator for the epoch that was ordered, which has been initialised; null: the world makes it.
   [[nodiscard]] virtual std::shared_ptr<communicator> take_communicator() { return nullptr; }
 };

@@ -20,11 +20,12 @@ error epoch_objection(epoch meant_for, epoch now) {
 error world_admission::objection_to(const world_request& asked) const {
   if (refusal) return refusal;
   if (error objection = epoch_objection(asked.epoch, epoch)) return objection;
-  if (local_count != static_cast<std::size_t>(world_size))
+  if (local_count != static_cast<std::size_t>(world_size) && !has_peers)
     return {.code = errc::unsupported,
             .text = "only " + std::to_string(local_count) + " of the world's " + std::to_string(world_size) +
-                    " ranks live in this process: ask each rank's collective actor instead"};
-  if (asked.parts.size() != local_count)
+                    " ranks live in this process, and under ordering::caller only these can be asked: ask each rank in "
+                    "its own process, or set ordering to agreed"};
+  if (asked.parts.size() != static_cast<std::size_t>(world_size))
     return {.code = errc::invalid_argument,
             .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
                     std::to_string(world_size) + " ranks" +
@@ -60,18 +61,68 @@ void request_gate::accept(world_request asked, reply_promise reply, std::uint64_
       return reply.deliver(std::move(objection));
     }
     const nanoseconds deadline = asked.deadline == world_default_deadline ? default_deadline_ : asked.deadline;
+    if (now.peers)
+      return now.peers->ask({.name = name,
+                             .parts = std::move(asked.parts),
+                             .deadline = deadline,
+                             .reply = std::move(reply),
+                             .site = asked.site});
     now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), asked.retry_safe, client, asked.site);
   } catch (...) {
     reply.deliver(current_error()); // out of memory before the request was handed on
   }
 }
 
-error request_gate::admit(const world_request& asked, const terms& now, reply_promise& reply) const {
+namespace {
+
+/// Replaces the remote buffers of \p parts, which are memory of this process, by the memory. Returns whether there were
+/// any; or sets \p why.
+bool resolve(std::vector<operation>& parts, const exported_memory& exported, error& why) {
+  bool any = false;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    visit_operands(parts[i], [&](const operand& one, std::string_view) {
+      if (why || !is_remote(one.memory)) return;
+      any = true;
+      const buffer found = exported.find(remote_of(one.memory), rank{static_cast<int>(i)}, why);
+      const_cast<operand&>(one).memory = found; // NOLINT: `parts` is not const
+    });
+  return any;
+}
+
+} // namespace
+
+void request_gate::find(rank target, const std::string& name, nanoseconds deadline,
+                        peer_requests::handle_promise reply) const {
+  const auto reading = terms_.read();
+  const terms& now = *reading;
+  if (now.peers) return now.peers->find(target, name, deadline, std::move(reply));
+  try {
+    if (!now.exported)
+      throw exception{now.admission.refusal
+                          ? now.admission.refusal
+                          : error{.code = errc::unsupported, .text = "no memory can be exported in this world"}};
+    reply->deliver(now.exported->find(name, target));
+  } catch (const exception& failure) {
+    reply->deliver(failure.why());
+  }
+}
+
+error request_gate::admit(world_request& asked, const terms& now, reply_promise& reply) const {
   if (host_memory_is_short()) return no_host_memory();
   if (error objection = now.admission.objection_to(asked)) return objection;
-  if (error objection = objection_to(asked.parts, now)) return objection;
+  if (!now.peers) { // else each rank's process validates its part
+    error objection = objection_to(asked.parts, now);
+    error stale;
+    if (objection && now.exported && resolve(asked.parts, *now.exported, stale))
+      objection = stale ? std::move(stale) : objection_to(asked.parts, now);
+    if (objection) return objection;
+  }
   if (asked.retry_safe)
     if (error objection = objection_to_retry(asked.parts, now, reply)) return objection;
+  if (now.peers && reply.listener() != nullptr)
+    return {.code = errc::unsupported,
+            .text = "a request to ranks of other processes has one answer, because events can be waited for in their "
+                    "own process only: use ask()"};
   return pending_->is_bounded() ? charge(asked, reply) : error{};
 }
 

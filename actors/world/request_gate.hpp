@@ -5,11 +5,13 @@
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/collectives/order/arbiter.hpp>
+#include <troupe/collectives/order/distributed/peer_requests.hpp>
 #include <troupe/completion/admission/admission_quota.hpp>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -20,7 +22,8 @@ struct world_admission {
   troupe::epoch epoch{};
   int world_size = 1;
   std::size_t local_count = 0;
-  int began_with = 1; ///< Number of ranks of the first epoch.
+  int began_with = 1;     ///< Number of ranks of the first epoch.
+  bool has_peers = false; ///< The ranks of other processes can be asked, too.
 
   /// Returns errc::none if \p asked may be sent to the ranks, else the reason for the refusal.
   [[nodiscard]] error objection_to(const world_request& asked) const;
@@ -41,7 +44,10 @@ public:
     /// The ranks' contexts in rank order, which keep alive the objects that they refer to; null while no request is
     /// admitted.
     std::shared_ptr<const std::vector<rank_context>> contexts{};
-    std::shared_ptr<ordered_world> order{}; ///< The order of requests; null while no request is admitted.
+    /// The order of requests; null while no request is admitted, and if not all ranks live in this process.
+    std::shared_ptr<ordered_world> order{};
+    std::shared_ptr<exported_memory> exported{}; ///< Of this process.
+    std::shared_ptr<peer_requests> peers{};      ///< Asks the ranks, if not all of them live in this process.
     std::vector<std::shared_ptr<registered_pool>> registered{};
     bool is_ordered_by_callers = false; ///< Whether the callers order requests to single ranks.
   };
@@ -57,6 +63,9 @@ public:
   /// \p client: the number of the requesting actor; 0: no actor.
   void accept(world_request asked, reply_promise reply, std::uint64_t client = 0) noexcept;
 
+  /// Asks the process of \p target for the handle of memory that it has exported under \p name.
+  void find(rank target, const std::string& name, nanoseconds deadline, peer_requests::handle_promise reply) const;
+
   /// Returns why \p parts, which are in rank order and agree, cannot be sent to all ranks; errc::none if they can.
   [[nodiscard]] error objection_to(const std::vector<operation>& parts) const {
     return objection_to(parts, *terms_.read());
@@ -64,7 +73,7 @@ public:
 
 private:
   /// Returns why \p asked is refused, or counts it as pending.
-  [[nodiscard]] error admit(const world_request& asked, const terms& now, reply_promise& reply) const;
+  [[nodiscard]] error admit(world_request& asked, const terms& now, reply_promise& reply) const;
   [[nodiscard]] error objection_to(const std::vector<operation>& parts, const terms& now) const;
   [[nodiscard]] error objection_to_retry(const std::vector<operation>& parts, const terms& now,
                                          const reply_promise& reply) const;

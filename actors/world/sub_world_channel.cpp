@@ -54,7 +54,8 @@ void sub_world_channel::tell(process_message what) {
              what);
 }
 
-std::shared_ptr<distributed_order> sub_world_channel::open_order(std::shared_ptr<rank_pipeline> pipeline) {
+std::shared_ptr<distributed_order> sub_world_channel::open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                                 std::shared_ptr<exported_memory>) {
   const std::lock_guard lock{mutex_};
   return now_.order->open_world(now_.number, std::move(pipeline));
 }

@@ -44,7 +44,8 @@ public:
   void epoch_ended();
 
   void tell(process_message what) override;
-  [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline) override;
+  [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                              std::shared_ptr<exported_memory> exported) override;
   [[nodiscard]] std::shared_ptr<communicator> take_communicator() override;
 
 private:

@@ -276,7 +276,10 @@ std::optional<world_plan> world_split::plan_of(std::size_t index, const world_pl
                   .recovery =
                       parent.to_controller ? recovery_terms{.policy = recovery_policy::fail_fast} : parent.recovery,
                   .seed = parent.seed,
-                  .pending = std::make_shared<admission_quota>(parent.pending->limits(), parent.services.poller)};
+                  .pending = std::make_shared<admission_quota>(parent.pending->limits(), parent.services.poller),
+                  .exported = parent.exported,
+                  .functions = parent.functions,
+                  .lend = parent.lend};
   const std::lock_guard lock{mutex_};
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const auto made = made_[index].find(group.members[i]);

@@ -341,9 +341,13 @@ void world_executor::announce(world_event event) {
 }
 
 void world_executor::publish() {
-  gate_->publish({.admission = state_.admission(),
+  world_admission admission = state_.admission();
+  admission.has_peers = distributed_order_ != nullptr;
+  gate_->publish({.admission = std::move(admission),
                   .contexts = contexts_,
                   .order = order_,
+                  .exported = plan_.exported,
+                  .peers = distributed_order_ ? distributed_order_->peers() : nullptr,
                   .registered = registered_,
                   .is_ordered_by_callers = plan_.ordering == ordering::caller});
 }
@@ -377,6 +381,7 @@ void world_executor::capture(capture_request asked, std::shared_ptr<capture_answ
     return !known || (plan_.to_controller && known->options().name == plan->options().name);
   });
   captured_.push_back(plan);
+  if (plan_.to_controller) plans_->add(plan);
   capture_now(plan, patience_of(*plan), [plan, reply](const error& failure, nanoseconds) {
     if (failure) return reply->deliver(failure);
     reply->deliver(capture_reply{plan});
@@ -624,7 +629,7 @@ void world_executor::adopt() {
     recapture_plans();
   }
   if (plan_.to_controller && !order_ && plan_.ordering == ordering::agreed) {
-    distributed_order_ = plan_.to_controller->open_order(pipelines_.front());
+    distributed_order_ = plan_.to_controller->open_order(pipelines_.front(), plan_.exported);
     distributed_order_->set_registered(registered_);
     captures_of_name_.clear();
     recapture_plans();
@@ -641,6 +646,35 @@ void world_executor::adopt() {
                                                                                : distributed_order_;
   for (std::size_t i = 0; i < places_.size(); ++i)
     states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending, first_);
+  if (!distributed_order_) return;
+  distributed_order_->peers()->serve(
+      [to = states_[places_.front()], plans = plans_,
+       functions = plan_.functions](rank_request asked, error objection, reply_promise reply, std::uint64_t client) {
+        if (auto* const again = std::get_if<replay>(&asked.what); again && again->of && !objection) {
+          const std::string name = again->of->options().name;
+          if (auto plan = plans->find(name))
+            again->of = std::move(plan);
+          else
+            objection = {.code = errc::invalid_argument,
+                         .text = "this rank's process has captured no plan called '" + name + "'"};
+        }
+        if (auto* const own = std::get_if<call>(&asked.what); own && own->function && !objection) {
+          const std::string name = own->function->name();
+          if (auto found = functions ? functions->find(name) : nullptr)
+            own->function = std::move(found);
+          else
+            objection = {.code = errc::invalid_argument,
+                         .text = "this rank's process has registered no function called '" + name + "'"};
+        }
+        to->accept_for_peer(std::move(asked), std::move(objection), std::move(reply), client);
+      },
+      [helpers = plan_.helpers, allocate = plan_.lend,
+       limit = plan_.deadlines.form](std::size_t size_bytes, const std::function<void(buffer, const error&)>& take) {
+        const auto made = std::make_shared<buffer>();
+        helpers->run(
+            "an allocation for another process", limit, [made, allocate, size_bytes] { *made = allocate(size_bytes); },
+            [made, take](const error& why) { take(why ? buffer{} : std::move(*made), why); });
+      });
 }
 
 namespace {

@@ -267,6 +267,7 @@ private:
   std::vector<std::shared_ptr<registered_pool>> registered_;
   /// Memory of a world over processes that is not registered because a process that has joined has not registered any.
   std::vector<std::shared_ptr<registered_pool>> unregistered_;
+  const std::shared_ptr<plan_directory> plans_ = std::make_shared<plan_directory>(); ///< Of a world over processes.
   std::vector<std::weak_ptr<captured_plan>> captured_;    ///< Plans to capture again in the next epoch.
   std::uint64_t unnamed_captures_ = 0;                    ///< In a world over processes.
   std::map<std::string, std::uint64_t> captures_of_name_; ///< Number of captures in this epoch.

@@ -5,6 +5,7 @@
 #include <troupe/actors/world/recovery_terms.hpp>
 #include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/arbiter.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
@@ -12,7 +13,9 @@
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/admission/admission_quota.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -46,6 +49,11 @@ struct world_plan {
   std::shared_ptr<admission_quota> pending; ///< The quota of its clients' pending requests.
   /// Only with recovery_policy::guided: determines this process's rank in each epoch and the other members.
   std::shared_ptr<controller_channel> to_controller{};
+  /// The memory of this process that requests of other processes may name; null without other processes.
+  std::shared_ptr<exported_memory> exported{};
+  std::shared_ptr<function_directory> functions{}; ///< Of the users of this process.
+  /// Allocates memory of this process's rank for another process. May block.
+  std::function<buffer(std::size_t size_bytes)> lend{};
   /// Holds retry-safe requests between a fault and the next epoch; null if no requests are retried.
   std::shared_ptr<retry_queue> retries{};
 };

@@ -1,0 +1,102 @@
+#include <troupe/actors/control/attached_drivers.hpp>
+
+#include <troupe/actors/control/control_codec.hpp>
+#include <troupe/actors/control/controller_state.hpp>
+#include <troupe/collectives/transport/shared_memory/peer_process.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <variant>
+
+namespace troupe {
+
+void attached_drivers::admit(peer_id from, const attach_request& asked, std::optional<gate_connection> gate,
+                             const join_welcome& welcome, time_point now) {
+  for (auto it = all_.begin(); it != all_.end();)
+    it = it->second.to == from ? forget(it) : std::next(it);
+  one_driver& made = all_[welcome.session];
+  made = {.to = from, .who = asked.who, .where = process_address{-++last_}, .gate = std::move(gate), .heard = now};
+  send(welcome.session, made, welcome);
+  tell(latest_, ordered_);
+}
+
+void attached_drivers::attach(session_id link, one_driver& to, epoch of) {
+  order_route route{.send = [send = send_, peer = to.to, link, of](std::string bytes) {
+    if (send) send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
+  }};
+  if (to.gate) {
+    try {
+      route.rings = ring_connection::offer(to.gate->socket, session_in(to.gate->nonce, of), rank{to.where.value()},
+                                           peer_process::of_socket(to.gate->socket), order_.bell());
+    } catch (const exception&) { // its requests go through the control connection
+      to.gate.reset();
+    }
+  }
+  to.has_rings = route.rings.has_value();
+  to.attached = of;
+  order_.attach(to.where, std::move(route));
+}
+
+void attached_drivers::tell(const world_report& now, epoch order) {
+  latest_ = now;
+  ordered_ = order;
+  for (auto& [link, to] : all_) {
+    if (order != epoch{} && to.attached != order) attach(link, to, order);
+    world_report told = now;
+    if (order != epoch{}) {
+      told.address = to.where.value();
+      told.has_rings = to.has_rings;
+    }
+    send(link, to, told);
+  }
+}
+
+void attached_drivers::hear(session_id from, const process_message& what, time_point now) {
+  const auto found = all_.find(from);
+  if (found == all_.end()) return;
+  found->second.heard = now;
+  if (std::holds_alternative<leave_notice>(what)) {
+    forget(found);
+    return;
+  }
+  const auto* const batch = std::get_if<order_batch>(&what);
+  if (batch == nullptr || batch->of != found->second.attached) return;
+  if (error why = order_.receive(found->second.where, batch->bytes, now)) refuse(found, std::move(why));
+}
+
+bool attached_drivers::lose(peer_id which) {
+  const auto found = std::ranges::find(all_, which, [](const auto& one) { return one.second.to; });
+  if (found == all_.end()) return false;
+  forget(found);
+  return true;
+}
+
+void attached_drivers::watch(time_point now, nanoseconds asleep, nanoseconds suspicion) {
+  for (auto& [where, why] : order_.take_detached()) {
+    const auto found = std::ranges::find(all_, where, [](const auto& one) { return one.second.where; });
+    if (found != all_.end()) refuse(found, std::move(why));
+  }
+  for (auto it = all_.begin(); it != all_.end();) {
+    one_driver& one = it->second;
+    if (asleep > nanoseconds{0}) one.heard = std::min(now, later(one.heard, asleep));
+    it = now - one.heard > suspicion ? forget(it) : std::next(it);
+  }
+}
+
+void attached_drivers::send(session_id link, const one_driver& to, const controller_message& what) const {
+  if (send_) send_(to.to, encode(controller_frame{link, what}));
+}
+
+void attached_drivers::refuse(table::iterator which, error why) {
+  why.text = "the driver is detached: " + why.text;
+  send(which->first, which->second, world_report{.of = latest_.of, .is_over = true, .reason = std::move(why)});
+  forget(which);
+}
+
+attached_drivers::table::iterator attached_drivers::forget(table::iterator which) {
+  order_.detach(which->second.where);
+  return all_.erase(which);
+}
+
+} // namespace troupe

@@ -1,0 +1,75 @@
+/// The processes without a rank that a controller has admitted (drivers).
+#pragma once
+
+#include <troupe/actors/control/control_messages.hpp>
+#include <troupe/collectives/order/distributed/order_service.hpp>
+#include <troupe/collectives/transport/shared_memory/order_gate.hpp>
+#include <troupe/collectives/transport/transport.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+/// Gives each driver a route in the order of each epoch, through rings in shared memory if it has come to the gate of
+/// this host, and tells it the state of the world. A driver that ends, is silent, or sends what cannot be read is
+/// detached: the ranks finish what it has asked for, and nothing else changes.
+/// Threads: one call at a time; \p send is also called by the thread of the order.
+class attached_drivers {
+public:
+  /// Maximum number of drivers. Further ones are refused (busy).
+  static constexpr std::size_t most = 64;
+
+  /// Both must outlive this object.
+  attached_drivers(order_service& order, const std::function<void(peer_id to, std::string bytes)>& send)
+    : order_{order}, send_{send} {}
+
+  [[nodiscard]] bool contains(session_id which) const { return all_.contains(which); }
+  [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
+
+  /// Admits a driver under \p welcome.session. An earlier one of the same connection is forgotten.
+  void admit(peer_id from, const attach_request& asked, std::optional<gate_connection> gate,
+             const join_welcome& welcome, time_point now);
+  /// Handles a message of a driver.
+  void hear(session_id from, const process_message& what, time_point now);
+  /// Handles the end of a connection. Returns whether it was that of a driver.
+  bool lose(peer_id which);
+  /// Finds drivers that have been silent for \p suspicion, and those whose rings have failed. \p asleep: time in which
+  /// this process did not run, which does not count.
+  void watch(time_point now, nanoseconds asleep, nanoseconds suspicion);
+  /// Tells the state of the world to all drivers. Epoch 0 of \p order: there is no order; else its epoch, in which
+  /// drivers that have none get a route.
+  void tell(const world_report& now, epoch order);
+
+private:
+  struct one_driver {
+    peer_id to{};
+    process_identity who{};
+    process_address where{};
+    std::optional<gate_connection> gate{};
+    time_point heard{};
+    epoch attached{}; ///< The epoch in whose order it has a route.
+    bool has_rings = false;
+  };
+  using table = std::map<session_id, one_driver>;
+
+  void attach(session_id link, one_driver& to, epoch of);
+  void send(session_id link, const one_driver& to, const controller_message& what) const;
+  /// Tells a driver why it is detached, and forgets it.
+  void refuse(table::iterator which, error why);
+  table::iterator forget(table::iterator which);
+
+  order_service& order_;
+  const std::function<void(peer_id to, std::string bytes)>& send_;
+  table all_;
+  int last_ = 0; ///< Number of addresses given so far.
+  world_report latest_{};
+  epoch ordered_{};
+};
+
+} // namespace troupe

@@ -1,0 +1,122 @@
+/// The control connection of a process without a rank, which sends requests to the ranks of a world.
+#pragma once
+
+#include <troupe/actors/control/control_messages.hpp>
+#include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/order/distributed/attached_order.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/transport/shared_memory/order_gate.hpp>
+#include <troupe/collectives/transport/shared_memory/ring_endpoint.hpp>
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// What a process without a rank knows of the world.
+struct driver_state {
+  troupe::epoch epoch{};                         ///< 0 before the first.
+  int world_size = 0;                            ///< In this epoch.
+  bool is_ready = false;                         ///< Requests are admitted.
+  bool is_over = false;                          ///< The world has ended, or this process's part in it.
+  bool has_rings = false;                        ///< Requests go through shared memory.
+  error reason{};                                ///< Why it is not ready, or why the previous epoch ended.
+  std::shared_ptr<const resume_points> resume{}; ///< Where the lanes stood when the previous epoch ended, if known.
+};
+
+/// The services that driver_link calls.
+struct driver_services {
+  std::shared_ptr<const clock> time;
+  /// Sends to the connected controller. Called from any thread; never blocks.
+  std::function<void(std::string bytes)> send;
+  /// Returns a new connection to the gate of the controller on this host; nullopt if there is none.
+  std::function<std::optional<gate_connection>()> knock{};
+  /// Reports a change of state. Must neither block nor call the link.
+  std::function<void(const driver_state& now)> changed{};
+  std::function<void(const error& why)> warned{};
+  wait_profile ring_wait{};
+  nanoseconds default_deadline = std::chrono::minutes{1};
+  /// Maximum number of its requests that have not been answered. Further ones are refused (busy).
+  std::size_t most_pending = 1024;
+  /// A random number that is not 0. Memory that ranks lend is renewed under it.
+  std::uint64_t holder = 0;
+  /// Ranks let go of the memory that they have lent when it has not been renewed for this long.
+  nanoseconds lease = std::chrono::seconds{10};
+};
+
+/// Follows the world's controller, and sends requests to the ranks of the present epoch (peer_requests). A request ends
+/// with its epoch: what has been sent has an unknown outcome then.
+/// Threads: safe from any. The functions of driver_services must not call it.
+class driver_link : public std::enable_shared_from_this<driver_link> {
+public:
+  driver_link(process_identity who, std::string token, driver_services services);
+  ~driver_link();
+
+  /// Returns the first message to a controller.
+  [[nodiscard]] std::string introduction();
+  void receive(std::string_view bytes);
+  /// Reports that the connection has ended or could not be made.
+  void disconnected(const error& why);
+  /// Sends a heartbeat if one is due, and answers requests whose ranks have not answered in time.
+  void tick();
+  /// Answers all requests, and later ones, with \p why, and waits for the thread that reads rings.
+  void close(const error& why);
+
+  /// Sends \p asked to all ranks, or delivers the reason for a refusal to \p reply (ONE-1). Never blocks.
+  void ask(world_request asked, reply_promise reply) noexcept;
+
+  /// Asks the process of \p target for memory: see peer_requests. Lent memory is renewed until give_back() or close().
+  void find(rank target, const std::string& name, nanoseconds deadline, peer_requests::handle_promise reply);
+  void allocate(rank target, std::size_t size_bytes, nanoseconds deadline, peer_requests::handle_promise reply);
+  void give_back(const remote_buffer& lent);
+  void read(const remote_buffer& from, nanoseconds deadline, peer_requests::bytes_promise reply);
+
+  [[nodiscard]] driver_state state() const;
+
+private:
+  [[nodiscard]] error objection_to(const world_request& asked) const;
+  void hear(const controller_message& what);
+  void hear(const world_report& report);
+  void open(const world_report& report);
+  void end_order(const error& why);
+  /// Answers the requests of orders that have ended.
+  void answer_ended();
+  void follow(epoch of, std::string_view batch);
+  void lose_order(epoch of, const error& why);
+  /// Returns the present order, or the reason why there is none.
+  [[nodiscard]] std::shared_ptr<attached_order> order_or(error& why) const;
+  void change();
+
+  const process_identity who_;
+  const std::string token_;
+  const driver_services services_;
+
+  mutable std::mutex mutex_;
+  session_id session_ = 0; ///< 0 while it is not admitted.
+  nanoseconds heartbeat_{};
+  nanoseconds suspicion_{};
+  time_point spoke_{};
+  time_point heard_{};
+  driver_state state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
+  std::shared_ptr<attached_order> order_{}; ///< Of the present epoch.
+  epoch opened_{};                          ///< The epoch of order_.
+  std::optional<gate_connection> gate_{};
+  std::shared_ptr<ring_endpoint> rings_{};
+  std::vector<std::shared_ptr<ring_endpoint>> retired_{}; ///< Their threads are waited for by tick() and close().
+  std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until answer_ended().
+  std::uint64_t last_ticket_ = 0;
+  bool has_lent_ = false; ///< Memory was asked for.
+  time_point renewed_{};
+};
+
+} // namespace troupe

@@ -1,0 +1,53 @@
+/// Keeps a process that is no member of a world connected to the world's controller.
+#pragma once
+
+#include <troupe/device/error.hpp>
+#include <troupe/device/time.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// Connects to a controller, and again if the connection is lost. It gives up when the controller refuses the process,
+/// or has not been reached for settings.patience.
+/// Threads: safe from any.
+class controller_connection {
+public:
+  /// What its threads call, once at a time each. None of these functions may block.
+  struct hooks {
+    std::function<std::string()> introduction{}; ///< Returns the first message of each connection.
+    std::function<void(std::string_view bytes)> receive{};
+    std::function<void(const error& why)> disconnected{};
+    /// Called every 20 ms, also without a connection. Returns why the process has nothing more to do, if so.
+    std::function<std::optional<error>()> tick{};
+  };
+
+  /// Errors: invalid_argument (the address; certificates or token missing), missing (certificate files).
+  controller_connection(const control_settings& settings, std::string token);
+  /// Waits for its threads, after which no hook is called.
+  ~controller_connection();
+  controller_connection(const controller_connection&) = delete;
+  controller_connection& operator=(const controller_connection&) = delete;
+
+  /// Begins to connect. Call it once. \p thread_name: of the thread that ticks.
+  void begin(hooks what, const char* thread_name);
+  /// Sends a message, if there is a connection. Never blocks.
+  void send(std::string bytes);
+  /// Ends the connection and the threads, after which no hook is called.
+  void stop();
+
+  /// Waits until it has given up or the hooks have said that there is nothing more to do, for at most \p at_most.
+  /// Returns the reason.
+  [[nodiscard]] std::optional<error> wait_ended(nanoseconds at_most);
+
+private:
+  struct parts;
+  std::unique_ptr<parts> parts_;
+};
+
+} // namespace troupe

@@ -1,0 +1,177 @@
+#include <troupe/runtime/world_driver.hpp>
+
+#include <troupe/actors/control/driver_link.hpp>
+#include <troupe/collectives/operation/collective_methods_definitions.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
+#include <troupe/runtime/controller_connection.hpp>
+#include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/flight_record.hpp>
+
+#include <unistd.h>
+
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+std::uint64_t draw_holder() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 32U) | entropy() | 1U;
+}
+
+world_driver_event event_of(const driver_state& now) {
+  return {.epoch = now.epoch,
+          .world_size = now.world_size,
+          .is_ready = now.is_ready,
+          .is_over = now.is_over,
+          .has_rings = now.has_rings,
+          .reason = now.reason,
+          .resume = now.resume};
+}
+
+} // namespace
+
+struct world_driver::parts {
+  explicit parts(const configuration& settings) : controller{settings.control, settings.assignment.token} {
+    const std::string host = host_name();
+    link = std::make_shared<driver_link>(
+        process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
+        settings.assignment.token,
+        driver_services{
+            .time = std::make_shared<monotonic_clock>(),
+            .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
+            .knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); },
+            .changed = [this](const driver_state& now) { hear(event_of(now)); },
+            .warned = [](const error& why) { log_warning(to_string(why)); },
+            .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
+            .default_deadline = settings.deadlines.operation,
+            .holder = draw_holder()});
+    controller.begin({.introduction = [this] { return link->introduction(); },
+                      .receive = [this](std::string_view bytes) { link->receive(bytes); },
+                      .disconnected = [this](const error& why) { link->disconnected(why); },
+                      .tick =
+                          [this] {
+                            link->tick();
+                            const driver_state now = link->state();
+                            return now.is_over ? std::optional{now.reason} : std::nullopt;
+                          }},
+                     "troupe/driver");
+  }
+
+  ~parts() {
+    link->close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
+    controller.stop();
+  }
+
+  void hear(world_driver_event event) {
+    std::vector<std::function<void(const world_driver_event&)>> told;
+    {
+      const std::lock_guard lock{mutex};
+      latest = std::move(event);
+      told = listeners;
+      event = latest;
+    }
+    changed.notify_all();
+    for (const auto& one : told) one(event);
+  }
+
+  controller_connection controller;
+  std::shared_ptr<driver_link> link;
+  std::mutex mutex;
+  condition changed;
+  world_driver_event latest{};
+  std::vector<std::function<void(const world_driver_event&)>> listeners;
+};
+
+world_driver::world_driver(const configuration& settings) : parts_{std::make_shared<parts>(settings)} {}
+
+world_driver_event world_driver::status() const {
+  return event_of(parts_->link->state());
+}
+
+world_driver_event world_driver::wait_ready(nanoseconds at_most) const {
+  std::unique_lock lock{parts_->mutex};
+  static_cast<void>(
+      parts_->changed.wait_for(lock, at_most, [this] { return parts_->latest.is_ready || parts_->latest.is_over; }));
+  lock.unlock();
+  return status();
+}
+
+void world_driver::on_event(std::function<void(const world_driver_event&)> heard) {
+  const std::lock_guard lock{parts_->mutex};
+  parts_->listeners.push_back(std::move(heard));
+}
+
+void world_driver::ask(world_request asked, reply_promise reply) {
+  parts_->link->ask(std::move(asked), std::move(reply));
+}
+
+std::future<remote_buffer> world_driver::find_memory(rank target, const std::string& name, nanoseconds deadline) const {
+  auto [reply, future] = make_value_promise<remote_buffer>();
+  parts_->link->find(target, name, deadline, std::move(reply));
+  return std::move(future);
+}
+
+std::future<remote_buffer> world_driver::allocate(rank target, std::size_t size_bytes, nanoseconds deadline) {
+  auto [reply, future] = make_value_promise<remote_buffer>();
+  parts_->link->allocate(target, size_bytes, deadline, std::move(reply));
+  return std::move(future);
+}
+
+std::future<std::string> world_driver::read(const remote_buffer& from, nanoseconds deadline) const {
+  auto [reply, future] = make_value_promise<std::string>();
+  parts_->link->read(from, deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::release(const remote_buffer& allocated) {
+  parts_->link->give_back(allocated);
+}
+
+std::future<completion> world_driver::ask(std::vector<operation> asked, request_options options, call_site from) {
+  auto [reply, future] = make_future_promise();
+  ask(make_request(std::move(asked), std::move(options), from), std::move(reply));
+  return std::move(future);
+}
+
+std::future<completion> world_driver::perform(std::vector<operation> asked, request_options options, call_site from) {
+  return ask(std::move(asked), std::move(options), from);
+}
+
+std::future<completion> world_driver::transfer(rank source, operand from, rank destination, operand to,
+                                               std::size_t count, dtype type, int tag, request_options options,
+                                               call_site site) {
+  return ask(transfer_parts(size(), source, std::move(from), destination, std::move(to), count, type, tag),
+             std::move(options), site);
+}
+
+std::future<completion> world_driver::replay(const std::string& name, request_options options, call_site from) {
+  const auto plan = std::make_shared<captured_plan>(name);
+  return ask(std::vector<operation>(part_count(), troupe::replay{plan}), std::move(options), from);
+}
+
+std::future<completion> world_driver::call(const std::string& name, std::vector<std::vector<operand>> arguments,
+                                           std::vector<std::byte> values, request_options options, call_site from) {
+  const std::size_t ranks = part_count();
+  if (!arguments.empty() && arguments.size() != ranks)
+    throw exception{errc::invalid_argument, "there are arguments for " + std::to_string(arguments.size()) +
+                                                " ranks, and the world has " + std::to_string(ranks) +
+                                                ": give one list for each rank"};
+  const auto function = std::make_shared<const rank_function>(name);
+  std::vector<operation> asked;
+  for (std::size_t r = 0; r < ranks; ++r)
+    asked.emplace_back(
+        troupe::call{function, arguments.empty() ? std::vector<operand>{} : std::move(arguments[r]), values});
+  return ask(std::move(asked), std::move(options), from);
+}
+
+template class collective_methods<world_driver, arguments_of_all, std::future<completion>>;
+
+} // namespace troupe

@@ -1,0 +1,117 @@
+/// A process without a rank or a GPU that sends requests to the ranks of a world over processes.
+#pragma once
+
+#include <troupe/collectives/operation/collective_methods.hpp>
+#include <troupe/collectives/operation/remote_buffer.hpp>
+#include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// What a driver knows of its world.
+struct world_driver_event {
+  troupe::epoch epoch{};  ///< 0 before the first.
+  int world_size = 0;     ///< Number of ranks in this epoch.
+  bool is_ready = false;  ///< Requests are admitted.
+  bool is_over = false;   ///< The world has ended, or the controller has refused the driver. Nothing follows.
+  bool has_rings = false; ///< Requests go through shared memory.
+  error reason{};         ///< Why it is not ready; if it is, why the previous epoch ended.
+  /// Where the lanes stood when the previous epoch ended, if known: the same as the ranks are told.
+  std::shared_ptr<const resume_points> resume{};
+};
+
+/// Joins a world over processes as a process without a rank: it needs neither a GPU nor CAF. Requests are to all ranks;
+/// their operands are remote buffers, which the ranks' processes have exported (world::export_memory()). The ranks
+/// validate, order and launch them as they do for their own clients, and each request is answered once.
+///
+/// A request belongs to the epoch in which it is sent. If that ends before the reply, the outcome is unknown: continue
+/// from the resume point of the next event, or from a commit (docs/recovery.md).
+///
+/// Handles are reference-counted. Lifetime: the driver leaves with its last handle; what is pending is answered
+/// (abandoned, unknown outcome). The ranks finish what they have been asked for. Threads: safe from any.
+class world_driver : public collective_methods<world_driver, arguments_of_all, std::future<completion>> {
+public:
+  /// Connects to the controller at settings.control.address with settings.assignment.token, as the processes of the
+  /// world do. Does not wait: see wait_ready(). Errors: invalid_argument (the address; certificates or token missing),
+  /// missing (certificate files).
+  explicit world_driver(const configuration& settings);
+
+  /// Returns the present state.
+  [[nodiscard]] world_driver_event status() const;
+  /// Waits until the world is ready, has ended, or \p at_most has passed. Returns the state.
+  world_driver_event wait_ready(nanoseconds at_most) const;
+  /// Calls \p heard for every later change. It runs on a thread of the driver, and must neither block nor throw.
+  void on_event(std::function<void(const world_driver_event&)> heard);
+  /// Returns the number of ranks in the present epoch, 0 before the first.
+  [[nodiscard]] int size() const { return status().world_size; }
+  [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
+
+  /// Asks the process of rank \p target for the handle of the memory that it has exported under \p name
+  /// (world::export_memory()). Errors: missing (it has not), rebuilding, deadline_exceeded, invalid_argument (not a
+  /// rank).
+  [[nodiscard]] std::future<remote_buffer> find_memory(rank target, const std::string& name,
+                                                       nanoseconds deadline = std::chrono::seconds{10}) const;
+  /// Allocates \p size_bytes of device memory at rank \p target. Contents: undefined. The rank's process holds it until
+  /// release(), or until some seconds after the end of this driver. Errors: out_of_memory, rebuilding,
+  /// deadline_exceeded, invalid_argument (not a rank).
+  [[nodiscard]] std::future<remote_buffer> allocate(rank target, std::size_t size_bytes,
+                                                    nanoseconds deadline = std::chrono::seconds{10});
+  /// Returns memory of allocate(). Requests in flight still hold it.
+  void release(const remote_buffer& allocated);
+
+  /// Returns the present contents of \p from, host memory that a rank has exported, at most a mebibyte. They are read
+  /// at once, without regard to requests in flight: wait for the reply of the request that writes them. Errors:
+  /// stale_buffer, invalid_argument (device memory: let the rank copy it first; too much), rebuilding,
+  /// deadline_exceeded.
+  [[nodiscard]] std::future<std::string> read(const remote_buffer& from,
+                                              nanoseconds deadline = std::chrono::seconds{10}) const;
+
+  /// Asks all ranks: parts[i] is for rank i. If the options name no epoch, the request is for the present one. Errors:
+  /// those of the operation; rebuilding (the world is not ready), busy (too many requests of this driver are pending),
+  /// stale_buffer, invalid_argument (a buffer that is not remote).
+  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, request_options options = {},
+                                            call_site from = call_site::current());
+  /// Asks all ranks, and delivers the outcome to \p reply.
+  void ask(world_request asked, reply_promise reply);
+  /// Sends \p count elements of \p from, memory of rank \p source, to \p to, memory of rank \p destination. Errors,
+  /// thrown: invalid_argument (not a rank of the world).
+  [[nodiscard]] std::future<completion> transfer(rank source, operand from, rank destination, operand to,
+                                                 std::size_t count, dtype type, int tag = 0,
+                                                 request_options options = {}, call_site site = call_site::current());
+
+  /// Asks all ranks to launch the plan that their processes have captured under \p name (plan_options::name). Errors:
+  /// invalid_argument (a process has captured none).
+  [[nodiscard]] std::future<completion> replay(const std::string& name, request_options options = {},
+                                               call_site from = call_site::current());
+
+  /// Asks all ranks to call the function that their processes have registered under \p name
+  /// (world::register_function()): arguments[i] and \p values are passed at rank i. \p arguments: one list for each
+  /// rank, or none. Errors: invalid_argument (a process has registered none; the number of lists).
+  [[nodiscard]] std::future<completion> call(const std::string& name, std::vector<std::vector<operand>> arguments = {},
+                                             std::vector<std::byte> values = {}, request_options options = {},
+                                             call_site from = call_site::current());
+
+private:
+  friend class collective_methods<world_driver, arguments_of_all, std::future<completion>>;
+  [[nodiscard]] std::future<completion> perform(std::vector<operation> parts, request_options options, call_site from);
+  [[nodiscard]] std::size_t part_count() const { return static_cast<std::size_t>(size()); }
+
+  struct parts;
+  std::shared_ptr<parts> parts_;
+};
+extern template class collective_methods<world_driver, arguments_of_all, std::future<completion>>;
+
+} // namespace troupe
