@@ -7,6 +7,7 @@
 #include <troupe/program/support/runtime_options.hpp>
 
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/runtime/world_driver.hpp>
 
 #include <troupe/runtime/launch/launched_job.hpp>
 
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <optional>
 #include <random>
@@ -31,6 +33,7 @@ struct conform_options {
   std::optional<std::uint64_t> seed;
   std::string only;
   bool processes = false;
+  std::string asked_by = "ranks";
 };
 
 std::uint64_t random_seed() {
@@ -46,9 +49,51 @@ void print_summary(const conform_tally& sums, const world_event& status) {
   std::printf("%zu passed, %zu failed, %zu skipped\n", sums.passed, sums.failed, sums.skipped_in_all());
 }
 
+conform_runner::hooks print_failures(unsigned long long seed) {
+  return {.failed = [seed](const std::string& name, const std::string& what) {
+    std::printf("FAILED %s (seed %llu): %s\n", name.c_str(), seed, what.c_str());
+    std::fflush(stdout);
+  }};
+}
+
+/// Asks for all operations of the processes' ranks, which compare the results.
+template <class Asker>
+conform_tally ask_ranks(Asker& by, int ranks, std::uint64_t seed, const std::string& only) {
+  conform_meeting meeting{ranks, room_of_meeting(ranks, seed),
+                          [&](std::vector<operation> parts) { return by.ask(std::move(parts)); },
+                          [&](rank target, const std::string& name) { return by.find_memory(target, name); }};
+  return run_meeting(std::nullopt, meeting, seed, only, print_failures(seed));
+}
+
+/// Runs the part of one rank's process. Rank 0's process asks, too, if \p asks.
+int run_asked(const conform_options& options, world& where, bool asks) {
+  const std::uint64_t seed = *options.seed;
+  const rank self = where.local_ranks().front();
+  conform_meeting meeting{where, self, room_of_meeting(where.size(), seed)};
+  std::future<conform_tally> asker;
+  if (asks && self == rank{0})
+    asker = std::async(std::launch::async, [&] { return ask_ranks(where, where.size(), seed, options.only); });
+  conform_tally sums = run_meeting(where, meeting, seed, options.only, print_failures(seed));
+  if (asker.valid()) {
+    const conform_tally asked = asker.get();
+    sums.failed += asked.failed;
+    std::printf("asked by the process of rank 0: %zu operations answered, %zu failed\n", asked.passed, asked.failed);
+  }
+  const world_event status = where.status();
+  where.stop();
+  print_summary(sums, status);
+  return sums.failed == 0 ? 0 : 1;
+}
+
 int run(const conform_options& options) {
   runtime rt{options.runtime.settings()};
   world where = rt.form_world();
+  if (options.asked_by != "ranks") {
+    if (!options.seed || where.local_ranks().size() != 1 || where.size() < 2)
+      throw exception{errc::invalid_argument,
+                      "--asked-by " + options.asked_by + " needs ranks in processes of their own: add --processes"};
+    return run_asked(options, where, options.asked_by == "rank");
+  }
   const unsigned long long seed = options.seed ? *options.seed : random_seed();
   std::optional<progress_line> progress;
   // Both hooks are called by one thread at a time.
@@ -83,6 +128,23 @@ int run(const conform_options& options) {
   return sums.failed == 0 ? 0 : 1;
 }
 
+/// Asks for all operations as a process without a rank. Returns whether all were answered without a failure.
+bool drive(const configuration& settings, int ranks, std::uint64_t seed, const std::string& only) {
+  try {
+    world_driver driver{settings};
+    if (const world_driver_event now = driver.wait_ready(std::chrono::minutes{2}); !now.is_ready)
+      throw exception{now.reason};
+    const conform_tally asked = ask_ranks(driver, ranks, seed, only);
+    std::printf("asked by a driver%s: %zu operations answered, %zu failed, %zu skipped\n",
+                driver.status().has_rings ? " through shared memory" : "", asked.passed, asked.failed,
+                asked.skipped_in_all());
+    return asked.failed == 0;
+  } catch (const exception& failure) {
+    std::fprintf(stderr, "troupe: the driver: %s\n", failure.what());
+    return false;
+  }
+}
+
 /// Starts a process for each rank. Each process runs the same cases for its own rank.
 int run_processes(const conform_options& options) {
   const configuration settings = options.runtime.settings();
@@ -93,6 +155,7 @@ int run_processes(const conform_options& options) {
   request.arguments.insert(request.arguments.end(), passed_on.begin(), passed_on.end());
   request.arguments.push_back("--seed=" + std::to_string(seed));
   if (!options.only.empty()) request.arguments.push_back("--only=" + options.only);
+  if (options.asked_by != "ranks") request.arguments.push_back("--asked-by=" + options.asked_by);
   request.arguments.push_back("--mock-devices=" + std::to_string(count));
   launch::job_terms terms;
   terms.control.terms.policy = loss_policy::fail;
@@ -100,7 +163,16 @@ int run_processes(const conform_options& options) {
   terms.supervisor.signals = {SIGINT, SIGTERM};
   std::signal(SIGCHLD, SIG_DFL);
   launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
-  const int status = job.run();
+  std::future<bool> driven;
+  if (options.asked_by == "driver")
+    driven = std::async(std::launch::async, [&] {
+      configuration mine = settings;
+      mine.control.address = job.control().address();
+      mine.assignment.token = job.plan().token;
+      return drive(mine, static_cast<int>(count), seed, options.only);
+    });
+  int status = job.run();
+  if (driven.valid() && !driven.get() && status == 0) status = 1;
   std::printf(status == 0 ? "%zu processes: 0 failed in each\n" : "%zu processes: some failed\n", count);
   return status;
 }
@@ -116,6 +188,12 @@ void add_conform(CLI::App& program, action& chosen) {
       ->check(any_seed());
   command->add_option("--only", options->only, "run only the cases whose names contain this, e.g. all_reduce/f32");
   command->add_flag("--processes", options->processes, "run each rank in its own process (default 4 ranks)");
+  command
+      ->add_option("--asked-by", options->asked_by,
+                   "with --processes: who asks for the operations: ranks (each rank's process for its own), rank (the "
+                   "process of rank 0 for all), driver (a process without a rank)")
+      ->check(CLI::IsMember({"ranks", "rank", "driver"}))
+      ->capture_default_str();
   command->callback([options, &chosen] {
     chosen = [options] {
       try {

@@ -63,6 +63,10 @@ std::size_t conform_image::place(conform_range range, std::shared_ptr<const refe
   made.end = made.begin + room_for(made.range);
   made.memory = memory_.slice(made.front, made.range.count * width);
   used_ = made.end;
+  if (is_elsewhere()) {
+    slots_.push_back(std::move(made));
+    return slots_.size() - 1;
+  }
 
   const auto before = before_.host_span<std::byte>();
   const auto in = [&](std::span<std::byte> image, const value_part& part) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::program {
@@ -18,16 +19,22 @@ namespace troupe::program {
 class conform_image {
 public:
   conform_image(const world& where, rank owner, memory_kind kind, std::size_t size_bytes);
+  /// The memory of a rank in another process. Its contents are neither written nor compared here.
+  explicit conform_image(buffer elsewhere) : memory_{std::move(elsewhere)} {}
 
   /// Returns the bytes that a range needs together with its guard zones.
   [[nodiscard]] static std::size_t room_for(const conform_range& range);
   [[nodiscard]] bool has_room_for(std::size_t size_bytes) const noexcept {
-    return size_bytes <= seen_.size_bytes() - used_;
+    return size_bytes <= memory_.size_bytes() - used_;
   }
-  [[nodiscard]] std::size_t size_bytes() const noexcept { return seen_.size_bytes(); }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return memory_.size_bytes(); }
+  [[nodiscard]] bool is_elsewhere() const noexcept { return !seen_; }
+  /// Returns the whole memory.
+  [[nodiscard]] const buffer& memory() const noexcept { return memory_; }
 
   void clear();
-  /// Places \p range behind the ranges placed before. \p values are the reference values of its source. Returns the
+  /// Places \p range behind the ranges placed before. \p values are the reference values of its source, null if the
+  /// memory is elsewhere. Returns the
   /// number of the range.
   std::size_t place(conform_range range, std::shared_ptr<const reference_values> values);
   /// Returns the range as a buffer, for use as an operand.

@@ -2,8 +2,11 @@
 #include <troupe/program/conform/conform_runner.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <future>
+#include <thread>
 #include <utility>
 
 namespace troupe::program {
@@ -43,17 +46,113 @@ conform_tally& conform_tally::operator+=(const conform_tally& other) {
   return *this;
 }
 
+namespace {
+
+constexpr std::size_t host_share = 4; // Only copies use host memory.
+constexpr std::size_t most_batches = 4096;
+
+std::string ready_name(std::size_t batch) {
+  return "conform batch " + std::to_string(batch);
+}
+
+} // namespace
+
+conform_meeting::conform_meeting(world where, rank self, std::size_t image_bytes)
+  : ranks_{where.size()}, world_{std::move(where)}, self_{self}, formed_{world_->epoch()}, done_{world_->allocate_pinned(sizeof(std::uint64_t))} {
+  for (int r = 0; r < ranks_; ++r) {
+    if (rank{r} == self_) {
+      on_device_.emplace_back(*world_, self_, memory_kind::device, image_bytes);
+      on_host_.emplace_back(*world_, self_, memory_kind::pinned, image_bytes / host_share);
+      continue;
+    }
+    on_device_.emplace_back(remote_buffer{.size_bytes = image_bytes}.as_buffer());
+    on_host_.emplace_back(remote_buffer{.size_bytes = image_bytes / host_share, .on_host = true}.as_buffer());
+  }
+  const auto index = static_cast<std::size_t>(self_.value());
+  const buffer counts = world_->allocate_pinned(most_batches * sizeof(std::uint64_t));
+  for (std::size_t i = 0; auto& one : counts.host_span<std::uint64_t>()) one = i++;
+  done_.host_span<std::uint64_t>()[0] = 0;
+  static_cast<void>(world_->export_memory(self_, on_device_[index].memory(), "conform device"));
+  static_cast<void>(world_->export_memory(self_, on_host_[index].memory(), "conform host"));
+  static_cast<void>(world_->export_memory(self_, counts, "conform counts"));
+  static_cast<void>(world_->export_memory(self_, done_, "conform done"));
+}
+
+conform_meeting::conform_meeting(int ranks, std::size_t image_bytes,
+                                 std::function<std::future<completion>(std::vector<operation>)> ask,
+                                 const std::function<std::future<remote_buffer>(rank, const std::string&)>& find)
+  : ranks_{ranks}, ask_{std::move(ask)}, find_{find} {
+  for (int r = 0; r < ranks_; ++r) {
+    flags_.push_back(wait_for(rank{r}, "conform done")); // exported last
+    counts_.push_back(wait_for(rank{r}, "conform counts"));
+    on_device_.emplace_back(wait_for(rank{r}, "conform device").as_buffer());
+    on_host_.emplace_back(wait_for(rank{r}, "conform host").as_buffer());
+    if (on_device_.back().size_bytes() != image_bytes)
+      throw exception{errc::internal, "the processes of the suite use different amounts of memory"};
+  }
+}
+
+remote_buffer conform_meeting::wait_for(rank target, const std::string& name) const {
+  for (const auto until = std::chrono::steady_clock::now() + std::chrono::minutes{5};;) {
+    try {
+      return find_(target, name).get();
+    } catch (const exception& failure) {
+      if (failure.why().code != errc::missing || std::chrono::steady_clock::now() > until) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+  }
+}
+
+void conform_meeting::begin_batch() {
+  if (++batch_ >= most_batches) throw exception{errc::internal, "the suite has too many batches"};
+  if (is_asker()) {
+    for (int r = 0; r < ranks_; ++r) static_cast<void>(wait_for(rank{r}, ready_name(batch_)));
+    return;
+  }
+  const buffer token = world_->allocate_pinned(1);
+  const remote_buffer ready = world_->export_memory(self_, token, ready_name(batch_));
+  const std::atomic_ref<std::uint64_t> done{done_.host_span<std::uint64_t>()[0]};
+  while (done.load(std::memory_order_acquire) < batch_) {
+    if (const world_event now = world_->status(); now.phase != world_phase::ready || now.epoch != formed_)
+      throw exception{now.reason ? now.reason : error{.code = errc::rebuilding, .text = describe(now)}};
+    std::this_thread::sleep_for(std::chrono::microseconds{200});
+  }
+  world_->unexport(ready);
+}
+
+void conform_meeting::end_batch() {
+  std::vector<operation> told;
+  for (std::size_t r = 0; r < flags_.size(); ++r)
+    told.emplace_back(copy{counts_[r].slice(batch_ * sizeof(std::uint64_t), sizeof(std::uint64_t)).as_buffer(),
+                           flags_[r].as_buffer()});
+  static_cast<void>(ask_(std::move(told)).get());
+}
+
 conform_runner::conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports)
   : world_{std::move(where)},
+    ranks_{world_->size()},
     seed_{seed},
     reports_{std::move(reports)},
-    locals_{world_.local_ranks()},
-    is_whole_{locals_.size() == static_cast<std::size_t>(world_.size())} {
-  constexpr std::size_t host_share = 4; // Only copies use host memory.
+    locals_{world_->local_ranks()},
+    is_whole_{locals_.size() == static_cast<std::size_t>(ranks_)},
+    on_device_{own_on_device_},
+    on_host_{own_on_host_} {
   for (const rank self : locals_) {
-    on_device_.emplace_back(world_, self, memory_kind::device, image_bytes);
-    on_host_.emplace_back(world_, self, memory_kind::pinned, image_bytes / host_share);
+    on_device_.emplace_back(*world_, self, memory_kind::device, image_bytes);
+    on_host_.emplace_back(*world_, self, memory_kind::pinned, image_bytes / host_share);
   }
+}
+
+conform_runner::conform_runner(std::optional<world> where, conform_meeting& meeting, std::uint64_t seed, hooks reports)
+  : world_{std::move(where)},
+    meeting_{&meeting},
+    ranks_{meeting.ranks()},
+    seed_{seed},
+    reports_{std::move(reports)},
+    is_whole_{true},
+    on_device_{meeting.on_device()},
+    on_host_{meeting.on_host()} {
+  for (int r = 0; r < ranks_; ++r) locals_.emplace_back(r);
 }
 
 std::optional<std::size_t> conform_runner::place_of(int one) const {
@@ -78,7 +177,7 @@ bool conform_runner::fits(const conform_case& what) {
 std::shared_ptr<const reference_values> conform_runner::values_of(const value_source& source) {
   auto& found = values_[source];
   if (found) return found;
-  auto made = std::make_shared<const reference_values>(source.type, source.op, world_.size(), seed_, source.kind);
+  auto made = std::make_shared<const reference_values>(source.type, source.op, ranks_, seed_, source.kind);
   if (values_.size() > most_values)
     values_.clear(); // The plan proceeds by dtype and does not return to an earlier one.
   return values_[source] = std::move(made);
@@ -96,17 +195,18 @@ void conform_runner::finish() {
 }
 
 conform_runner::entry conform_runner::place(conform_case what) {
-  entry made{.name = what.name, .by_rank = what.by_rank || !is_whole_};
+  entry made{.name = what.name, .by_rank = meeting_ == nullptr && (what.by_rank || !is_whole_)};
   for (conform_piece& piece : what.pieces)
     for (conform_range& range : piece.ranges) {
       conform_image* const image = image_of(range);
-      const auto values = image != nullptr ? values_of(range.values) : nullptr;
+      const auto values = image != nullptr && !image->is_elsewhere() ? values_of(range.values) : nullptr;
       made.memory.push_back({image, image != nullptr ? image->place(std::move(range), values) : 0});
     }
   auto operations = operations_of(what, made.memory);
   for (std::size_t i = 0; i < operations.size(); ++i) {
     if (!is_local(static_cast<int>(i))) continue;
-    if (operations[i].empty() && !what.grouped && what.by_rank) continue; // This rank has no request.
+    // This rank has no request. In a request to all ranks it has an empty group.
+    if (operations[i].empty() && !what.grouped && what.by_rank && meeting_ == nullptr) continue;
     made.ranks.emplace_back(static_cast<int>(i));
     const bool alone = !what.grouped && operations[i].size() == 1;
     made.parts.push_back(alone ? std::move(operations[i].front()) : operation{group{std::move(operations[i])}});
@@ -116,7 +216,7 @@ conform_runner::entry conform_runner::place(conform_case what) {
 
 std::vector<std::vector<operation>> conform_runner::operations_of(const conform_case& what,
                                                                   const std::vector<placed>& memory) const {
-  const auto ranks = static_cast<std::size_t>(world_.size());
+  const auto ranks = static_cast<std::size_t>(ranks_);
   std::vector<std::vector<operation>> all(ranks);
   std::vector<std::vector<std::size_t>> transfers(ranks);
   std::size_t next = 0;
@@ -144,7 +244,9 @@ void conform_runner::run_batch() {
   if (copy_all(&conform_image::upload)) {
     blame({.code = errc::world_failed});
   } else {
-    ask();
+    if (meeting_ != nullptr) meeting_->begin_batch();
+    if (meeting_ == nullptr || meeting_->is_asker()) ask();
+    if (meeting_ != nullptr && meeting_->is_asker()) meeting_->end_batch();
     if (const error lost = copy_all(&conform_image::download)) blame(lost); // The world has failed meanwhile.
   }
   for (entry& one : batch_) judge(one);
@@ -157,7 +259,7 @@ error conform_runner::copy_all(copy (conform_image::*direction)() const) {
   std::vector<std::future<completion>> copies;
   for (auto* const images : {&on_device_, &on_host_})
     for (std::size_t i = 0; i < images->size(); ++i)
-      copies.push_back(world_.ask(locals_[i], ((*images)[i].*direction)()));
+      if (!(*images)[i].is_elsewhere()) copies.push_back(world_->ask(locals_[i], ((*images)[i].*direction)()));
   error first;
   for (auto& one : copies)
     if (error failure = outcome_of(std::move(one)); failure && !first) first = std::move(failure);
@@ -182,10 +284,12 @@ void conform_runner::ask() {
 
 std::vector<std::future<completion>> conform_runner::ask(const entry& one) {
   std::vector<std::future<completion>> replies;
-  if (!one.by_rank)
-    replies.push_back(world_.ask(one.parts));
+  if (meeting_ != nullptr)
+    replies.push_back(meeting_->ask(one.parts));
+  else if (!one.by_rank)
+    replies.push_back(world_->ask(one.parts));
   else
-    for (std::size_t i = 0; i < one.parts.size(); ++i) replies.push_back(world_.ask(one.ranks[i], one.parts[i]));
+    for (std::size_t i = 0; i < one.parts.size(); ++i) replies.push_back(world_->ask(one.ranks[i], one.parts[i]));
   return replies;
 }
 
@@ -200,10 +304,17 @@ void conform_runner::judge(entry& one) {
     return;
   }
   if (one.failure) return fail(one.name, to_string(one.failure));
+  if (meeting_ != nullptr && !meeting_->is_asker()) { // the asker counts those that are not supported
+    const auto index = static_cast<std::size_t>(world_->local_ranks().front().value());
+    if (const error why = world_->capabilities().objection_to(one.parts[index], ranks_)) {
+      ++tally_.skipped[why.text];
+      return;
+    }
+  }
   std::string first;
   std::size_t more = 0;
   for (const placed& range : one.memory) {
-    if (range.image == nullptr) continue;
+    if (range.image == nullptr || range.image->is_elsewhere()) continue;
     if (std::string fault = range.image->find_fault(range.number); !fault.empty()) {
       if (first.empty())
         first = std::move(fault);
@@ -255,6 +366,28 @@ bool is_for_world(const std::string& name) {
 }
 
 } // namespace
+
+namespace {
+
+conform_scope scope_of_meeting(int ranks, std::uint64_t seed) {
+  return {.ranks = ranks, .seed = seed};
+}
+
+} // namespace
+
+std::size_t room_of_meeting(int ranks, std::uint64_t seed) {
+  return scope_of_meeting(ranks, seed).room_bytes();
+}
+
+conform_tally run_meeting(std::optional<world> where, conform_meeting& meeting, std::uint64_t seed,
+                          const std::string& only, const conform_runner::hooks& reports) {
+  conform_runner runner{std::move(where), meeting, seed, reports};
+  visit_cases(scope_of_meeting(meeting.ranks(), seed), [&](const std::string& name, const auto& make) {
+    if (name.find(only) != std::string::npos) runner.run(make());
+  });
+  runner.finish();
+  return runner.tally();
+}
 
 conform_suite::conform_suite(world where, ordering order, std::uint64_t seed, std::string only, hooks reports)
   : world_{std::move(where)},

@@ -6,11 +6,13 @@
 #include <troupe/program/conform/conform_plan.hpp>
 
 #include <troupe/collectives/operation/rank_group.hpp>
+#include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,6 +34,48 @@ struct conform_tally {
   conform_tally& operator+=(const conform_tally& other);
 };
 
+/// Lets one process ask for the operations of all ranks of a world over processes, in place of a client in each rank's
+/// process. The ranks' processes fill and compare their memory, which they export. All processes run the same cases in
+/// the same batches.
+class conform_meeting {
+public:
+  /// In the process of a rank. \p image_bytes: as of conform_runner.
+  conform_meeting(world where, rank self, std::size_t image_bytes);
+  /// In the process that asks. \p ask asks all ranks; \p find returns the handle of the memory that a rank has exported
+  /// under a name.
+  conform_meeting(int ranks, std::size_t image_bytes,
+                  std::function<std::future<completion>(std::vector<operation>)> ask,
+                  const std::function<std::future<remote_buffer>(rank, const std::string&)>& find);
+
+  [[nodiscard]] bool is_asker() const noexcept { return ask_ != nullptr; }
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] std::vector<conform_image>& on_device() noexcept { return on_device_; }
+  [[nodiscard]] std::vector<conform_image>& on_host() noexcept { return on_host_; }
+  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts) { return ask_(std::move(parts)); }
+
+  /// Begins the next batch. A rank: its memory is ready; returns when the operations are done. The asker: returns when
+  /// the memory of all ranks is ready.
+  void begin_batch();
+  /// The asker: the operations of the batch are done.
+  void end_batch();
+
+private:
+  [[nodiscard]] remote_buffer wait_for(rank target, const std::string& name) const;
+
+  int ranks_;
+  std::size_t batch_ = 0;
+  std::vector<conform_image> on_device_, on_host_; ///< By rank.
+  // In the process of a rank:
+  std::optional<world> world_;
+  rank self_{};
+  epoch formed_{};
+  buffer done_; ///< The number of batches that are done.
+  // In the process that asks:
+  std::function<std::future<completion>(std::vector<operation>)> ask_;
+  std::function<std::future<remote_buffer>(rank, const std::string&)> find_;
+  std::vector<remote_buffer> counts_, flags_; ///< By rank: the numbers from 0, and where to write the present one.
+};
+
 /// Runs cases. A case that the world refuses as unsupported is skipped with that reason; any other error is a failure.
 class conform_runner {
 public:
@@ -47,6 +91,8 @@ public:
   /// ranks.
   /// Errors: out_of_memory.
   conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports);
+  /// Runs the part of this process in cases that one process asks for. \p where: empty in the process that asks.
+  conform_runner(std::optional<world> where, conform_meeting& meeting, std::uint64_t seed, hooks reports);
 
   /// Accepts a case. It is run together with others, now or later, and at the latest by finish().
   void run(conform_case what);
@@ -85,16 +131,26 @@ private:
   void judge(entry& one);
   void fail(const std::string& name, const std::string& what);
 
-  world world_;
+  std::optional<world> world_; ///< Empty in a process without a rank.
+  conform_meeting* meeting_ = nullptr;
+  int ranks_;
   std::uint64_t seed_;
   hooks reports_;
-  std::vector<rank> locals_;
-  bool is_whole_;                                  ///< True if all ranks are local.
-  std::vector<conform_image> on_device_, on_host_; ///< Indexed by local rank.
+  std::vector<rank> locals_; ///< The ranks that have images: the local ones, or with a meeting all of them.
+  bool is_whole_;            ///< True if all ranks are asked by one request.
+  std::vector<conform_image> own_on_device_, own_on_host_;
+  std::vector<conform_image>& on_device_; ///< Indexed as locals_.
+  std::vector<conform_image>& on_host_;
   std::map<value_source, std::shared_ptr<const reference_values>> values_;
   std::vector<entry> batch_;
   conform_tally tally_;
 };
+
+/// Runs the cases of the whole world of \p meeting whose names contain \p only.
+[[nodiscard]] conform_tally run_meeting(std::optional<world> where, conform_meeting& meeting, std::uint64_t seed,
+                                        const std::string& only, const conform_runner::hooks& reports);
+/// Returns the memory that run_meeting() needs, for a conform_meeting.
+[[nodiscard]] std::size_t room_of_meeting(int ranks, std::uint64_t seed);
 
 /// Runs the cases in three steps. First, the whole world runs its cases. Then the world is split into sub-worlds that
 /// share ranks. They run their cases of three dtypes at the same time. Under ordering::caller, requests to ranks are

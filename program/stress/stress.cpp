@@ -1,6 +1,7 @@
 #include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/stress/stress_client.hpp>
+#include <troupe/program/stress/stress_driver.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
@@ -20,6 +21,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <latch>
 #include <map>
 #include <memory>
@@ -46,6 +48,7 @@ struct order_options {
   bool plans = true;
   bool splits = true;
   bool processes = false;
+  std::size_t drivers = 0;
   std::string judged;
   std::string logs; ///< In a process of such a run: the folder to which it writes its ledger.
 
@@ -202,8 +205,19 @@ using stress_ledgers = std::map<std::string, stress_ledger*>;
 
 /// Prints the results of a run. Returns the exit status.
 int report(const order_options& options, ordering order, std::size_t ranks, const stress_ledgers& ledgers,
-           const sampled_footprint& seen, std::chrono::duration<double> took) {
+           const sampled_footprint& seen, std::chrono::duration<double> took,
+           const std::vector<stress_driver_result>& drivers = {}) {
   stress_ledger::totals sums;
+  std::size_t by_drivers = 0;
+  for (const stress_driver_result& one : drivers) {
+    by_drivers += one.answered;
+    sums.asked += one.asked;
+    sums.answered += one.answered;
+    sums.failed += one.failed;
+    sums.verified += one.verified;
+    sums.wrong += one.wrong;
+    if (sums.first.empty()) sums.first = one.first;
+  }
   std::size_t compared = 0, doubled = 0;
   std::string disorder;
   for (const auto& [name, ledger] : ledgers) {
@@ -227,6 +241,8 @@ int report(const order_options& options, ordering order, std::size_t ranks, cons
       options.clients, ranks, ledgers.size(), options.lanes, steps_of(options, ranks),
       static_cast<unsigned long long>(options.seed), std::string{to_string(order)}.c_str(), took.count(),
       static_cast<double>(sums.answered) / took.count());
+  if (!drivers.empty())
+    std::printf("%zu drivers beside them, whose %zu requests to ranks are among these\n", drivers.size(), by_drivers);
   std::printf("launch logs: %zu operations compared between two ranks: %s\n", compared,
               disorder.empty() ? "all in one order" : disorder.c_str());
   std::printf("pending: %zu requests at most", seen.pending);
@@ -277,6 +293,8 @@ int run(const order_options& options) {
     return report(options, rt.settings().ordering, ranks, ledgers, seen, std::chrono::steady_clock::now() - began);
   }
   // One rank of several processes: its launcher reports for all.
+  std::optional<stress_driver_memory> memory;
+  if (options.drivers > 0) memory.emplace(where, where.local_ranks().front(), options.drivers);
   const auto formed = std::chrono::steady_clock::now();
   const sampled_footprint seen = run_clients(options, rt, scenes);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - formed;
@@ -289,6 +307,7 @@ int run(const order_options& options) {
   }
   log.close();
   const bool is_written = static_cast<bool>(log);
+  if (memory) memory->await_drivers();
   await_peers(scenes); // a process that ends its sub-worlds ends them for its peers
   scenes.clear();
   where.stop();
@@ -316,7 +335,8 @@ private:
   std::string path_;
 };
 
-int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well);
+int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well,
+               const std::vector<stress_driver_result>& drivers = {});
 
 /// Starts a process for each rank. Each runs the clients of its own rank and writes a log; this one compares the logs.
 int run_processes(const order_options& options) {
@@ -339,6 +359,7 @@ int run_processes(const order_options& options) {
   if (!options.plans) request.arguments.push_back("--no-plans");
   if (!options.splits) request.arguments.push_back("--no-splits");
   pass("mock-devices", ranks);
+  if (options.drivers > 0) pass("drivers", options.drivers);
   launch::job_terms terms;
   terms.control.terms.policy = loss_policy::fail;
   terms.control.sequencing = settings.sequencing;
@@ -347,11 +368,24 @@ int run_processes(const order_options& options) {
   terms.supervisor.signals = {SIGINT, SIGTERM};
   std::signal(SIGCHLD, SIG_DFL);
   launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
-  return judge_logs(options, logs.path(), job.run() == 0);
+  std::vector<std::future<stress_driver_result>> running;
+  for (std::size_t i = 0; i < options.drivers; ++i) {
+    configuration mine = settings;
+    mine.control.address = job.control().address();
+    mine.assignment.token = job.plan().token;
+    running.push_back(std::async(std::launch::async, [mine, i, &options] {
+      return run_stress_driver(mine, i, options.requests / 4 / options.drivers, options.seed);
+    }));
+  }
+  const bool has_ended_well = job.run() == 0;
+  std::vector<stress_driver_result> drivers;
+  for (auto& one : running) drivers.push_back(one.get());
+  return judge_logs(options, logs.path(), has_ended_well, drivers);
 }
 
 /// Compares the logs that the processes of all ranks have left in \p logs.
-int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well) {
+int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well,
+               const std::vector<stress_driver_result>& drivers) {
   const configuration settings = options.runtime.settings();
   const auto ranks = static_cast<std::size_t>(settings.ranks > 0 ? settings.ranks : 4);
   std::map<std::string, std::unique_ptr<stress_ledger>> all;
@@ -382,7 +416,7 @@ int judge_logs(const order_options& options, const std::string& logs, bool has_e
   }
   stress_ledgers ledgers;
   for (const auto& [name, ledger] : all) ledgers.emplace(name, ledger.get());
-  const int found = report(options, settings.ordering, ranks, ledgers, seen, took);
+  const int found = report(options, settings.ordering, ranks, ledgers, seen, took, drivers);
   return is_complete ? found : 1;
 }
 
@@ -413,6 +447,10 @@ void add_stress(CLI::App& program, action& chosen) {
   order->add_flag("--splits,!--no-splits", options->splits,
                   "let two thirds of the clients ask in worlds that are split off (default)");
   order->add_flag("--processes", options->processes, "run each rank in its own process (default 4 ranks)");
+  add_number(
+      *order, "--drivers", options->drivers,
+      "with --processes: processes without a rank that ask all ranks beside the clients; a quarter of the requests", 0,
+      64);
   order->add_option("--judge", options->judged,
                     "only compare the logs in this folder, which processes started otherwise have written with --logs");
   order->add_option("--logs", options->logs, "folder for the log of this rank, one of several processes")->group("");

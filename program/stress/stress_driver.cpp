@@ -1,0 +1,189 @@
+#include <troupe/program/bench/frame/reference_values.hpp>
+#include <troupe/program/stress/stress_driver.hpp>
+
+#include <troupe/runtime/world_driver.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <future>
+#include <span>
+#include <thread>
+#include <utility>
+
+namespace troupe::program {
+
+namespace {
+
+constexpr std::size_t slots = 8;        ///< Steps of a driver in flight.
+constexpr std::size_t most_values = 32; ///< Elements of a sum.
+constexpr std::size_t table_values = 4096;
+constexpr std::size_t word = sizeof(std::uint64_t);
+constexpr std::size_t slot_bytes = most_values * word;
+
+std::uint64_t table_value(rank at, std::size_t index) {
+  return scramble(index * 1'000'003 + static_cast<std::uint64_t>(at.value()));
+}
+
+/// One step of a driver.
+struct driver_step {
+  std::size_t slot = 0;
+  std::size_t count = 0;
+  std::vector<std::size_t> from{}; ///< By rank: the index in its table.
+  std::vector<std::future<completion>> replies{};
+};
+
+/// The handles of one rank.
+struct rank_handles {
+  remote_buffer table, input, sum, result, ended;
+};
+
+class stress_driver {
+public:
+  stress_driver(const configuration& settings, std::size_t number, std::uint64_t seed)
+    : driver_{settings}, number_{number}, seed_{seed} {}
+
+  stress_driver_result run(std::size_t requests) {
+    const auto ready = driver_.wait_ready(std::chrono::minutes{5});
+    if (!ready.is_ready) throw exception{ready.reason};
+    ranks_ = static_cast<std::size_t>(ready.world_size);
+    for (std::size_t r = 0; r < ranks_; ++r) handles_.push_back(find_handles(rank{static_cast<int>(r)}));
+    const std::size_t steps = std::max<std::size_t>(1, requests / (ranks_ * 3));
+    std::deque<driver_step> in_flight;
+    for (std::size_t i = 0; i < steps; ++i) {
+      if (in_flight.size() == slots) {
+        judge(in_flight.front());
+        in_flight.pop_front();
+      }
+      in_flight.push_back(begin(i));
+    }
+    for (driver_step& one : in_flight) judge(one);
+    std::vector<operation> ended;
+    for (const rank_handles& at : handles_)
+      ended.emplace_back(copy{at.table.slice(0, word).as_buffer(), at.ended.slice(number_ * word, word).as_buffer()});
+    driver_.ask(std::move(ended)).get();
+    return result_;
+  }
+
+private:
+  rank_handles find_handles(rank at) {
+    const auto find = [&](const std::string& name) {
+      for (;;) {
+        try {
+          return driver_.find_memory(at, name).get();
+        } catch (const exception& failure) {
+          if (failure.why().code != errc::missing) throw;
+          std::this_thread::sleep_for(std::chrono::milliseconds{2});
+        }
+      }
+    };
+    const std::size_t mine = number_ * slots * slot_bytes;
+    rank_handles made;
+    made.ended = find("stress ended"); // exported last
+    made.table = find("stress table");
+    made.input = find("stress inputs").slice(mine, slots * slot_bytes);
+    made.sum = find("stress sums").slice(mine, slots * slot_bytes);
+    made.result = find("stress results").slice(mine, slots * slot_bytes);
+    return made;
+  }
+
+  driver_step begin(std::size_t index) {
+    const std::uint64_t drawn = scramble(seed_ ^ scramble(number_ * 1'000'000'007 + index));
+    driver_step made{.slot = index % slots, .count = 1 + drawn % most_values};
+    const std::size_t bytes = made.count * word;
+    const auto slot_of = [&](const remote_buffer& all) { return all.slice(made.slot * slot_bytes, bytes).as_buffer(); };
+    std::vector<operation> in, sums, out;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      made.from.push_back(1 + scramble(drawn + r) % (table_values - most_values - 1));
+      const rank_handles& at = handles_[r];
+      in.emplace_back(copy{at.table.slice(made.from[r] * word, bytes).as_buffer(), slot_of(at.input)});
+      sums.emplace_back(all_reduce{slot_of(at.input), slot_of(at.sum), made.count, dtype::u64});
+      out.emplace_back(copy{slot_of(at.sum), slot_of(at.result)});
+    }
+    for (auto* const parts : {&in, &sums, &out}) {
+      made.replies.push_back(driver_.ask(std::move(*parts)));
+      result_.asked += ranks_;
+    }
+    return made;
+  }
+
+  void judge(driver_step& one) {
+    bool has_failed = false;
+    for (auto& reply : one.replies) {
+      try {
+        static_cast<void>(reply.get());
+      } catch (const exception& failure) {
+        has_failed = true;
+        ++result_.failed;
+        note(to_string(failure.why()));
+      }
+      result_.answered += ranks_;
+    }
+    if (has_failed) return;
+    const std::size_t looked_at = (one.from.front() + one.slot) % ranks_; // the rank whose result is read
+    const std::string seen =
+        driver_.read(handles_[looked_at].result.slice(one.slot * slot_bytes, one.count * word)).get();
+    ++result_.verified;
+    for (std::size_t i = 0; i < one.count; ++i) {
+      std::uint64_t expected = 0, value = 0;
+      for (std::size_t r = 0; r < ranks_; ++r) expected += table_value(rank{static_cast<int>(r)}, one.from[r] + i);
+      std::memcpy(&value, seen.data() + i * word, word);
+      if (value == expected) continue;
+      ++result_.wrong;
+      note("element " + std::to_string(i) + " of a sum at rank " + std::to_string(looked_at) + " is " +
+           std::to_string(value) + ", expected " + std::to_string(expected));
+      return;
+    }
+  }
+
+  void note(const std::string& what) {
+    if (result_.first.empty()) result_.first = "driver " + std::to_string(number_) + ": " + what;
+  }
+
+  world_driver driver_;
+  const std::size_t number_;
+  const std::uint64_t seed_;
+  std::size_t ranks_ = 0;
+  std::vector<rank_handles> handles_;
+  stress_driver_result result_;
+};
+
+} // namespace
+
+stress_driver_memory::stress_driver_memory(const world& where, rank self, std::size_t drivers)
+  : where_{where}, drivers_{drivers}, ended_{where.allocate_pinned(drivers * word)} {
+  for (std::uint64_t& one : ended_.host_span<std::uint64_t>()) one = 0;
+  const buffer table = where.allocate_pinned(table_values * word);
+  const auto values = table.host_span<std::uint64_t>();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = i == 0 ? 1 : table_value(self, i);
+  const std::size_t bytes = drivers * slots * slot_bytes;
+  static_cast<void>(where.export_memory(self, table, "stress table"));
+  static_cast<void>(where.export_memory(self, where.allocate(self, bytes), "stress inputs"));
+  static_cast<void>(where.export_memory(self, where.allocate(self, bytes), "stress sums"));
+  static_cast<void>(where.export_memory(self, where.allocate_pinned(bytes), "stress results"));
+  static_cast<void>(where.export_memory(self, ended_, "stress ended"));
+}
+
+void stress_driver_memory::await_drivers() const {
+  const auto has_ended = [&](std::size_t i) {
+    return std::atomic_ref{ended_.host_span<std::uint64_t>()[i]}.load(std::memory_order_acquire) == 1;
+  };
+  for (std::size_t i = 0; i < drivers_; ++i)
+    while (!has_ended(i)) {
+      if (where_.status().phase != world_phase::ready) throw exception{where_.status().reason};
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+}
+
+stress_driver_result run_stress_driver(const configuration& settings, std::size_t number, std::size_t requests,
+                                       std::uint64_t seed) {
+  try {
+    return stress_driver{settings, number, seed}.run(requests);
+  } catch (const exception& failure) {
+    return {.failed = 1, .first = "driver " + std::to_string(number) + ": " + failure.what()};
+  }
+}
+
+} // namespace troupe::program
