@@ -3,6 +3,7 @@
 #include "snippets.hpp"
 
 #include <troupe/runtime/rank_lane.hpp>
+#include <troupe/runtime/world_driver.hpp>
 
 #include <memory>
 #include <span>
@@ -42,6 +43,40 @@ void layers() {
   // [step]
   expect(all_are(hidden, 6.F), "two sums over two ranks");
 }
+
+// [served_rank]
+/// What the process of a rank does for drivers: it exports memory and registers functions by name.
+void serve_drivers(troupe::world world) {
+  const troupe::rank self = world.local_ranks().front();
+  const troupe::buffer input = world.allocate(self, count * sizeof(float));
+  const troupe::buffer answer = world.allocate_pinned(count * sizeof(float));
+  static_cast<void>(world.export_memory(self, input, "input"));
+  static_cast<void>(world.export_memory(self, answer, "answer"));
+  world.register_function("finish", [](const troupe::rank_call& with) {
+    with.stream.copy(with.memory[1].data(), with.memory[0].data(), with.memory[0].size_bytes()); // kernels go here
+  });
+}
+// [served_rank]
+
+// [driver]
+/// A process without a rank, a GPU or CAF: TROUPE_CONTROL and TROUPE_JOIN_TOKEN name the controller.
+void drive() {
+  troupe::world_driver driver{troupe::configuration::from_environment()};
+  if (const auto now = driver.wait_ready(std::chrono::seconds{30}); !now.is_ready) throw troupe::exception{now.reason};
+  std::vector<troupe::buffer> inputs;
+  std::vector<std::vector<troupe::operand>> arguments;
+  for (int r = 0; r < driver.size(); ++r) {
+    inputs.push_back(driver.find_memory(troupe::rank{r}, "input").get().as_buffer());
+    arguments.push_back({inputs.back(), driver.find_memory(troupe::rank{r}, "answer").get().as_buffer()});
+  }
+  // Each rank launches these in this order; nothing is awaited between them.
+  auto sum = driver.all_reduce(inputs, inputs, count, troupe::dtype::f32, troupe::reduction::sum);
+  auto finished = driver.call("finish", std::move(arguments));
+  sum.get();
+  finished.get();
+  const std::string bytes = driver.read(driver.find_memory(troupe::rank{0}, "answer").get()).get();
+}
+// [driver]
 
 // [gradients]
 /// One rank's backward pass, in the epoch in which its weights were loaded. Each bucket is requested as soon as it is
@@ -111,6 +146,11 @@ void retried() {
 } // namespace
 
 void run_guides() {
+  static_cast<void>(&drive); // it needs a world over processes
+  troupe::testing::mock_world on_mock{1};
+  serve_drivers(on_mock.world());
+  expect(on_mock.world().find_memory(troupe::rank{0}, "input").get().size_bytes == count * sizeof(float),
+         "exported memory is found by its name");
   resharding();
   layers();
   gradients();
