@@ -137,7 +137,6 @@ world runtime::form_world(const world_options& options) {
     plan.to_controller = p.join(plan.locals.front().where->id());
     first_device = plan.locals.front().where;
   }
-  shared->retries = plan.retries = make_retry_queue(plan);
   shared->status = plan.status;
   shared->deadlines = plan.deadlines;
   shared->pending = plan.pending;

@@ -210,10 +210,6 @@ std::future<completion> world::ask(rank target, rank_request asked) {
   return std::move(future);
 }
 
-retry_counts world::retries() const {
-  return core_->retries ? core_->retries->counts() : retry_counts{};
-}
-
 std::pair<reply_promise, overlapped> make_overlapped(std::size_t part_count) {
   auto [first, enqueued_future] = make_value_promise<enqueued>();
   auto [second, outcome_future] = make_future_promise();
@@ -287,7 +283,6 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     shared->status = std::move(one.parts->status);
     shared->count_events();
     shared->pending = std::move(one.parts->pending);
-    shared->retries = std::move(one.parts->retries);
     shared->actor = std::move(one.parts->actor);
     shared->ranks = std::move(one.parts->ranks);
     for (const rank self : one.local_ranks) {

@@ -143,8 +143,6 @@ public:
   [[nodiscard]] std::future<completion> ask(rank target, operation what, request_options options = {},
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(rank target, rank_request asked);
-  /// Returns how many requests marked as safe to retry have met a fault, have run again, and have failed, so far.
-  [[nodiscard]] retry_counts retries() const;
 
   /// Asks as ask() does, but returns two futures, so that your own kernels can follow the request without the CPU. The
   /// first is answered when the request is in the GPUs' queues, with an event recorded behind it on each GPU; the

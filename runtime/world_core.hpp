@@ -82,7 +82,6 @@ public:
   std::shared_ptr<exported_memory> exported;
   std::shared_ptr<function_directory> functions;
   std::shared_ptr<const admission_quota> pending;
-  std::shared_ptr<const retry_queue> retries; ///< The retry queue; null if no requests are retried.
   std::shared_ptr<world_history> history = std::make_shared<world_history>();
   std::chrono::system_clock::time_point formed = std::chrono::system_clock::now();
   /// Makes `history` count events. Call it before the first event, or as early as possible.

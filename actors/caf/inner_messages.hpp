@@ -21,7 +21,6 @@ struct posted;
 struct posted_to_world;
 struct process_note;
 class rank_directory;
-class retry_queue;
 struct sub_worlds_report;
 struct watch_client;
 class world_status;
@@ -116,7 +115,6 @@ struct sub_world_parts {
   std::shared_ptr<rank_directory> ranks{}; ///< The actors of sub_world::local_ranks, in the same order.
   std::shared_ptr<world_status> status{};
   std::shared_ptr<admission_quota> pending{};
-  std::shared_ptr<retry_queue> retries{};
 };
 
 /// Sends a request to a world. \p reply receives the reply. Requests that are carried out by ranks need no message: a

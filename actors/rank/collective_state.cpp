@@ -63,7 +63,7 @@ void collective_state::accept(rank_request asked, reply_promise reply, std::uint
   try {
     const auto reading = terms_.read();
     const terms& now = *reading;
-    error objection = objection_to(asked, now, reply);
+    error objection = objection_to(asked, now);
     if (!objection && now.pending->is_bounded()) objection = charge(asked, now, reply);
     if (objection) {
       if (!objection.rank && objection.code != errc::rank_lost) objection.rank = name_in(now);
@@ -85,7 +85,6 @@ void collective_state::accept(rank_request asked, reply_promise reply, std::uint
                                   .where = asked.lane,
                                   .client = client,
                                   .position = asked.position,
-                                  .retry_safe = asked.retry_safe,
                                   .site = asked.site});
   } catch (...) {
     reply.deliver(current_error()); // out of memory before the request was passed on
@@ -97,7 +96,7 @@ void collective_state::accept_for_peer(rank_request asked, error objection, repl
   try {
     const auto reading = terms_.read();
     const terms& now = *reading;
-    if (!objection) objection = objection_to(asked, now, reply);
+    if (!objection) objection = objection_to(asked, now);
     if (!now.order) return reply.deliver(std::move(objection)); // there is one as long as the rank is in the world
     if (objection && !objection.rank) objection.rank = name_in(now);
     now.order->ask(name_in(now), {.what = std::move(asked.what),
@@ -128,24 +127,13 @@ void collective_state::forget(std::uint64_t client, const error& why) {
   if (now->order) now->order->withdraw(name_in(*now), client, why);
 }
 
-error collective_state::objection_to(const rank_request& asked, const terms& now, const reply_promise& reply) {
+error collective_state::objection_to(const rank_request& asked, const terms& now) {
   if (host_memory_is_short()) return no_host_memory();
   if (now.closed) return now.closed;
   if (!now.admits(asked.epoch)) return stale_epoch_error(asked.epoch, now.pipeline->formed_in());
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
-  error objection = validate(asked.what, now.pipeline->context());
-  return objection || !asked.retry_safe ? objection : objection_to_retry(asked, now, reply);
-}
-
-error collective_state::objection_to_retry(const rank_request& asked, const terms& now, const reply_promise& reply) {
-  if (!now.order || !now.order->can_retry())
-    return {.code = errc::unsupported,
-            .text =
-                "a request to a rank is retry_safe only where troupe keeps the order (ordering::agreed) and all ranks "
-                "live in this process: leave the mark out, and ask again after a fault"};
-  if (reply.listener() != nullptr) return two_step_retry();
-  return troupe::objection_to_retry(asked.what, now.pipeline->self(), now.pipeline->world_size());
+  return validate(asked.what, now.pipeline->context());
 }
 
 void collective_state::end(const std::string& reason) {

@@ -89,9 +89,7 @@ private:
 
   /// Returns this rank's number in the present epoch.
   [[nodiscard]] rank name_in(const terms& now) const noexcept { return now.pipeline ? now.pipeline->self() : self_; }
-  [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now, const reply_promise& reply);
-  [[nodiscard]] static error objection_to_retry(const rank_request& asked, const terms& now,
-                                                const reply_promise& reply);
+  [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now);
   /// Counts \p asked as pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const rank_request& asked, const terms& now, reply_promise& reply);
 

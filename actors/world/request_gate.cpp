@@ -67,7 +67,7 @@ void request_gate::accept(world_request asked, reply_promise reply, std::uint64_
                              .deadline = deadline,
                              .reply = std::move(reply),
                              .site = asked.site});
-    now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), asked.retry_safe, client, asked.site);
+    now.order->ask_all(name, std::move(asked.parts), deadline, std::move(reply), client, asked.site);
   } catch (...) {
     reply.deliver(current_error()); // out of memory before the request was handed on
   }
@@ -117,26 +117,11 @@ error request_gate::admit(world_request& asked, const terms& now, reply_promise&
       objection = stale ? std::move(stale) : objection_to(asked.parts, now);
     if (objection) return objection;
   }
-  if (asked.retry_safe)
-    if (error objection = objection_to_retry(asked.parts, now, reply)) return objection;
   if (now.peers && reply.listener() != nullptr)
     return {.code = errc::unsupported,
             .text = "a request to ranks of other processes has one answer, because events can be waited for in their "
                     "own process only: use ask()"};
   return pending_->is_bounded() ? charge(asked, reply) : error{};
-}
-
-error request_gate::objection_to_retry(const std::vector<operation>& parts, const terms& now,
-                                       const reply_promise& reply) const {
-  if (now.is_ordered_by_callers)
-    return {.code = errc::unsupported,
-            .text = "a request cannot be retry_safe under ordering::caller, because troupe does not know the callers' "
-                    "order. Leave the mark out, and ask again after a fault"};
-  if (reply.listener() != nullptr) return two_step_retry();
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    if (error objection = troupe::objection_to_retry(parts[i], (*now.contexts)[i].self, (*now.contexts)[i].world_size))
-      return objection;
-  return {};
 }
 
 error request_gate::charge(const world_request& asked, reply_promise& reply) const {

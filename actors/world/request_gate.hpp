@@ -49,7 +49,6 @@ public:
     std::shared_ptr<exported_memory> exported{}; ///< Of this process.
     std::shared_ptr<peer_requests> peers{};      ///< Asks the ranks, if not all of them live in this process.
     std::vector<std::shared_ptr<registered_pool>> registered{};
-    bool is_ordered_by_callers = false; ///< Whether the callers order requests to single ranks.
   };
 
   request_gate(nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, terms first);
@@ -75,8 +74,6 @@ private:
   /// Returns why \p asked is refused, or counts it as pending.
   [[nodiscard]] error admit(world_request& asked, const terms& now, reply_promise& reply) const;
   [[nodiscard]] error objection_to(const std::vector<operation>& parts, const terms& now) const;
-  [[nodiscard]] error objection_to_retry(const std::vector<operation>& parts, const terms& now,
-                                         const reply_promise& reply) const;
   /// Counts \p asked as pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const world_request& asked, reply_promise& reply) const;
 

@@ -43,7 +43,6 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
       one.parts = std::make_shared<sub_world_parts>();
       one.parts->status = plan->status;
       one.parts->pending = plan->pending;
-      one.parts->retries = plan->retries = make_retry_queue(*plan);
       for (const local_rank& local : plan->locals) one.local_ranks.push_back(local.self);
       plans.push_back(std::move(*plan));
     }

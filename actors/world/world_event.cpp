@@ -49,10 +49,6 @@ std::string describe(const world_event& event) {
   if (event.is_degraded()) line += describe_loss(event);
   if (event.recovery) line += describe_tries(*event.recovery);
   if (event.restored) line += "; restoration: " + describe(*event.restored);
-  if (event.retries.put_aside > 0)
-    line += "; so far " + std::to_string(event.retries.put_aside) + " requests were put aside, " +
-            std::to_string(event.retries.run_again) + " run again, " + std::to_string(event.retries.given_up) +
-            " given up";
   if (event.resume && !event.resume->empty()) line += "; " + describe(*event.resume);
   if (event.reason) line += ": " + to_string(event.reason);
   return line;

@@ -132,8 +132,6 @@ struct world_event {
   /// null if it is not known: under ordering `caller`, or, in a world over processes, because its controller has been
   /// restarted or the previous epoch had a single rank.
   std::shared_ptr<const resume_points> resume{};
-  /// Present counts of requests marked retry_safe.
-  retry_counts retries{};
 };
 
 /// Returns one human-readable line.

@@ -52,7 +52,6 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
     shell_{shell} {
   std::iota(places_.begin(), places_.end(), std::size_t{0});
   plan_.status->belongs_to(number_, gate_);
-  if (!plan_.retries) plan_.retries = make_retry_queue(plan_);
   if (plan_.ordering == ordering::agreed && !plan_.to_controller) log_ = std::make_shared<resume_log>();
   if (plan_.recovery.policy != recovery_policy::fail_fast)
     for (const local_rank& one : plan_.locals)
@@ -76,9 +75,7 @@ void world_executor::on(world_note note) {
                        return carry_out(state_.on_fault(one.epoch, one.failure, blamed_for(one.failure)));
                      case rank_report::kind::closed: return carry_out(state_.on_closed(one.epoch));
                      case rank_report::kind::drained: return carry_out(state_.on_drained(one.epoch, one.failure));
-                     case rank_report::kind::released:
-                       note_release(one);
-                       return carry_out(state_.on_released(one.epoch, one.failure));
+                     case rank_report::kind::released: return carry_out(state_.on_released(one.epoch, one.failure));
                      case rank_report::kind::maintained:
                        return carry_out(state_.on_maintained(one.epoch, one.failure, blamed_for(one.failure)));
                    }
@@ -115,13 +112,11 @@ void world_executor::on_rank_ended(std::size_t place, const std::string& reason)
 }
 
 void world_executor::stop() {
-  end_retries();
   if (suspended_) resume(*suspended_);
   carry_out(state_.on_stop());
 }
 
 void world_executor::kill(const error& why) {
-  end_retries();
   drop_maintenance(why);
   for (auto& one : std::exchange(retired_, {})) pipelines_.push_back(std::move(one));
   for (const auto& one : pipelines_) one->fail(why);
@@ -153,7 +148,6 @@ void world_executor::let_go() {
   contexts_ = nullptr;
   order_ = nullptr;
   distributed_order_ = nullptr;
-  plan_.retries = nullptr;
 }
 
 namespace {
@@ -212,7 +206,6 @@ void world_executor::carry_out(const world_effects& effects) {
                      shell_.epoch_ended(what.reason, state_.event().phase == world_phase::failed);
                    },
                    [this](world_effect::abort) {
-                     end_retries();
                      on_every_rank("the abort", plan_.deadlines.abort, rank_report::kind::released,
                                    [all = spares_](rank_pipeline& one) {
                                      one.abort();
@@ -311,7 +304,6 @@ void world_executor::speak_for_unmade(rank_report::kind report) {
 
 void world_executor::retire() {
   restored_.clear();
-  expect_release();
   speak_for_unmade(rank_report::kind::released);
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());
   failed_ = std::exchange(pipelines_, {});
@@ -348,8 +340,7 @@ void world_executor::publish() {
                   .order = order_,
                   .exported = plan_.exported,
                   .peers = distributed_order_ ? distributed_order_->peers() : nullptr,
-                  .registered = registered_,
-                  .is_ordered_by_callers = plan_.ordering == ordering::caller});
+                  .registered = registered_});
 }
 
 namespace {
@@ -623,8 +614,7 @@ void world_executor::adopt() {
   restored_registrations_are_back();
   if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
     order_ = plan_.above->open_world(
-        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, plan_.retries,
-        log_);
+        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, log_);
     for (const auto& pool : registered_) order_->add_registered(pool);
     recapture_plans();
   }
@@ -911,36 +901,10 @@ world_event world_executor::event() const {
 
 void world_executor::complete(world_event& event) const {
   event.is_suspended = event.phase == world_phase::ready && suspended_ && suspended_->is_in_force();
-  if (plan_.retries) event.retries = plan_.retries->counts();
   if (event.phase == world_phase::ready && plan_.ordering == ordering::agreed)
     event.resume = plan_.to_controller ? told_points_ : log_->points();
   if (event.phase == world_phase::ready && !restored_.empty())
     event.restored = std::make_shared<const restoration>(restored_);
-}
-
-std::shared_ptr<retry_queue> make_retry_queue(const world_plan& plan) {
-  const bool is_whole = plan.locals.size() == static_cast<std::size_t>(plan.world_size);
-  if (plan.recovery.policy == recovery_policy::fail_fast || plan.ordering == ordering::caller || !is_whole)
-    return nullptr;
-  return plan.above->open_retry_queue();
-}
-
-void world_executor::expect_release() {
-  // speak_for_unmade() reports for ranks whose pipelines could not be created.
-  if (plan_.retries) unreleased_[state_.current_epoch()].ranks = std::max(pipelines_.size(), plan_.locals.size());
-}
-
-void world_executor::note_release(const rank_report& one) {
-  const auto found = unreleased_.find(one.epoch);
-  if (found == unreleased_.end()) return; // it is released when the world ends
-  found->second.safely = found->second.safely && !one.failure;
-  if (--found->second.ranks > 0) return;
-  plan_.retries->released(one.epoch, found->second.safely);
-  unreleased_.erase(found);
-}
-
-void world_executor::end_retries() {
-  if (plan_.retries) plan_.retries->end();
 }
 
 std::vector<rank> world_executor::blamed_for(const error& why) const {

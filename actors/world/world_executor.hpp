@@ -230,12 +230,6 @@ private:
   /// Adds the fields that world_state does not know.
   void complete(world_event& event) const;
 
-  /// Counts the present epoch's pipelines, which are being retired: each will be reported as released.
-  void expect_release();
-  void note_release(const rank_report& one);
-  /// Ends the retry queue, because no epoch follows.
-  void end_retries();
-
   world_plan plan_; ///< Its locals and size are those of the present epoch, or of the next one during a rebuild.
   std::vector<std::size_t> places_; ///< Places of the plan's locals.
   const std::uint64_t number_;      ///< The number of this world within the process (world_stamp).
@@ -251,15 +245,9 @@ private:
   std::map<std::size_t, error> lost_; ///< Places whose ranks have left, with the error for requests to them.
   std::shared_ptr<const std::vector<rank_context>> contexts_;
   pipelines pipelines_;
-  pipelines failed_;  ///< The pipelines of retired_ that were retired last.
-  pipelines retired_; ///< Pipelines of failed epochs whose abort has not been started.
-  /// The pipelines of a retired epoch that have not been released.
-  struct unreleased {
-    std::size_t ranks = 0;
-    bool safely = true; ///< Whether no abort has been abandoned.
-  };
-  std::map<epoch, unreleased> unreleased_;
-  std::deque<held_maintenance> maintenance_;               ///< What is due.
+  pipelines failed_;                         ///< The pipelines of retired_ that were retired last.
+  pipelines retired_;                        ///< Pipelines of failed epochs whose abort has not been started.
+  std::deque<held_maintenance> maintenance_; ///< What is due.
   std::map<std::uint64_t, std::deque<maintenance>> asked_; ///< What waits for its turn, by number.
   std::uint64_t maintenance_asked_ = 0;
   bool has_newcomers_ = false;

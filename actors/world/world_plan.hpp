@@ -54,13 +54,9 @@ struct world_plan {
   std::shared_ptr<function_directory> functions{}; ///< Of the users of this process.
   /// Allocates memory of this process's rank for another process. May block.
   std::function<buffer(std::size_t size_bytes)> lend{};
-  /// Holds retry-safe requests between a fault and the next epoch; null if no requests are retried.
-  std::shared_ptr<retry_queue> retries{};
 };
 
 /// Returns the ranks of the plan's locals in their order.
 [[nodiscard]] std::vector<rank> ranks_of(const world_plan& plan);
-/// Returns a retry queue, or null if the plan's recovery, ordering or locals do not allow retries.
-[[nodiscard]] std::shared_ptr<retry_queue> make_retry_queue(const world_plan& plan);
 
 } // namespace troupe

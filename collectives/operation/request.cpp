@@ -82,7 +82,6 @@ world_request make_request(std::vector<operation> parts, request_options options
           .epoch = options.epoch,
           .deadline = options.deadline,
           .credit = std::move(options.credit),
-          .retry_safe = options.retry_safe,
           .site = from};
 }
 
@@ -92,7 +91,6 @@ rank_request make_request(operation what, request_options options, call_site fro
           .epoch = options.epoch,
           .deadline = options.deadline,
           .credit = std::move(options.credit),
-          .retry_safe = options.retry_safe,
           .site = from};
 }
 

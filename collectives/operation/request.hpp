@@ -54,14 +54,6 @@ struct rank_request {
   /// The credit that the request is charged to: see world::credit(). If empty, it is charged to the quota that all
   /// clients share.
   troupe::credit credit{};
-  /// Promises that the operation may be run again. The operation is out of place. Its inputs have their values when it
-  /// is requested (or after the ready events) and keep them until the reply. Nobody uses its outputs before the reply.
-  /// If every participant of the operation has set this mark, none has been answered, and a new epoch follows a fault,
-  /// then the operation runs again in that epoch instead of failing with the fault. It runs before the new requests of
-  /// its lane in that epoch. Its deadline is not extended (docs/recovery.md). Allowed only under ordering::agreed.
-  /// Errors: invalid_argument (in place, or in two steps), unsupported (a replay; ordering::caller; ranks in other
-  /// processes).
-  bool retry_safe = false;
   /// The source line that makes the request, for the flight recorder (docs/operations/tracing.md).
   call_site site = call_site::current();
 };
@@ -72,10 +64,7 @@ struct world_request {
   std::vector<operation> parts;
   troupe::epoch epoch{}; ///< The world's epoch as the client knows it (EPO-1). 0: the current epoch.
   nanoseconds deadline = world_default_deadline;
-  troupe::credit credit{}; ///< As in rank_request.
-  /// As in rank_request, except that a world request has no lane: new world requests in the new epoch do not wait for
-  /// it.
-  bool retry_safe = false;
+  troupe::credit credit{};               ///< As in rank_request.
   call_site site = call_site::current(); ///< As in rank_request.
 };
 
@@ -84,7 +73,7 @@ struct world_request {
 /// refer to it. If the outcome is unknown, it is unknown for every part.
 [[nodiscard]] std::vector<outcome> part_outcomes(const group& asked, const outcome& whole);
 
-/// The last argument of every method that sends a request, with designators: {.deadline = 5s, .retry_safe = true}.
+/// The last argument of every method that sends a request, with designators: {.deadline = 5s, .staged = true}.
 /// Fields that are not named keep their defaults. A lane is chosen by the handle (rank_lane); a position in it only by
 /// rank_request.
 struct request_options {
@@ -96,7 +85,6 @@ struct request_options {
   /// event is attached to an operand that has no event. The request also waits for the events that operands already
   /// have. Errors, thrown: invalid_argument (a different number of events, or no operand without an event).
   per_rank<shared_event> ready{};
-  bool retry_safe = false; ///< Permits running the operation again after a fault: see rank_request.
   troupe::credit credit{}; ///< See rank_request::credit. If empty, a lane uses its own credit.
   bool staged = false;     ///< Sets `staged` in every operation that has it: see operand.
 };

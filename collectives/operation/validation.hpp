@@ -25,12 +25,4 @@ struct rank_context {
 /// Returns errc::none or the first error, which names the value, the limit and the remedy.
 [[nodiscard]] error validate(const operation& what, const rank_context& at);
 
-/// Checks whether \p what, a validated operation of rank \p self, can be run again. Returns errc::none;
-/// invalid_argument if a result overwrites an input; or unsupported for a replay, whose memory accesses are unknown.
-[[nodiscard]] error objection_to_retry(const operation& what, rank self, int world_size);
-
-/// Returns the error for a retry_safe request in two steps. It is refused because kernels behind its event may already
-/// have used the first result.
-[[nodiscard]] error two_step_retry();
-
 } // namespace troupe

@@ -58,9 +58,6 @@ std::string describe(const absence_report& report) {
   const std::vector<rank> missing = report.missing();
   const std::string where = report.sub_world.empty() ? std::string{} : " of sub-world '" + report.sub_world + "'";
   std::string text = report.what + " in lane " + report.lane.name() + where + " has waited " + describe(report.waited);
-  if (missing.empty() && report.held)
-    return text + ": all participants have asked, but requests from before a fault go first in the lane and wait for "
-                  "the failed communicators to end";
   if (missing.empty())
     return text + ": all participants have asked, but it waits behind other requests of " + name_ranks(asked) +
            " in the lane: let ranks that ask in different orders use different lanes, or one group";

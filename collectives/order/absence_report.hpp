@@ -47,7 +47,6 @@ struct absence_report {
   std::string what{};      ///< The operation that waits.
   troupe::lane lane{};
   nanoseconds waited{0};
-  bool held = false;             ///< The lane is held: operations that a fault interrupted are run again first.
   std::vector<standing> ranks{}; ///< All ranks of the world, in order.
 
   /// Returns the participating ranks that have not requested the operation.

@@ -11,14 +11,12 @@ namespace troupe {
 /// One rank's request. It is a task first. Then the sequencer keeps it until its call is passed to the rank's pipeline.
 class arbiter::joining final : public sequenced, public combining_queue::task {
 public:
-  joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call,
-          bool is_retry_safe)
-    : sequenced{terms}, world_{std::move(world)}, call_{std::move(call)}, retry_safe_{is_retry_safe} {}
+  joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call)
+    : sequenced{terms}, world_{std::move(world)}, call_{std::move(call)} {}
 
   [[nodiscard]] const operation& what() const noexcept override { return call_->what(); }
   [[nodiscard]] ordered_world& world() const noexcept { return *world_; }
   [[nodiscard]] std::shared_ptr<pipeline_call>& call() noexcept { return call_; }
-  [[nodiscard]] bool is_retry_safe() const noexcept { return retry_safe_; }
 
   void execute(std::unique_ptr<task> self) noexcept override {
     static_cast<void>(self.release());
@@ -31,27 +29,22 @@ public:
 private:
   std::shared_ptr<ordered_world> world_;
   std::shared_ptr<pipeline_call> call_;
-  bool retry_safe_;
 };
 
 /// An operation that was requested for all ranks at once, so that it needs no matching.
 class arbiter::whole final : public combining_queue::task {
 public:
-  whole(std::shared_ptr<ordered_world> world, released_operation parts, bool is_retry_safe)
-    : world_{std::move(world)}, parts_{std::move(parts)}, retry_safe_{is_retry_safe} {}
+  whole(std::shared_ptr<ordered_world> world, released_operation parts)
+    : world_{std::move(world)}, parts_{std::move(parts)} {}
 
   void execute(std::unique_ptr<task>) noexcept override {
-    if (!world_->closed_) {
-      if (retry_safe_ && world_->retries_) world_->retries_->enroll(*world_, std::nullopt, parts_);
-      return world_->push(std::move(parts_));
-    }
+    if (!world_->closed_) return world_->push(std::move(parts_));
     for (const released_part& one : parts_) one.call->fail(world_->closed_);
   }
 
 private:
   std::shared_ptr<ordered_world> world_;
   released_operation parts_;
-  bool retry_safe_;
 };
 
 arbiter::arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits,
@@ -67,9 +60,9 @@ arbiter::~arbiter() = default;
 std::shared_ptr<ordered_world>
 arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
                     std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
-                    std::shared_ptr<retry_queue> retries, std::shared_ptr<resume_log> log) {
-  auto made = std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling),
-                                              std::move(retries), std::move(log));
+                    std::shared_ptr<resume_log> log) {
+  auto made =
+      std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling), std::move(log));
   for (const auto& one : made->ranks_)
     one->on_launched([waits = made->queue_.waits(), weak = made->weak_from_this()] {
       if (!waits->load()) return;
@@ -78,28 +71,8 @@ arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
   queue_.run([this, made] {
     made->number_ = order_.open_world(made->size());
     worlds_.emplace(made->number_, made);
-    if (made->retries_) made->retries_->continue_in(made);
   });
   return made;
-}
-
-std::shared_ptr<retry_queue> arbiter::open_retry_queue() {
-  auto made = std::make_shared<retry_queue>(shared_from_this());
-  queue_.run([this, made] {
-    std::erase_if(retry_queues_, [](const auto& one) { return one.expired(); });
-    retry_queues_.push_back(made);
-  });
-  return made;
-}
-
-void arbiter::count_retries() {
-  put_aside_ = 0;
-  retry_due_ = time_point::max();
-  for (const auto& weak : retry_queues_)
-    if (const auto one = weak.lock()) {
-      put_aside_ += one->waiting();
-      retry_due_ = std::min(retry_due_, one->next_due());
-    }
 }
 
 bool arbiter::hand_to_poller() const noexcept {
@@ -115,11 +88,6 @@ bool arbiter::poll(time_point now) {
     order_.expire(now, effects_);
     settle();
     for (const auto& [number, one] : worlds_) one->queue_.expire(now);
-    if (now >= retry_due_) {
-      count_retries(); // some may have been destroyed
-      for (const auto& weak : std::vector{retry_queues_})
-        if (const auto one = weak.lock()) one->expire(now);
-    }
     expiring_.store(false, std::memory_order_release);
   });
   return true;
@@ -159,15 +127,11 @@ void arbiter::release(std::span<std::unique_ptr<sequenced>> together) {
   }
   released_operation parts;
   parts.reserve(together.size());
-  std::size_t marked = 0;
   for (std::size_t i = 0; i < together.size(); ++i) {
     joining& one = part(i);
     one.call()->stands_at({one.terms().lane, *one.terms().position, one.terms().client});
     parts.push_back({.self = one.terms().rank, .call = std::move(one.call())});
-    marked += one.is_retry_safe() ? 1 : 0;
   }
-  const bool all_marked = marked == parts.size();
-  if (all_marked && world.retries_) world.retries_->enroll(world, part(0).terms().lane, parts);
   world.push(std::move(parts));
 }
 
@@ -204,8 +168,8 @@ void arbiter::end_round() {
     }
     released_to_.clear();
   }
-  std::size_t waiting = order_.waiting() + put_aside_;
-  time_point due = std::min(order_.next_due(), retry_due_);
+  std::size_t waiting = order_.waiting();
+  time_point due = order_.next_due();
   for (const auto& [number, one] : worlds_) {
     waiting += one->queue_.size();
     due = std::min(due, one->queue_.next_due());
@@ -220,11 +184,10 @@ void arbiter::end_round() {
 
 ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                              std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
-                             std::shared_ptr<retry_queue> retries, std::shared_ptr<resume_log> log)
+                             std::shared_ptr<resume_log> log)
   : above_{std::move(above)},
     ranks_{std::move(ranks)},
     on_straggling_{std::move(on_straggling)},
-    retries_{std::move(retries)},
     log_{std::move(log)},
     queue_{ranks_, above_->fused_},
     released_(ranks_.size()) {
@@ -264,12 +227,11 @@ void ordered_world::ask(rank self, lane_request asked) {
                                          .from = request_origin{.lane = asked.where, .client = asked.client},
                                          .site = asked.site},
                                         now);
-  above_->queue_.submit(
-      std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call), asked.retry_safe));
+  above_->queue_.submit(std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call)));
 }
 
 void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, reply_promise reply,
-                            bool is_retry_safe, std::uint64_t client, call_site site) {
+                            std::uint64_t client, call_site site) {
   const time_point now = above_->time_->now();
   auto answers = divide_promise(std::move(reply), name, parts.size());
   released_operation all;
@@ -284,7 +246,7 @@ void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanosecon
                         .from = request_origin{.position = name.value(), .client = client, .of_world = true},
                         .site = site},
                        now)});
-  above_->queue_.submit(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all), is_retry_safe));
+  above_->queue_.submit(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all)));
 }
 
 void ordered_world::cancel(rank self, lane where, std::uint64_t position) {
@@ -341,7 +303,6 @@ std::shared_ptr<latch> ordered_world::close(error why) {
     world->queue_.flush_all();
     above.worlds_.erase(world->number_);
     world->registered_.clear();
-    if (world->retries_) world->retries_->leave(*world);
     closed->open();
   });
   return closed;

@@ -7,7 +7,6 @@
 #include <troupe/collectives/order/rank_order.hpp>
 #include <troupe/collectives/order/release_queue.hpp>
 #include <troupe/collectives/order/resume_log.hpp>
-#include <troupe/collectives/order/retry_queue.hpp>
 #include <troupe/collectives/order/sequencer.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/latch.hpp>
@@ -38,24 +37,20 @@ public:
   ~arbiter() override;
 
   /// Registers a world whose ranks all live in this process. \p ranks are their pipelines, in rank order. \p
-  /// on_straggling is called with operations whose peers are late; it must neither block nor throw. Operations that \p
-  /// retries has kept from the previous epoch run before all new requests of their lane. If \p retries is null,
-  /// retry_safe marks are ignored. \p log begins the epoch of \p ranks; if it is null, there are no resume points.
+  /// on_straggling is called with operations whose peers are late; it must neither block nor throw. \p log begins the
+  /// epoch of \p ranks; if it is null, there are no resume points.
   [[nodiscard]] std::shared_ptr<ordered_world>
   open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
              std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {},
-             std::shared_ptr<retry_queue> retries = {}, std::shared_ptr<resume_log> log = {});
-  /// Makes the retry queue for all epochs of one world. The world must call its end().
-  [[nodiscard]] std::shared_ptr<retry_queue> open_retry_queue();
+             std::shared_ptr<resume_log> log = {});
 
   bool poll(time_point now) override;
   [[nodiscard]] const fusion_limits& fusion() const noexcept { return fused_; }
-  /// Returns the number of requests that wait for peers, for a launcher, or to be run again.
+  /// Returns the number of requests that wait for peers or for a launcher.
   [[nodiscard]] std::size_t load() const noexcept override { return waiting_.load(std::memory_order_acquire); }
 
 private:
   friend class ordered_world;
-  friend class retry_queue;
   class joining;
   class whole;
 
@@ -66,8 +61,6 @@ private:
   void end_round();
   /// Lets the poller continue with the tasks. Returns false if it does not poll this object.
   [[nodiscard]] bool hand_to_poller() const noexcept;
-  /// Recomputes the totals over the retry queues, after one of them has changed.
-  void count_retries();
   /// Called when a launcher has become idle. Sends the operations that waited for it.
   void continue_with(ordered_world& world);
 
@@ -83,9 +76,6 @@ private:
   sequencing_effects effects_;
   std::map<std::uint32_t, std::shared_ptr<ordered_world>> worlds_;
   std::vector<std::shared_ptr<ordered_world>> released_to_; ///< Worlds to which operations were released in this round.
-  std::vector<std::weak_ptr<retry_queue>> retry_queues_;
-  std::size_t put_aside_ = 0;                ///< Operations kept in all retry queues.
-  time_point retry_due_ = time_point::max(); ///< Minimum over all retry queues.
 
   combining_queue queue_; ///< Declared last, because its tasks use all other members.
 };
@@ -97,17 +87,16 @@ public:
   /// Used by arbiter::open_world().
   ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                 std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
-                std::shared_ptr<retry_queue> retries, std::shared_ptr<resume_log> log);
+                std::shared_ptr<resume_log> log);
 
   void ask(rank self, lane_request asked) override;
   /// Requests an operation of all ranks, which has already been validated. \p parts are in rank order. \p reply is
   /// delivered when the last rank is done. \p client identifies the client in reports; 0: none.
   void ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, reply_promise reply,
-               bool is_retry_safe = false, std::uint64_t client = 0, call_site site = {});
+               std::uint64_t client = 0, call_site site = {});
 
   void cancel(rank self, lane where, std::uint64_t position) override;
   void withdraw(rank self, std::uint64_t client, error why) override;
-  [[nodiscard]] bool can_retry() const noexcept override { return true; }
 
   /// Registers a pool: requests on memory of \p pool must use the same offset on every rank.
   void add_registered(std::shared_ptr<registered_pool> pool);
@@ -129,15 +118,13 @@ public:
 
 private:
   friend class arbiter;
-  friend class retry_queue;
   void push(released_operation one);
   [[nodiscard]] rank_pipeline& pipeline_of(rank one) const { return *ranks_[static_cast<std::size_t>(one.value())]; }
 
   std::shared_ptr<arbiter> above_;
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   std::function<void(std::shared_ptr<const absence_report>)> on_straggling_;
-  std::shared_ptr<retry_queue> retries_; ///< Null if no operation is to be run again.
-  std::shared_ptr<resume_log> log_;      ///< Null: there are no resume points.
+  std::shared_ptr<resume_log> log_; ///< Null: there are no resume points.
 
   // Accessed only by tasks of the arbiter's queue.
   std::uint32_t number_ = 0;

@@ -35,13 +35,4 @@ private:
   std::uint32_t index_ = 0;
 };
 
-/// Numbers of retried operations of one world since it was formed. Each operation counts once, not once per rank.
-struct retry_counts {
-  std::uint64_t put_aside = 0; ///< Interrupted by a fault, and kept instead of answered.
-  std::uint64_t run_again = 0; ///< Run in a later epoch. One operation can be run again several times.
-  std::uint64_t given_up = 0;  ///< Kept, but finally answered with their fault or rejected.
-
-  friend bool operator==(const retry_counts&, const retry_counts&) = default;
-};
-
 } // namespace troupe

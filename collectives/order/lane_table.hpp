@@ -147,7 +147,6 @@ public:
   std::vector<lane_queue> queues; ///< Indexed by rank.
   route_table routes;
   time_point due = time_point::max(); ///< No request in this lane is due before this time.
-  bool held = false;                  ///< While true, no operation of this lane is released.
 
   /// Returns the meeting with this number. Creates it if no rank has requested it yet.
   [[nodiscard]] collective_match& match_at(std::uint64_t index, node_pool<collective_match>& pool) {

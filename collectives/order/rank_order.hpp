@@ -24,7 +24,6 @@ struct lane_request {
   lane where{};
   std::uint64_t client = 0;
   std::optional<std::uint64_t> position{};
-  bool retry_safe = false; ///< See rank_request.
   call_site site{};
   /// Why the rank cannot take part, or null. Its operation may then lack memory. When all ranks have asked, the
   /// operation is refused at all of them with this reason. Only ranks in separate processes need it: else a request is
@@ -50,8 +49,6 @@ public:
   /// Withdraws all waiting requests of a client of \p self that has ended. The peers of the requests are informed, and
   /// the client's lanes become free.
   virtual void withdraw(rank self, std::uint64_t client, error why) = 0;
-  /// Returns whether retry_safe marks have an effect here.
-  [[nodiscard]] virtual bool can_retry() const noexcept = 0;
 };
 
 } // namespace troupe

@@ -75,14 +75,6 @@ void sequencer::leave(std::uint32_t world, rank self, const error& why, sequenci
   state_->leave(world, self, why, effects);
 }
 
-void sequencer::hold(std::uint32_t world, lane where) {
-  state_->hold(world, where);
-}
-
-void sequencer::resume(std::uint32_t world, lane where, sequencing_effects& effects) {
-  state_->resume(world, where, effects);
-}
-
 void sequencer::expire(time_point now, sequencing_effects& effects) {
   state_->expire(now, effects);
 }
@@ -400,7 +392,6 @@ std::shared_ptr<absence_report> sequencer::state::report_on(const place& which, 
   made->what = describe(*slot.one);
   made->lane = at.name;
   made->waited = now - slot.one->terms().asked;
-  made->held = at.held;
   for (int r = 0; r < there.size; ++r) {
     absence_report::standing one{.rank = rank{r}};
     const mark& last = there.last[static_cast<std::size_t>(r)];
@@ -481,30 +472,9 @@ bool sequencer::state::is_in_front(exchange& root) const {
   }
 }
 
-void sequencer::state::hold(std::uint32_t world, lane where) {
-  if (world_table* const there = find_world(world); there != nullptr && !there->closed)
-    lane_of(*there, where).held = true;
-}
-
-void sequencer::state::resume(std::uint32_t world, lane where, sequencing_effects& effects) {
-  lane_table* const at = find_lane(world, rank{0}, where);
-  if (at == nullptr || !std::exchange(at->held, false)) return;
-  // Operations that became ready while the lane was held may have been withdrawn, so the lane is searched again.
-  for (std::size_t self = 0; self < at->queues.size(); ++self) {
-    if (at->queues[self].empty()) continue;
-    operation_match* const first = at->queues[self].front().where;
-    if (first != nullptr && first->kind == operation_match::form::exchange)
-      try_exchange(static_cast<exchange*>(first)->root());
-    else if (first == nullptr || first->heads == at->queues.size())
-      ready_.push_back({at, static_cast<int>(self), first});
-  }
-  settle(effects);
-}
-
 void sequencer::state::settle(sequencing_effects& effects) {
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     const candidate next = ready_[i];
-    if (next.at->held) continue;
     if (next.what == nullptr) {
       lane_queue& queue = next.at->queues[static_cast<std::size_t>(next.self)];
       // The candidate may have been withdrawn, and another request may be at the head.

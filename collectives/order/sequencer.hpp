@@ -69,10 +69,6 @@ public:
   /// requests that come later, with \p why. The other ranks' requests among themselves go on.
   void leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects);
 
-  /// Keeps the requests of lane \p where waiting until resume(), because operations that are run again go first.
-  void hold(std::uint32_t world, lane where);
-  void resume(std::uint32_t world, lane where, sequencing_effects& effects);
-
   /// Refuses requests that have waited past their deadline, with a report of the missing ranks, and withdraws their
   /// operations as cancel() does.
   void expire(time_point now, sequencing_effects& effects);

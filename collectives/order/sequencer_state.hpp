@@ -25,10 +25,6 @@ public:
   void withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why, sequencing_effects& effects);
   void leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects);
 
-  // Release.
-  void hold(std::uint32_t world, lane where);
-  void resume(std::uint32_t world, lane where, sequencing_effects& effects);
-
   // Deadlines.
   void expire(time_point now, sequencing_effects& effects);
   [[nodiscard]] time_point next_due() const noexcept { return waiting_ > 0 ? due_ : time_point::max(); }

@@ -63,7 +63,6 @@ void pipeline_call::succeeded(const completion& result) noexcept {
     progress_.line->finished(in_flight_line(), started_, at.done);
     progress_.line->tally().count_success(what_.index(), payload_bytes_, at.launched - at.queued, at.done - at.queued);
   }
-  if (claim_) settle_claim(result);
 }
 
 void pipeline_call::failed(errc code) noexcept {
@@ -72,7 +71,6 @@ void pipeline_call::failed(errc code) noexcept {
     progress_.line->answered(in_flight_line(), code, steady_now());
     progress_.line->tally().count_failure(code);
   }
-  claim_.settle();
 }
 
 void pipeline_call::wait_also_for(const pipeline_call& other) {
@@ -82,35 +80,6 @@ void pipeline_call::wait_also_for(const pipeline_call& other) {
 
 std::shared_ptr<const undefined_buffers> pipeline_call::undefined() const noexcept {
   return undefined_ranges(what_, self_, world_size_, where_);
-}
-
-void pipeline_call::lost(error why) noexcept {
-  if (claim_ && !answered() && keep(completed(why))) return;
-  fail(std::move(why));
-  claim_.settle();
-}
-
-void pipeline_call::settle_claim(const completion& result) noexcept {
-  if (!answered() && claim_.is_kept_when_done() && keep(result)) return;
-  claim_.settle();
-}
-
-bool pipeline_call::keep(outcome result) noexcept {
-  try {
-    // A copy, because the device may still read the memory of this one (BUF-1).
-    retryable_part mine{.self = self_,
-                        .name = name(),
-                        .what = what_,
-                        .from = from_,
-                        .queued = queued_at(),
-                        .deadline = deadline(),
-                        .result = std::move(result)};
-    mine.reply = take_reply();
-    claim_.keep(std::move(mine));
-    return true;
-  } catch (...) {
-    return false;
-  }
 }
 
 bool pipeline_call::inputs_ready() const {

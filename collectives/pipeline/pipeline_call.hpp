@@ -3,7 +3,6 @@
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/operation/retry_claim.hpp>
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/collectives/pipeline/staging/host_staging.hpp>
@@ -67,9 +66,6 @@ public:
   /// shared.
   void wait_also_for(const pipeline_call& other);
 
-  /// After a fault, passes the request to \p claim for a retry instead of answering it. Call before it is shared.
-  void is_retried_by(retry_claim claim) noexcept { claim_ = std::move(claim); }
-
   [[nodiscard]] bool inputs_ready() const override;
   void taken() noexcept override { note_asked(); }
   void started(time_point now) noexcept override;
@@ -77,7 +73,6 @@ public:
   void skipped() noexcept override { count(); }
   void failed(errc code) noexcept override;
   [[nodiscard]] std::shared_ptr<const undefined_buffers> undefined() const noexcept override;
-  void lost(error why) noexcept override;
   void refuse_launch(const error& why) noexcept override { refuse(why); }
 
 private:
@@ -87,10 +82,6 @@ private:
     if (release_ > 0) progress_.successes.note(release_);
   }
   [[nodiscard]] flight_name in_flight_line() const noexcept { return {name(), from_.of_world, formed_in()}; }
-  void settle_claim(const completion& result) noexcept;
-  /// Passes the request and its reply promise to the claim, with \p result as its outcome so far. Returns false if out
-  /// of memory.
-  [[nodiscard]] bool keep(outcome result) noexcept;
 
   operation what_;
   std::vector<const event*> ready_;  ///< Owned by what_ and by the requests that are launched with it.
@@ -112,7 +103,6 @@ private:
   std::atomic<bool> is_noted_{false};
   time_point matched_{};
   std::optional<time_point> started_{};
-  retry_claim claim_; ///< Empty for most requests.
 };
 
 } // namespace troupe

@@ -291,7 +291,7 @@ std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point
   auto prepared = std::allocate_shared<pipeline_call>(recycling_allocator<pipeline_call>{}, one.name, epoch_,
                                                       later(now, one.deadline), std::move(one.reply),
                                                       std::move(one.what), from, *progress_, *peers_);
-  prepared->accepted_at(one.queued.value_or(now));
+  prepared->accepted_at(now);
   prepared->tell(std::move(listener));
   prepared->asked_at(one.site);
   if (!from.of_world) prepared->note_asked(); // recorded now, because the request may wait for its peers

@@ -45,9 +45,7 @@ struct submission {
   /// Used only in reports and by observers. nullopt: the default lane, with a position counted by the pipeline.
   std::optional<request_origin> from{};
   std::uint64_t client = 0; ///< request_origin::client, if `from` is nullopt.
-  /// Time at which the request was accepted, if that was in an earlier epoch.
-  std::optional<time_point> queued{};
-  call_site site{}; ///< The place in the client's source.
+  call_site site{};         ///< The place in the client's source.
 };
 
 /// Services that the pipelines of one process share.

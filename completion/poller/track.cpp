@@ -58,7 +58,6 @@ void in_flight::fail(error why) noexcept {
 error in_flight::completed(error why) const noexcept {
   why.ticket = ticket_;
   why.epoch = epoch_;
-  if (ran_before_) why.effect = effect::unknown_outcome;
   if (why.effect == effect::unknown_outcome) why.undefined = undefined();
   return why;
 }
@@ -112,7 +111,7 @@ bool track::settle_head(time_point now) {
   switch (head.at()) {
     case in_flight::stage::refused:
       if (head.refusal().effect == effect::rejected && !mark_->failed()) head.skipped();
-      head.lost(head.refusal());
+      head.fail(head.refusal());
       if (head.refusal().effect == effect::rejected) break; // the work has not touched the buffers
       // The call may have failed after enqueueing the work, so the device may still access the buffers (BUF-1).
       quarantine_.push_back(std::move(pending_.front()));
@@ -164,15 +163,15 @@ void track::fail_pending(time_point now) {
     if (one->withdraw()) {
       error certain = why;
       certain.effect = effect::rejected;
-      one->lost(std::move(certain));
+      one->fail(std::move(certain));
       one = nullptr;
       forget(1);
       continue;
     }
     if (one->at() == in_flight::stage::refused)
-      one->lost(one->refusal());
+      one->fail(one->refusal());
     else
-      one->lost(with_unknown_outcome(why));
+      one->fail(with_unknown_outcome(why));
     quarantine_.push_back(std::move(one));
   }
   pending_.clear();

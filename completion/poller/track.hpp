@@ -64,16 +64,13 @@ public:
   /// Called on the poller with the completion, before it is delivered as the reply. Also called if the request has
   /// already been answered because of its deadline.
   virtual void succeeded(const completion& /*result*/) noexcept {}
-  /// Called before lost() if this one alone was refused: it certainly did not run, and those behind it go on.
+  /// Called before fail() if this one alone was refused: it certainly did not run, and those behind it go on.
   virtual void skipped() noexcept {}
   /// Called before the request is answered with an error of \p code, unless it has already been answered.
   virtual void failed(errc /*code*/) noexcept {}
   /// Returns the buffers that the request may have written; null if unknown. Called only if the request fails with
   /// unknown outcome.
   [[nodiscard]] virtual std::shared_ptr<const undefined_buffers> undefined() const noexcept { return nullptr; }
-  /// Called if the launch was refused, or if the stream or communicator failed before the outcome of the request.
-  /// \p why says whether the request may have run. Answers with \p why, unless a derived class does something else.
-  virtual void lost(error why) noexcept { fail(std::move(why)); }
 
   // Launcher ---------------------------------------------------------------------------------------------------------
   /// Takes the request for launching. Returns false if it was withdrawn.
@@ -100,14 +97,10 @@ public:
 
   // Before it is shared ----------------------------------------------------------------------------------------------
   void accepted_at(time_point now) noexcept { times_.queued = now; }
-  /// Records that the request is a retry and may have run before. No error then says that it certainly has not run.
-  void may_have_run_before() noexcept { ran_before_ = true; }
 
 protected:
   [[nodiscard]] troupe::epoch formed_in() const noexcept { return epoch_; }
   [[nodiscard]] time_point queued_at() const noexcept { return times_.queued; }
-  /// Moves the promise out, for code that answers in place of the request. The request then counts as answered.
-  [[nodiscard]] reply_promise take_reply() noexcept { return std::move(reply_); }
 
 private:
   ticket ticket_;
@@ -118,7 +111,6 @@ private:
   time_point launch_began_{};
   launch_place place_{};
   error refusal_;
-  bool ran_before_ = false;
   std::atomic<stage> stage_{stage::queued};
 };
 

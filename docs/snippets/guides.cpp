@@ -131,18 +131,6 @@ void weights() {
   expect(all_are(parameters, 1.F), "all have the trainer's parameters");
 }
 
-void retried() {
-  troupe::testing::mock_world on_mock{2};
-  troupe::world& world = on_mock.world();
-  const auto gradients = on_mock.make_ranked(count);
-  const auto sums = world.allocate_all(count * sizeof(float));
-  // [retry]
-  // Out of place, because a retry needs the unchanged input.
-  world.all_reduce(gradients, sums, count, troupe::dtype::f32, troupe::reduction::sum, {.retry_safe = true}).get();
-  // [retry]
-  expect(all_are(sums, 3.F), "what may be run again is answered once");
-}
-
 } // namespace
 
 void run_guides() {
@@ -156,7 +144,6 @@ void run_guides() {
   gradients();
   parallel_dimensions();
   weights();
-  retried();
 }
 
 } // namespace snippets

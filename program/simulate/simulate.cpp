@@ -125,7 +125,6 @@ struct summary {
   std::map<operation_kind, std::size_t> kinds{};
   std::size_t on_registered = 0;
   std::map<fault_kind, std::size_t> faults{};
-  retry_counts retries{};
   std::map<std::uint64_t, simulation_result> failed{}; ///< Failed runs, by seed.
 };
 
@@ -146,9 +145,6 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
       if (trace != nullptr) *trace << "seed " << seed << '\n' << std::exchange(result.trace, {});
       all.found += result.found;
       all.requests += result.requests;
-      all.retries.put_aside += result.retries.put_aside;
-      all.retries.run_again += result.retries.run_again;
-      all.retries.given_up += result.retries.given_up;
       all.on_registered += result.on_registered;
       for (const auto& [kind, count] : result.kinds) all.kinds[kind] += count;
       for (const auto& [kind, count] : result.faults) all.faults[kind] += count;
@@ -210,10 +206,6 @@ int run(simulate_options options) {
               kinds.empty() ? "" : (" (" + kinds + ")").c_str(),
               std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   std::printf("asked: %s; on registered memory %zu\n", counts_of(all.kinds).c_str(), all.on_registered);
-  std::printf("retry-safe: put aside %llu, run again %llu, given up %llu\n",
-              static_cast<unsigned long long>(all.retries.put_aside),
-              static_cast<unsigned long long>(all.retries.run_again),
-              static_cast<unsigned long long>(all.retries.given_up));
   std::printf("lost %zu, doubled %zu, wrong %zu, stuck %zu\n", all.found.lost, all.found.doubled, all.found.wrong,
               all.found.stuck);
   return all.found.is_good() ? 0 : 1;

@@ -229,12 +229,11 @@ void bind_operations(py::module_& module) {
 }
 
 prepared_request::prepared_request(troupe::world where, std::vector<asked_operation> parts, request_address to,
-                                   nanoseconds deadline, bool is_retry_safe, held_object outputs)
+                                   nanoseconds deadline, held_object outputs)
   : world_{std::move(where)},
     parts_{std::move(parts)},
     to_{std::move(to)},
     deadline_{deadline},
-    is_retry_safe_{is_retry_safe},
     has_streams_{std::ranges::any_of(parts_, &asked_operation::has_streams)},
     outputs_{std::move(outputs)} {}
 
@@ -247,7 +246,6 @@ std::shared_ptr<reply> prepared_request::ask() {
     rank_request asked{.what = part(parts_.front()), .deadline = deadline_, .lane = to_.in};
     const bool is_alone = !to_.client && std::holds_alternative<copy>(asked.what);
     asked.epoch = is_alone ? world_.epoch() : *to_.acknowledged;
-    asked.retry_safe = is_retry_safe_;
     ask_into(world_, *to_.target, std::move(asked), answered->make_reply_promise(),
              to_.client ? to_.client->client() : 0);
     return answered;
@@ -255,7 +253,6 @@ std::shared_ptr<reply> prepared_request::ask() {
   world_request asked{.parts = {}, .epoch = world_.epoch(), .deadline = deadline_};
   asked.parts.reserve(parts_.size());
   for (const asked_operation& one : parts_) asked.parts.push_back(part(one));
-  asked.retry_safe = is_retry_safe_;
   ask_into(world_, std::move(asked), answered->make_reply_promise());
   return answered;
 }

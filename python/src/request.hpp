@@ -53,7 +53,7 @@ struct request_address {
 class prepared_request {
 public:
   prepared_request(troupe::world where, std::vector<asked_operation> parts, request_address to, nanoseconds deadline,
-                   bool is_retry_safe, held_object outputs);
+                   held_object outputs);
 
   /// Sends the request: to all ranks with the world's current epoch, to one rank with the epoch that was acknowledged
   /// there. A copy without a lane uses the current epoch, because no peer takes part. Never blocks.
@@ -65,7 +65,6 @@ private:
   std::vector<asked_operation> parts_;
   request_address to_;
   nanoseconds deadline_;
-  bool is_retry_safe_;
   bool has_streams_;
   bool first_ = true;
   held_object outputs_;

@@ -263,20 +263,18 @@ nanoseconds span_of(const py::object& seconds) {
 }
 
 virtual_reply ask(shown_virtual_world& of, const std::vector<asked_operation>& parts, const std::optional<int>& target,
-                  const py::object& lane_name, const py::object& deadline, bool is_retry_safe) {
+                  const py::object& lane_name, const py::object& deadline) {
   virtual_world& in = of.get();
   const nanoseconds within = duration_of(deadline, world_default_deadline);
   if (!target) {
     world_request asked{.parts = {}, .epoch = in.epoch(), .deadline = within};
     for (const asked_operation& one : parts) asked.parts.push_back(one.what);
-    asked.retry_safe = is_retry_safe;
     return in.ask(std::move(asked));
   }
   rank_request asked{.what = parts.at(0).what, .deadline = within};
   const bool is_alone = lane_name.is_none() && std::holds_alternative<copy>(asked.what); // as in prepared_request
   asked.epoch = is_alone ? in.epoch() : of.acknowledged(*target, lane_name);
   if (!lane_name.is_none()) asked.lane = lane::named(py::cast<std::string>(lane_name));
-  asked.retry_safe = is_retry_safe;
   return in.ask(rank{*target}, std::move(asked));
 }
 
@@ -346,13 +344,12 @@ void bind_virtual_worlds(py::module_& module) {
       .def(
           "ask",
           [](const py::object& self, const std::vector<asked_operation>& parts, const std::optional<int>& target,
-             const py::object& lane_name, const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
+             const py::object& lane_name, const py::object& deadline, const py::object& outputs) {
             release_due();
             auto& in = self.cast<shown_virtual_world&>();
-            return shown_virtual_reply{ask(in, parts, target, lane_name, deadline, is_retry_safe), self, outputs};
+            return shown_virtual_reply{ask(in, parts, target, lane_name, deadline), self, outputs};
           },
-          py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"), py::arg("retry_safe"),
-          py::arg("out"))
+          py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"), py::arg("out"))
       .def("acknowledge", [](shown_virtual_world& self, int target, const py::object& name,
                              std::uint64_t now) { self.acknowledged(target, name) = epoch{now}; })
       .def("now", [](shown_virtual_world& self) { return seconds_of(self.get().now()); })

@@ -89,11 +89,11 @@ std::shared_ptr<captured_plan> capture(shown_world& self, const std::vector<cons
 }
 
 prepared_request prepare(shown_world& self, parts_list parts, const std::optional<int>& target, const py::object& in,
-                         const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
+                         const py::object& deadline, const py::object& outputs) {
   request_address to = target ? self.address_of(rank{*target}, in) : request_address{};
   return {self.of(),     std::move(parts),
           std::move(to), duration_of(deadline, world_default_deadline),
-          is_retry_safe, outputs.is_none() ? held_object{} : held_object{outputs}};
+          outputs.is_none() ? held_object{} : held_object{outputs}};
 }
 
 /// Returns the reply of the world, or of \p target if the other ranks live in other processes.
@@ -164,8 +164,7 @@ void bind_worlds(py::module_& module) {
           "suspend", [](shown_world& self) { return self.of().suspend(); }, py::call_guard<py::gil_scoped_release>())
       .def(
           "resume", [](shown_world& self) { self.of().resume(); }, py::call_guard<py::gil_scoped_release>())
-      .def("prepare", &prepare, py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"),
-           py::arg("retry_safe"), py::arg("out"))
+      .def("prepare", &prepare, py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"), py::arg("out"))
       .def("acknowledge", [](shown_world& self, int target, const py::object& name,
                              std::uint64_t now) { self.acknowledge(rank{target}, name, epoch{now}); })
       .def("leave", [](shown_world& self, int target, const std::string& name) { self.leave(rank{target}, name); })

@@ -52,7 +52,6 @@ class Options(NamedTuple):
     """The options of a request."""
     deadline: Optional[Seconds] = None
     lane: Optional[str] = None
-    retry_safe: bool = False
     dtype: DType = None
     stream: Stream = "producer"
 
@@ -180,7 +179,6 @@ class Collectives(Generic[T, R]):
     Every method also takes:
         deadline: seconds until the request is answered with DeadlineExceeded; None is the world's default.
         lane: the name of the lane of a request to one rank.
-        retry_safe: the request may be run again after a fault (docs/recovery.md).
         dtype: the element type where the tensor cannot express it, e.g. "float8_e4m3fn" in an uint8 tensor.
         stream: "producer" (the operation waits, on the GPU, for the current stream of the tensor's library), None (the
             tensor is ready), or a CUDA stream to wait for.
@@ -195,8 +193,8 @@ class Collectives(Generic[T, R]):
         raise NotImplementedError
 
     def all_reduce(self, tensors: T, op: Reduction = "sum", out: Optional[T] = None, *, factor: Optional[Factor] = None,
-                   deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
-                   dtype: DType = None, stream: Stream = "producer") -> R:
+                   deadline: Optional[Seconds] = None, lane: Optional[str] = None, dtype: DType = None,
+                   stream: Stream = "producer") -> R:
         """Reduces all tensors element by element; every rank gets the result.
 
         Shapes: tensors and out have the same number of elements at every rank. Without out the result replaces the
@@ -204,55 +202,51 @@ class Collectives(Generic[T, R]):
         Errors: Mismatch if ranks differ in count, dtype or op; Unsupported if the backend lacks op for the dtype.
         """
         return self._collective("all_reduce", tensors, out, {"op": op, "factor": factor},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
     def reduce(self, tensors: T, root: int, op: Reduction = "sum", out: Optional[T] = None, *,
                factor: Optional[Factor] = None, deadline: Optional[Seconds] = None, lane: Optional[str] = None,
-               retry_safe: bool = False, dtype: DType = None, stream: Stream = "producer") -> R:
+               dtype: DType = None, stream: Stream = "producer") -> R:
         """Reduces all tensors element by element; rank root gets the result, in its tensor or in out.
 
         Shapes: tensors and out have the same number of elements. Only the root has out.
         Errors: as all_reduce; InvalidArgument if root is not a rank.
         """
         return self._collective("reduce", tensors, out, {"root": root, "op": op, "factor": factor},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
     def broadcast(self, tensors: T, root: int, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
-                  lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
-                  stream: Stream = "producer") -> R:
+                  lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Copies the tensor of rank root to every rank: into its tensor, or into out.
 
         Shapes: the same number of elements at every rank.
         Errors: Mismatch if ranks differ in count, dtype or root; InvalidArgument if root is not a rank.
         """
-        return self._collective("broadcast", tensors, out, {"root": root},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+        return self._collective("broadcast", tensors, out, {"root": root}, Options(deadline, lane, dtype, stream))
 
     def all_gather(self, tensors: T, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
-                   lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
-                   stream: Stream = "producer") -> R:
+                   lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Concatenates all tensors in rank order; every rank gets the result.
 
         Shapes: each tensor has n elements, out has size * n. Without out a Buffer of shape (size, *tensor.shape) is
         allocated; read it from reply.out.
         Errors: Mismatch if ranks differ in count or dtype; InvalidArgument if out has another size.
         """
-        return self._collective("all_gather", tensors, out, {}, Options(deadline, lane, retry_safe, dtype, stream))
+        return self._collective("all_gather", tensors, out, {}, Options(deadline, lane, dtype, stream))
 
     def reduce_scatter(self, tensors: T, op: Reduction = "sum", out: Optional[T] = None, *,
                        factor: Optional[Factor] = None, deadline: Optional[Seconds] = None, lane: Optional[str] = None,
-                       retry_safe: bool = False, dtype: DType = None, stream: Stream = "producer") -> R:
+                       dtype: DType = None, stream: Stream = "producer") -> R:
         """Reduces all tensors element by element; rank r gets part r of the result.
 
         Shapes: each tensor has size * n elements, out has n. Without out a Buffer is allocated; read it from reply.out.
         Errors: as all_reduce; InvalidArgument if the number of elements is not a multiple of size.
         """
         return self._collective("reduce_scatter", tensors, out, {"op": op, "factor": factor},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
     def all_to_all(self, tensors: T, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
-                   lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
-                   stream: Stream = "producer") -> R:
+                   lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Sends part q of each rank's tensor to rank q, which gets the parts in rank order.
 
         Shapes: tensor and out have size * n elements. Without out a Buffer of the tensor's shape is allocated; read it
@@ -260,35 +254,30 @@ class Collectives(Generic[T, R]):
         Errors: Mismatch if ranks differ in count or dtype; InvalidArgument if the number of elements is not a multiple
         of size.
         """
-        return self._collective("all_to_all", tensors, out, {}, Options(deadline, lane, retry_safe, dtype, stream))
+        return self._collective("all_to_all", tensors, out, {}, Options(deadline, lane, dtype, stream))
 
     def gather(self, tensors: T, root: int, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
-               lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
-               stream: Stream = "producer") -> R:
+               lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Concatenates all tensors in rank order at rank root. Only the root has out.
 
         Shapes: each tensor has n elements, out has size * n. Without out a Buffer of shape (size, *tensor.shape) is
         allocated; read it from reply.out.
         Errors: Mismatch if ranks differ in count, dtype or root; InvalidArgument if root is not a rank.
         """
-        return self._collective("gather", tensors, out, {"root": root},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+        return self._collective("gather", tensors, out, {"root": root}, Options(deadline, lane, dtype, stream))
 
     def scatter(self, tensors: Optional[T], root: int, out: Optional[T] = None, *, deadline: Optional[Seconds] = None,
-                lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
-                stream: Stream = "producer") -> R:
+                lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Sends part r of the root's tensor to rank r. Only the root has tensors; every other rank must give out.
 
         Shapes: the root's tensor has size * n elements, out has n.
         Errors: Mismatch if ranks differ in count, dtype or root; InvalidArgument if root is not a rank or out is
         missing.
         """
-        return self._collective("scatter", tensors, out, {"root": root},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+        return self._collective("scatter", tensors, out, {"root": root}, Options(deadline, lane, dtype, stream))
 
     def all_gather_v(self, tensors: T, out: T, counts: Counts, *, deadline: Optional[Seconds] = None,
-                     lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
-                     stream: Stream = "producer") -> R:
+                     lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Does the same as all_gather, with parts of different sizes.
 
         Shapes: the tensor of rank r has counts[r] elements; out has room for all of them, packed or at displacements.
@@ -296,11 +285,10 @@ class Collectives(Generic[T, R]):
         rank, or out is too small.
         """
         return self._collective("all_gather_v", tensors, out, {"counts": counts},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
-    def gather_v(self, tensors: T, root: int, out: Optional[T], counts: Counts, *,
-                 deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
-                 dtype: DType = None, stream: Stream = "producer") -> R:
+    def gather_v(self, tensors: T, root: int, out: Optional[T], counts: Counts, *, deadline: Optional[Seconds] = None,
+                 lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Does the same as gather, with parts of different sizes. Only the root has out.
 
         Shapes: the tensor of rank r has counts[r] elements; out has room for all of them, packed or at displacements.
@@ -308,11 +296,10 @@ class Collectives(Generic[T, R]):
         each rank, root is not a rank, or out is too small.
         """
         return self._collective("gather_v", tensors, out, {"root": root, "counts": counts},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
-    def scatter_v(self, tensors: Optional[T], root: int, out: T, counts: Counts, *,
-                  deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
-                  dtype: DType = None, stream: Stream = "producer") -> R:
+    def scatter_v(self, tensors: Optional[T], root: int, out: T, counts: Counts, *, deadline: Optional[Seconds] = None,
+                  lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Does the same as scatter, with parts of different sizes. Only the root has tensors.
 
         Shapes: the root's tensor has room for all parts, packed or at displacements; out of rank r has counts[r] elements.
@@ -320,23 +307,22 @@ class Collectives(Generic[T, R]):
         each rank, or root is not a rank.
         """
         return self._collective("scatter_v", tensors, out, {"root": root, "counts": counts},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
     def reduce_scatter_v(self, tensors: T, out: T, counts: Counts, op: Reduction = "sum", *,
                          factor: Optional[Factor] = None, deadline: Optional[Seconds] = None,
-                         lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
-                         stream: Stream = "producer") -> R:
+                         lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Does the same as reduce_scatter, with parts of different sizes: rank r gets counts[r] elements.
 
         Shapes: each tensor has room for all parts, packed or at displacements; out of rank r has counts[r] elements.
         Errors: as all_reduce; InvalidArgument if counts does not have one entry for each rank.
         """
         return self._collective("reduce_scatter_v", tensors, out, {"counts": counts, "op": op, "factor": factor},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
-    def barrier(self, *, deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False) -> R:
+    def barrier(self, *, deadline: Optional[Seconds] = None, lane: Optional[str] = None) -> R:
         """Sends a barrier, which is answered when the stream of every rank has reached it. It has no operands."""
-        return self._collective("barrier", None, None, {}, Options(deadline, lane, retry_safe))
+        return self._collective("barrier", None, None, {}, Options(deadline, lane))
 
     def commit(self, number: int, *, deadline: Optional[Seconds] = None, lane: Optional[str] = None) -> R:
         """Sends a barrier that marks a place to which clients can return after a fault: WorldEvent.resume then names the

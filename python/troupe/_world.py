@@ -85,7 +85,7 @@ class Requests(Generic[R]):
 
     def _request(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Request:
         made: Request = self._native.prepare([one.operation for one in parts], rank, options.lane, options.deadline,
-                                             options.retry_safe, out)
+                                             out)
         return made
 
     def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> R:
@@ -137,18 +137,18 @@ class Rank(Collectives[Tensor, R], Generic[R]):
                 op: Optional[Reduction] = None, root: Optional[int] = None, factor: Optional[Factor] = None,
                 counts: Optional[Counts] = None, send_counts: Optional[Counts] = None,
                 recv_counts: Optional[Counts] = None, peer: Optional[int] = None, tag: Optional[int] = None,
-                deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
-                dtype: DType = None, stream: Stream = "producer") -> Request:
+                deadline: Optional[Seconds] = None, lane: Optional[str] = None, dtype: DType = None,
+                stream: Stream = "producer") -> Request:
         """Returns a request to this rank that can be sent many times: see World.prepare()."""
         parts, options = self._part(
             kind, tensor, out, parameters_of(kind, op=op, root=root, factor=factor, counts=counts,
                                              send_counts=send_counts, recv_counts=recv_counts, peer=peer, tag=tag),
-            Options(deadline, lane, retry_safe, dtype, stream))
+            Options(deadline, lane, dtype, stream))
         return self._world._request(parts, self.number, options, parts[0].out)
 
     def all_to_all_v(self, tensor: Tensor, out: Tensor, send_counts: Counts, recv_counts: Counts, *,
-                     deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
-                     dtype: DType = None, stream: Stream = "producer") -> R:
+                     deadline: Optional[Seconds] = None, lane: Optional[str] = None, dtype: DType = None,
+                     stream: Stream = "producer") -> R:
         """Does the same as all_to_all, with parts of different sizes.
 
         Shapes: tensor has send_counts[q] elements for each rank q, out has recv_counts[q] elements from each rank q;
@@ -156,32 +156,30 @@ class Rank(Collectives[Tensor, R], Generic[R]):
         Errors: Mismatch if a rank sends another number of elements than its peer receives, or another dtype.
         """
         return self._collective("all_to_all_v", tensor, out, {"send_counts": send_counts, "recv_counts": recv_counts},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
     def send(self, tensor: Tensor, peer: int, tag: int = 0, *, deadline: Optional[Seconds] = None,
-             lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
-             stream: Stream = "producer") -> R:
+             lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Sends the tensor to rank peer, whose recv has the same count, dtype, tag and lane.
 
         Errors: Mismatch if the recv differs in count or dtype; InvalidArgument if peer is not a rank.
         """
         return self._collective("send", tensor, None, {"peer": peer, "tag": tag},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
     def recv(self, tensor: Tensor, peer: int, tag: int = 0, *, deadline: Optional[Seconds] = None,
-             lane: Optional[str] = None, retry_safe: bool = False, dtype: DType = None,
-             stream: Stream = "producer") -> R:
+             lane: Optional[str] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Receives from rank peer into the tensor. Shapes and errors as send."""
         return self._collective("recv", tensor, None, {"peer": peer, "tag": tag},
-                                Options(deadline, lane, retry_safe, dtype, stream))
+                                Options(deadline, lane, dtype, stream))
 
     def copy(self, source: Tensor, destination: Tensor, *, deadline: Optional[Seconds] = None,
-             lane: Optional[str] = None, retry_safe: bool = False, stream: Stream = "producer") -> R:
+             lane: Optional[str] = None, stream: Stream = "producer") -> R:
         """Copies all bytes of source to the front of destination, in the order of this rank's requests.
 
         No peer takes part. The dtypes may differ. Errors: InvalidArgument if destination has fewer bytes.
         """
-        return self._collective("copy", source, destination, {}, Options(deadline, lane, retry_safe, None, stream))
+        return self._collective("copy", source, destination, {}, Options(deadline, lane, None, stream))
 
     def lane(self, name: str) -> "Rank[R]":
         """Returns this rank for requests in the lane with this name."""
@@ -211,7 +209,7 @@ class Rank(Collectives[Tensor, R], Generic[R]):
 class Group(Collectives[Tensors, None], Generic[R]):
     """Several operations launched as one: all of them run or none. world.group() returns it.
 
-    Operations take dtype and stream of their own; deadline and retry_safe are given to world.group(), for all of them.
+    Operations take dtype and stream of their own; the deadline is given to world.group(), for all of them.
     """
 
     def __init__(self, world: Requests[R], options: Options) -> None:
@@ -223,8 +221,8 @@ class Group(Collectives[Tensors, None], Generic[R]):
         self.reply: Optional[R] = None
 
     def _chosen(self, options: Options) -> Options:
-        if options.deadline is not None or options.lane is not None or options.retry_safe:
-            raise refuse("a group has one deadline and one retry_safe for all its operations, and no lane: give them to "
+        if options.deadline is not None or options.lane is not None:
+            raise refuse("a group has one deadline for all its operations, and no lane: give the deadline to "
                          "world.group()")
         return self._options._replace(dtype=options.dtype if options.dtype is not None else self._options.dtype,
                                       stream=options.stream if options.stream != "producer" else self._options.stream)
@@ -316,24 +314,24 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
                 op: Optional[Reduction] = None, root: Optional[int] = None, factor: Optional[Factor] = None,
                 counts: Optional[Counts] = None, send_counts: Optional[Counts] = None,
                 recv_counts: Optional[Counts] = None, peer: Optional[int] = None, tag: Optional[int] = None,
-                deadline: Optional[Seconds] = None, lane: Optional[str] = None, retry_safe: bool = False,
-                dtype: DType = None, stream: Stream = "producer") -> Request:
+                deadline: Optional[Seconds] = None, lane: Optional[str] = None, dtype: DType = None,
+                stream: Stream = "producer") -> Request:
         """Returns a request that can be sent many times: prepare("all_reduce", tensors, op="max").ask().
 
         Operands are read and checked once. Each ask() waits, on the GPU, for the work that is then in the streams of
         `stream`.
         Shapes, parameters and errors are those of the method of that name.
         """
-        options = Options(deadline, lane, retry_safe, dtype, stream)
+        options = Options(deadline, lane, dtype, stream)
         parameters = parameters_of(kind, op=op, root=root, factor=factor, counts=counts, send_counts=send_counts,
                                    recv_counts=recv_counts, peer=peer, tag=tag)
         parts, rank, written = self._world_parts(kind, tensors, out, parameters, options)
         return self._request(parts, rank, options, written)
 
-    def group(self, *, deadline: Optional[Seconds] = None, retry_safe: bool = False, dtype: DType = None,
+    def group(self, *, deadline: Optional[Seconds] = None, dtype: DType = None,
               stream: Stream = "producer") -> Group[Reply]:
         """Returns a group that is sent at the end of with: `with world.group() as all: all.all_reduce(x)`."""
-        return Group(self, Options(deadline, None, retry_safe, dtype, stream))
+        return Group(self, Options(deadline, None, dtype, stream))
 
     def split(self, groups: Mapping[str, Sequence[int]]) -> Dict[str, Optional["World"]]:
         """Returns a world for each group of ranks, by name, or None if none of its ranks is in this process."""

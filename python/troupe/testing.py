@@ -89,7 +89,7 @@ class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
 
     def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> VirtualReply:
         reply: VirtualReply = self._native.ask([one.operation for one in parts], rank, options.lane, options.deadline,
-                                               options.retry_safe, out)
+                                               out)
         return reply
 
     def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any],
@@ -101,10 +101,10 @@ class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
         """Returns one rank, for requests to it alone."""
         return Rank(self, number)
 
-    def group(self, *, deadline: Optional[Seconds] = None, retry_safe: bool = False, dtype: DType = None,
+    def group(self, *, deadline: Optional[Seconds] = None, dtype: DType = None,
               stream: Stream = "producer") -> Group[VirtualReply]:
         """Returns a group of operations: see troupe.World.group()."""
-        return Group(self, Options(deadline, None, retry_safe, dtype, stream))
+        return Group(self, Options(deadline, None, dtype, stream))
 
     @property
     def size(self) -> int:

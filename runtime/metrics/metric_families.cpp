@@ -168,11 +168,6 @@ void add_world(family_set& to, const world_reading& one) {
   to.add("troupe_world_pending_requests", of, one.pending.operations);
   to.add("troupe_world_pending_bytes", of, one.pending.bytes);
   if (one.pending_limit > 0) to.add("troupe_world_pending_limit", of, one.pending_limit);
-  const retry_counts& retries = one.status.retries;
-  for (const auto& [result, count] :
-       {std::pair{"put_aside", retries.put_aside}, std::pair{"run_again", retries.run_again},
-        std::pair{"given_up", retries.given_up}})
-    if (retries.put_aside > 0) to.add("troupe_world_retries_total", {{"world", number}, {"result", result}}, count);
   add_ranks(to, number, one.ranks);
 }
 
@@ -225,9 +220,6 @@ constexpr std::array descriptions{
                        "Value of limits.pending_operations; only if it is a limit."},
     metric_description{"troupe_world_lead", gauge, "world", "operations",
                        "Collectives that the fastest rank has received and the slowest rank has not finished."},
-    metric_description{"troupe_world_retries_total", counter, "world,result", "operations",
-                       "Operations marked retry_safe that met a fault (put_aside), and those of them that ran again "
-                       "(run_again) or did not (given_up)."},
     metric_description{"troupe_requests_total", counter, "world,rank,operation,size", "requests",
                        "Requests that succeeded at a rank."},
     metric_description{"troupe_request_bytes_total", counter, "world,rank,operation,size", "bytes",

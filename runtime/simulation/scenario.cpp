@@ -37,10 +37,9 @@ planned_request draw_request(prng& chance, const scenario& of, std::size_t numbe
   return one;
 }
 
-/// Draws features that were added later from separate dice, so that the rest of a seed's scenario does not change.
-void draw_marks(prng chance, const scenario& of, planned_request& one) {
-  one.retry_safe = chance.one_in(2);
-  if (one.lane && one.retry_safe && chance.one_in(5)) one.unmarked = draw_rank(chance, of.ranks);
+/// Gives some requests memory of another device. The dice are separate, as those of all features that were added
+/// later, so that the rest of a seed's scenario does not change.
+void draw_foreign(prng chance, const scenario& of, planned_request& one) {
   if (!one.lane && one.what != operation_kind::barrier && chance.one_in(30)) one.foreign = draw_rank(chance, of.ranks);
 }
 
@@ -52,9 +51,7 @@ void draw_transfers(prng chance, planned_request& one) {
   one.what = kinds[chance.below(kinds.size())];
   if (one.what == operation_kind::exchange) return;
   one.foreign.reset(); // a copy may read from that rank, and a transfer may not use its memory
-  if (one.what == operation_kind::transfer) return;
-  one.disagreeing.reset(); // a copy belongs to one rank alone
-  one.unmarked.reset();
+  if (one.what == operation_kind::copy) one.disagreeing.reset(); // a copy belongs to one rank alone
 }
 
 /// Draws registrations of memory during the run, and the requests that use it.
@@ -213,7 +210,7 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
   draw_recovery(made);
   const std::size_t requests = ranks > most_ranks_of_all_to_all ? 12 : 16 + chance.below(ranks > 8 ? 8 : 33);
   for (std::size_t i = 0; i < requests; ++i) made.requests.push_back(draw_request(chance, made, i));
-  for (planned_request& one : made.requests) draw_marks(prng{mix(seed, 7, one.number)}, made, one);
+  for (planned_request& one : made.requests) draw_foreign(prng{mix(seed, 7, one.number)}, made, one);
   for (planned_request& one : made.requests) draw_transfers(prng{mix(seed, 8, one.number)}, one);
   draw_registrations(made);
   draw_plans(made);
@@ -241,9 +238,8 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
     if (!one.lane) one.lane = one.number % made.lanes;
     if (one.what == operation_kind::copy) one.what = operation_kind::exchange; // another process's memory is not local
     one.source.reset();
-    one.gives_back = one.retry_safe = false;
+    one.gives_back = false;
     one.foreign.reset();
-    one.unmarked.reset();
   }
   return made;
 }

@@ -100,8 +100,6 @@ struct planned_request {
   std::optional<rank> silent{};      ///< This rank makes no request in the lane from this one on, until the epoch ends.
   std::optional<rank> disagreeing{}; ///< This rank requests one element less.
   std::optional<rank> cancelling{};  ///< This rank withdraws its request.
-  bool retry_safe = false;           ///< Whether the clients mark the request as safe to retry.
-  std::optional<rank> unmarked{};    ///< The client of this rank does not mark it.
   /// The memory of this rank is declared to be on another device. Only for requests to the world.
   std::optional<rank> foreign{};
   /// The registration whose memory the request uses, if that is complete by then. For a replay: the capture that made
@@ -148,7 +146,7 @@ struct scenario {
 
 [[nodiscard]] scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
 /// Draws a scenario of a world over processes. All requests are made in lanes, because no client can make a request to
-/// the whole world; none registers memory, captures a plan, or may be retried.
+/// the whole world; none registers memory or captures a plan.
 [[nodiscard]] scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
 
 /// A random generator that gives the same numbers for a seed on every platform.

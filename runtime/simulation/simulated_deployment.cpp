@@ -91,7 +91,7 @@ void simulated_deployment::ask_world() {
       continue;
     wait_for_time_of(one);
     const world_event latest = where_.latest();
-    world_request asked{.parts = {}, .epoch = latest.epoch, .deadline = one.deadline, .retry_safe = one.retry_safe};
+    world_request asked{.parts = {}, .epoch = latest.epoch, .deadline = one.deadline};
     const std::vector<rank> ranks = ranks_in(latest);
     memory_.ask_among(one, ranks, latest.epoch);
     for (const rank self : ranks) asked.parts.push_back(memory_.part_of(one, self));
@@ -116,8 +116,7 @@ void simulated_deployment::ask_in(std::size_t lane, rank self) {
                     {.what = memory_.part_of(one, self, one.disagreeing == self),
                      .epoch = named_for(meant_for, late),
                      .deadline = one.deadline,
-                     .lane = name_of(lane),
-                     .retry_safe = one.retry_safe && one.unmarked != self},
+                     .lane = name_of(lane)},
                     ledger_.expect(one, self, meant_for));
     if (one.cancelling != self) continue;
     silence(lane, self);
@@ -300,13 +299,10 @@ void simulated_deployment::ask_replay(const planned_request& one, std::shared_pt
   const epoch meant_for = now.phase == world_phase::ready ? now.epoch : epoch{0};
   if (meant_for == epoch{0} && how_ == submit_policy::waits_for_ready) return;
   for (const rank self : ranks)
-    where_.ask_rank(self, *one.lane,
-                    {.what = replay{plan},
-                     .epoch = meant_for,
-                     .deadline = one.deadline,
-                     .lane = lane_of_plan(*one.lane),
-                     .retry_safe = false},
-                    ledger_.expect(one, self, meant_for));
+    where_.ask_rank(
+        self, *one.lane,
+        {.what = replay{plan}, .epoch = meant_for, .deadline = one.deadline, .lane = lane_of_plan(*one.lane)},
+        ledger_.expect(one, self, meant_for));
 }
 
 } // namespace troupe::simulation

@@ -132,10 +132,6 @@ public:
   [[nodiscard]] collective_state& rank_state(rank origin) const {
     return *states_[static_cast<std::size_t>(origin.value())];
   }
-  [[nodiscard]] retry_counts retries() const {
-    const auto& queue = executor_->plan().retries;
-    return queue ? queue->counts() : retry_counts{};
-  }
 
   /// Returns the number of turns that wait behind a turn that cannot end, or nothing if no turn is blocked (BLK-2).
   [[nodiscard]] std::optional<std::size_t> held_up() const;

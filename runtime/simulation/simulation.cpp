@@ -47,7 +47,6 @@ simulation_result simulate(const scenario& what, bool with_trace) {
     } else {
       simulated_world where{terms, *machine, faults, log};
       play(what, *machine, where, memory, ledger, *faults, log, result);
-      result.retries = where.retries();
     }
     if (threads.forbidden_waits() > 0)
       ledger.wrong("actors' turns waited " + std::to_string(threads.forbidden_waits()) + " times (BLK-1)");

@@ -1,7 +1,6 @@
 /// Runs a scenario: a whole world in virtual time on one thread, from one seed (DET-1). Shortens scenarios that fail.
 #pragma once
 
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 #include <troupe/runtime/simulation/simulation_ledger.hpp>
 
@@ -21,8 +20,7 @@ struct simulation_result {
   std::size_t on_registered = 0;                 ///< The number of requests on registered memory.
   std::map<fault_kind, std::size_t> faults{};
   std::uint64_t last_epoch = 0;
-  retry_counts retries{}; ///< The retries of requests that are marked retry_safe.
-  std::string trace{};    ///< Empty unless it was requested.
+  std::string trace{}; ///< Empty unless it was requested.
 };
 
 /// Runs \p what. The same scenario gives the same result, and the same trace byte for byte. Threads: any; several may

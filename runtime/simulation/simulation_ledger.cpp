@@ -148,10 +148,7 @@ void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<c
   for (const auto& one : together) {
     if (!one) continue;
     formation_of_[{*one, self}] = formation;
-    if (hollow)
-      hollow_.insert({*one, self});
-    else
-      formations_of_[{*one, self}].insert(formation);
+    if (hollow) hollow_.insert({*one, self});
   }
 }
 
@@ -174,41 +171,22 @@ void simulation_ledger::judge_launch(const planned_request& asked, std::uint64_t
       wrong(what + name + " on registered memory that its communicator of epoch " + std::to_string(formation + 1) +
             " does not know (EPO-1)");
   }
-  judge_relaunch(asked, formation, self);
-}
-
-bool simulation_ledger::may_be_run_again(const planned_request& one) const {
-  if (!one.retry_safe || !one.unmarked) return one.retry_safe;
-  return !memory_.is_among(one, *one.unmarked) || !memory_.takes_part(one, *one.unmarked);
-}
-
-void simulation_ledger::judge_relaunch(const planned_request& asked, std::uint64_t formation, rank self) {
   const auto before = formation_of_.find({asked.number, self});
-  const std::string what = "rank " + to_string(self) + " launched r" + std::to_string(asked.number) + " again";
-  if (before != formation_of_.end() && before->second < formation && !may_be_run_again(asked))
-    wrong(what + ", but not every participant marked it as retry_safe (EPO-1)");
-  for (int r = 0; r < of_.ranks; ++r) {
-    const auto others = formations_of_.find({asked.number, rank{r}});
-    if (others == formations_of_.end()) continue;
-    for (const std::uint64_t earlier : others->second)
-      if (earlier < formation && !aborted_.contains({earlier, rank{r}}))
-        wrong(what + " before the launch of rank " + std::to_string(r) + " in epoch " + std::to_string(earlier + 1) +
-              " was aborted (BUF-1)");
-  }
+  if (before != formation_of_.end() && before->second != formation)
+    wrong(what + name + " in epoch " + std::to_string(formation + 1) + ", after a launch in epoch " +
+          std::to_string(before->second + 1) + " (EPO-1)");
 }
 
 void simulation_ledger::spoil(std::uint64_t formation, rank self) {
-  for (const auto& [whose, formations] : formations_of_) {
-    if (whose.second != self || !formations.contains(formation)) continue;
+  for (const auto& [whose, launched_in] : formation_of_) {
+    if (whose.second != self || launched_in != formation || hollow_.contains(whose)) continue;
     const std::size_t request = whose.first;
     const bool is_done = std::ranges::any_of(entries_, [&](const entry& one) {
       if (one.what->number != request || (one.self && *one.self != self) || !one.first) return false;
-      const auto* const done = std::get_if<completion>(&*one.first);
-      return done != nullptr && done->epoch.value() == formation + 1;
+      return failure_of(*one.first) == nullptr;
     });
     // Work that is done writes no more, whether or not it has been answered.
-    const bool has_result = *formations.rbegin() == formation &&
-                            memory_.inspect(*requests_.at(request), self) == simulated_memory::finding::right;
+    const bool has_result = memory_.inspect(*requests_.at(request), self) == simulated_memory::finding::right;
     if (!is_done && !has_result) memory_.spoil(*requests_.at(request), self);
   }
 }
@@ -271,8 +249,7 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > allowed - one.what->deadline)
     stuck(name_of(one) + " was answered long after the world's end");
   const auto* const done = std::get_if<completion>(&*one.first);
-  const bool is_later = done != nullptr && done->epoch > one.asked_in && may_be_run_again(*one.what);
-  if (done != nullptr && done->epoch != one.asked_in && !is_later)
+  if (done != nullptr && done->epoch != one.asked_in)
     wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and completed in epoch " +
           to_string(done->epoch) + " (EPO-1)");
   if (const error* const failure = failure_of(*one.first); failure != nullptr && failure->code == errc::internal)
@@ -339,8 +316,7 @@ void simulation_ledger::judge_place(const entry& one, rank self) {
   if (launched_in == formation_of_.end()) return;
   if (failure != nullptr && failure->effect == effect::rejected)
     wrong(name_of(one) + " was rejected, but rank " + to_string(self) + " launched it (ONE-2)");
-  const bool is_later = launched_in->second + 1 > one.asked_in.value() && may_be_run_again(*one.what);
-  if (launched_in->second + 1 != one.asked_in.value() && !is_later)
+  if (launched_in->second + 1 != one.asked_in.value())
     wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and launched in epoch " +
           std::to_string(launched_in->second + 1) + " (EPO-1)");
 }
@@ -435,7 +411,7 @@ bool simulation_ledger::is_counted(const entry& one, epoch of) const {
 bool simulation_ledger::may_have_succeeded(const entry& one, epoch of) const {
   if (one.asked_in != of) return false;
   const error* const failure = one.first ? failure_of(*one.first) : nullptr;
-  if (one.first && failure == nullptr) return std::get<completion>(*one.first).epoch == of;
+  if (one.first && failure == nullptr) return true;
   if (failure != nullptr && failure->effect != effect::unknown_outcome) return false;
   const auto found = memory_.inspect(*one.what, *one.self);
   return found == simulated_memory::finding::nothing || found == simulated_memory::finding::right;
@@ -449,17 +425,16 @@ void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size
     const bool is_local = one.what == operation_kind::copy && one.lane;
     const bool is_operation = one.what != operation_kind::capture && one.what != operation_kind::registration;
     if (one.lane != lane || !entries_of_.contains(one.number) || !is_operation) continue;
-    if (is_local || one.retry_safe || one.what == operation_kind::transfer || one.what == operation_kind::replay)
-      is_gapless = false;
+    if (is_local || one.what == operation_kind::transfer || one.what == operation_kind::replay) is_gapless = false;
     const auto& parts = entries_of_.at(one.number);
     std::size_t succeeded = 0, unknown = 0, rejected = 0;
     bool all_counted = true;
     for (const std::size_t index : parts) {
       const entry& part = entries_[index];
       const error* const failure = part.first ? failure_of(*part.first) : nullptr;
-      if ((!part.first && !part.died) || part.asked_in > ended) continue;
+      if ((!part.first && !part.died) || part.asked_in != ended) continue;
       if (part.first && failure == nullptr)
-        succeeded += std::get<completion>(*part.first).epoch == ended ? 1 : 0;
+        ++succeeded;
       else if (part.died || failure->effect == effect::unknown_outcome)
         ++unknown;
       else

@@ -133,10 +133,6 @@ private:
   [[nodiscard]] bool is_counted(const entry& one, epoch of) const;
   /// Returns whether \p one may have succeeded in epoch \p of at its rank.
   [[nodiscard]] bool may_have_succeeded(const entry& one, epoch of) const;
-  /// Returns whether all ranks that received \p one marked it as safe to retry.
-  [[nodiscard]] bool may_be_run_again(const planned_request& one) const;
-  /// Checks a launch of \p asked that follows one in an earlier formation of \p self.
-  void judge_relaunch(const planned_request& asked, std::uint64_t formation, rank self);
   [[nodiscard]] std::string name_of(const entry& one) const;
 
   const scenario& of_;
@@ -148,10 +144,8 @@ private:
   std::size_t on_registered_ = 0;
   std::map<std::uint64_t, std::vector<batches>> launches_;             ///< Indexed by formation, then by rank.
   std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< The latest formation, by request and rank.
-  /// The formations in which a request was launched, by request and rank. Hollow launches are not included.
-  std::map<std::pair<std::size_t, rank>, std::set<std::uint64_t>> formations_of_;
-  std::set<std::pair<std::size_t, rank>> hollow_;
-  std::set<std::pair<std::uint64_t, rank>> aborted_; ///< Formation and rank of communicators.
+  std::set<std::pair<std::size_t, rank>> hollow_;                      ///< Those of them whose launch was hollow.
+  std::set<std::pair<std::uint64_t, rank>> aborted_;                   ///< Formation and rank of communicators.
   std::map<std::size_t, const planned_request*> requests_;
   std::map<std::size_t, std::vector<std::size_t>> entries_of_; ///< Indices in entries_, by request.
   struct range {

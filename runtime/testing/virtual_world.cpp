@@ -136,10 +136,6 @@ virtual_reply virtual_world::ask(rank target, rank_request asked) {
   return seen;
 }
 
-retry_counts virtual_world::retries() const {
-  return impl_->where->retries();
-}
-
 virtual_reply virtual_world::transfer(rank source, operand from, rank destination, operand to, std::size_t count,
                                       dtype type, int tag, request_options options) {
   return ask(transfer_parts(size(), source, std::move(from), destination, std::move(to), count, type, tag),

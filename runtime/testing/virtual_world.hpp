@@ -99,8 +99,6 @@ public:
   [[nodiscard]] virtual_reply ask(world_request asked);
   [[nodiscard]] virtual_reply ask(rank target, operation what, request_options options = {});
   [[nodiscard]] virtual_reply ask(rank target, rank_request asked);
-  /// Same as world::retries().
-  [[nodiscard]] retry_counts retries() const;
   /// Same as world::transfer().
   [[nodiscard]] virtual_reply transfer(rank source, operand from, rank destination, operand to, std::size_t count,
                                        dtype type, int tag = 0, request_options options = {});

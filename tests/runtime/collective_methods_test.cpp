@@ -346,25 +346,6 @@ TEST_CASE("ready events that no operand can take are refused", "[runtime][method
         }) == errc::invalid_argument); // its operand has one
 }
 
-TEST_CASE("retry_safe among the options marks the request", "[runtime][methods]") {
-  // A marked request must be out of place; that it is refused in place shows the mark.
-  scene on{handle::lanes};
-  const auto values = on.make([](int r) { return numbers{as_float(r)}; });
-  const request_options marked{.deadline = 20s, .retry_safe = true};
-  const error whole = failure_of(on.where.all_reduce(values, values, 1, dtype::f32, reduction::sum, marked));
-  CHECK(whole.code == errc::invalid_argument);
-  CHECK(whole.effect == effect::rejected);
-  std::vector<std::future<completion>> replies;
-  for (const rank self : values.ranks())
-    replies.push_back(on.lanes[self].all_reduce(values[self], values[self], 1, dtype::f32, reduction::sum, marked));
-  for (auto& one : replies) CHECK(failure_of(std::move(one)).code == errc::invalid_argument);
-  world_group parts{on.where};
-  parts.all_reduce(values, values, 1, dtype::f32, reduction::sum);
-  CHECK(failure_of(parts.ask(marked)).code == errc::invalid_argument);
-  const auto sums = on.make_empty(1);
-  CHECK_FALSE(failure_of(on.where.all_reduce(values, sums, 1, dtype::f32, reduction::sum, marked)));
-}
-
 TEST_CASE("staged among the options permits host memory at some ranks", "[runtime][methods]") {
   scene on{handle::world};
   const auto values = on.make_empty(1);

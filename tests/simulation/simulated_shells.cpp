@@ -68,7 +68,6 @@ public:
     for (int i = 0; i < worker_count(of); ++i) workers_.emplace_back([this] { work(); });
     world_plan plan = make_plan(terms_of(of), on, status_, std::move(faults));
     held_ = plan.pending;
-    retries_ = plan.retries = make_retry_queue(plan);
     auto spawned = spawn_world(actors_.system(), std::move(plan));
     world_ = std::move(spawned.world);
     ranks_ = std::move(spawned.ranks);
@@ -166,7 +165,6 @@ public:
   }
   /// What the world's actor holds as long as it is there.
   [[nodiscard]] std::weak_ptr<admission_quota> held() const { return held_; }
-  [[nodiscard]] retry_counts retries() const { return retries_ ? retries_->counts() : retry_counts{}; }
 
 private:
   struct client {
@@ -290,7 +288,6 @@ private:
   std::map<std::pair<std::size_t, rank>, client> clients_; ///< By lane and rank.
   std::vector<std::shared_ptr<client_script>> scripts_;
   std::weak_ptr<admission_quota> held_;
-  std::shared_ptr<const retry_queue> retries_;
   std::optional<time_point> rebuilding_since_;
   bool over_ = false;
   std::vector<worker> workers_;
@@ -329,7 +326,6 @@ simulation_result simulate_shells(const scenario& what, bool with_trace) {
       where.leave(threads);
       held = where.held();
       result.last_epoch = where.latest().epoch.value();
-      result.retries = where.retries();
     }
     if (threads.forbidden_waits() > 0)
       ledger.wrong("actors' turns waited " + std::to_string(threads.forbidden_waits()) + " times (BLK-1)");

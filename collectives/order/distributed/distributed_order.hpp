@@ -37,7 +37,6 @@ public:
   void withdraw(rank self, std::uint64_t client, error why) override;
   /// Always false: other processes may have executed a request that failed here, and they are not asked whether it may
   /// be repeated.
-  [[nodiscard]] bool can_retry() const noexcept override { return false; }
 
   /// Called once. If the turn is granted, order_connection::receive() calls it at the turn's place in the order, after
   /// everything released before and before everything released later. Otherwise \p why says why it is not granted.

@@ -83,7 +83,6 @@ bool write_report(wire_writer& out, const absence_report& report) {
   write_text(out, report.what);
   out.bytes(report.lane.name());
   out.signed_varint(report.waited.count());
-  out.flag(report.held);
   for (const auto& one : report.ranks) {
     out.flag(one.participates);
     out.flag(one.asked);
@@ -103,7 +102,6 @@ std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size) {
   made->what = read_text(in);
   made->lane = read_lane(in);
   made->waited = nanoseconds{in.signed_varint()};
-  made->held = in.flag();
   for (std::size_t r = 0; r < ranks && in.ok(); ++r) {
     absence_report::standing one{.rank = rank{static_cast<int>(r)}};
     one.participates = in.flag();

@@ -16,7 +16,7 @@ async def ask(world: troupe.World, mine: troupe.Rank[troupe.Reply], grads: List[
     reply: troupe.Reply = world.all_reduce(grads, out=sums, op="avg", deadline=5.0)
     done: troupe.Completion = await reply
     world.all_reduce(grads, "pre_mul_sum", factor=[0.5, 0.25], deadline=datetime.timedelta(seconds=5)).result(timeout=1)
-    world.broadcast(grads, 0, retry_safe=True, stream=None)
+    world.broadcast(grads, 0, stream=None)
     world.scatter([grads[0], None], root=0, out=sums)
     world.all_gather_v(grads, sums, ([1, 2], [0, 1]))
     mine.lane("decode").reduce(grads[0], root=1, dtype="float8_e4m3fn")

@@ -59,10 +59,6 @@ public:
     order.expire(at_ms(ms), effects);
     take();
   }
-  void resume(lane where) {
-    order.resume(world, where, effects);
-    take();
-  }
   void close(const error& why) {
     order.close_world(world, why, effects);
     take();

@@ -64,7 +64,6 @@ runtime_reading made_up() {
   world.status.world_size = 3;
   world.status.local_ranks = {rank{0}, rank{1}};
   world.status.lost = {{rank{1}, epoch{1}}};
-  world.status.retries = {.put_aside = 4, .run_again = 3, .given_up = 1};
   world.history.faults[static_cast<std::size_t>(errc::communicator_failed)] = 2;
   rung_times& rung = world.history.came_back[static_cast<std::size_t>(recovery_rung::form_beside)];
   rung.tries = 2;
@@ -126,7 +125,6 @@ TEST_CASE("a world's state, faults and recoveries are shown", "[runtime][metrics
   CHECK(value_of(all, "troupe_world_pending_requests", {"7"}) == 12);
   CHECK(value_of(all, "troupe_world_pending_bytes", {"7"}) == 3400);
   CHECK(value_of(all, "troupe_world_pending_limit", {"7"}) == 100);
-  CHECK(value_of(all, "troupe_world_retries_total", {"7", "run_again"}) == 3);
   const auto* const rung = find_sample(all, "troupe_world_recovery_seconds", {"7", "form_beside", "ready"});
   REQUIRE(rung != nullptr);
   CHECK(rung->histogram.sample_count == 2);
