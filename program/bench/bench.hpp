@@ -89,6 +89,7 @@ std::function<action(CLI::App& command)> measured_by(void (*add_options)(CLI::Ap
 [[nodiscard]] bench_entry idle_bench();
 [[nodiscard]] bench_entry corun_bench();
 [[nodiscard]] bench_entry recovery_bench();
+[[nodiscard]] bench_entry driver_bench();
 [[nodiscard]] bench_entry processes_bench();
 /// Returns the hidden bench that runs in every process that processes_bench() starts.
 [[nodiscard]] bench_entry process_member();

@@ -11,7 +11,7 @@ namespace troupe {
 namespace {
 
 /// Period of the check for faults of the world, which do not wake the waiting thread.
-constexpr auto between_looks = std::chrono::milliseconds{2};
+constexpr auto between_looks_at_peers = std::chrono::milliseconds{2};
 
 } // namespace
 
@@ -46,7 +46,7 @@ void distributed_capture::wait(std::unique_lock<std::mutex>& lock, const interru
   while (!failure_ && answered_ < asked_) {
     error why = interrupted ? interrupted() : error{};
     if (!why) {
-      changed_.sleep(lock, steady_now() + between_looks);
+      changed_.sleep(lock, steady_now() + between_looks_at_peers);
       continue;
     }
     lock.unlock();
