@@ -83,7 +83,8 @@ public:
     return jobs_.back().to.get_future();
   }
 
-  /// Serves until a signal ends the program, and gives up what waits then. Returns false if the world has ended.
+  /// Serves until a signal ends the program, and gives up what waits then. Returns false if the world has ended, or
+  /// the controller has detached the driver.
   bool run() {
     const bool was_told = serve();
     const std::lock_guard lock{mutex_};
@@ -111,7 +112,7 @@ private:
     while (told_by() == 0) {
       const troupe::world_driver_event now = driver_.wait_ready(100ms);
       if (now.is_over) {
-        std::fprintf(stderr, "the world has ended: %s\n", to_string(now.reason).c_str());
+        std::fprintf(stderr, "the driver has no world: %s\n", to_string(now.reason).c_str());
         return false;
       }
       if (!now.is_ready) continue;
@@ -276,6 +277,5 @@ int run_driver(const command_line& line) {
                     line.number<std::size_t>("--users", 32),
                     [&](const http_request& asked) { return serve_user(*by, model, asked); }};
   std::printf("listening at port %d\n", front.port());
-  const bool has_ended = !by->run();
-  return has_ended ? 1 : 0;
+  return by->run() ? 0 : out_of_its_world;
 }

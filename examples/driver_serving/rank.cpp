@@ -20,8 +20,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int out_of_its_world = 75; // EX_TEMPFAIL: start the process again
-
 /// Sends results to drivers. Its thread may wait for a driver, and nothing waits for it: if too many results wait, the
 /// oldest is dropped, and its driver asks again.
 class result_sender {

@@ -70,6 +70,9 @@ inline shard model_of(const command_line& line) {
   return {width, size("--layers", 2), size("--batch", 8), 0, width};
 }
 
+/// The exit status of a process that is to be started again (EX_TEMPFAIL): its world has ended, or goes on without it.
+constexpr int out_of_its_world = 75;
+
 /// The modes of the program. They return its exit status.
 int run_rank(const command_line& line);
 int run_driver(const command_line& line);
