@@ -5,7 +5,9 @@
 #include <troupe/collectives/transport/shared_memory/peer_process.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -80,7 +82,12 @@ void attached_drivers::watch(time_point now, nanoseconds asleep, nanoseconds sus
   for (auto it = all_.begin(); it != all_.end();) {
     one_driver& one = it->second;
     if (asleep > nanoseconds{0}) one.heard = std::min(now, later(one.heard, asleep));
-    it = now - one.heard > suspicion ? forget(it) : std::next(it);
+    const auto present = it++;
+    const nanoseconds silent = now - one.heard;
+    if (silent <= suspicion) continue;
+    const auto shown = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
+    refuse(present, {.code = errc::world_failed,
+                     .text = "it has been silent for " + std::to_string(shown) + " ms: make another driver"});
   }
 }
 

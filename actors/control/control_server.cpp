@@ -130,7 +130,7 @@ void control_server::hear_of_order() {
     else
       carry_out(state_.on_message(*link, failed_report{.of = one.of, .why = one.why}, steady_now()));
   }
-  drivers_.watch(steady_now(), nanoseconds{0}, state_.terms().suspicion);
+  drivers_.watch(steady_now(), nanoseconds{0}, nanoseconds::max()); // their silence: see watch_hosts()
   for (const auto& late : order_.take_straggling())
     if (hooks_.straggling) hooks_.straggling(*late);
 }
