@@ -29,6 +29,7 @@ struct controller_connection::parts {
 
   void watch() {
     time_point reached = steady_now();
+    bool is_told = false; // by the hooks themselves
     std::unique_lock lock{guard};
     while (!is_stopped && !ended) {
       if (!is_connecting && !is_connected) {
@@ -44,8 +45,14 @@ struct controller_connection::parts {
       lock.unlock();
       auto why = what.tick();
       lock.lock();
-      if (why && !ended) ended = std::move(why);
+      if (why && !ended) {
+        ended = std::move(why);
+        is_told = true;
+      }
     }
+    const auto why = is_told ? std::nullopt : ended;
+    lock.unlock();
+    if (why && what.gave_up) what.gave_up(*why);
     changed.notify_all();
   }
 

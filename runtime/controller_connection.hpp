@@ -25,6 +25,8 @@ public:
     std::function<void(const error& why)> disconnected{};
     /// Called every 20 ms, also without a connection. Returns why the process has nothing more to do, if so.
     std::function<std::optional<error>()> tick{};
+    /// Called once when it has given up, after the last tick.
+    std::function<void(const error& why)> gave_up{};
   };
 
   /// Errors: invalid_argument (the address; certificates or token missing), missing (certificate files).

@@ -61,6 +61,11 @@ struct world_driver::parts {
                             link->tick();
                             const driver_state now = link->state();
                             return now.is_over ? std::optional{now.reason} : std::nullopt;
+                          },
+                      .gave_up =
+                          [this](const error& why) {
+                            link->close(why);
+                            hear(event_of(link->state()));
                           }},
                      "troupe/driver");
   }
