@@ -93,7 +93,10 @@ int run_rank(const driver_options& options) {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     add_block(
-        own, options.common.iterations, [&] { return mine.ask(all_reduce{memory, memory, 1, dtype::u64}); },
+        own, options.common.iterations,
+        [&] {
+          return mine.ask(all_reduce{memory, memory, 1, dtype::u64});
+        },
         [&] { return mine.replay(plan); });
     static_cast<void>(where.export_memory(self, where.allocate_pinned(1), "bench block " + std::to_string(block)));
   }
@@ -133,13 +136,14 @@ void drive(const driver_options& options, const configuration& settings) {
       told.emplace_back(copy{counts[r].slice(number * word, word).as_buffer(), turns[r].as_buffer()});
     driver.ask(std::move(told)).get();
   };
-  std::printf("# troupe bench driver: %d ranks in processes of their own; all_reduce of 8 bytes one at a time, and "
-              "replays of a plan of %zu such requests; %zu and %zu in each of %zu blocks, in turn\n"
-              "# medians of blocks, in us, from the request to the reply as the asker sees it; the driver's requests go "
-              "%s\n%-34s %9s %9s %12s %9s\n",
-              ranks, planned, options.common.iterations, options.common.iterations / 10 + 1, options.common.blocks,
-              driver.status().has_rings ? "through shared memory" : "through its control connection", "asked by", "p50",
-              "p99", "replay p50", "p99");
+  std::printf(
+      "# troupe bench driver: %d ranks in processes of their own; all_reduce of 8 bytes one at a time, and "
+      "replays of a plan of %zu such requests; %zu and %zu in each of %zu blocks, in turn\n"
+      "# medians of blocks, in us, from the request to the reply as the asker sees it; the driver's requests go "
+      "%s\n%-34s %9s %9s %12s %9s\n",
+      ranks, planned, options.common.iterations, options.common.iterations / 10 + 1, options.common.blocks,
+      driver.status().has_rings ? "through shared memory" : "through its control connection", "asked by", "p50", "p99",
+      "replay p50", "p99");
   asked_figures own;
   for (std::size_t block = 0; block < options.common.blocks; ++block) {
     add_block(

@@ -58,7 +58,11 @@ std::string ready_name(std::size_t batch) {
 } // namespace
 
 conform_meeting::conform_meeting(world where, rank self, std::size_t image_bytes)
-  : ranks_{where.size()}, world_{std::move(where)}, self_{self}, formed_{world_->epoch()}, done_{world_->allocate_pinned(sizeof(std::uint64_t))} {
+  : ranks_{where.size()},
+    world_{std::move(where)},
+    self_{self},
+    formed_{world_->epoch()},
+    done_{world_->allocate_pinned(sizeof(std::uint64_t))} {
   for (int r = 0; r < ranks_; ++r) {
     if (rank{r} == self_) {
       on_device_.emplace_back(*world_, self_, memory_kind::device, image_bytes);

@@ -103,7 +103,7 @@ py::object replay(shown_world& self, const std::shared_ptr<captured_plan>& plan,
   for (asked_operation& one : parts) one.what = troupe::replay{plan};
   request_address to = target ? self.address_of(rank{*target}, in) : request_address{};
   return py::cast(prepared_request{self.of(), std::move(parts), std::move(to),
-                                   duration_of(deadline, world_default_deadline), false, held_object{}}
+                                   duration_of(deadline, world_default_deadline), held_object{}}
                       .ask());
 }
 

@@ -467,7 +467,7 @@ TEST_CASE("what makes no sense is refused", "[collectives][wire]") {
   CHECK_THAT(refused(as_bytes({0x00, 5, 0, 0, 0})), ContainsSubstring("a lane has not been named"));
   CHECK_THAT(refused(as_bytes({0x18, 3})), ContainsSubstring("an operation has not been outlined"));
   CHECK_THAT(refused(as_bytes({0x18, 65})), ContainsSubstring("a number is too large"));
-  CHECK_THAT(refused(as_bytes({0x07, 4})), ContainsSubstring("a number is too large"));
+  CHECK_THAT(refused(as_bytes({0x07, 6})), ContainsSubstring("a number is too large"));
   CHECK_THAT(refused(as_bytes({0x0C})), ContainsSubstring("unknown marks"));
   CHECK_THAT(refused(as_bytes({0x01, 1, 0})), ContainsSubstring("a lane has no name"));
   CHECK_THAT(refused(as_bytes({0x01, 0, 1, 'x'})), ContainsSubstring("a lane is named twice"));
