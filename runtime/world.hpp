@@ -10,6 +10,7 @@
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/overlap.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/per_rank.hpp>
 
@@ -98,6 +99,9 @@ public:
   /// world).
   [[nodiscard]] std::future<remote_buffer> find_memory(rank target, const std::string& name,
                                                        nanoseconds deadline = std::chrono::seconds{10}) const;
+  /// Does the same, and delivers the answer to \p reply, whose sink must neither block nor throw.
+  void find_memory(rank target, const std::string& name, nanoseconds deadline,
+                   std::shared_ptr<value_promise<remote_buffer>> reply) const;
   /// Lets go of exported memory. Requests in flight still hold it. Does nothing if it is not exported here.
   void unexport(const remote_buffer& exported) const;
   /// Returns the device of rank \p where. Errors: invalid_argument (not one of local_ranks()).

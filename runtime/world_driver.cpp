@@ -120,20 +120,35 @@ void world_driver::ask(world_request asked, reply_promise reply) {
 
 std::future<remote_buffer> world_driver::find_memory(rank target, const std::string& name, nanoseconds deadline) const {
   auto [reply, future] = make_value_promise<remote_buffer>();
-  parts_->link->find(target, name, deadline, std::move(reply));
+  find_memory(target, name, deadline, std::move(reply));
   return std::move(future);
+}
+
+void world_driver::find_memory(rank target, const std::string& name, nanoseconds deadline,
+                               std::shared_ptr<value_promise<remote_buffer>> reply) const {
+  parts_->link->find(target, name, deadline, std::move(reply));
 }
 
 std::future<remote_buffer> world_driver::allocate(rank target, std::size_t size_bytes, nanoseconds deadline) {
   auto [reply, future] = make_value_promise<remote_buffer>();
-  parts_->link->allocate(target, size_bytes, deadline, std::move(reply));
+  allocate(target, size_bytes, deadline, std::move(reply));
   return std::move(future);
+}
+
+void world_driver::allocate(rank target, std::size_t size_bytes, nanoseconds deadline,
+                            std::shared_ptr<value_promise<remote_buffer>> reply) {
+  parts_->link->allocate(target, size_bytes, deadline, std::move(reply));
 }
 
 std::future<std::string> world_driver::read(const remote_buffer& from, nanoseconds deadline) const {
   auto [reply, future] = make_value_promise<std::string>();
-  parts_->link->read(from, deadline, std::move(reply));
+  read(from, deadline, std::move(reply));
   return std::move(future);
+}
+
+void world_driver::read(const remote_buffer& from, nanoseconds deadline,
+                        std::shared_ptr<value_promise<std::string>> reply) const {
+  parts_->link->read(from, deadline, std::move(reply));
 }
 
 void world_driver::release(const remote_buffer& allocated) {

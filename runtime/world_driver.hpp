@@ -69,6 +69,11 @@ public:
   /// deadline_exceeded, invalid_argument (not a rank).
   [[nodiscard]] std::future<remote_buffer> allocate(rank target, std::size_t size_bytes,
                                                     nanoseconds deadline = std::chrono::seconds{10});
+  /// These do the same, and deliver the answer to \p reply, whose sink must neither block nor throw.
+  void find_memory(rank target, const std::string& name, nanoseconds deadline,
+                   std::shared_ptr<value_promise<remote_buffer>> reply) const;
+  void allocate(rank target, std::size_t size_bytes, nanoseconds deadline,
+                std::shared_ptr<value_promise<remote_buffer>> reply);
   /// Returns memory of allocate(). Requests in flight still hold it.
   void release(const remote_buffer& allocated);
 
@@ -78,6 +83,8 @@ public:
   /// deadline_exceeded.
   [[nodiscard]] std::future<std::string> read(const remote_buffer& from,
                                               nanoseconds deadline = std::chrono::seconds{10}) const;
+  /// Does the same, and delivers the answer to \p reply, whose sink must neither block nor throw.
+  void read(const remote_buffer& from, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
 
   /// Asks all ranks: parts[i] is for rank i. If the options name no epoch, the request is for the present one. Errors:
   /// those of the operation; rebuilding (the world is not ready), busy (too many requests of this driver are pending),

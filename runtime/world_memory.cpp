@@ -30,8 +30,13 @@ remote_buffer world::export_memory(rank where, buffer memory, const std::string&
 
 std::future<remote_buffer> world::find_memory(rank target, const std::string& name, nanoseconds deadline) const {
   auto [reply, future] = make_value_promise<remote_buffer>();
-  core_->status->gate()->find(target, name, deadline, std::move(reply));
+  find_memory(target, name, deadline, std::move(reply));
   return std::move(future);
+}
+
+void world::find_memory(rank target, const std::string& name, nanoseconds deadline,
+                        std::shared_ptr<value_promise<remote_buffer>> reply) const {
+  core_->status->gate()->find(target, name, deadline, std::move(reply));
 }
 
 void world::unexport(const remote_buffer& exported) const {
