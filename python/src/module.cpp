@@ -1,7 +1,9 @@
 /// Defines the extension module troupe._troupe. The public interface is the Python package around it.
 #include "deferred_release.hpp"
+#include "driver_binding.hpp"
 #include "failure.hpp"
 #include "operand.hpp"
+#include "python_function.hpp"
 #include "reply.hpp"
 #include "request.hpp"
 #include "runtime_binding.hpp"
@@ -18,7 +20,9 @@ PYBIND11_MODULE(_troupe, module) {
   python::bind_operations(module);
   python::bind_worlds(module);
   python::bind_runtimes(module);
+  python::bind_drivers(module);
   python::bind_controllers(module);
   python::bind_testing(module);
+  module.def("stop_calling", &python::stop_calling);
   module.def("stop_releasing", &python::stop_releasing);
 }

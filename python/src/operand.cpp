@@ -220,8 +220,27 @@ stream_ref import_streams::of(const std::shared_ptr<device>& where) {
   return found->second.ref();
 }
 
+given_operand import_remote(const shown_remote& what, std::optional<dtype> as) {
+  const std::optional<dtype> type = what.type ? what.type : as;
+  if (!type)
+    throw invalid("the remote buffer " + to_string(what.what) +
+                  " has no element type: give dtype=, or take its view(dtype)");
+  if (what.what.size_bytes % size_bytes(*type) != 0)
+    throw invalid("the remote buffer has " + std::to_string(what.what.size_bytes) + " bytes, which is no multiple of " +
+                  std::to_string(size_bytes(*type)) + ", the size of " + long_name_of(*type) + ": take a slice of it");
+  const std::size_t count = what.what.size_bytes / size_bytes(*type);
+  given_operand one{.memory = what.what.as_buffer(),
+                    .type = *type,
+                    .shape = {count},
+                    .count = count,
+                    .is_host_array = what.what.on_host};
+  reinterpret(one, as);
+  return one;
+}
+
 given_operand import_operand(const world& where, import_streams& streams_of, rank target, const py::object& what,
                              std::optional<dtype> as, const py::object& streams, dlpack_use use) {
+  if (py::isinstance<shown_remote>(what)) return import_remote(what.cast<const shown_remote&>(), as);
   if (py::isinstance<shaped_buffer>(what)) {
     given_operand own = from_buffer(what.cast<const shaped_buffer&>());
     reinterpret(own, as);
@@ -397,6 +416,66 @@ void bind_operands(py::module_& module) {
         return "troupe.Buffer(shape=" + py::cast<std::string>(py::str(self.attr("shape"))) +
                ", dtype=" + py::cast<std::string>(self.attr("dtype")) + ")";
       });
+  py::class_<shown_remote>(
+      module, "RemoteBuffer",
+      "Refers to memory that the process of a rank has exported (World.export_memory()), for requests to the whole world "
+      "that another process makes. It holds no address, does not own the memory, and can be sent as text or pickled. A "
+      "request that names memory which the exporter no longer holds is refused (StaleBuffer).")
+      .def_static(
+          "parse",
+          [](const std::string& text, const py::object& type) {
+            return shown_remote{parse_remote_buffer(text),
+                                type.is_none() ? std::nullopt : std::optional{dtype_of(type)}};
+          },
+          py::arg("text"), py::arg("dtype") = py::none(),
+          "Returns the handle that str() has written. Errors: InvalidArgument.")
+      .def_property_readonly(
+          "exporter", [](const shown_remote& one) { return one.what.exporter.value(); },
+          "The number of the exporter's rank when it exported the memory.")
+      .def_property_readonly(
+          "session", [](const shown_remote& one) { return one.what.session; },
+          "Identifies the exporter's process in the world.")
+      .def_property_readonly(
+          "id", [](const shown_remote& one) { return one.what.id; }, "Identifies the memory in that process.")
+      .def_property_readonly("offset_bytes", [](const shown_remote& one) { return one.what.offset_bytes; })
+      .def_property_readonly("size_bytes", [](const shown_remote& one) { return one.what.size_bytes; })
+      .def_property_readonly(
+          "on_host", [](const shown_remote& one) { return one.what.on_host; }, "Whether it is host memory.")
+      .def_property_readonly(
+          "dtype",
+          [](const shown_remote& one) {
+            return one.type ? py::object{py::str(long_name_of(*one.type))} : py::object{py::none()};
+          },
+          "The element type of its use as an operand; None: requests name one (dtype=). It is not part of the text.")
+      .def(
+          "view", [](const shown_remote& one, const py::object& type) { return shown_remote{one.what, dtype_of(type)}; },
+          py::arg("dtype"), "Returns the handle with another element type.")
+      .def(
+          "slice",
+          [](const shown_remote& one, std::size_t from, std::size_t length) {
+            return shown_remote{one.what.slice(from, length), one.type};
+          },
+          py::arg("from_bytes"), py::arg("length_bytes"),
+          "Returns a part of it. Errors: InvalidArgument if the range exceeds it.")
+      .def("__str__", [](const shown_remote& one) { return to_string(one.what); })
+      .def("__repr__",
+           [](const shown_remote& one) {
+             return "troupe.RemoteBuffer(" + to_string(one.what) + (one.type ? ", " + long_name_of(*one.type) : "") + ")";
+           })
+      .def("__eq__",
+           [](const shown_remote& one, const py::object& other) {
+             return py::isinstance<shown_remote>(other) && one.what == other.cast<const shown_remote&>().what;
+           })
+      .def("__hash__", [](const shown_remote& one) { return std::hash<std::string>{}(to_string(one.what)); })
+      .def(py::pickle(
+          [](const shown_remote& one) {
+            return py::make_tuple(to_string(one.what), one.type ? long_name_of(*one.type) : std::string{});
+          },
+          [](const py::tuple& state) {
+            const auto type = py::cast<std::string>(py::object{state[1]});
+            return shown_remote{parse_remote_buffer(py::cast<std::string>(py::object{state[0]})),
+                                type.empty() ? std::nullopt : std::optional{dtype_of(state[1])}};
+          }));
   py::class_<given_operand, real_time_ptr<given_operand>>(module, "Operand")
       .def_property_readonly("count", [](const given_operand& one) { return one.count; })
       .def_property_readonly("dtype", [](const given_operand& one) { return long_name_of(one.type); })

@@ -4,6 +4,7 @@
 #include "deferred_release.hpp"
 
 #include <troupe/collectives/operation/dtype.hpp>
+#include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 #include <troupe/runtime/interop/dlpack.hpp>
@@ -31,6 +32,12 @@ struct shaped_buffer {
   bool is_virtual = false; ///< Whether it belongs to a virtual world.
 
   [[nodiscard]] std::size_t count() const noexcept;
+};
+
+/// Memory of another process: the Python class troupe.RemoteBuffer. The handle itself has no element type.
+struct shown_remote {
+  remote_buffer what;
+  std::optional<dtype> type{};
 };
 
 /// The stream that fills an operand. On the GPU, each request waits for the work that is in the stream at that time.
@@ -74,7 +81,7 @@ private:
   std::map<const device*, stream> made_;
 };
 
-/// Imports \p what (a troupe.Buffer, or an object with __dlpack__) as memory of rank \p whom. It is held until no
+/// Imports \p what (a troupe.Buffer, a troupe.RemoteBuffer, or an object with __dlpack__) as memory of rank \p whom. It is held until no
 /// request uses it. \p as is the element type if DLPack cannot express it; it must have the same size. \p streams is
 /// "producer", None or a stream. \p use states whether requests may write the memory.
 /// Stream order: requests wait for the current stream of the tensor's device if it is a CUDA tensor of PyTorch or CuPy.
@@ -88,6 +95,10 @@ private:
 /// protocol.
 [[nodiscard]] given_operand import_host_operand(const std::shared_ptr<device>& where, const pybind11::object& what,
                                                 std::optional<dtype> as, dlpack_use use);
+
+/// Returns \p what as an operand. Errors: invalid_argument (neither it nor \p as has an element type, or the type does not
+/// divide it).
+[[nodiscard]] given_operand import_remote(const shown_remote& what, std::optional<dtype> as);
 
 /// Returns the dtype of \p name: troupe's ("f32"), or NumPy's and PyTorch's ("float32", numpy.float32, torch.float32).
 [[nodiscard]] dtype dtype_of(const pybind11::object& name);

@@ -1,6 +1,8 @@
 #include "reply.hpp"
 
 #include "failure.hpp"
+#include "operand.hpp"
+#include "runtime_binding.hpp"
 
 #include <troupe/device/error.hpp>
 
@@ -67,18 +69,10 @@ reply_promise reply::make_reply_promise() {
 }
 
 void reply::deliver(outcome result) noexcept {
-  std::vector<watcher> watchers;
-  {
-    const std::lock_guard lock{mutex_};
-    result_.emplace(std::move(result));
-    done_.store(true, std::memory_order_release);
-    watchers.swap(watchers_);
-  }
-  changed_.notify_all();
-  for (const watcher& one : watchers) one.where->put(one.who);
+  settle([&] { result_.emplace(std::move(result)); });
 }
 
-bool reply::wait(nanoseconds spin, time_point until) {
+bool awaited::wait(nanoseconds spin, time_point until) {
   if (is_done()) return true;
   const time_point began = std::chrono::steady_clock::now();
   const time_point spun = std::min(until, began + spin);
@@ -91,7 +85,7 @@ bool reply::wait(nanoseconds spin, time_point until) {
     }
   }
   std::unique_lock lock{mutex_};
-  const auto done = [this] { return result_.has_value(); };
+  const auto done = [this] { return is_done(); };
   if (until == time_point::max()) {
     changed_.wait(lock, done);
     return true;
@@ -99,10 +93,10 @@ bool reply::wait(nanoseconds spin, time_point until) {
   return changed_.wait_until(lock, until, done);
 }
 
-bool reply::tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who) {
+bool awaited::tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who) {
   where->expect();
   const std::lock_guard lock{mutex_};
-  if (result_) {
+  if (is_done()) {
     where->expect_no_more();
     return false;
   }
@@ -118,7 +112,7 @@ std::atomic<std::int64_t> result_spin_ns{50'000};
 
 /// Waits without the GIL, and checks for signals (Ctrl-C) at intervals. Does not use gil_scoped_release: the
 /// interpreter's end terminates threads that take the GIL again, which must not happen in a destructor.
-bool wait_without_gil(reply& one, nanoseconds spin, nanoseconds at_most, bool for_ever) {
+bool wait_without_gil(awaited& one, nanoseconds spin, nanoseconds at_most, bool for_ever) {
   if (one.is_done()) return true;
   constexpr std::chrono::milliseconds between_looks{100};
   const time_point until = for_ever ? time_point::max() : later(std::chrono::steady_clock::now(), at_most);
@@ -138,13 +132,38 @@ py::object completion_of(const reply& one) {
   return py::cast(shown_completion{std::get<completion>(one.result()), one.outputs().get()});
 }
 
-void require_done(reply& one, const py::object& timeout) {
+void require_done(awaited& one, const py::object& timeout) {
   const bool for_ever = timeout.is_none();
   const nanoseconds at_most = for_ever ? nanoseconds{0} : duration_of(timeout, nanoseconds{0});
   if (wait_without_gil(one, nanoseconds{result_spin_ns.load(std::memory_order_relaxed)}, at_most, for_ever)) return;
   PyErr_SetString(PyExc_TimeoutError,
                   "the request has not been answered yet; it continues, and its reply can be waited for again");
   throw py::error_already_set{};
+}
+
+py::object value_of(const value_reply& one) {
+  struct conversion {
+    const value_reply& from;
+    py::object operator()(const error& failure) const { raise(failure); }
+    py::object operator()(const remote_buffer& found) const { return py::cast(shown_remote{found, from.type()}); }
+    py::object operator()(const std::string& bytes) const { return py::bytes{bytes}; }
+    py::object operator()(const world_driver_event& now) const {
+      return py::module_::import("troupe._driver").attr("status_of")(shown_event(now));
+    }
+  };
+  return std::visit(conversion{one}, one.result());
+}
+
+/// Polls for that long without the GIL. Returns whether the result has arrived.
+bool spin(awaited& one, double seconds) {
+  if (one.is_done()) return true;
+  if (seconds <= 0) return false;
+  const time_point until = later(std::chrono::steady_clock::now(), duration_of(py::float_(seconds), {}));
+  PyThreadState* const state = PyEval_SaveThread();
+  bool done = one.is_done();
+  while (!done && std::chrono::steady_clock::now() < until) done = one.is_done();
+  PyEval_RestoreThread(state);
+  return done;
 }
 
 double seconds_of(time_point when) {
@@ -183,7 +202,8 @@ void bind_replies(py::module_& module) {
       });
 
   py::class_<reply, std::shared_ptr<reply>>(module, "Reply", "The answer to a request, which arrives once.")
-      .def("done", &reply::is_done, "Returns whether the request has been answered.")
+      .def(
+          "done", [](const reply& one) { return one.is_done(); }, "Returns whether the request has been answered.")
       .def(
           "result",
           [](reply& one, const py::object& timeout) {
@@ -205,20 +225,33 @@ void bind_replies(py::module_& module) {
       .def_property_readonly(
           "out", [](const reply& one) { return one.outputs().get(); },
           "The written tensors, as given or allocated: undefined until the reply.")
+      .def("_spin", [](reply& one, double seconds) { return spin(one, seconds); })
+      .def("_tell", [](reply& one, const std::shared_ptr<loop_mailbox>& box, std::uint64_t who) { return one.tell(box, who); });
+
+  py::class_<value_reply, std::shared_ptr<value_reply>>(
+      module, "ValueReply", "The answer to a question whose result is a value, which arrives once.")
       .def(
-          "_spin",
-          [](reply& one, double seconds) {
-            if (one.is_done()) return true;
-            if (seconds <= 0) return false;
-            const time_point until = later(std::chrono::steady_clock::now(), duration_of(py::float_(seconds), {}));
-            PyThreadState* const state = PyEval_SaveThread();
-            bool done = one.is_done();
-            while (!done && std::chrono::steady_clock::now() < until) done = one.is_done();
-            PyEval_RestoreThread(state);
-            return done;
+          "done", [](const value_reply& one) { return one.is_done(); }, "Returns whether the answer has arrived.")
+      .def(
+          "result",
+          [](value_reply& one, const py::object& timeout) {
+            require_done(one, timeout);
+            return value_of(one);
           },
-          "Polls for that long without the GIL. Returns whether the reply has arrived.")
-      .def("_tell", &reply::tell);
+          py::arg("timeout") = py::none(),
+          "Waits for the value and returns it. Raises troupe.Error, or TimeoutError if there is no answer within timeout "
+          "seconds.")
+      .def(
+          "exception",
+          [](value_reply& one, const py::object& timeout) -> py::object {
+            require_done(one, timeout);
+            if (const auto* failure = std::get_if<error>(&one.result())) return to_python(*failure);
+            return py::none();
+          },
+          py::arg("timeout") = py::none(), "Waits, and returns the error that result() would raise, or None.")
+      .def("_spin", [](value_reply& one, double seconds) { return spin(one, seconds); })
+      .def("_tell", [](value_reply& one, const std::shared_ptr<loop_mailbox>& box,
+                       std::uint64_t who) { return one.tell(box, who); });
 
   py::class_<loop_mailbox, std::shared_ptr<loop_mailbox>>(module, "LoopMailbox")
       .def(py::init<>())

@@ -1,10 +1,13 @@
-/// Defines the reply to a request, for which Python waits by blocking or in an asyncio loop.
+/// Defines the replies to requests and to questions, for which Python waits by blocking or in an asyncio loop.
 #pragma once
 
 #include "deferred_release.hpp"
 
+#include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/runtime/world_driver.hpp>
 
 #include <pybind11/pybind11.h>
 
@@ -15,7 +18,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace troupe::python {
@@ -45,8 +50,47 @@ private:
   int descriptor_;
 };
 
+/// A result that arrives once. Threads: safe from any.
+class awaited {
+public:
+  [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
+  /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL.
+  [[nodiscard]] bool wait(nanoseconds spin, time_point until);
+  /// Puts \p who into \p where when the result arrives. Returns false if it has arrived already; nothing is put then.
+  [[nodiscard]] bool tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who);
+
+protected:
+  awaited() = default;
+  ~awaited() = default;
+
+  /// Calls \p store, which stores the result, and wakes those who wait. Call it once.
+  template <class Store>
+  void settle(Store store) noexcept {
+    std::vector<watcher> watchers;
+    {
+      const std::lock_guard lock{mutex_};
+      store();
+      done_.store(true, std::memory_order_release);
+      watchers.swap(watchers_);
+    }
+    changed_.notify_all();
+    for (const watcher& one : watchers) one.where->put(one.who);
+  }
+
+private:
+  struct watcher {
+    std::shared_ptr<loop_mailbox> where;
+    std::uint64_t who;
+  };
+
+  std::atomic<bool> done_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<watcher> watchers_;
+};
+
 /// Receives the outcome of one request. Threads: safe from any.
-class reply final : public outcome_sink, public std::enable_shared_from_this<reply> {
+class reply final : public outcome_sink, public awaited, public std::enable_shared_from_this<reply> {
 public:
   /// \p outputs are the tensors that the request writes.
   [[nodiscard]] static std::shared_ptr<reply> make(held_object outputs);
@@ -55,32 +99,47 @@ public:
   /// Returns the promise of the outcome, which keeps this object alive. Call it once.
   [[nodiscard]] reply_promise make_reply_promise();
 
-  [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL.
-  [[nodiscard]] bool wait(nanoseconds spin, time_point until);
-  /// Puts \p who into \p where when the outcome arrives. Returns false if it has arrived already; nothing is put then.
-  [[nodiscard]] bool tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who);
   /// Returns the outcome. Call it only if is_done().
   [[nodiscard]] const outcome& result() const noexcept { return *result_; }
   [[nodiscard]] const held_object& outputs() const noexcept { return outputs_; }
 
 private:
-  struct watcher {
-    std::shared_ptr<loop_mailbox> where;
-    std::uint64_t who;
-  };
-
   void deliver(outcome result) noexcept override;
   void release() noexcept override { const auto last = std::move(self_); }
 
   held_object outputs_;
   std::shared_ptr<reply> self_; ///< Keeps this object alive until the outcome arrives.
-  std::atomic<bool> done_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::optional<outcome> result_;
-  std::vector<watcher> watchers_;
 };
+
+/// The answer to a question whose result is a value: the Python class troupe.ValueReply. Threads: safe from any.
+class value_reply final : public awaited {
+public:
+  using value = std::variant<error, remote_buffer, std::string, world_driver_event>;
+
+  /// \p type: the element type of a remote buffer in Python.
+  explicit value_reply(std::optional<dtype> type = {}) : type_{type} {}
+
+  /// Delivers the answer. Call it once.
+  void deliver(value result) noexcept {
+    settle([&] { result_.emplace(std::move(result)); });
+  }
+  /// Returns the answer. Call it only if is_done().
+  [[nodiscard]] const value& result() const noexcept { return *result_; }
+  [[nodiscard]] std::optional<dtype> type() const noexcept { return type_; }
+
+private:
+  const std::optional<dtype> type_;
+  std::optional<value> result_;
+};
+
+/// Returns a promise whose answer goes to \p to.
+template <class Value>
+[[nodiscard]] std::shared_ptr<value_promise<Value>> make_promise(const std::shared_ptr<value_reply>& to) {
+  return std::make_shared<value_promise<Value>>([to](std::variant<Value, error> result) {
+    std::visit([&](auto& one) { to->deliver(std::move(one)); }, result);
+  });
+}
 
 /// Converts a duration: seconds or a datetime.timedelta, or None for \p otherwise. Errors: invalid_argument.
 [[nodiscard]] nanoseconds duration_of(const pybind11::object& span, nanoseconds otherwise);

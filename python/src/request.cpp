@@ -2,12 +2,15 @@
 
 #include "failure.hpp"
 
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -201,6 +204,18 @@ asked_operation make_operation(const std::string& kind, const given_operand* fir
   return made;
 }
 
+asked_operation make_call(std::shared_ptr<const rank_function> function,
+                          const std::vector<const given_operand*>& arguments, const std::string& values) {
+  call made{.function = std::move(function), .arguments = {}, .values = {}};
+  for (const given_operand* one : arguments) {
+    operand& last = made.arguments.emplace_back(operand_of(one));
+    if (!last.ready && one->source) last.ready = record_event(one->source.where(), one->source.now());
+  }
+  const auto bytes = std::as_bytes(std::span{values});
+  made.values.assign(bytes.begin(), bytes.end());
+  return {.what = std::move(made)};
+}
+
 void bind_operations(py::module_& module) {
   py::class_<asked_operation, real_time_ptr<asked_operation>>(module, "Operation")
       .def("__str__", [](const asked_operation& one) { return describe(one.what); })
@@ -211,6 +226,14 @@ void bind_operations(py::module_& module) {
          const py::dict& parameters) { return make_operation(kind, first, second, size, parameters); },
       py::arg("kind"), py::arg("first").none(true), py::arg("second").none(true), py::arg("size"),
       py::arg("parameters"));
+  py::class_<shown_function>(module, "Function");
+  module.def(
+      "function", [](std::string name) { return shown_function{std::make_shared<rank_function>(std::move(name))}; });
+  module.def("call", [](const shown_function& function, const std::vector<const given_operand*>& arguments,
+                        const py::bytes& values) { return make_call(function.what, arguments, values); });
+  module.def("replay", [](std::string name) {
+    return asked_operation{.what = troupe::replay{std::make_shared<captured_plan>(std::move(name))}};
+  });
   module.def("group", [](const std::vector<asked_operation>& parts) {
     asked_operation made;
     group all;

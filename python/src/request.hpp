@@ -6,6 +6,7 @@
 #include "reply.hpp"
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/operation/rank_function.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/world.hpp>
 
@@ -39,7 +40,16 @@ struct asked_operation {
                                              const given_operand* second, std::size_t size,
                                              const pybind11::dict& parameters);
 
+/// Makes a call of \p function with \p arguments and \p values. Events are recorded in the streams of the arguments now.
+[[nodiscard]] asked_operation make_call(std::shared_ptr<const rank_function> function,
+                                        const std::vector<const given_operand*>& arguments, const std::string& values);
+
 void bind_operations(pybind11::module_& module);
+
+/// A function that requests call: registered in this process, or a placeholder for those of other processes.
+struct shown_function {
+  std::shared_ptr<const rank_function> what;
+};
 
 /// The recipient of a request: all ranks at once, or one rank, with or without a lane.
 struct request_address {

@@ -111,6 +111,18 @@ py::dict shown_event(const world_event& one) {
   return made;
 }
 
+py::dict shown_event(const world_driver_event& one) {
+  py::dict made;
+  made["epoch"] = one.epoch.value();
+  made["world_size"] = one.world_size;
+  made["is_ready"] = one.is_ready;
+  made["is_over"] = one.is_over;
+  made["has_rings"] = one.has_rings;
+  made["resume"] = one.resume ? py::object{shown_points(*one.resume)} : py::object{py::none()};
+  made["reason"] = one.reason ? to_python(one.reason) : py::object{py::none()};
+  return made;
+}
+
 namespace {
 
 using shown_runtime = ended_without_gil<runtime>;

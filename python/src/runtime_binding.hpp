@@ -4,6 +4,7 @@
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
+#include <troupe/runtime/world_driver.hpp>
 
 #include <pybind11/pybind11.h>
 
@@ -48,6 +49,9 @@ private:
 
 /// Returns a world_event as keyword arguments of troupe.WorldEvent.
 [[nodiscard]] pybind11::dict shown_event(const world_event& one);
+
+/// Returns the state of a driver as arguments of troupe._driver.status_of().
+[[nodiscard]] pybind11::dict shown_event(const world_driver_event& one);
 
 void bind_runtimes(pybind11::module_& module);
 void bind_controllers(pybind11::module_& module);

@@ -1,6 +1,7 @@
 #include "world_binding.hpp"
 
 #include "failure.hpp"
+#include "python_function.hpp"
 #include "reply.hpp"
 #include "runtime_binding.hpp"
 
@@ -9,7 +10,9 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <variant>
 
 namespace troupe::python {
 
@@ -37,6 +40,25 @@ void shown_world::acknowledge(rank target, const py::object& name, epoch now) {
 void shown_world::leave(rank target, const std::string& name) {
   lanes_.erase({target, name});
   acknowledged_.erase({target, name});
+}
+
+void shown_world::register_function(std::string name, const py::object& what) {
+  auto made = of_.register_function(name, make_rank_function(name, what));
+  functions_.insert_or_assign(std::move(name), std::move(made));
+}
+
+std::shared_ptr<const rank_function> shown_world::function(const std::string& name) const {
+  const auto found = functions_.find(name);
+  return found != functions_.end() ? found->second : std::make_shared<const rank_function>(name);
+}
+
+std::shared_ptr<shown_world> show(troupe::world of) {
+  const auto end = [](shown_world* one) {
+    PyThreadState* const state = PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
+    ends_in_real_time<shown_world>{}(one);
+    if (state != nullptr) PyEval_RestoreThread(state);
+  };
+  return {new shown_world{std::move(of)}, end};
 }
 
 namespace {
@@ -115,9 +137,10 @@ void bind_worlds(py::module_& module) {
       .def("take",
            [](event_queue& queue) -> py::object {
              PyThreadState* const state = PyEval_SaveThread();
-             const std::optional<world_event> next = queue.take();
+             const std::optional<event_queue::event> next = queue.take();
              PyEval_RestoreThread(state);
-             return next ? py::object{shown_event(*next)} : py::object{py::none()};
+             if (!next) return py::none();
+             return std::visit([](const auto& one) { return py::object{shown_event(one)}; }, *next);
            })
       .def("close", &event_queue::close);
   py::class_<captured_plan, std::shared_ptr<captured_plan>>(module, "Plan")
@@ -139,6 +162,21 @@ void bind_worlds(py::module_& module) {
                                    as.is_none() ? std::nullopt : std::optional{dtype_of(as)}, streams,
                                    is_source ? dlpack_use::source : dlpack_use::any);
            })
+      .def("export_memory",
+           [](shown_world& self, int where, const given_operand& what, const std::string& name) {
+             return shown_remote{self.of().export_memory(rank{where}, what.memory, name), what.type};
+           })
+      .def("unexport", [](shown_world& self, const shown_remote& one) { self.of().unexport(one.what); })
+      .def("find_memory",
+           [](shown_world& self, int target, const std::string& name, const py::object& type,
+              const py::object& deadline) {
+             auto answered = std::make_shared<value_reply>(type.is_none() ? std::nullopt : std::optional{dtype_of(type)});
+             self.of().find_memory(rank{target}, name, duration_of(deadline, std::chrono::seconds{10}),
+                                   make_promise<remote_buffer>(answered));
+             return answered;
+           })
+      .def("register_function", &shown_world::register_function)
+      .def("function", [](shown_world& self, const std::string& name) { return shown_function{self.function(name)}; })
       .def("empty",
            [](shown_world& self, int target, const std::vector<std::size_t>& shape, const py::object& type) {
              const dtype is = dtype_of(type);

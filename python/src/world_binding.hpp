@@ -7,6 +7,7 @@
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/runtime/world.hpp>
+#include <troupe/runtime/world_driver.hpp>
 
 #include <pybind11/pybind11.h>
 
@@ -18,13 +19,16 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 namespace troupe::python {
 
-/// A queue of world events for a thread of Python. Threads: safe from any.
+/// A queue of the events of a world or driver for a thread of Python. Threads: safe from any.
 class event_queue {
 public:
-  void put(const world_event& one) {
+  using event = std::variant<world_event, world_driver_event>;
+
+  void put(const event& one) {
     {
       const std::lock_guard lock{mutex_};
       if (closed_) return;
@@ -33,11 +37,11 @@ public:
     changed_.notify_all();
   }
   /// Waits for the next event. Returns nothing once the queue is closed and empty. The caller must not hold the GIL.
-  [[nodiscard]] std::optional<world_event> take() {
+  [[nodiscard]] std::optional<event> take() {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
     if (waiting_.empty()) return {};
-    std::optional<world_event> next{std::move(waiting_.front())};
+    std::optional<event> next{std::move(waiting_.front())};
     waiting_.pop_front();
     return next;
   }
@@ -53,7 +57,7 @@ public:
 private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<world_event> waiting_;
+  std::deque<event> waiting_;
   bool closed_ = false;
 };
 
@@ -70,6 +74,10 @@ public:
   void acknowledge(rank target, const pybind11::object& name, epoch now);
   /// Cancels the requests there that wait for their peers, and frees the lane for another client.
   void leave(rank target, const std::string& name);
+  /// Registers \p what, a callable, for the ranks of this process.
+  void register_function(std::string name, const pybind11::object& what);
+  /// Returns the function registered through this object, or a placeholder for those of other processes.
+  [[nodiscard]] std::shared_ptr<const rank_function> function(const std::string& name) const;
 
 private:
   [[nodiscard]] const std::shared_ptr<epoch>& acknowledged(rank target, const pybind11::object& name);
@@ -79,11 +87,12 @@ private:
   std::map<std::pair<rank, std::string>, std::shared_ptr<rank_lane>> lanes_;
   /// The acknowledged epochs, by rank and lane, or without a lane. 0: none yet.
   std::map<std::pair<rank, std::optional<std::string>>, std::shared_ptr<epoch>> acknowledged_;
+  std::map<std::string, std::shared_ptr<const rank_function>> functions_;
 };
 
-[[nodiscard]] inline std::shared_ptr<shown_world> show(troupe::world of) {
-  return {new shown_world{std::move(of)}, ends_in_real_time<shown_world>{}};
-}
+/// Returns the object behind Python's World. It is destroyed without the GIL: the last handle of a world waits for
+/// requests, and these may call functions in Python.
+[[nodiscard]] std::shared_ptr<shown_world> show(troupe::world of);
 
 void bind_worlds(pybind11::module_& module);
 

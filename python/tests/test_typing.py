@@ -45,7 +45,7 @@ def test_the_package_is_clean_itself(tmp_path):
     assert (said, status) == ("", 0)
 
 
-@pytest.mark.parametrize("owner", [troupe.World, troupe.Rank, troupe.Group])
+@pytest.mark.parametrize("owner", [troupe.World, troupe.Rank, troupe.Group, troupe.Driver])
 def test_every_operation_is_documented_and_has_no_open_arguments(owner):
     import inspect
     for name, method in inspect.getmembers(owner, inspect.isfunction):

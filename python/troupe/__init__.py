@@ -7,20 +7,22 @@
 from . import _asyncio, _troupe
 from ._asyncio import set_await_spin
 from ._controller import Controller
+from ._driver import Driver, DriverStatus
 from ._errors import (Abandoned, Busy, Cancelled, CommunicatorFailed, DeadlineExceeded, DeviceFailed, DeviceOccupied,
                       Error, Internal, InvalidArgument, Mismatch, Missing, OutOfMemory, ProcessPoisoned, RankLost,
                       Rebuilding, StaleBuffer, StaleEpoch, Stopping, TooOld, Unsupported, WorldFailed, WrongDevice)
 from ._program import program_path
 from ._runtime import Runtime
-from ._troupe import Buffer, Completion, Plan, Reply, Request, set_result_spin
+from ._troupe import (Buffer, Completion, Plan, RemoteBuffer, Reply, Request, ValueReply,
+                      set_result_spin)
 from ._world import (Group, IncompleteOperation, Rank, ResumePoint, World, WorldEvent, empty, empty_all,
                      empty_pinned)
 
 __version__ = _troupe.version
 __all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "CommunicatorFailed", "Completion", "Controller",
-           "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Error", "Group", "IncompleteOperation", "Internal",
+           "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Driver", "DriverStatus", "Error", "Group", "IncompleteOperation", "Internal",
            "InvalidArgument", "Mismatch", "Missing",
-           "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "Reply", "Request",
-           "ResumePoint", "Runtime",
-           "StaleBuffer", "StaleEpoch", "Stopping", "TooOld", "Unsupported", "World", "WorldEvent", "WorldFailed",
+           "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "RemoteBuffer",
+           "Reply", "Request", "ResumePoint", "Runtime",
+           "StaleBuffer", "StaleEpoch", "Stopping", "TooOld", "Unsupported", "ValueReply", "World", "WorldEvent", "WorldFailed",
            "WrongDevice", "empty", "empty_all", "empty_pinned", "program_path", "set_await_spin", "set_result_spin"]

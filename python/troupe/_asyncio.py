@@ -81,4 +81,5 @@ def _await_virtual(self: Any) -> Generator[Any, None, Any]:
 
 
 _troupe.Reply.__await__ = _await_reply  # type: ignore[assignment]
+_troupe.ValueReply.__await__ = _await_reply  # type: ignore[assignment]
 _troupe.VirtualReply.__await__ = _await_virtual  # type: ignore[assignment]

@@ -96,6 +96,25 @@ def _native_parameters(kind: str, given: Dict[str, Any]) -> Dict[str, Any]:
     return {names.get(name, name): _counts(value) if name in names else value for name, value in given.items()}
 
 
+def _is_untyped(what: Any) -> bool:
+    return isinstance(what, _troupe.RemoteBuffer) and what.dtype is None
+
+
+def typed(*lists: Sequence[Any]) -> Tuple[Sequence[Any], ...]:
+    """Gives remote buffers without an element type the one of the other operands, if these have one."""
+    if not any(_is_untyped(one) for each in lists for one in each):
+        return lists
+    known = next((one.dtype for each in lists for one in each if getattr(one, "dtype", None) is not None), None)
+    if known is None:
+        return lists
+    return tuple([one.view(known) if _is_untyped(one) else one for one in each] for each in lists)
+
+
+def as_bytes(what: Any) -> Any:
+    """Returns a remote buffer without an element type as bytes, for operations that need no type."""
+    return what.view("uint8") if _is_untyped(what) else what
+
+
 class PartMaker:
     """Makes parts of requests for the ranks of one world."""
 
@@ -109,6 +128,8 @@ class PartMaker:
 
     def part(self, kind: str, rank: int, tensor: Any, out: Any, options: Options, given: Dict[str, Any]) -> Part:
         parameters = _native_parameters(kind, given)
+        if kind == "copy":
+            tensor, out = as_bytes(tensor), as_bytes(out)
         if kind == "barrier":
             return Part(_troupe.operation(kind, None, None, self.size, parameters), None)
         is_root = parameters.get("root") == rank
@@ -139,6 +160,8 @@ class PartMaker:
     def _allocate(self, kind: str, rank: int, first: Any) -> Any:
         if first is None or kind.endswith("_v") or kind == "copy":
             raise refuse(f"{kind} of rank {rank} needs out: its size does not follow from the input")
+        if rank not in self.native.local_ranks():
+            raise refuse(f"{kind} of rank {rank} needs out: the rank lives in another process")
         return self.native.empty(rank, _made_shape(kind, first.shape, self.size), first.dtype)
 
     def parts(self, kind: str, ranks: Sequence[int], tensors: Any, out: Any, options: Options,
@@ -148,6 +171,8 @@ class PartMaker:
         factors = given.get("factor")
         sent = self._each(kind, "tensors", tensors, ranks, given.get("root") if kind.startswith("scatter") else None)
         outs = self._each(kind, "out", out, ranks, given.get("root") if kind in _OF_ROOT_ALONE_OUT else None)
+        if options.dtype is None:
+            sent, outs = typed(sent, outs)
         made = []
         for place in range(many):
             mine = dict(given, factor=factors[place]) if isinstance(factors, (list, tuple)) else given
@@ -159,8 +184,8 @@ class PartMaker:
             return [None] * len(ranks)
         if isinstance(given, (list, tuple)):
             if len(given) != len(ranks):
-                raise refuse(f"{kind} has {len(given)} {name} for {len(ranks)} ranks: give one for each, in the order "
-                             f"of world.local_ranks")
+                raise refuse(f"{kind} has {len(given)} {name} for {len(ranks)} ranks: give one for each, in their "
+                             f"order")
             return given
         if root is not None:  # only the root has one
             return [given if rank == root else None for rank in ranks]
@@ -173,13 +198,15 @@ class PartMaker:
 class Collectives(Generic[T, R]):
     """Operations of a world (one tensor for each of its local ranks) or of one rank (its own tensor).
 
-    A tensor is anything with __dlpack__ (NumPy, PyTorch, CuPy, JAX), row-major without gaps, or a troupe.Buffer. It is
-    held until the outcome, and written in place unless `out` is given. In shapes, `size` is the number of ranks.
+    A tensor is anything with __dlpack__ (NumPy, PyTorch, CuPy, JAX), row-major without gaps, or a troupe.Buffer; for a
+    rank of another process a troupe.RemoteBuffer. It is held until the outcome, and written in place unless `out` is
+    given. In shapes, `size` is the number of ranks.
 
     Every method also takes:
         deadline: seconds until the request is answered with DeadlineExceeded; None is the world's default.
         lane: the name of the lane of a request to one rank.
-        dtype: the element type where the tensor cannot express it, e.g. "float8_e4m3fn" in an uint8 tensor.
+        dtype: the element type where the tensor cannot express it, e.g. "float8_e4m3fn" in an uint8 tensor, or a
+            RemoteBuffer. Remote buffers without one have that of the request's other operands.
         stream: "producer" (the operation waits, on the GPU, for the current stream of the tensor's library), None (the
             tensor is ready), or a CUDA stream to wait for.
 

@@ -1,4 +1,4 @@
-"""Delivers events of worlds on a thread of this module, because threads of troupe never wait for the GIL."""
+"""Delivers events of worlds and drivers on a thread of this module, because threads of troupe never wait for the GIL."""
 from __future__ import annotations
 
 import atexit
@@ -12,7 +12,7 @@ _queues: "Dict[Any, threading.Thread]" = {}
 
 
 def listen(native: Any, heard: Callable[[Dict[str, Any]], Any]) -> None:
-    """Calls heard with the fields of each event of the world, until the world has stopped or the interpreter ends."""
+    """Calls heard with the fields of each event, until the world has stopped or the interpreter ends."""
     queue = _troupe.EventQueue()
 
     def run() -> None:
@@ -21,7 +21,7 @@ def listen(native: Any, heard: Callable[[Dict[str, Any]], Any]) -> None:
                 heard(fields)
             except Exception:  # as threads do for uncaught exceptions
                 sys.excepthook(*sys.exc_info())
-            if fields["phase"] == "stopped":
+            if fields.get("phase") == "stopped" or fields.get("is_over"):
                 break
         _queues.pop(queue, None)
 
@@ -34,6 +34,7 @@ def listen(native: Any, heard: Callable[[Dict[str, Any]], Any]) -> None:
 @atexit.register
 def _end() -> None:
     """Ends the threads while the interpreter still runs. A thread that wakes up later could not continue."""
+    _troupe.stop_calling()
     for queue, thread in list(_queues.items()):
         queue.close()
         thread.join(1)

@@ -6,6 +6,8 @@ import datetime
 import os
 from typing import Any, Literal, Optional, Protocol, Sequence, Tuple, Union
 
+from ._troupe import RemoteBuffer
+
 
 class SupportsDLPack(Protocol):
     """A tensor of NumPy, PyTorch, CuPy, JAX or another library that implements DLPack."""
@@ -27,11 +29,14 @@ class SupportsPtr(Protocol):
     def ptr(self) -> int: ...
 
 
-#: One operand: memory of one rank, row-major without gaps. Arrays without DLPack are for virtual worlds only.
-Tensor = Union[SupportsDLPack, "array.array[Any]", memoryview, bytearray]
-#: Operands of a request to all ranks: one for each of world.local_ranks, in that order. A single one stands for a list
+#: One operand: memory of one rank, row-major without gaps. Arrays without DLPack are for virtual worlds only. A
+#: RemoteBuffer is memory of a rank of another process.
+Tensor = Union[SupportsDLPack, RemoteBuffer, "array.array[Any]", memoryview, bytearray]
+#: Operands of a request to all ranks: one for each rank of the world, in that order. A single one stands for a list
 #: of one, or belongs to the root of an operation that has a root.
 Tensors = Union[Tensor, Sequence[Optional[Tensor]]]
+#: Operands of a request of a process without a rank: memory that the ranks' processes have exported.
+RemoteTensors = Union[RemoteBuffer, Sequence[Optional[RemoteBuffer]]]
 #: Seconds, or a timedelta.
 Seconds = Union[float, datetime.timedelta]
 #: An element type, e.g. "float32", numpy.float32 or torch.float32.

@@ -1,17 +1,24 @@
-"""Defines worlds, their ranks, and groups of operations."""
+"""Defines worlds, their ranks, groups of operations, and the requests that they share."""
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _troupe
-from ._collectives import Collectives, Options, Part, PartMaker, R, parameters_of, refuse
+from ._collectives import (Collectives, Options, Part, PartMaker, R, as_bytes, parameters_of, refuse,
+                           typed)
 from ._errors import Error
 from ._events import listen
 from ._types import Counts, DType, Factor, Operation, Reduction, Seconds, Stream, Tensor, Tensors
 
 Reply = _troupe.Reply
 Request = _troupe.Request
+RemoteBuffer = _troupe.RemoteBuffer
+ValueReply = _troupe.ValueReply
+
+
+#: A function that requests call at a rank: see World.register_function().
+RankFunction = Callable[[int, int, int, List[_troupe.Buffer], bytes], Any]
 
 
 @dataclass(frozen=True)
@@ -61,13 +68,17 @@ class ResumePoint:
     later: Tuple[IncompleteOperation, ...]  #: the first of these
 
 
+def resume_of(fields: Any) -> Any:
+    """Makes the resume points of what the extension module returns."""
+    if fields is None:
+        return None
+    return tuple(ResumePoint(lane, complete, commit, incomplete, tuple(IncompleteOperation(*one) for one in later))
+                 for lane, complete, commit, incomplete, later in fields)
+
+
 def event_of(fields: Dict[str, Any]) -> WorldEvent:
     """Makes an event of the fields that the extension module returns."""
-    resume = fields["resume"]
-    if resume is not None:
-        resume = tuple(ResumePoint(lane, complete, commit, incomplete, tuple(IncompleteOperation(*one) for one in later))
-                       for lane, complete, commit, incomplete, later in resume)
-    return WorldEvent(**{**fields, "resume": resume})
+    return WorldEvent(**{**fields, "resume": resume_of(fields["resume"])})
 
 
 class Requests(Generic[R]):
@@ -75,10 +86,25 @@ class Requests(Generic[R]):
 
     _native: Any
 
-    def acknowledge(self, epoch: int) -> None:
-        """Does the same as Rank.acknowledge() without a lane, for all ranks of this process."""
-        for number in self._local_ranks():
-            self._native.acknowledge(number, None, epoch)
+    def group(self, *, deadline: Optional[Seconds] = None, retry_safe: bool = False, dtype: DType = None,
+              stream: Stream = "producer") -> "Group[R]":
+        """Returns a group that is sent at the end of with: `with world.group() as all: all.all_reduce(x)`.
+
+        Its operands are for all ranks of the world: in a world over processes, RemoteBuffers for those of others.
+        """
+        return Group(self, Options(deadline, None, retry_safe, dtype, stream))
+
+    def transfer(self, source: int, tensor: Tensor, destination: int, out: Tensor, tag: int = 0, *,
+                 deadline: Optional[Seconds] = None, retry_safe: bool = False, dtype: DType = None,
+                 stream: Stream = "producer") -> R:
+        """Sends tensor, memory of rank source, to out, memory of rank destination.
+
+        It is one request to all ranks and has a position in their order; the other ranks do nothing.
+        Errors: InvalidArgument if one of the two is not a rank; Mismatch if tensor and out differ in count or dtype.
+        """
+        alone = self.group(deadline=deadline, retry_safe=retry_safe, dtype=dtype, stream=stream)
+        alone.transfer(source, tensor, destination, out, tag)
+        return alone.ask()
 
     def _maker(self) -> PartMaker:
         return PartMaker(self._native, self._native.size())
@@ -99,10 +125,16 @@ class Requests(Generic[R]):
                      options: Options) -> Tuple[List[Part], Optional[int], Any]:
         """Returns the parts, the rank of a request to a single rank, and the written tensors."""
         ranks, maker = self._local_ranks(), self._maker()
+        given = [len(one) for one in (tensors, out) if isinstance(one, (list, tuple))]
+        if len(ranks) < maker.size and maker.size in given:
+            ranks = list(range(maker.size))  # the processes of the others are asked, too
         if len(ranks) < maker.size:
             if len(ranks) != 1:
-                raise refuse(f"{len(ranks)} of the world's {maker.size} ranks live in this process: use "
-                             f"world.rank(r) for each")
+                raise refuse(f"{len(ranks)} of the world's {maker.size} ranks live in this process: give operands for "
+                             f"all of them, or use world.rank(r) for each")
+            if any(count != 1 for count in given):
+                raise refuse(f"{kind} was given a list of {max(given)}: give one tensor for this process's rank, or one "
+                             f"for each of the world's {maker.size} ranks")
             one = maker.part(kind, ranks[0], tensors[0] if isinstance(tensors, (list, tuple)) else tensors,
                              out[0] if isinstance(out, (list, tuple)) else out, options, parameters)
             return [one], ranks[0], one.out
@@ -112,13 +144,55 @@ class Requests(Generic[R]):
         return parts, None, [one.out for one in parts]
 
 
+class RankRequests(Requests[R]):
+    """Requests of worlds that have ranks in this process."""
+
+    def acknowledge(self, epoch: int) -> None:
+        """Does the same as Rank.acknowledge() without a lane, for all ranks of this process."""
+        for number in self._local_ranks():
+            self._native.acknowledge(number, None, epoch)
+
+    def rank(self, number: int) -> "Rank[R]":
+        """Returns one rank, for requests to it alone."""
+        return Rank(self, number)
+
+
+def call_part(native: Any, maker: PartMaker, rank: int, name: str, arguments: Sequence[Any], values: Any,
+              stream: Stream) -> Part:
+    """Returns the call of a function at one rank."""
+    if not hasattr(native, "function"):
+        raise refuse("virtual worlds call no functions")
+    operands = [maker.operand(rank, as_bytes(one), Options(stream=stream)) for one in arguments]
+    return Part(_troupe.call(native.function(name), operands, bytes(values)), None)
+
+
+class FunctionCalls(Requests[R]):
+    """Calls of functions that the ranks' processes have registered."""
+
+    def call(self, name: str, arguments: Optional[Sequence[Sequence[Tensor]]] = None, values: Any = b"", *,
+             deadline: Optional[Seconds] = None, stream: Stream = "producer") -> R:
+        """Calls, at all ranks, the function that their processes have registered by this name: register_function().
+
+        Each rank calls it at the request's place among its requests. arguments: a list of memory for each rank, or None.
+        values: bytes for all of them, at most 256 KiB.
+        Errors: InvalidArgument if a process has registered no such function, or arguments has not one list for each rank.
+        """
+        maker = self._maker()
+        if arguments is not None and len(arguments) != maker.size:
+            raise refuse(f"{name} has arguments for {len(arguments)} ranks, and the world has {maker.size}: give one list "
+                         f"for each rank")
+        parts = [call_part(self._native, maker, rank, name, arguments[rank] if arguments is not None else (), values,
+                           stream) for rank in range(maker.size)]
+        return self._ask(parts, None, Options(deadline), None)
+
+
 class Rank(Collectives[Tensor, R], Generic[R]):
     """One rank of a world. The k-th requests of all ranks in a lane form one operation.
 
     Used as a context manager with a lane name, `with world.rank(0).lane("decode") as mine`, it leaves the lane at the end.
     """
 
-    def __init__(self, world: Requests[R], number: int, lane: Optional[str] = None) -> None:
+    def __init__(self, world: RankRequests[R], number: int, lane: Optional[str] = None) -> None:
         self._world = world
         self.number = number
         self._lane = lane
@@ -181,6 +255,16 @@ class Rank(Collectives[Tensor, R], Generic[R]):
         """
         return self._collective("copy", source, destination, {}, Options(deadline, lane, None, stream))
 
+    def call(self, name: str, arguments: Sequence[Tensor] = (), values: Any = b"", *,
+             deadline: Optional[Seconds] = None, lane: Optional[str] = None, stream: Stream = "producer") -> R:
+        """Calls, at this rank, the function that its process has registered by this name: see World.call().
+
+        Every rank must be asked for it, as for a collective.
+        """
+        options = Options(deadline, self._lane if lane is None else lane)
+        part = call_part(self._world._native, self._world._maker(), self.number, name, arguments, values, stream)
+        return self._world._ask([part], self.number, options, None)
+
     def lane(self, name: str) -> "Rank[R]":
         """Returns this rank for requests in the lane with this name."""
         return Rank(self._world, self.number, name)
@@ -214,7 +298,7 @@ class Group(Collectives[Tensors, None], Generic[R]):
 
     def __init__(self, world: Requests[R], options: Options) -> None:
         self._world, self._options, self._maker = world, options, world._maker()
-        self._ranks = world._local_ranks()
+        self._ranks = range(self._maker.size)
         self._parts: Dict[int, List[Any]] = {rank: [] for rank in self._ranks}
         self._outs: List[Any] = []
         #: The reply to the whole group, set when it has been sent.
@@ -233,20 +317,21 @@ class Group(Collectives[Tensors, None], Generic[R]):
             self._parts[rank].append(part.operation)
         self._outs.append([part.out for part in parts])
 
-    def on(self, rank: int, kind: Operation, tensor: Optional[Tensor] = None, *, op: Optional[Reduction] = None,
-           root: Optional[int] = None, factor: Optional[Factor] = None, counts: Optional[Counts] = None,
+    def on(self, rank: int, kind: Operation, tensor: Optional[Tensor] = None, out: Optional[Tensor] = None, *,
+           op: Optional[Reduction] = None, root: Optional[int] = None, factor: Optional[Factor] = None, counts: Optional[Counts] = None,
            send_counts: Optional[Counts] = None, recv_counts: Optional[Counts] = None, peer: Optional[int] = None,
            tag: Optional[int] = None, dtype: DType = None, stream: Stream = "producer") -> None:
         """Adds an operation of one rank: on(0, "send", x, peer=1). Its parameters are those of the rank's method."""
         if rank not in self._parts:
-            raise refuse(f"rank {rank} does not live in this process: its ranks are {self._ranks}")
+            raise refuse(f"rank {rank} is not in this world: its ranks are 0 to {self._maker.size - 1}")
         parameters = parameters_of(kind, op=op, root=root, factor=factor, counts=counts, send_counts=send_counts,
                                    recv_counts=recv_counts, peer=peer, tag=tag)
-        part = self._maker.part(kind, rank, tensor, None, self._chosen(Options(dtype=dtype, stream=stream)), parameters)
+        part = self._maker.part(kind, rank, tensor, out, self._chosen(Options(dtype=dtype, stream=stream)), parameters)
         self._parts[rank].append(part.operation)
 
     def transfer(self, source: int, tensor: Tensor, destination: int, out: Tensor, tag: int = 0) -> None:
         """Adds a send of rank source and the recv of rank destination: tensor and out have the same count and dtype."""
+        (tensor,), (out,) = typed([tensor], [out])
         self.on(source, "send", tensor, peer=destination, tag=tag)
         self.on(destination, "recv", out, peer=source, tag=tag)
         self._outs.append(out)
@@ -265,8 +350,11 @@ class Group(Collectives[Tensors, None], Generic[R]):
             self.ask()
 
 
-class World(Requests[Reply], Collectives[Tensors, Reply]):
+class World(RankRequests[Reply], FunctionCalls[Reply], Collectives[Tensors, Reply]):
     """A handle to a world of ranks. A request never blocks: it returns a Reply; use `await reply` or reply.result().
+
+    With a list of operands, one for each rank of the world, a request is to all ranks. If some live in other processes,
+    their operands are RemoteBuffers, which these have exported (export_memory(), find_memory()).
 
     Lifetime: the world ends by stop(), with its runtime, or at the end of a with statement. Threads: any.
     """
@@ -299,9 +387,44 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
         """Calls heard for every later change of phase, in order, on a thread of this module."""
         listen(self._native, lambda fields: heard(event_of(fields)))
 
-    def rank(self, number: int) -> Rank[Reply]:
-        """Returns one rank, for requests to it alone."""
-        return Rank(self, number)
+    def export_memory(self, rank: int, tensor: Tensor, name: str = "") -> RemoteBuffer:
+        """Exports memory that rank, one of this process, uses, and returns the handle that other processes can name.
+
+        It is held until unexport(). name: other processes can ask for the handle by it (find_memory()); used again, it
+        refers to the new memory. The handle is valid in all epochs, and in the sub-worlds of the world.
+        Errors: InvalidArgument if the rank does not live in this process, or the tensor is empty.
+        """
+        made: RemoteBuffer = self._native.export_memory(
+            rank, self._maker().operand(rank, tensor, Options(stream=None)), name)
+        return made
+
+    def unexport(self, handle: RemoteBuffer) -> None:
+        """Lets go of exported memory. Requests in flight still hold it. No effect if it is not exported here."""
+        self._native.unexport(handle)
+
+    def find_memory(self, rank: int, name: str, dtype: DType = None, *,
+                    deadline: Seconds = 10.0) -> "ValueReply[RemoteBuffer]":
+        """Asks the process of rank for the memory that it has exported under name.
+
+        dtype: the element type that the result is used with.
+        Errors: Missing (it has exported none), DeadlineExceeded, InvalidArgument (not a rank of the world).
+        """
+        reply: "ValueReply[RemoteBuffer]" = self._native.find_memory(rank, name, dtype, deadline)
+        return reply
+
+    def register_function(self, name: str, function: RankFunction) -> None:
+        """Registers a function for the ranks of this process, which call(name) calls; in place of an earlier one.
+
+        It is called with (rank, epoch, stream, memory, values): the handle of the rank's stream, whose device is current,
+        as an int; the arguments as Buffers of bytes; and the bytes of the request. It enqueues work in the stream, e.g.
+        through torch.cuda.ExternalStream(stream). It runs when the rank launches the request: earlier requests may still
+        run on the GPU, so what it does on the CPU is behind them only if their replies have arrived.
+        It runs on the launcher thread of the rank's GPU, with the GIL, and delays all requests of the rank meanwhile: it
+        must be short, and must neither wait for the GPU nor for a reply. An exception ends the epoch, as a failed launch
+        does. Lifetime: the function is held as long as the world.
+        Errors: InvalidArgument (the name, or it cannot be called).
+        """
+        self._native.register_function(name, function)
 
     def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Reply:
         return self._request(parts, rank, options, out).ask()
@@ -327,11 +450,6 @@ class World(Requests[Reply], Collectives[Tensors, Reply]):
                                    recv_counts=recv_counts, peer=peer, tag=tag)
         parts, rank, written = self._world_parts(kind, tensors, out, parameters, options)
         return self._request(parts, rank, options, written)
-
-    def group(self, *, deadline: Optional[Seconds] = None, dtype: DType = None,
-              stream: Stream = "producer") -> Group[Reply]:
-        """Returns a group that is sent at the end of with: `with world.group() as all: all.all_reduce(x)`."""
-        return Group(self, Options(deadline, None, dtype, stream))
 
     def split(self, groups: Mapping[str, Sequence[int]]) -> Dict[str, Optional["World"]]:
         """Returns a world for each group of ranks, by name, or None if none of its ranks is in this process."""

@@ -13,8 +13,8 @@ from . import _troupe
 from ._collectives import Collectives, Options, Part, refuse
 from ._troupe import FaultScript as FaultScript  # a line: script.on(2).operation(5).hang()
 from ._troupe import VirtualReply
-from ._types import DType, Seconds, Setting, Stream, Tensors
-from ._world import Group, Rank, Request, Requests, World, WorldEvent, event_of
+from ._types import Setting, Tensors
+from ._world import RankRequests, Request, World, WorldEvent, event_of
 
 __all__ = ["FaultScript", "Launch", "MockWorld", "VirtualReply", "VirtualWorld", "launches"]
 
@@ -68,7 +68,7 @@ class MockWorld:
         self.close()
 
 
-class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
+class VirtualWorld(RankRequests[VirtualReply], Collectives[Tensors, VirtualReply]):
     """A world in virtual time: deadlines, hangs and rebuilds cost no time.
 
     A request returns a reply at once; the answer arrives while time passes, in advance(), run_until(), reply.result()
@@ -100,11 +100,6 @@ class VirtualWorld(Requests[VirtualReply], Collectives[Tensors, VirtualReply]):
     def rank(self, number: int) -> Rank[VirtualReply]:
         """Returns one rank, for requests to it alone."""
         return Rank(self, number)
-
-    def group(self, *, deadline: Optional[Seconds] = None, dtype: DType = None,
-              stream: Stream = "producer") -> Group[VirtualReply]:
-        """Returns a group of operations: see troupe.World.group()."""
-        return Group(self, Options(deadline, None, dtype, stream))
 
     @property
     def size(self) -> int:

@@ -10,7 +10,8 @@ import troupe
 import troupe.testing
 
 
-def ask(world: troupe.World, virtual: troupe.testing.VirtualWorld, x: List[NDArray[np.float32]]) -> None:
+def ask(world: troupe.World, virtual: troupe.testing.VirtualWorld, x: List[NDArray[np.float32]],
+        driver: troupe.Driver) -> None:
     world.all_reduce(x, opp="sum")  # call-arg
     world.all_reduce(x, op="summ")  # arg-type
     world.all_reduce(3)  # arg-type
@@ -35,4 +36,11 @@ def ask(world: troupe.World, virtual: troupe.testing.VirtualWorld, x: List[NDArr
     troupe.Runtime(config=3)  # arg-type
     troupe.Controller(policy="shrink")  # call-arg
     troupe.Controller(2, policy="shrinks")  # arg-type
-    print(one, two, three)
+    driver.all_reduce(x)  # arg-type
+    driver.read("text")  # arg-type
+    driver.allocate(0)  # call-arg
+    driver.call("work", values=1, lane="x")  # call-arg
+    driver.rank(0)  # attr-defined
+    world.register_function("work", 3)  # arg-type
+    four: str = driver.find_memory(0, "x").result()  # assignment
+    print(one, two, three, four)

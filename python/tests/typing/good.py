@@ -38,6 +38,25 @@ async def ask(world: troupe.World, mine: troupe.Rank[troupe.Reply], grads: List[
     return done.epoch + step
 
 
+async def drive(driver: troupe.Driver, world: troupe.World) -> bytes:
+    status: troupe.DriverStatus = await driver.ready()
+    mine: troupe.RemoteBuffer = world.export_memory(0, troupe.empty(world, 0, 4), "mine")
+    found = [await driver.find_memory(rank, "mine", "float32") for rank in range(status.world_size)]
+    scratch: troupe.RemoteBuffer = driver.allocate(1, 64).result(timeout=1)
+    reply: troupe.Reply = driver.all_reduce(found, "max", deadline=5.0)
+    await reply
+    await world.all_reduce([mine, scratch.slice(0, 16), None])
+    world.register_function("work", lambda rank, epoch, stream, memory, values: memory[rank].nbytes + len(values))
+    await driver.call("work", [[one] for one in found], values=b"1", deadline=1.0)
+    with driver.group() as both:
+        both.broadcast(found, root=0)
+        both.on(1, "copy", found[1], out=scratch)
+    driver.transfer(0, found[0], 1, troupe.RemoteBuffer.parse(str(scratch), "float32"), tag=1).result()
+    driver.events(lambda now: print(now.is_over))
+    driver.release(scratch)
+    return await driver.read(found[0])
+
+
 def pretend(values: List[NDArray[np.float32]]) -> bool:
     script = troupe.testing.FaultScript()
     script.on(1).operation(0).hang()

@@ -1,0 +1,167 @@
+#include "driver_binding.hpp"
+
+#include "failure.hpp"
+#include "operand.hpp"
+#include "reply.hpp"
+#include "request.hpp"
+#include "runtime_binding.hpp"
+#include "world_binding.hpp"
+
+#include <troupe/runtime/world_driver.hpp>
+
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::python {
+
+namespace py = pybind11;
+
+namespace {
+
+constexpr std::chrono::seconds default_deadline{10};
+
+/// The replies that wait until a driver's world is ready or has ended. Threads: safe from any.
+class readiness {
+public:
+  void add(std::shared_ptr<value_reply> one) {
+    const std::lock_guard lock{mutex_};
+    waiting_.push_back(std::move(one));
+  }
+  void hear(const world_driver_event& now) {
+    if (now.is_ready || now.is_over) answer(now);
+  }
+  void answer(const value_reply::value& with) {
+    std::vector<std::shared_ptr<value_reply>> answered;
+    {
+      const std::lock_guard lock{mutex_};
+      answered.swap(waiting_);
+    }
+    for (const auto& one : answered) one->deliver(with);
+  }
+
+private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<value_reply>> waiting_;
+};
+
+/// The object behind Python's Driver. Threads: those that hold the GIL.
+class shown_driver {
+public:
+  explicit shown_driver(std::unique_ptr<world_driver> made) : held_{"the driver", std::move(made)} {
+    held_.get().on_event([waiting = waiting_](const world_driver_event& now) { waiting->hear(now); });
+  }
+
+  [[nodiscard]] world_driver& get() const { return held_.get(); }
+  [[nodiscard]] std::shared_ptr<value_reply> ready() const {
+    auto answered = std::make_shared<value_reply>();
+    world_driver& of = get();
+    waiting_->add(answered);
+    waiting_->hear(of.status());
+    return answered;
+  }
+  void close() noexcept {
+    held_.close();
+    waiting_->answer(error{.code = errc::stopping, .text = "the driver has been closed: make another"});
+  }
+  ~shown_driver() { close(); }
+  shown_driver(const shown_driver&) = delete;
+  shown_driver& operator=(const shown_driver&) = delete;
+
+private:
+  std::shared_ptr<readiness> waiting_ = std::make_shared<readiness>();
+  ended_without_gil<world_driver> held_;
+};
+
+real_time_ptr<shown_driver> make_driver(const py::dict& given, const py::object& file,
+                                        const std::optional<std::string>& token) {
+  configuration settings =
+      file.is_none() ? configuration::from_environment() : configuration::load(py::cast<std::string>(py::str(file)));
+  settings = with_settings(std::move(settings), given);
+  if (token) settings.assignment.token = *token;
+  std::unique_ptr<world_driver> made;
+  {
+    const py::gil_scoped_release without;
+    made = std::make_unique<world_driver>(settings);
+  }
+  return real_time_ptr<shown_driver>{new shown_driver{std::move(made)}};
+}
+
+std::optional<dtype> type_of(const py::object& name) {
+  return name.is_none() ? std::nullopt : std::optional{dtype_of(name)};
+}
+
+given_operand import_operand(const py::object& what, const py::object& as) {
+  if (!py::isinstance<shown_remote>(what))
+    throw invalid("a " + py::cast<std::string>(py::str(py::type::of(what).attr("__name__"))) +
+                  " is memory of this process, which has no rank: give a troupe.RemoteBuffer of the rank");
+  return import_remote(what.cast<const shown_remote&>(), type_of(as));
+}
+
+std::shared_ptr<reply> ask(const shown_driver& self, const std::vector<asked_operation>& parts,
+                           const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
+  release_due();
+  world_request asked{.parts = {}, .deadline = duration_of(deadline, world_default_deadline)};
+  for (const asked_operation& one : parts) asked.parts.push_back(one.what);
+  asked.retry_safe = is_retry_safe;
+  world_driver& by = self.get();
+  auto answered = reply::make(outputs.is_none() ? held_object{} : held_object{outputs});
+  by.ask(std::move(asked), answered->make_reply_promise());
+  return answered;
+}
+
+} // namespace
+
+void bind_drivers(py::module_& module) {
+  py::class_<shown_driver, real_time_ptr<shown_driver>>(module, "Driver")
+      .def(py::init(&make_driver), py::arg("settings"), py::arg("config"), py::arg("token"))
+      .def("size", [](const shown_driver& self) { return self.get().size(); })
+      .def("local_ranks", [](const shown_driver&) { return std::vector<int>{}; })
+      .def("status", [](const shown_driver& self) { return shown_event(self.get().status()); })
+      .def("ready", &shown_driver::ready)
+      .def("listen",
+           [](const shown_driver& self, const std::shared_ptr<event_queue>& queue) {
+             self.get().on_event([queue](const world_driver_event& one) { queue->put(one); });
+           })
+      .def("operand",
+           [](const shown_driver&, int, const py::object& what, const py::object& as, const py::object&, bool) {
+             return import_operand(what, as);
+           })
+      .def("function",
+           [](const shown_driver&, std::string name) {
+             return shown_function{std::make_shared<const rank_function>(std::move(name))};
+           })
+      .def("ask", &ask, py::arg("parts"), py::arg("deadline"), py::arg("retry_safe"), py::arg("out"))
+      .def("find_memory",
+           [](const shown_driver& self, int target, const std::string& name, const py::object& type,
+              const py::object& deadline) {
+             auto answered = std::make_shared<value_reply>(type_of(type));
+             self.get().find_memory(rank{target}, name, duration_of(deadline, default_deadline),
+                                    make_promise<remote_buffer>(answered));
+             return answered;
+           })
+      .def("allocate",
+           [](const shown_driver& self, int target, std::size_t size, const py::object& type,
+              const py::object& deadline) {
+             auto answered = std::make_shared<value_reply>(type_of(type));
+             self.get().allocate(rank{target}, size, duration_of(deadline, default_deadline),
+                                 make_promise<remote_buffer>(answered));
+             return answered;
+           })
+      .def("release", [](const shown_driver& self, const shown_remote& one) { self.get().release(one.what); })
+      .def("read",
+           [](const shown_driver& self, const shown_remote& from, const py::object& deadline) {
+             auto answered = std::make_shared<value_reply>();
+             self.get().read(from.what, duration_of(deadline, default_deadline), make_promise<std::string>(answered));
+             return answered;
+           })
+      .def("close", &shown_driver::close);
+}
+
+} // namespace troupe::python

@@ -1,0 +1,100 @@
+#include "python_function.hpp"
+
+#include "deferred_release.hpp"
+#include "failure.hpp"
+#include "operand.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace troupe::python {
+
+namespace py = pybind11;
+
+namespace {
+
+/// Never destroyed, because threads of troupe may use it while the process exits.
+struct calls_in_progress {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int count = 0;
+  bool closed = false;
+};
+
+calls_in_progress& the_calls() {
+  static auto* const calls = new calls_in_progress;
+  return *calls;
+}
+
+/// One call in progress. Errors: stopping, after stop_calling().
+class call_guard {
+public:
+  call_guard() {
+    calls_in_progress& calls = the_calls();
+    const std::lock_guard lock{calls.mutex};
+    if (calls.closed) throw exception{errc::stopping, "Python's interpreter has ended, so no function in it can be called"};
+    ++calls.count;
+  }
+  call_guard(const call_guard&) = delete;
+  call_guard& operator=(const call_guard&) = delete;
+  ~call_guard() {
+    calls_in_progress& calls = the_calls();
+    const std::lock_guard lock{calls.mutex};
+    --calls.count;
+    calls.changed.notify_all();
+  }
+};
+
+/// Calls \p what. Returns the text of its exception, or nothing. The caller must hold the GIL.
+std::string call_with_gil(const py::object& what, const rank_call& with) {
+  try {
+    py::list memory;
+    for (const buffer& one : with.memory)
+      memory.append(py::cast(shaped_buffer{.memory = one, .type = dtype::u8, .shape = {one.size_bytes()}}));
+    what(with.self.value(), with.epoch.value(),
+         reinterpret_cast<std::uintptr_t>(with.stream.native()), // NOLINT: a handle as a number
+         memory, py::bytes{reinterpret_cast<const char*>(with.values.data()), with.values.size()}); // NOLINT: as text
+    return {};
+  } catch (py::error_already_set& raised) {
+    const auto kind = py::cast<std::string>(py::str(raised.type().attr("__name__")));
+    std::string text = kind + ": " + py::cast<std::string>(py::str(raised.value()));
+    raised.discard_as_unraisable(what);
+    return text;
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
+}
+
+} // namespace
+
+rank_function::work make_rank_function(std::string name, const py::object& what) {
+  if (PyCallable_Check(what.ptr()) == 0)
+    throw invalid("the function '" + name + "' is a " + py::cast<std::string>(py::str(py::type::of(what).attr("__name__"))) +
+                  ", which cannot be called");
+  return [name = std::move(name), called = held_object{what}](const rank_call& with) {
+    std::string failure;
+    {
+      const call_guard guard;
+      const py::gil_scoped_acquire with_gil;
+      failure = call_with_gil(called.get(), with);
+    }
+    if (!failure.empty())
+      throw exception{errc::internal, "the function '" + name + "' of rank " + to_string(with.self) + " raised " + failure};
+  };
+}
+
+void stop_calling() noexcept {
+  calls_in_progress& calls = the_calls();
+  PyThreadState* const state = PyEval_SaveThread();
+  {
+    std::unique_lock lock{calls.mutex};
+    calls.closed = true;
+    calls.changed.wait(lock, [&] { return calls.count == 0; });
+  }
+  PyEval_RestoreThread(state);
+}
+
+} // namespace troupe::python

@@ -1,0 +1,161 @@
+"""Defines Driver, a process without a rank or a GPU that asks the ranks of a world over processes."""
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+
+from . import _troupe
+from ._collectives import Collectives, Options, Part, refuse
+from ._errors import Error, make_error
+from ._events import listen
+from ._types import DType, RemoteTensors, Seconds, Setting
+from ._world import FunctionCalls, RemoteBuffer, Reply, ResumePoint, ValueReply, resume_of
+
+
+@dataclass(frozen=True)
+class DriverStatus:
+    """What a driver knows of its world."""
+
+    epoch: int  #: 0 before the first
+    world_size: int  #: number of ranks in this epoch
+    is_ready: bool  #: requests are admitted
+    is_over: bool  #: the world has ended, or the controller has refused the driver; nothing follows
+    has_rings: bool  #: requests go through shared memory
+    reason: Optional[Error]  #: why it is not ready; if it is, why the previous epoch ended
+    resume: Optional[Tuple[ResumePoint, ...]]  #: where the lanes stood when the previous epoch ended, if it is known
+
+    def resume_point(self, lane: Optional[str] = "default") -> Optional[ResumePoint]:
+        """Returns where a lane stood when the previous epoch ended: see WorldEvent.resume_point()."""
+        return next((one for one in self.resume or () if one.lane == lane), None)
+
+
+def status_of(fields: Dict[str, Any]) -> DriverStatus:
+    """Makes a status of the fields that the extension module returns."""
+    return DriverStatus(**{**fields, "resume": resume_of(fields["resume"])})
+
+
+class Driver(FunctionCalls[Reply], Collectives[RemoteTensors, Reply]):
+    """Joins a world over processes without a rank: its requests are to all ranks, and it needs no GPU.
+
+    It reaches the controller that TROUPE_CONTROL names with the secret TROUPE_JOIN_TOKEN, as the world's processes do:
+
+        with troupe.Driver() as driver:
+            driver.wait_ready(60)
+            values = [driver.find_memory(rank, "values", "float32").result() for rank in range(driver.size)]
+            driver.all_reduce(values).result()
+
+    Settings are those of troupe.Runtime: control_address="HOST:PORT" in place of TROUPE_CONTROL. token: the secret in
+    place of TROUPE_JOIN_TOKEN.
+    Operands are RemoteBuffers, one for each rank, with an element type (dtype=). Every operation needs its `out`, unless
+    it is in place. The ranks validate, order and run requests as those of their own processes. A request belongs to the
+    epoch in which it is sent; if that ends before the reply, its outcome is unknown.
+    Requests before the first epoch raise Rebuilding. Errors that come with the reply are those of a World, and Busy (too
+    many requests of this driver are pending).
+    Lifetime: it leaves with close() or at the end of a with statement; what is pending is answered. Threads: any.
+    Errors: InvalidArgument (the address; certificates or token missing), Missing (certificate files).
+    """
+
+    def __init__(self, *, config: Union[str, "os.PathLike[str]", None] = None, token: Optional[str] = None,
+                 **settings: Setting) -> None:
+        self._native = _troupe.Driver(settings, config, token)
+
+    @property
+    def status(self) -> DriverStatus:
+        """The state of the world now, as far as the driver knows it."""
+        return status_of(self._native.status())
+
+    @property
+    def size(self) -> int:
+        """The number of ranks in the present epoch, 0 before the first."""
+        return int(self._native.size())
+
+    @property
+    def epoch(self) -> int:
+        """The number of the present epoch, 0 before the first."""
+        return self.status.epoch
+
+    def ready(self) -> "ValueReply[DriverStatus]":
+        """Returns the status as soon as the world is ready or over: `status = await driver.ready()`."""
+        reply: "ValueReply[DriverStatus]" = self._native.ready()
+        return reply
+
+    def wait_ready(self, timeout: Optional[Seconds] = None) -> DriverStatus:
+        """Waits until the world is ready, is over, or timeout seconds have passed. Returns the status."""
+        try:
+            return self.ready().result(timeout)
+        except TimeoutError:
+            return self.status
+
+    def events(self, heard: Callable[[DriverStatus], Any]) -> None:
+        """Calls heard for every later change, in order, on a thread of this module."""
+        listen(self._native, lambda fields: heard(status_of(fields)))
+
+    def find_memory(self, rank: int, name: str, dtype: DType = None, *,
+                    deadline: Seconds = 10.0) -> "ValueReply[RemoteBuffer]":
+        """Asks the process of rank for the memory that it has exported under name: World.export_memory().
+
+        dtype: the element type that the result is used with.
+        Errors: Missing (it has exported none), Rebuilding, DeadlineExceeded, InvalidArgument (not a rank).
+        """
+        reply: "ValueReply[RemoteBuffer]" = self._native.find_memory(rank, name, dtype, deadline)
+        return reply
+
+    def allocate(self, rank: int, nbytes: int, dtype: DType = None, *,
+                 deadline: Seconds = 10.0) -> "ValueReply[RemoteBuffer]":
+        """Allocates device memory at rank, not initialised.
+
+        Its process holds it until release(), or until some seconds after the end of this driver.
+        Errors: OutOfMemory, Rebuilding, DeadlineExceeded, InvalidArgument (not a rank).
+        """
+        reply: "ValueReply[RemoteBuffer]" = self._native.allocate(rank, nbytes, dtype, deadline)
+        return reply
+
+    def release(self, allocated: RemoteBuffer) -> None:
+        """Returns memory of allocate(). Requests in flight still hold it."""
+        self._native.release(allocated)
+
+    def read(self, source: RemoteBuffer, *, deadline: Seconds = 10.0) -> "ValueReply[bytes]":
+        """Returns the present contents of host memory that a rank has exported, at most a mebibyte.
+
+        They are read at once, without regard to requests in flight: wait for the reply of the request that writes them.
+        Errors: StaleBuffer, InvalidArgument (device memory, or too much), Rebuilding, DeadlineExceeded.
+        """
+        reply: "ValueReply[bytes]" = self._native.read(source, deadline)
+        return reply
+
+    def replay(self, name: str, *, deadline: Optional[Seconds] = None) -> Reply:
+        """Launches, at all ranks, the plan that their processes have captured under name: World.capture(name=...).
+
+        Errors: InvalidArgument if a process has captured none.
+        """
+        parts = [Part(_troupe.replay(name), None) for _ in range(self._maker().size)]
+        return self._ask(parts, None, Options(deadline), None)
+
+    def _maker(self) -> Any:
+        maker = super()._maker()
+        if maker.size == 0:
+            text = "the world has formed no epoch yet: wait_ready()"
+            raise make_error(text, {"code": "rebuilding", "effect": "rejected", "text": text})
+        return maker
+
+    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Reply:
+        reply: Reply = self._native.ask([one.operation for one in parts], options.deadline, options.retry_safe, out)
+        return reply
+
+    def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> Reply:
+        if options.lane is not None:
+            raise refuse(f"a request to all ranks has no lane: leave lane={options.lane!r} out")
+        maker = self._maker()
+        parts = maker.parts(kind, range(maker.size), tensors, out, options, parameters)
+        return self._ask(parts, None, options, [one.out for one in parts])
+
+    def close(self) -> None:
+        """Leaves the world. Pending requests are answered: their outcome is unknown. Idempotent."""
+        self._native.close()
+
+    def __enter__(self) -> "Driver":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
