@@ -105,11 +105,10 @@ given_operand import_operand(const py::object& what, const py::object& as) {
 }
 
 std::shared_ptr<reply> ask(const shown_driver& self, const std::vector<asked_operation>& parts,
-                           const py::object& deadline, bool is_retry_safe, const py::object& outputs) {
+                           const py::object& deadline, const py::object& outputs) {
   release_due();
   world_request asked{.parts = {}, .deadline = duration_of(deadline, world_default_deadline)};
   for (const asked_operation& one : parts) asked.parts.push_back(one.what);
-  asked.retry_safe = is_retry_safe;
   world_driver& by = self.get();
   auto answered = reply::make(outputs.is_none() ? held_object{} : held_object{outputs});
   by.ask(std::move(asked), answered->make_reply_promise());
@@ -137,7 +136,7 @@ void bind_drivers(py::module_& module) {
            [](const shown_driver&, std::string name) {
              return shown_function{std::make_shared<const rank_function>(std::move(name))};
            })
-      .def("ask", &ask, py::arg("parts"), py::arg("deadline"), py::arg("retry_safe"), py::arg("out"))
+      .def("ask", &ask, py::arg("parts"), py::arg("deadline"), py::arg("out"))
       .def("find_memory",
            [](const shown_driver& self, int target, const std::string& name, const py::object& type,
               const py::object& deadline) {

@@ -13,7 +13,8 @@ def run(*command):
 
 
 @pytest.mark.parametrize("name, says", [("all_reduce.py", "4 ranks: every sum is 10 ("),
-                                        ("serving.py", "160 of 160 answered")])
+                                        ("serving.py", "160 of 160 answered"),
+                                        ("http_driver.py", "2 ranks: [0.0, 28.0, 56.0, 84.0]")])
 def test_an_example_runs(name, says):
     done = run(EXAMPLES / name)
     assert done.returncode == 0, done.stderr

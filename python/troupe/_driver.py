@@ -140,7 +140,7 @@ class Driver(FunctionCalls[Reply], Collectives[RemoteTensors, Reply]):
         return maker
 
     def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Reply:
-        reply: Reply = self._native.ask([one.operation for one in parts], options.deadline, options.retry_safe, out)
+        reply: Reply = self._native.ask([one.operation for one in parts], options.deadline, out)
         return reply
 
     def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> Reply:

@@ -86,23 +86,23 @@ class Requests(Generic[R]):
 
     _native: Any
 
-    def group(self, *, deadline: Optional[Seconds] = None, retry_safe: bool = False, dtype: DType = None,
+    def group(self, *, deadline: Optional[Seconds] = None, dtype: DType = None,
               stream: Stream = "producer") -> "Group[R]":
         """Returns a group that is sent at the end of with: `with world.group() as all: all.all_reduce(x)`.
 
         Its operands are for all ranks of the world: in a world over processes, RemoteBuffers for those of others.
         """
-        return Group(self, Options(deadline, None, retry_safe, dtype, stream))
+        return Group(self, Options(deadline, None, dtype, stream))
 
     def transfer(self, source: int, tensor: Tensor, destination: int, out: Tensor, tag: int = 0, *,
-                 deadline: Optional[Seconds] = None, retry_safe: bool = False, dtype: DType = None,
+                 deadline: Optional[Seconds] = None, dtype: DType = None,
                  stream: Stream = "producer") -> R:
         """Sends tensor, memory of rank source, to out, memory of rank destination.
 
         It is one request to all ranks and has a position in their order; the other ranks do nothing.
         Errors: InvalidArgument if one of the two is not a rank; Mismatch if tensor and out differ in count or dtype.
         """
-        alone = self.group(deadline=deadline, retry_safe=retry_safe, dtype=dtype, stream=stream)
+        alone = self.group(deadline=deadline, dtype=dtype, stream=stream)
         alone.transfer(source, tensor, destination, out, tag)
         return alone.ask()
 

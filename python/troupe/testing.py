@@ -97,11 +97,6 @@ class VirtualWorld(RankRequests[VirtualReply], Collectives[Tensors, VirtualReply
         parts, rank, written = self._world_parts(kind, tensors, out, parameters, options)
         return self._ask(parts, rank, options, written)
 
-    def rank(self, number: int) -> Rank[VirtualReply]:
-        """Returns one rank, for requests to it alone."""
-        return Rank(self, number)
-
-    @property
     def size(self) -> int:
         return int(self._native.size())
 
