@@ -158,6 +158,29 @@ ENDINGS = {
         replies = [world.barrier() for _ in range(100)]
         del mock
     """,
+    "functions that are still called": """
+        mock.world.register_function("sleep", lambda *_: time.sleep(0.005))
+        replies = [mock.world.call("sleep") for _ in range(50)]
+    """,
+    "functions that are still called when the world is closed": """
+        mock.world.register_function("sleep", lambda *_: time.sleep(0.005))
+        replies = [mock.world.call("sleep") for _ in range(50)]
+        world = mock.world
+        mock.close()
+        assert all(reply.done() for reply in replies)
+    """,
+    "functions of a world that nothing refers to": """
+        world = troupe.Runtime(backend="mock", mock_devices=2, log_level="off").form_world()
+        world.register_function("sleep", lambda *_: time.sleep(0.005))
+        replies = [world.call("sleep") for _ in range(20)]
+        del world
+        assert [reply.exception(20) for reply in replies].count(None) > 0
+    """,
+    "a driver that waits for its world": """
+        driver = troupe.Driver(control_address="127.0.0.1:1", token="a" * 64, log_level="off")
+        ready = driver.ready()
+        driver.events(print)
+    """,
     "an exception": """
         replies = [mock.world.barrier() for _ in range(100)]
         raise SystemExit(0)
