@@ -85,8 +85,7 @@ void attached_drivers::watch(time_point now, nanoseconds asleep, nanoseconds sus
     const nanoseconds silent = now - one.heard;
     if (silent <= suspicion) continue;
     const auto shown = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
-    refuse(present, {.code = errc::world_failed,
-                     .text = "it has been silent for " + std::to_string(shown) + " ms: make another driver"});
+    refuse(present, {.code = errc::rank_lost, .text = "it has been silent for " + std::to_string(shown) + " ms"});
   }
 }
 

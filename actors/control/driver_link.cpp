@@ -37,6 +37,7 @@ void driver_link::receive(std::string_view bytes) {
   if (const auto* batch = std::get_if<order_batch>(&frame->what)) return follow(batch->of, batch->bytes);
   hear(frame->what);
   answer_ended();
+  if (is_to_attach()) services_.send(introduction());
 }
 
 void driver_link::hear(const controller_message& what) {
@@ -62,6 +63,7 @@ void driver_link::hear(const controller_message& what) {
 
 void driver_link::hear(const world_report& report) {
   if (state_.is_over) return;
+  if (report.is_over && report.reason.code == errc::rank_lost) return detach(report.reason);
   const bool has_order = report.address < 0 && !report.is_over;
   if (opened_ != epoch{} && (!has_order || report.of != opened_))
     end_order(report.reason ? report.reason
@@ -75,6 +77,22 @@ void driver_link::hear(const world_report& report) {
   state_.reason = report.reason;
   state_.resume = report.resume;
   change();
+}
+
+void driver_link::detach(const error& why) {
+  session_ = 0;
+  is_detached_ = true;
+  gate_.reset();
+  end_order(why);
+  state_.is_ready = false;
+  state_.reason = why;
+  services_.warned(why);
+  change();
+}
+
+bool driver_link::is_to_attach() {
+  const std::lock_guard lock{mutex_};
+  return std::exchange(is_detached_, false);
 }
 
 void driver_link::open(const world_report& report) {

@@ -87,6 +87,9 @@ private:
   [[nodiscard]] error objection_to(const world_request& asked) const;
   void hear(const controller_message& what);
   void hear(const world_report& report);
+  /// Prepares to attach again: the controller has detached this process, which was silent, and does not know it now.
+  void detach(const error& why);
+  [[nodiscard]] bool is_to_attach();
   void open(const world_report& report);
   void end_order(const error& why);
   /// Answers the requests of orders that have ended.
@@ -102,7 +105,8 @@ private:
   const driver_services services_;
 
   mutable std::mutex mutex_;
-  session_id session_ = 0; ///< 0 while it is not admitted.
+  session_id session_ = 0;   ///< 0 while it is not admitted.
+  bool is_detached_ = false; ///< Until it has introduced itself again.
   nanoseconds heartbeat_{};
   nanoseconds suspicion_{};
   time_point spoke_{};

@@ -121,8 +121,9 @@ private:
         if (has_jobs()) step();
       } catch (const troupe::exception& failure) { // the requests stay, and are repeated
         ++failures_;
+        epoch_ = {}; // begin again, also if the epoch goes on: this driver was detached, or its memory let go
         if (std::exchange(last_failure_, failure.what()) != failure.what())
-          std::printf("in epoch %s, step %llu: %s\n", to_string(epoch_).c_str(), number_of_step(), failure.what());
+          std::printf("in epoch %s, step %llu: %s\n", to_string(now.epoch).c_str(), number_of_step(), failure.what());
         std::this_thread::sleep_for(10ms);
       }
     }
