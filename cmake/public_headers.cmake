@@ -37,8 +37,10 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/operation/collective_methods.hpp
   collectives/operation/dtype.hpp
   collectives/operation/operation.hpp
+  collectives/operation/rank_function.hpp
   collectives/operation/rank_group.hpp
   collectives/operation/reduction.hpp
+  collectives/operation/remote_buffer.hpp
   collectives/operation/request.hpp
   collectives/order/absence_report.hpp
   collectives/order/lane.hpp
@@ -84,5 +86,6 @@ set(TROUPE_PUBLIC_HEADERS
   runtime/testing/virtual_world.hpp
   runtime/troupe.hpp
   runtime/world.hpp
+  runtime/world_driver.hpp
   runtime/world_group.hpp
 )

@@ -94,11 +94,11 @@ class PublicHeaders(TreeTest):
         self.assert_catches("check-layers", "runtime/testing/world.hpp: <troupe/troupe.hpp> includes caf/actor.hpp through this header")
 
     def test_too_many_public_headers_are_caught(self):
-        extra = [f"device/h{i}.hpp" for i in range(77)]
+        extra = [f"device/h{i}.hpp" for i in range(81)]
         for path in extra:
             self.plant(path, "")
         self.listed("device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp", *extra)
-        self.assert_catches("check-layers", "81 public headers, more than the limit of 80")
+        self.assert_catches("check-layers", "85 public headers, more than the limit of 84")
 
     def test_a_listed_header_that_does_not_exist_is_caught(self):
         self.listed("device/gone.hpp", "device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp")

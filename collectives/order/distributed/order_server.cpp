@@ -482,11 +482,11 @@ error order_server::receive(process_address from, std::string_view batch) {
   if (found == attached_.end()) return {};
   attached_process& by = found->second;
   wire_reader in{batch};
-  const batch_header header = batch_header::read(in);
-  if (in.ok() && header.epoch < epoch_) return {};
-  if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
-  if (in.ok() && header.number != by.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
-  if (in.ok()) by.out.has_seen(by.received = header.number);
+  const batch_header told = batch_header::read(in);
+  if (in.ok() && told.epoch < epoch_) return {};
+  if (in.ok() && (told.epoch > epoch_ || told.number != by.received + 1))
+    in.refuse("it is not the next batch of this epoch");
+  if (in.ok()) by.out.has_seen(by.received = told.number);
   request_record one;
   const auto size = static_cast<int>(ranks_.size());
   while (by.in.next(in, one)) {
