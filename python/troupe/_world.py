@@ -95,8 +95,7 @@ class Requests(Generic[R]):
         return Group(self, Options(deadline, None, dtype, stream))
 
     def transfer(self, source: int, tensor: Tensor, destination: int, out: Tensor, tag: int = 0, *,
-                 deadline: Optional[Seconds] = None, dtype: DType = None,
-                 stream: Stream = "producer") -> R:
+                 deadline: Optional[Seconds] = None, dtype: DType = None, stream: Stream = "producer") -> R:
         """Sends tensor, memory of rank source, to out, memory of rank destination.
 
         It is one request to all ranks and has a position in their order; the other ranks do nothing.

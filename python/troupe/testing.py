@@ -97,6 +97,7 @@ class VirtualWorld(RankRequests[VirtualReply], Collectives[Tensors, VirtualReply
         parts, rank, written = self._world_parts(kind, tensors, out, parameters, options)
         return self._ask(parts, rank, options, written)
 
+    @property
     def size(self) -> int:
         return int(self._native.size())
 
