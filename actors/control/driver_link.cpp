@@ -210,7 +210,7 @@ void driver_link::tick() {
 
 std::shared_ptr<attached_order> driver_link::order_or(error& why) const {
   const std::lock_guard lock{mutex_};
-  why = objection_to(world_request{});
+  why = objection_to(world_request{.parts = {}, .site = call_site{}});
   return order_;
 }
 

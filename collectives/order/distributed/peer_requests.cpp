@@ -342,7 +342,8 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
   const auto deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
   if (!in.ok()) return; // it cannot be answered
   reply_promise reply{std::make_unique<reply_to_peer>(weak_from_this(), from, number)};
-  rank_request asked{.what = barrier{}, .epoch = epoch_, .deadline = deadline, .lane = lane_of(from)};
+  rank_request asked{
+      .what = barrier{}, .epoch = epoch_, .deadline = deadline, .lane = lane_of(from), .site = call_site{}};
   error objection;
   own_rank target;
   bool is_known = false;
