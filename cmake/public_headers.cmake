@@ -53,6 +53,7 @@ set(TROUPE_PUBLIC_HEADERS
   actors/caf/actor_error.hpp
   actors/caf/caf_compat.hpp
   actors/caf/messages.hpp
+  actors/caf/remote_messages.hpp
   actors/caf/requests.hpp
   actors/control/controller_terms.hpp
   actors/world/recovery_terms.hpp

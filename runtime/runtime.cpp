@@ -122,7 +122,7 @@ world runtime::form_world(const world_options& options) {
       plan.locals.push_back(p.make_local(self, where));
       shared->local_ranks.push_back(self);
       shared->pools.push_back(p.pools[where]);
-      if (i == 0) plan.lend = [pool = p.pools[where]](std::size_t size_bytes) { return pool->allocate(size_bytes); };
+      if (i == 0) plan.lend = p.lender(p.pools[where]);
     }
     plan.services = p.services;
     std::vector<std::shared_ptr<device>> used;

@@ -119,6 +119,21 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
     });
 }
 
+std::function<buffer(lent_kind what, std::size_t size_bytes)>
+runtime::parts::lender(std::shared_ptr<memory_pool> pool) const {
+  return [pool = std::move(pool), recorder = services.recorder, counts = metrics,
+          about = versions()](lent_kind what, std::size_t size_bytes) {
+    if (what == lent_kind::memory) return pool->allocate(size_bytes);
+    const std::string text = what == lent_kind::metrics
+                                 ? metrics_text(*counts)
+                                 : as_json(*recorder, record_stamp::now(about), "asked for by a driver");
+    if (text.empty()) throw exception{errc::stopping, "the rank's process is ending, and has nothing to report"};
+    buffer report = allocate_pinned(pool->where(), text.size());
+    std::ranges::copy(text, report.host_span<char>().begin());
+    return report;
+  };
+}
+
 std::string runtime::parts::versions() const {
   return selected.collectives->version() + ", " + selected.api->version();
 }

@@ -51,6 +51,9 @@ public:
 
   /// Returns rank \p self, after opening the device, memory pool and launcher that it needs if they are not open yet.
   [[nodiscard]] local_rank make_local(rank self, device_id where);
+  /// Returns what makes memory and reports of this process to lend to other processes.
+  [[nodiscard]] std::function<buffer(lent_kind what, std::size_t size_bytes)>
+  lender(std::shared_ptr<memory_pool> pool) const;
   /// Returns the connection to the controller of the world that this process joins.
   [[nodiscard]] std::shared_ptr<controller_channel> join(device_id where);
 

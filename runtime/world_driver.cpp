@@ -11,11 +11,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <random>
 #include <thread>
 #include <utility>
+#include <variant>
 
 namespace troupe {
 
@@ -137,7 +139,7 @@ std::future<remote_buffer> world_driver::allocate(rank target, std::size_t size_
 
 void world_driver::allocate(rank target, std::size_t size_bytes, nanoseconds deadline,
                             std::shared_ptr<value_promise<remote_buffer>> reply) {
-  parts_->link->allocate(target, size_bytes, deadline, std::move(reply));
+  parts_->link->lend(target, lent_kind::memory, size_bytes, deadline, std::move(reply));
 }
 
 std::future<std::string> world_driver::read(const remote_buffer& from, nanoseconds deadline) const {
@@ -149,6 +151,74 @@ std::future<std::string> world_driver::read(const remote_buffer& from, nanosecon
 void world_driver::read(const remote_buffer& from, nanoseconds deadline,
                         std::shared_ptr<value_promise<std::string>> reply) const {
   parts_->link->read(from, deadline, std::move(reply));
+}
+
+/// Reads a report that a rank lends, one piece after another, and gives it back.
+class world_driver::report_reader : public std::enable_shared_from_this<report_reader> {
+public:
+  using bytes_promise = std::shared_ptr<value_promise<std::string>>;
+
+  report_reader(std::shared_ptr<driver_link> link, nanoseconds deadline, bytes_promise reply)
+    : link_{std::move(link)}, deadline_{deadline}, reply_{std::move(reply)} {}
+
+  void begin(rank target, lent_kind what);
+
+private:
+  template <class Value, class Then>
+  auto promise(Then then) {
+    return std::make_shared<value_promise<Value>>(
+        [self = shared_from_this(), then = std::move(then)](std::variant<Value, error>&& result) {
+          if (auto* const why = std::get_if<error>(&result)) return self->end(std::move(*why));
+          then(std::get<Value>(std::move(result)));
+        });
+  }
+  void read_on() {
+    const std::size_t left = lent_->size_bytes - text_.size();
+    if (left == 0) return end(std::move(text_));
+    link_->read(lent_->slice(text_.size(), std::min(left, peer_requests::most_read_bytes)), deadline_,
+                promise<std::string>([self = shared_from_this()](const std::string& piece) {
+                  self->text_ += piece;
+                  self->read_on();
+                }));
+  }
+  void end(std::variant<std::string, error> result) {
+    if (lent_) link_->give_back(*lent_);
+    reply_->deliver(std::move(result));
+  }
+
+  const std::shared_ptr<driver_link> link_;
+  const nanoseconds deadline_;
+  const bytes_promise reply_;
+  std::optional<remote_buffer> lent_{};
+  std::string text_{};
+};
+
+void world_driver::report_reader::begin(rank target, lent_kind what) {
+  link_->lend(target, what, 0, deadline_, promise<remote_buffer>([self = shared_from_this()](remote_buffer lent) {
+                self->lent_ = lent;
+                self->read_on();
+              }));
+}
+
+std::future<std::string> world_driver::metrics(rank target, nanoseconds deadline) const {
+  auto [reply, future] = make_value_promise<std::string>();
+  metrics(target, deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::metrics(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const {
+  std::make_shared<report_reader>(parts_->link, deadline, std::move(reply))->begin(target, lent_kind::metrics);
+}
+
+std::future<std::string> world_driver::flight_record(rank target, nanoseconds deadline) const {
+  auto [reply, future] = make_value_promise<std::string>();
+  flight_record(target, deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::flight_record(rank target, nanoseconds deadline,
+                                 std::shared_ptr<value_promise<std::string>> reply) const {
+  std::make_shared<report_reader>(parts_->link, deadline, std::move(reply))->begin(target, lent_kind::flight_record);
 }
 
 void world_driver::release(const remote_buffer& allocated) {
@@ -170,6 +240,20 @@ std::future<completion> world_driver::transfer(rank source, operand from, rank d
                                                call_site site) {
   return ask(transfer_parts(size(), source, std::move(from), destination, std::move(to), count, type, tag),
              std::move(options), site);
+}
+
+std::future<completion> world_driver::capture(const std::string& name, plan_steps steps, nanoseconds deadline) {
+  auto [reply, future] = make_future_promise();
+  capture(name, std::move(steps), deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::capture(const std::string& name, plan_steps steps, nanoseconds deadline, reply_promise reply) {
+  parts_->link->capture(name, std::move(steps), deadline, std::move(reply));
+}
+
+void world_driver::drop_plan(const std::string& name) {
+  parts_->link->drop_plan(name);
 }
 
 std::future<completion> world_driver::replay(const std::string& name, request_options options, call_site from) {

@@ -5,6 +5,7 @@
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -77,6 +78,17 @@ public:
   /// Returns memory of allocate(). Requests in flight still hold it.
   void release(const remote_buffer& allocated);
 
+  /// Returns the metrics of the process of rank \p target, in the text format of Prometheus
+  /// (docs/operations/metrics.md), or its flight record, which `troupe trace` reads: the latest requests of the rank,
+  /// those of this driver among them. Errors: missing (its troupe was built without prometheus-cpp), rebuilding,
+  /// deadline_exceeded, invalid_argument (not a rank).
+  [[nodiscard]] std::future<std::string> metrics(rank target, nanoseconds deadline = std::chrono::seconds{10}) const;
+  [[nodiscard]] std::future<std::string> flight_record(rank target,
+                                                       nanoseconds deadline = std::chrono::seconds{10}) const;
+  /// These do the same, and deliver the answer to \p reply, whose sink must neither block nor throw.
+  void metrics(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
+  void flight_record(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
+
   /// Returns the present contents of \p from, host memory that a rank has exported, at most a mebibyte. They are read
   /// at once, without regard to requests in flight: wait for the reply of the request that writes them. Errors:
   /// stale_buffer, invalid_argument (device memory: let the rank copy it first; too much), rebuilding,
@@ -99,8 +111,19 @@ public:
                                                  std::size_t count, dtype type, int tag = 0,
                                                  request_options options = {}, call_site site = call_site::current());
 
-  /// Asks all ranks to launch the plan that their processes have captured under \p name (plan_options::name). Errors:
-  /// invalid_argument (a process has captured none).
+  /// Captures \p steps at all ranks as the plan \p name, at their place in the order of requests: steps[k][r] is the
+  /// part of rank r in step k. Operands are remote buffers; calls are by name (rank_function). It takes the place of an
+  /// earlier plan of its name. The ranks hold it, and the memory that it names, until drop_plan(), the end of the
+  /// epoch, or some seconds after the end of this driver: capture it again when the next epoch is ready. Errors: those
+  /// of world::capture().
+  [[nodiscard]] std::future<completion> capture(const std::string& name, plan_steps steps,
+                                                nanoseconds deadline = std::chrono::minutes{1});
+  void capture(const std::string& name, plan_steps steps, nanoseconds deadline, reply_promise reply);
+  /// Lets the ranks let go of a plan that this driver has captured. Replays in flight still hold it.
+  void drop_plan(const std::string& name);
+
+  /// Asks all ranks to launch the plan \p name, which this driver or the ranks' processes have captured
+  /// (plan_options::name). Errors: invalid_argument (a process has no such plan).
   [[nodiscard]] std::future<completion> replay(const std::string& name, request_options options = {},
                                                call_site from = call_site::current());
 
@@ -117,6 +140,7 @@ private:
   [[nodiscard]] std::size_t part_count() const { return static_cast<std::size_t>(size()); }
 
   struct parts;
+  class report_reader;
   std::shared_ptr<parts> parts_;
 };
 extern template class collective_methods<world_driver, arguments_of_all, std::future<completion>>;

@@ -40,13 +40,15 @@
 #include <type_traits>
 #include <utility>
 
-// These macros declare, at global scope, message types that never leave the process. 1.x needs an id for each type, in
+// These macros declare, at global scope, message types that never leave the process (TROUPE_LOCAL_TYPE), and types with
+// an inspect(), which may be sent to another node (TROUPE_SENT_TYPE). 1.x needs an id for each type, in
 // a block that begins at \p offset and is registered before the first actor system; 0.17 needs neither. A user's block
 // begins where troupe's ends: TROUPE_LOCAL_TYPES_AFTER(yours, troupe).
 #if TROUPE_CAF_0_17
 #define TROUPE_LOCAL_TYPES_BEGIN(block, offset)
 #define TROUPE_LOCAL_TYPES_AFTER(block, previous)
 #define TROUPE_LOCAL_TYPE(block, type) CAF_ALLOW_UNSAFE_MESSAGE_TYPE(type)
+#define TROUPE_SENT_TYPE(block, type)
 #define TROUPE_LOCAL_TYPES_END(block)
 #define TROUPE_REGISTER_LOCAL_TYPES(block) static_cast<void>(0)
 #else
@@ -55,6 +57,7 @@
 #define TROUPE_LOCAL_TYPE(block, type)                                                                                 \
   CAF_ADD_TYPE_ID(block, (type))                                                                                       \
   CAF_ALLOW_UNSAFE_MESSAGE_TYPE(type)
+#define TROUPE_SENT_TYPE(block, type) CAF_ADD_TYPE_ID(block, (type))
 #define TROUPE_LOCAL_TYPES_END(block) CAF_END_TYPE_ID_BLOCK(block)
 #define TROUPE_REGISTER_LOCAL_TYPES(block) ::caf::init_global_meta_objects<::caf::id_block::block>()
 #endif

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
+#include <troupe/actors/caf/remote_messages.hpp>
 #include <troupe/actors/caf/requests.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
@@ -35,11 +36,12 @@ TROUPE_LOCAL_TYPE(troupe, troupe::capabilities)
 TROUPE_LOCAL_TYPE(troupe, troupe::capabilities_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::capture_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::capture_request)
-TROUPE_LOCAL_TYPE(troupe, troupe::completion)
+TROUPE_SENT_TYPE(troupe, troupe::completion)
 TROUPE_LOCAL_TYPE(troupe, troupe::credit)
 TROUPE_LOCAL_TYPE(troupe, troupe::credit_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::enqueued)
-TROUPE_LOCAL_TYPE(troupe, troupe::error)
+TROUPE_SENT_TYPE(troupe, troupe::error)
+TROUPE_SENT_TYPE(troupe, troupe::find_memory_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave_lane)
 TROUPE_LOCAL_TYPE(troupe, troupe::outcome_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::overlapped_request)
@@ -47,16 +49,18 @@ TROUPE_LOCAL_TYPE(troupe, troupe::overlapped_world_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::rank_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::registration_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::registration_request)
+TROUPE_SENT_TYPE(troupe, troupe::remote_buffer)
+TROUPE_SENT_TYPE(troupe, troupe::remote_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::resumption_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::resumption_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::split_request)
-TROUPE_LOCAL_TYPE(troupe, troupe::status_query)
+TROUPE_SENT_TYPE(troupe, troupe::status_query)
 TROUPE_LOCAL_TYPE(troupe, troupe::stop_world)
-TROUPE_LOCAL_TYPE(troupe, troupe::subscribe)
+TROUPE_SENT_TYPE(troupe, troupe::subscribe)
 TROUPE_LOCAL_TYPE(troupe, troupe::suspension_reply)
 TROUPE_LOCAL_TYPE(troupe, troupe::suspension_request)
-TROUPE_LOCAL_TYPE(troupe, troupe::world_event)
+TROUPE_SENT_TYPE(troupe, troupe::world_event)
 TROUPE_LOCAL_TYPE(troupe, troupe::world_request)
 TROUPE_LOCAL_TYPES_END(troupe)
 
@@ -98,6 +102,17 @@ struct leave_lane {
 /// Asks a world for its state.
 struct status_query {};
 
+/// How CAF reads and writes a status_query, which is empty.
+template <class Inspector>
+auto inspect(Inspector& with, status_query& one) {
+#if TROUPE_CAF_0_17
+  static_cast<void>(one);
+  return with(caf::meta::type_name("troupe::status_query"));
+#else
+  return with.object(one).fields();
+#endif
+}
+
 /// Asks a world for its capabilities, so that a client knows beforehand which requests would be refused.
 struct capabilities_query {};
 
@@ -112,6 +127,16 @@ struct subscribe {
   listener_handle listener;
 };
 
+/// How CAF reads and writes a subscribe.
+template <class Inspector>
+auto inspect(Inspector& with, subscribe& one) {
+#if TROUPE_CAF_0_17
+  return with(caf::meta::type_name("troupe::subscribe"), one.listener);
+#else
+  return with.object(one).fields(with.field("listener", one.listener));
+#endif
+}
+
 /// The interface of one rank to its clients.
 using collective_handle = typed_actor<caf::result<completion>(rank_request), caf::result<enqueued>(overlapped_request),
                                       caf::result<completion>(outcome_request), caf::result<void>(cancel_request),
@@ -120,6 +145,7 @@ using collective_handle = typed_actor<caf::result<completion>(rank_request), caf
 /// The interface of a world to its clients.
 using world_handle =
     typed_actor<caf::result<completion>(world_request), caf::result<enqueued>(overlapped_world_request),
+                caf::result<completion>(remote_request), caf::result<remote_buffer>(find_memory_request),
                 caf::result<completion>(outcome_request), caf::result<split_reply>(split_request),
                 caf::result<registration_reply>(registration_request),
                 caf::result<suspension_reply>(suspension_request), caf::result<resumption_reply>(resumption_request),

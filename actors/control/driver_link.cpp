@@ -222,8 +222,8 @@ void driver_link::find(rank target, const std::string& name, nanoseconds deadlin
   order->peers()->find(target, name, deadline, std::move(reply));
 }
 
-void driver_link::allocate(rank target, std::size_t size_bytes, nanoseconds deadline,
-                           peer_requests::handle_promise reply) {
+void driver_link::lend(rank target, lent_kind what, std::size_t size_bytes, nanoseconds deadline,
+                       peer_requests::handle_promise reply) {
   error why;
   const auto order = order_or(why);
   if (why) return reply->deliver(std::move(why));
@@ -231,7 +231,35 @@ void driver_link::allocate(rank target, std::size_t size_bytes, nanoseconds dead
     const std::lock_guard lock{mutex_};
     has_lent_ = true;
   }
-  order->peers()->allocate(target, size_bytes, services_.holder, services_.lease, deadline, std::move(reply));
+  order->peers()->lend(target, what, size_bytes, services_.holder, services_.lease, deadline, std::move(reply));
+}
+
+void driver_link::capture(std::string name, plan_steps steps, nanoseconds deadline, reply_promise reply) noexcept {
+  try {
+    error why;
+    const auto order = order_or(why);
+    if (why) return reply.deliver(std::move(why));
+    ticket number{};
+    {
+      const std::lock_guard lock{mutex_};
+      has_lent_ = true;
+      number = ticket{++last_ticket_};
+    }
+    order->peers()->capture({.name = number,
+                             .plan = std::move(name),
+                             .steps = std::move(steps),
+                             .deadline = deadline,
+                             .holder = services_.holder,
+                             .lease = services_.lease,
+                             .reply = std::move(reply)});
+  } catch (...) {
+    reply.deliver(current_error());
+  }
+}
+
+void driver_link::drop_plan(std::string_view name) {
+  error why;
+  if (const auto order = order_or(why); order && !why) order->peers()->drop_plan(name); // else it has ended
 }
 
 void driver_link::read(const remote_buffer& from, nanoseconds deadline, peer_requests::bytes_promise reply) {

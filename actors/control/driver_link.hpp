@@ -77,9 +77,14 @@ public:
 
   /// Asks the process of \p target for memory: see peer_requests. Lent memory is renewed until give_back() or close().
   void find(rank target, const std::string& name, nanoseconds deadline, peer_requests::handle_promise reply);
-  void allocate(rank target, std::size_t size_bytes, nanoseconds deadline, peer_requests::handle_promise reply);
+  void lend(rank target, lent_kind what, std::size_t size_bytes, nanoseconds deadline,
+            peer_requests::handle_promise reply);
   void give_back(const remote_buffer& lent);
   void read(const remote_buffer& from, nanoseconds deadline, peer_requests::bytes_promise reply);
+
+  /// Captures a plan at all ranks (peer_requests::capture()), and renews its lease until drop_plan() or close().
+  void capture(std::string name, plan_steps steps, nanoseconds deadline, reply_promise reply) noexcept;
+  void drop_plan(std::string_view name);
 
   [[nodiscard]] driver_state state() const;
 

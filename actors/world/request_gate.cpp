@@ -75,18 +75,11 @@ void request_gate::accept(world_request asked, reply_promise reply, std::uint64_
 
 namespace {
 
-/// Replaces the remote buffers of \p parts, which are memory of this process, by the memory. Returns whether there were
-/// any; or sets \p why.
-bool resolve(std::vector<operation>& parts, const exported_memory& exported, error& why) {
-  bool any = false;
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    visit_operands(parts[i], [&](const operand& one, std::string_view) {
-      if (why || !is_remote(one.memory)) return;
-      any = true;
-      const buffer found = exported.find(remote_of(one.memory), rank{static_cast<int>(i)}, why);
-      const_cast<operand&>(one).memory = found; // NOLINT: `parts` is not const
-    });
-  return any;
+/// Replaces the handles and names in \p parts, which are those of ranks of this process, by what they name.
+error resolve(std::vector<operation>& parts, const local_names& here) {
+  error why;
+  for (std::size_t i = 0; i < parts.size() && !why; ++i) why = resolve_part(parts[i], here, rank{static_cast<int>(i)});
+  return why;
 }
 
 } // namespace
@@ -97,11 +90,11 @@ void request_gate::find(rank target, const std::string& name, nanoseconds deadli
   const terms& now = *reading;
   if (now.peers) return now.peers->find(target, name, deadline, std::move(reply));
   try {
-    if (!now.exported)
+    if (!now.here.memory)
       throw exception{now.admission.refusal
                           ? now.admission.refusal
                           : error{.code = errc::unsupported, .text = "no memory can be exported in this world"}};
-    reply->deliver(now.exported->find(name, target));
+    reply->deliver(now.here.memory->find(name, target, false));
   } catch (const exception& failure) {
     reply->deliver(failure.why());
   }
@@ -112,9 +105,10 @@ error request_gate::admit(world_request& asked, const terms& now, reply_promise&
   if (error objection = now.admission.objection_to(asked)) return objection;
   if (!now.peers) { // else each rank's process validates its part
     error objection = objection_to(asked.parts, now);
-    error stale;
-    if (objection && now.exported && resolve(asked.parts, *now.exported, stale))
-      objection = stale ? std::move(stale) : objection_to(asked.parts, now);
+    if (objection) { // it may have handles and names
+      error missing = resolve(asked.parts, now.here);
+      objection = missing ? std::move(missing) : objection_to(asked.parts, now);
+    }
     if (objection) return objection;
   }
   if (now.peers && reply.listener() != nullptr)

@@ -132,6 +132,14 @@ void world_actor::formed_again() {
 void world_actor::perform(world_request asked, reply_promise reply, std::uint64_t client) {
   executor_.gate().accept(std::move(asked), std::move(reply), client);
 }
+void world_actor::perform(const remote_request& asked, reply_promise reply) {
+  try {
+    world_request what = asked.what(); // may throw, before the reply is moved
+    perform(std::move(what), std::move(reply));
+  } catch (...) {
+    reply.deliver(current_error());
+  }
+}
 void world_actor::perform(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
   executor_.register_memory(asked, std::move(reply));
 }
@@ -182,6 +190,10 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
     perform(std::move(*asked), answer_to({this, *what}), client);
     return compat::enqueue_result(true);
   }
+  if (const auto asked = compat::take_message<remote_request>(*what)) {
+    perform(*asked, answer_to({this, *what}));
+    return compat::enqueue_result(true);
+  }
   if (auto asked = compat::take_message<overlapped_world_request>(*what)) {
     // One part per rank; other counts are refused later.
     const std::size_t parts = std::max<std::size_t>(asked->what.parts.size(), 1);
@@ -205,10 +217,14 @@ world_actor::behavior_type world_actor::make_behavior() {
     return caf::result<reply>{caf::delegated<reply>{}};
   };
   return {
-      // The next three handlers run only if enqueue() could not unpack the message and left it to CAF.
+      // The next four handlers run only if enqueue() could not unpack the message and left it to CAF.
       [this](world_request& asked) -> caf::result<completion> {
         const std::uint64_t client = number_of(current_sender());
         perform(std::move(asked), take_answer(this), client);
+        return caf::delegated<completion>{};
+      },
+      [this](const remote_request& asked) -> caf::result<completion> {
+        perform(asked, take_answer(this));
         return caf::delegated<completion>{};
       },
       [this](overlapped_world_request& asked) -> caf::result<enqueued> {
@@ -220,6 +236,11 @@ world_actor::behavior_type world_actor::make_behavior() {
       [this](const outcome_request& query) -> caf::result<completion> {
         query.outcome.redeem(take_answer(this));
         return caf::delegated<completion>{};
+      },
+      [this](const find_memory_request& asked) -> caf::result<remote_buffer> {
+        executor_.gate().find(asked.target, asked.name, executor_.plan().deadlines.operation,
+                              take_value_promise<remote_buffer>(this));
+        return caf::delegated<remote_buffer>{};
       },
       [later](split_request& asked) { return later(asked); },
       [later](registration_request& asked) { return later(asked); },

@@ -40,6 +40,7 @@ private:
   void dismiss_ranks();
   // Each perform() executes one kind of client request, sent by an actor or posted by a thread.
   void perform(world_request asked, reply_promise reply, std::uint64_t client = 0);
+  void perform(const remote_request& asked, reply_promise reply);
   void perform(split_request asked, std::shared_ptr<split_answer> reply);
   void perform(const registration_request& asked, std::shared_ptr<registration_promise> reply);
   void perform(const suspension_request& asked, std::shared_ptr<suspension_answer> reply);

@@ -91,6 +91,7 @@ void world_executor::on(world_note note) {
                  [this](const maintenance_over& one) {
                    if (one.epoch == state_.current_epoch()) carry_out(state_.on_maintenance_over());
                  },
+                 [this](peer_capture& one) { on_peer_capture(std::move(one)); },
                  [this](const controller_directive& one) { follow(one); },
              },
              note);
@@ -332,13 +333,59 @@ void world_executor::announce(world_event event) {
   shell_.announce(event);
 }
 
+rank_services world_executor::services_for_peers() {
+  return {
+      .ask =
+          [to = states_[places_.front()]](rank_request asked, error objection, reply_promise reply,
+                                          std::uint64_t client) {
+            to->accept_for_peer(std::move(asked), std::move(objection), std::move(reply), client);
+          },
+      .here = local_names_here(),
+      .lend =
+          [helpers = plan_.helpers, make = plan_.lend,
+           limit = plan_.deadlines.form](lent_kind what, std::size_t size_bytes, const rank_services::lent& done) {
+            const auto made = std::make_shared<buffer>();
+            helpers->run(
+                "what another process borrows", limit,
+                [made, make, what, size_bytes] { *made = make(what, size_bytes); },
+                [made, done](const error& why) { done(why ? buffer{} : std::move(*made), why); });
+          },
+      .capture =
+          [mail = mail_, of = state_.current_epoch()](std::vector<operation> steps, plan_options options,
+                                                      error objection, rank_services::captured done) {
+            mail->post(peer_capture{of, std::move(steps), std::move(options), std::move(objection), std::move(done)});
+          }};
+}
+
+void world_executor::on_peer_capture(peer_capture asked) {
+  if (asked.epoch != state_.current_epoch()) return; // its order has been closed, and has answered
+  plan_steps steps;
+  for (operation& one : asked.steps) steps.push_back({std::move(one)});
+  capture_request wanted{.steps = std::move(steps), .options = std::move(asked.options), .epoch = asked.epoch};
+  if (!asked.objection) asked.objection = objection_to(wanted);
+  // A part that its rank cannot capture takes part in the capture and fails it, so that no rank waits for this one.
+  if (asked.objection)
+    wanted = {.function = [why = asked.objection](rank_capture&) { throw exception{why}; },
+              .options = std::move(wanted.options),
+              .epoch = asked.epoch};
+  capture(std::move(wanted), std::make_shared<capture_answer>([done = std::move(asked.done)](
+                                                                  const std::variant<capture_reply, error>& result) {
+            const error* const why = std::get_if<error>(&result);
+            done(why != nullptr ? nullptr : std::get<capture_reply>(result).plan, why != nullptr ? *why : error{});
+          }));
+}
+
+local_names world_executor::local_names_here() const {
+  return {.memory = plan_.exported, .plans = plans_, .functions = plan_.functions};
+}
+
 void world_executor::publish() {
   world_admission admission = state_.admission();
   admission.has_peers = distributed_order_ != nullptr;
   gate_->publish({.admission = std::move(admission),
                   .contexts = contexts_,
                   .order = order_,
-                  .exported = plan_.exported,
+                  .here = local_names_here(),
                   .peers = distributed_order_ ? distributed_order_->peers() : nullptr,
                   .registered = registered_});
 }
@@ -372,7 +419,7 @@ void world_executor::capture(capture_request asked, std::shared_ptr<capture_answ
     return !known || (plan_.to_controller && known->options().name == plan->options().name);
   });
   captured_.push_back(plan);
-  if (plan_.to_controller) plans_->add(plan);
+  if (!plan->options().name.empty()) plans_->add(plan);
   capture_now(plan, patience_of(*plan), [plan, reply](const error& failure, nanoseconds) {
     if (failure) return reply->deliver(failure);
     reply->deliver(capture_reply{plan});
@@ -637,34 +684,7 @@ void world_executor::adopt() {
   for (std::size_t i = 0; i < places_.size(); ++i)
     states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending, first_);
   if (!distributed_order_) return;
-  distributed_order_->peers()->serve(
-      [to = states_[places_.front()], plans = plans_,
-       functions = plan_.functions](rank_request asked, error objection, reply_promise reply, std::uint64_t client) {
-        if (auto* const again = std::get_if<replay>(&asked.what); again && again->of && !objection) {
-          const std::string name = again->of->options().name;
-          if (auto plan = plans->find(name))
-            again->of = std::move(plan);
-          else
-            objection = {.code = errc::invalid_argument,
-                         .text = "this rank's process has captured no plan called '" + name + "'"};
-        }
-        if (auto* const own = std::get_if<call>(&asked.what); own && own->function && !objection) {
-          const std::string name = own->function->name();
-          if (auto found = functions ? functions->find(name) : nullptr)
-            own->function = std::move(found);
-          else
-            objection = {.code = errc::invalid_argument,
-                         .text = "this rank's process has registered no function called '" + name + "'"};
-        }
-        to->accept_for_peer(std::move(asked), std::move(objection), std::move(reply), client);
-      },
-      [helpers = plan_.helpers, allocate = plan_.lend,
-       limit = plan_.deadlines.form](std::size_t size_bytes, const std::function<void(buffer, const error&)>& take) {
-        const auto made = std::make_shared<buffer>();
-        helpers->run(
-            "an allocation for another process", limit, [made, allocate, size_bytes] { *made = allocate(size_bytes); },
-            [made, take](const error& why) { take(why ? buffer{} : std::move(*made), why); });
-      });
+  distributed_order_->peers()->serve(services_for_peers());
 }
 
 namespace {

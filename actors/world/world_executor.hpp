@@ -178,6 +178,9 @@ private:
   /// Announces that a request's deadline has passed. This alone is not a fault.
   void tell_of_late(const rank_report& one);
   /// Publishes the present conditions to the request gate.
+  [[nodiscard]] local_names local_names_here() const;
+  [[nodiscard]] rank_services services_for_peers();
+  void on_peer_capture(peer_capture asked);
   void publish();
   void retire();
   /// Runs \p work on every local rank's pipeline in helpers, and posts a report at each end.
@@ -255,7 +258,7 @@ private:
   std::vector<std::shared_ptr<registered_pool>> registered_;
   /// Memory of a world over processes that is not registered because a process that has joined has not registered any.
   std::vector<std::shared_ptr<registered_pool>> unregistered_;
-  const std::shared_ptr<plan_directory> plans_ = std::make_shared<plan_directory>(); ///< Of a world over processes.
+  const std::shared_ptr<plan_directory> plans_ = std::make_shared<plan_directory>(); ///< Those that have names.
   std::vector<std::weak_ptr<captured_plan>> captured_;    ///< Plans to capture again in the next epoch.
   std::uint64_t unnamed_captures_ = 0;                    ///< In a world over processes.
   std::map<std::string, std::uint64_t> captures_of_name_; ///< Number of captures in this epoch.

@@ -5,6 +5,7 @@
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/peer_requests.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
@@ -62,12 +63,21 @@ struct maintenance_over {
   troupe::epoch epoch;
 };
 
+/// From the order of a world over processes: another process asks for a capture of steps of the local rank.
+struct peer_capture {
+  troupe::epoch epoch;
+  std::vector<operation> steps;
+  plan_options options;
+  error objection; ///< Why the rank cannot capture them, if so.
+  rank_services::captured done;
+};
+
 /// From the controller of a world that spans processes.
 struct controller_directive {
   std::variant<formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
 };
 
 using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report, maintenance_turn,
-                                maintenance_over, controller_directive>;
+                                maintenance_over, peer_capture, controller_directive>;
 
 } // namespace troupe

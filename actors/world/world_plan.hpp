@@ -52,8 +52,8 @@ struct world_plan {
   /// The memory of this process that requests of other processes may name; null without other processes.
   std::shared_ptr<exported_memory> exported{};
   std::shared_ptr<function_directory> functions{}; ///< Of the users of this process.
-  /// Allocates memory of this process's rank for another process. May block.
-  std::function<buffer(std::size_t size_bytes)> lend{};
+  /// Makes what this process lends to another one. \p size_bytes: of memory. May block.
+  std::function<buffer(lent_kind what, std::size_t size_bytes)> lend{};
 };
 
 /// Returns the ranks of the plan's locals in their order.

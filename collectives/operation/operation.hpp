@@ -264,7 +264,8 @@ struct copy {
 
 /// Calls a function that the rank's process has registered, which enqueues work of the user's own in the rank's stream:
 /// see rank_function. Local to one rank: no peer takes part. A plan of requests (world::capture()) may contain it.
-/// Shapes: as the function wants. All of \p arguments counts as read and written.
+/// Shapes: as the function wants. All of \p arguments counts as read and written. Host memory is passed as it is; work
+/// in the stream can use pinned memory.
 /// Order: after the rank's earlier requests and before its later ones.
 /// Errors: invalid_argument (no such function; more arguments or values than the limits), wrong_device, stale_buffer.
 struct call {

@@ -1,5 +1,6 @@
 #include <troupe/collectives/operation/remote_buffer.hpp>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <iterator>
@@ -115,7 +116,7 @@ remote_buffer exported_memory::hold(rank self, range what, const std::string& na
   const std::lock_guard lock{mutex_};
   made.id = ++last_;
   held_.emplace(made.id, std::move(what));
-  if (!name.empty()) names_.insert_or_assign(name, made.id);
+  if (!name.empty()) names_[name].insert_or_assign(self, made.id);
   return made;
 }
 
@@ -140,13 +141,17 @@ void exported_memory::remove(const remote_buffer& one) noexcept {
   const std::lock_guard lock{mutex_};
   if (one.session != session_) return;
   dropped = held_.extract(one.id);
-  std::erase_if(names_, [&](const auto& each) { return each.second == one.id; });
+  for (auto& [name, ranks] : names_) std::erase_if(ranks, [&](const auto& of) { return of.second == one.id; });
+  std::erase_if(names_, [](const auto& each) { return each.second.empty(); });
 }
 
-remote_buffer exported_memory::find(const std::string& name, rank self) const {
+remote_buffer exported_memory::find(const std::string& name, rank self, bool is_only_rank) const {
   const std::lock_guard lock{mutex_};
-  const auto named = names_.find(name);
-  const auto held = named != names_.end() ? held_.find(named->second) : held_.end();
+  std::uint64_t latest = 0;
+  if (const auto named = names_.find(name); named != names_.end())
+    for (const auto& [of, id] : named->second)
+      if (of == self || is_only_rank) latest = std::max(latest, id);
+  const auto held = held_.find(latest);
   if (held == held_.end())
     throw exception{error{.code = errc::missing,
                           .text = "rank " + to_string(self) + " has exported no memory called '" + name + "'",

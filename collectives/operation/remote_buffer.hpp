@@ -57,9 +57,9 @@ public:
   /// \p session: see remote_buffer; not 0.
   explicit exported_memory(std::uint64_t session) noexcept : session_{session} {}
 
-  /// Holds \p memory until remove(), and returns its handle. \p name: other processes can ask for it by this name. A
-  /// name that is used already refers to the new memory from here on. Errors: invalid_argument (empty, or of another
-  /// process; a name that is too long).
+  /// Holds \p memory of rank \p self until remove(), and returns its handle. \p name: other processes can ask for it by
+  /// this name. A name that the rank uses already refers to the new memory from here on. Errors: invalid_argument
+  /// (empty, or of another process; a name that is too long).
   [[nodiscard]] remote_buffer add(rank self, buffer memory, const std::string& name = {});
   /// Holds \p memory until remove(), or until \p holder has not renewed it for \p lease. Errors: as add().
   [[nodiscard]] remote_buffer lend(rank self, buffer memory, std::uint64_t holder, nanoseconds lease, time_point now);
@@ -72,8 +72,9 @@ public:
   /// Returns the memory of \p one. If there is none, returns an empty buffer and sets \p why to stale_buffer, or to
   /// invalid_argument for a range that exceeds the memory. \p self: the rank of this process.
   [[nodiscard]] buffer find(const remote_buffer& one, rank self, error& why) const;
-  /// Returns the handle of the memory with this name. Errors: missing.
-  [[nodiscard]] remote_buffer find(const std::string& name, rank self) const;
+  /// Returns the handle of the memory that rank \p self has exported under this name, or, with \p is_only_rank, that
+  /// any rank has, because the process's only rank may have had another number then. Errors: missing.
+  [[nodiscard]] remote_buffer find(const std::string& name, rank self, bool is_only_rank) const;
   /// Returns the number of ranges that are held.
   [[nodiscard]] std::size_t size() const;
 
@@ -91,7 +92,7 @@ private:
   mutable std::mutex mutex_;
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, range> held_;
-  std::map<std::string, std::uint64_t, std::less<>> names_;
+  std::map<std::string, std::map<rank, std::uint64_t>, std::less<>> names_; ///< The numbers in held_ by name and rank.
 };
 
 } // namespace troupe

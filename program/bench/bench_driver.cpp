@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -63,7 +64,7 @@ void add_block(asked_figures& to, std::size_t count, Alone alone, Replay again) 
 }
 
 void print_row(const std::string& who, const asked_figures& of) {
-  std::printf("%-34s %9.2f %9.2f %12.2f %9.2f\n", who.c_str(), median(of.alone.p50), median(of.alone.p99),
+  std::printf("%-36s %9.2f %9.2f %12.2f %9.2f\n", who.c_str(), median(of.alone.p50), median(of.alone.p99),
               median(of.replay.p50), median(of.replay.p99));
   std::fflush(stdout);
 }
@@ -140,7 +141,7 @@ void drive(const driver_options& options, const configuration& settings) {
       "# troupe bench driver: %d ranks in processes of their own; all_reduce of 8 bytes one at a time, and "
       "replays of a plan of %zu such requests; %zu and %zu in each of %zu blocks, in turn\n"
       "# medians of blocks, in us, from the request to the reply as the asker sees it; the driver's requests go "
-      "%s\n%-34s %9s %9s %12s %9s\n",
+      "%s\n%-36s %9s %9s %12s %9s\n",
       ranks, planned, options.common.iterations, options.common.iterations / 10 + 1, options.common.blocks,
       driver.status().has_rings ? "through shared memory" : "through its control connection", "asked by", "p50", "p99",
       "replay p50", "p99");
@@ -157,10 +158,31 @@ void drive(const driver_options& options, const configuration& settings) {
   pass_turn(options.common.blocks + 1);
 }
 
+/// Measures the same in a world whose ranks all live in this process, when the other processes have ended.
+void measure_one_process(const driver_options& options, configuration settings, int ranks) {
+  settings.ranks = ranks;
+  settings.mock_devices = std::max(settings.mock_devices, ranks);
+  runtime rt{settings};
+  world where = rt.form_world();
+  std::vector<buffer> memory;
+  for (const rank self : where.local_ranks()) memory.push_back(where.allocate(self, word));
+  plan_steps steps(planned);
+  for (auto& one : steps)
+    for (const buffer& each : memory) one.emplace_back(all_reduce{each, each, 1, dtype::u64});
+  const auto plan = where.capture(std::move(steps));
+  asked_figures own;
+  for (std::size_t block = 0; block < options.common.blocks; ++block)
+    add_block(
+        own, options.common.iterations, [&] { return where.all_reduce(memory, memory, 1, dtype::u64, reduction::sum); },
+        [&] { return where.replay(plan); });
+  print_row("one process, all ranks (afterwards)", own);
+  where.stop();
+}
+
 int run(const driver_options& options) {
   const configuration settings = options.common.runtime.settings();
   if (!settings.control.address.empty()) return run_rank(options); // in a process that this one has started
-  const auto count = static_cast<std::size_t>(settings.ranks > 0 ? settings.ranks : 4);
+  const std::size_t count = process_count(settings);
   launch::launch_request request{
       .processes = count, .program = launch::own_program(), .arguments = {"bench", "driver"}};
   const auto passed_on = options.common.runtime.arguments({"ranks", "mock.devices"});
@@ -179,7 +201,9 @@ int run(const driver_options& options) {
   mine.assignment.token = job.plan().token;
   auto driven = std::async(std::launch::async, [&] { drive(options, mine); });
   const int status = job.run();
+  job.control().stop(); // ends the driver, if the processes have ended before they were ready
   driven.get();
+  if (status == 0) measure_one_process(options, settings, static_cast<int>(count));
   return status;
 }
 

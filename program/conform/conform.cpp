@@ -149,7 +149,7 @@ bool drive(const configuration& settings, int ranks, std::uint64_t seed, const s
 int run_processes(const conform_options& options) {
   const configuration settings = options.runtime.settings();
   const std::uint64_t seed = options.seed ? *options.seed : random_seed();
-  const auto count = static_cast<std::size_t>(settings.ranks > 0 ? settings.ranks : 4);
+  const std::size_t count = process_count(settings);
   launch::launch_request request{.processes = count, .program = launch::own_program(), .arguments = {"conform"}};
   const auto passed_on = options.runtime.arguments({"ranks", "mock.devices"});
   request.arguments.insert(request.arguments.end(), passed_on.begin(), passed_on.end());
@@ -172,6 +172,7 @@ int run_processes(const conform_options& options) {
       return drive(mine, static_cast<int>(count), seed, options.only);
     });
   int status = job.run();
+  job.control().stop(); // ends the driver, if the processes have ended before they were ready
   if (driven.valid() && !driven.get() && status == 0) status = 1;
   std::printf(status == 0 ? "%zu processes: 0 failed in each\n" : "%zu processes: some failed\n", count);
   return status;
@@ -187,7 +188,8 @@ void add_conform(CLI::App& program, action& chosen) {
   command->add_option("--seed", options->seed, "seed of the random parts (default: a new one each time)")
       ->check(any_seed());
   command->add_option("--only", options->only, "run only the cases whose names contain this, e.g. all_reduce/f32");
-  command->add_flag("--processes", options->processes, "run each rank in its own process (default 4 ranks)");
+  command->add_flag("--processes", options->processes,
+                    "run each rank in its own process (default: one for each GPU, or 4)");
   command
       ->add_option("--asked-by", options->asked_by,
                    "with --processes: who asks for the operations: ranks (each rank's process for its own), rank (the "

@@ -341,7 +341,7 @@ int judge_logs(const order_options& options, const std::string& logs, bool has_e
 /// Starts a process for each rank. Each runs the clients of its own rank and writes a log; this one compares the logs.
 int run_processes(const order_options& options) {
   const configuration settings = options.runtime.settings();
-  const auto ranks = static_cast<std::size_t>(settings.ranks > 0 ? settings.ranks : 4);
+  const std::size_t ranks = process_count(settings);
   const log_folder logs;
   launch::launch_request request{
       .processes = ranks, .program = launch::own_program(), .arguments = {"stress", "order", "--logs=" + logs.path()}};
@@ -378,6 +378,7 @@ int run_processes(const order_options& options) {
     }));
   }
   const bool has_ended_well = job.run() == 0;
+  job.control().stop(); // ends the drivers, if the processes have ended before they were ready
   std::vector<stress_driver_result> drivers;
   for (auto& one : running) drivers.push_back(one.get());
   return judge_logs(options, logs.path(), has_ended_well, drivers);
@@ -387,7 +388,7 @@ int run_processes(const order_options& options) {
 int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well,
                const std::vector<stress_driver_result>& drivers) {
   const configuration settings = options.runtime.settings();
-  const auto ranks = static_cast<std::size_t>(settings.ranks > 0 ? settings.ranks : 4);
+  const std::size_t ranks = process_count(settings);
   std::map<std::string, std::unique_ptr<stress_ledger>> all;
   all.emplace("whole", std::make_unique<stress_ledger>(ranks));
   if (options.splits)
@@ -446,7 +447,8 @@ void add_stress(CLI::App& program, action& chosen) {
   order->add_flag("--plans,!--no-plans", options->plans, "let each lane replay a captured plan now and then (default)");
   order->add_flag("--splits,!--no-splits", options->splits,
                   "let two thirds of the clients ask in worlds that are split off (default)");
-  order->add_flag("--processes", options->processes, "run each rank in its own process (default 4 ranks)");
+  order->add_flag("--processes", options->processes,
+                  "run each rank in its own process (default: one for each GPU, or 4)");
   add_number(
       *order, "--drivers", options->drivers,
       "with --processes: processes without a rank that ask all ranks beside the clients; a quarter of the requests", 0,

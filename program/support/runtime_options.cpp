@@ -1,5 +1,7 @@
 #include <troupe/program/support/runtime_options.hpp>
 
+#include <troupe/runtime/backend_selection.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -47,6 +49,13 @@ std::vector<std::string> runtime_options::arguments(const std::vector<std::strin
   for (const auto& [which, text] : given_)
     if (std::ranges::find(without, which->name) == without.end()) all.push_back(which->option + "=" + text);
   return all;
+}
+
+std::size_t process_count(const configuration& settings) {
+  constexpr std::size_t on_mock = 4;
+  if (settings.ranks > 0) return static_cast<std::size_t>(settings.ranks);
+  const selected_backend chosen = select_backend(settings);
+  return chosen.api->name() == "mock" ? on_mock : static_cast<std::size_t>(chosen.api->device_count());
 }
 
 } // namespace troupe::program

@@ -4,6 +4,7 @@
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,5 +37,9 @@ private:
   std::string file_;
   std::vector<std::pair<const setting*, std::string>> given_;
 };
+
+/// Returns how many processes of one rank each a subcommand starts: settings.ranks; if that is 0, one for each GPU, or
+/// four where ranks need none. Errors: those of select_backend().
+[[nodiscard]] std::size_t process_count(const configuration& settings);
 
 } // namespace troupe::program

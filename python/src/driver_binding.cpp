@@ -26,6 +26,7 @@ namespace py = pybind11;
 namespace {
 
 constexpr std::chrono::seconds default_deadline{10};
+constexpr std::chrono::seconds default_capture_deadline{60};
 
 /// The replies that wait until a driver's world is ready or has ended. Threads: safe from any.
 class readiness {
@@ -160,6 +161,35 @@ void bind_drivers(py::module_& module) {
              self.get().read(from.what, duration_of(deadline, default_deadline), make_promise<std::string>(answered));
              return answered;
            })
+      .def("metrics",
+           [](const shown_driver& self, int target, const py::object& deadline) {
+             auto answered = std::make_shared<value_reply>();
+             self.get().metrics(rank{target}, duration_of(deadline, default_deadline),
+                                make_promise<std::string>(answered));
+             return answered;
+           })
+      .def("flight_record",
+           [](const shown_driver& self, int target, const py::object& deadline) {
+             auto answered = std::make_shared<value_reply>();
+             self.get().flight_record(rank{target}, duration_of(deadline, default_deadline),
+                                      make_promise<std::string>(answered));
+             return answered;
+           })
+      .def("capture",
+           [](const shown_driver& self, const std::string& name, const std::vector<std::vector<asked_operation>>& steps,
+              const py::object& deadline) {
+             release_due();
+             plan_steps all;
+             for (const auto& parts : steps) {
+               auto& step = all.emplace_back();
+               for (const asked_operation& one : parts) step.push_back(one.what);
+             }
+             auto answered = reply::make(held_object{});
+             self.get().capture(name, std::move(all), duration_of(deadline, default_capture_deadline),
+                                answered->make_reply_promise());
+             return answered;
+           })
+      .def("drop_plan", [](const shown_driver& self, const std::string& name) { self.get().drop_plan(name); })
       .def("close", &shown_driver::close);
 }
 

@@ -1,5 +1,6 @@
 """Requests to all ranks of a world over processes: by the process of a rank, and by a driver, which has no rank."""
 import asyncio
+import json
 import pathlib
 import pickle
 import subprocess
@@ -136,6 +137,42 @@ def test_a_driver_replays_a_plan(job, driver, values):
     driver.replay("sum").result(PATIENCE)
     assert job.shown(values) == [3, 3, 3]
     assert driver.replay("product").exception(PATIENCE).code == "invalid_argument"
+
+
+def test_a_driver_captures_a_plan(job, driver, values):
+    def steps(plan):
+        with plan.group() as both:
+            both.broadcast(values, root=1)
+            both.barrier()
+        plan.all_reduce(values)
+        plan.transfer(0, values[0], 2, values[2])
+
+    driver.capture("mine", steps).result(PATIENCE)
+    set_values(job, values, [1, 2, 3])
+    driver.replay("mine").result(PATIENCE)
+    assert job.shown(values) == [6, 6, 6]
+    asyncio.run(awaited(driver.capture("mine", lambda plan: plan.all_reduce(values, op="max"))))
+    set_values(job, values, [1, 2, 3])
+    driver.replay("mine").result(PATIENCE)
+    assert job.shown(values) == [3, 3, 3]
+    with pytest.raises(troupe.InvalidArgument, match="a step of a plan has no deadline"):
+        driver.capture("mine", lambda plan: plan.all_reduce(values, deadline=1.0))
+    stale = [values[0], troupe.RemoteBuffer.parse(str(values[1]).replace(f":{values[1].id}:", ":999:", 1), "float32"),
+             values[2]]
+    assert driver.capture("mine", lambda plan: plan.all_reduce(stale)).exception(PATIENCE).code == "stale_buffer"
+    driver.drop_plan("mine")
+    assert driver.replay("mine").exception(PATIENCE).code == "invalid_argument"
+
+
+def test_a_driver_reads_metrics_and_flight_records(job, driver, values):
+    driver.all_reduce(values).result(PATIENCE)
+    record = json.loads(driver.flight_record(2).result(PATIENCE))
+    assert "all_reduce" in json.dumps(record)
+    try:
+        assert b"troupe_" in driver.metrics(0).result(PATIENCE)
+    except troupe.Missing as why:
+        assert "prometheus-cpp" in str(why)
+    assert driver.metrics(9).exception(PATIENCE).code == "invalid_argument"
 
 
 def test_a_driver_allocates_memory_at_ranks(job, driver, values):

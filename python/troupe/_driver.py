@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from . import _troupe
 from ._collectives import Collectives, Options, Part, refuse
@@ -35,7 +35,41 @@ def status_of(fields: Dict[str, Any]) -> DriverStatus:
     return DriverStatus(**{**fields, "resume": resume_of(fields["resume"])})
 
 
-class Driver(FunctionCalls[Reply], Collectives[RemoteTensors, Reply]):
+_Result = TypeVar("_Result")
+
+
+class _ToAllRanks(FunctionCalls[_Result], Collectives[RemoteTensors, _Result]):
+    """Requests to all ranks whose operands are RemoteBuffers."""
+
+    def _maker(self) -> Any:
+        maker = super()._maker()
+        if maker.size == 0:
+            text = "the world has formed no epoch yet: wait_ready()"
+            raise make_error(text, {"code": "rebuilding", "effect": "rejected", "text": text})
+        return maker
+
+    def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> _Result:
+        if options.lane is not None:
+            raise refuse(f"a request to all ranks has no lane: leave lane={options.lane!r} out")
+        maker = self._maker()
+        parts = maker.parts(kind, range(maker.size), tensors, out, options, parameters)
+        return self._ask(parts, None, options, [one.out for one in parts])
+
+
+class Steps(_ToAllRanks[None]):
+    """The steps of a plan that a driver captures: its methods are those of Driver that send requests."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._all: List[List[Any]] = []
+
+    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> None:
+        if options.deadline is not None:
+            raise refuse("a step of a plan has no deadline: give it to replay()")
+        self._all.append([one.operation for one in parts])
+
+
+class Driver(_ToAllRanks[Reply]):
     """Joins a world over processes without a rank: its requests are to all ranks, and it needs no GPU.
 
     It reaches the controller that TROUPE_CONTROL names with the secret TROUPE_JOIN_TOKEN, as the world's processes do:
@@ -124,31 +158,49 @@ class Driver(FunctionCalls[Reply], Collectives[RemoteTensors, Reply]):
         reply: "ValueReply[bytes]" = self._native.read(source, deadline)
         return reply
 
-    def replay(self, name: str, *, deadline: Optional[Seconds] = None) -> Reply:
-        """Launches, at all ranks, the plan that their processes have captured under name: World.capture(name=...).
+    def metrics(self, rank: int, *, deadline: Seconds = 10.0) -> "ValueReply[bytes]":
+        """Returns the metrics of rank's process in the text format of Prometheus.
 
-        Errors: InvalidArgument if a process has captured none.
+        Errors: Missing (its troupe was built without prometheus-cpp), Rebuilding, DeadlineExceeded, InvalidArgument.
+        """
+        reply: "ValueReply[bytes]" = self._native.metrics(rank, deadline)
+        return reply
+
+    def flight_record(self, rank: int, *, deadline: Seconds = 10.0) -> "ValueReply[bytes]":
+        """Returns the flight record of rank's process as JSON, for `troupe trace`. Errors: as metrics()."""
+        reply: "ValueReply[bytes]" = self._native.flight_record(rank, deadline)
+        return reply
+
+    def capture(self, name: str, steps: Callable[[Steps], Any], *, deadline: Seconds = 60.0) -> Reply:
+        """Captures a plan at all ranks, which replay(name) launches by one message:
+
+            driver.capture("step", lambda plan: (plan.all_reduce(values), plan.call("finish", arguments))).result()
+
+        It takes the place of an earlier plan of its name. The ranks hold it, and the memory that it names, until
+        drop_plan(), the end of the epoch, or some seconds after the end of this driver: capture it again when the next
+        epoch is ready. Errors: those of a request, at once; DeadlineExceeded; Unsupported (host memory, a backend that
+        cannot capture).
+        """
+        plan = Steps(self._native)
+        steps(plan)
+        reply: Reply = self._native.capture(name, plan._all, deadline)
+        return reply
+
+    def drop_plan(self, name: str) -> None:
+        """Lets the ranks let go of a plan that this driver has captured. Replays in flight still hold it."""
+        self._native.drop_plan(name)
+
+    def replay(self, name: str, *, deadline: Optional[Seconds] = None) -> Reply:
+        """Launches, at all ranks, the plan that capture() or their processes (World.capture(name=...)) have made.
+
+        Errors: InvalidArgument if a process has none.
         """
         parts = [Part(_troupe.replay(name), None) for _ in range(self._maker().size)]
         return self._ask(parts, None, Options(deadline), None)
 
-    def _maker(self) -> Any:
-        maker = super()._maker()
-        if maker.size == 0:
-            text = "the world has formed no epoch yet: wait_ready()"
-            raise make_error(text, {"code": "rebuilding", "effect": "rejected", "text": text})
-        return maker
-
     def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Reply:
         reply: Reply = self._native.ask([one.operation for one in parts], options.deadline, out)
         return reply
-
-    def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> Reply:
-        if options.lane is not None:
-            raise refuse(f"a request to all ranks has no lane: leave lane={options.lane!r} out")
-        maker = self._maker()
-        parts = maker.parts(kind, range(maker.size), tensors, out, options, parameters)
-        return self._ask(parts, None, options, [one.out for one in parts])
 
     def close(self) -> None:
         """Leaves the world. Pending requests are answered: their outcome is unknown. Idempotent."""

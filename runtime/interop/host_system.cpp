@@ -1,5 +1,5 @@
 #include <troupe/actors/caf/caf_host.hpp>
-#include <troupe/actors/caf/message_types.hpp>
+#include <troupe/actors/caf/remote_messages.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::optional<std::chrono::nanoseconds> host_spin(const caf::actor_system_config
 } // namespace
 
 void prepare_host(caf::actor_system_config& host, const configuration& settings) {
-  register_message_types();
+  add_message_types(host);
   if (!compat::worker_count_of(host) && settings.scheduler_threads > 0)
     compat::set_worker_count(host, settings.scheduler_threads);
   compat::set_messages_per_turn(host, 1);

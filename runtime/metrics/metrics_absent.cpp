@@ -26,6 +26,10 @@ std::unique_ptr<metrics_endpoint> serve_metrics(const metrics_settings& settings
   refuse(", or leave metrics.address empty");
 }
 
+std::string metrics_text(const metrics_source&) {
+  refuse("");
+}
+
 std::shared_ptr<prometheus::Collectable> make_collectable(std::shared_ptr<const metrics_source>) {
   refuse("");
 }

@@ -5,6 +5,7 @@
 #include <troupe/runtime/metrics/metrics_source.hpp>
 
 #include <memory>
+#include <string>
 
 namespace prometheus {
 class Collectable;
@@ -28,6 +29,9 @@ public:
 /// cannot listen), missing (troupe was built without prometheus-cpp).
 [[nodiscard]] std::unique_ptr<metrics_endpoint> serve_metrics(const metrics_settings& settings,
                                                               std::shared_ptr<const metrics_source> from);
+
+/// Returns the metrics in the text format of Prometheus. Errors: missing (troupe was built without prometheus-cpp).
+[[nodiscard]] std::string metrics_text(const metrics_source& from);
 
 /// Returns a collectable for \p from. Errors: missing (troupe was built without prometheus-cpp).
 [[nodiscard]] std::shared_ptr<prometheus::Collectable> make_collectable(std::shared_ptr<const metrics_source> from);

@@ -58,6 +58,12 @@ bool has_metrics() noexcept {
   return true;
 }
 
+std::string metrics_text(const metrics_source& from) {
+  const auto seen = from.read();
+  const auto collected = seen ? families_of(*seen) : std::vector<prometheus::MetricFamily>{};
+  return prometheus::TextSerializer{}.Serialize(collected);
+}
+
 std::shared_ptr<prometheus::Collectable> make_collectable(std::shared_ptr<const metrics_source> from) {
   return std::make_shared<prometheus_collectable>(std::move(from));
 }
@@ -187,9 +193,7 @@ private:
     if (!line.starts_with("GET ")) return reply_of("405 Method Not Allowed", "only GET is answered\n");
     const std::string_view path = line.substr(4, line.find_first_of(" ?", 4) - 4);
     if (path != "/metrics") return reply_of("404 Not Found", "metrics are at /metrics\n");
-    const auto seen = shown_->read();
-    const auto collected = seen ? families_of(*seen) : std::vector<prometheus::MetricFamily>{};
-    return reply_of("200 OK", prometheus::TextSerializer{}.Serialize(collected));
+    return reply_of("200 OK", metrics_text(*shown_));
   }
 
   metrics_address where_;

@@ -1,7 +1,6 @@
 #include <troupe/collectives/order/distributed/peer_requests.hpp>
 
 #include <troupe/collectives/order/distributed/report_codec.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/overloaded.hpp>
 
@@ -14,8 +13,6 @@ namespace troupe {
 
 namespace {
 
-// The first byte of a message.
-enum class message_kind : std::uint8_t { request, own_request, reply, find, allocate, read, renew, give_back, answer };
 enum class answer_kind : std::uint8_t { failure, handle, bytes };
 
 /// Time beyond a request's deadline in which its ranks can report which of them are missing.
@@ -23,6 +20,7 @@ constexpr nanoseconds grace = std::chrono::seconds{2};
 constexpr auto longest_span = static_cast<std::uint64_t>(std::numeric_limits<nanoseconds::rep>::max());
 /// Lanes belong to clients. These numbers are not used for others: see rank_lane.
 constexpr std::uint64_t first_client = std::uint64_t{1} << 62U;
+constexpr std::size_t most_steps = 65'536;
 
 std::string name_of(process_address one) {
   return one.value() >= 0 ? "the process of rank " + std::to_string(one.value())
@@ -34,166 +32,26 @@ lane lane_of(process_address one) {
                                       : "the world, asked by process " + std::to_string(-one.value()));
 }
 
-/// Visits what an operation has and its outline (write_outline()) has not: memory, factors, displacements, names. Those
-/// of a group's parts too.
-template <class Operation, class Visit>
-void visit_own_fields(Operation& one, Visit& visit) {
-  if constexpr (requires { one.send; }) visit.memory(one.send, "send");
-  if constexpr (requires { one.recv; }) visit.memory(one.recv, "recv");
-  if constexpr (requires { one.memory; }) visit.memory(one.memory, "memory");
-  if constexpr (requires { one.from; }) visit.memory(one.from, "source");
-  if constexpr (requires { one.to; }) visit.memory(one.to, "destination");
-  if constexpr (requires { one.of; }) visit.plan(one.of);
-  if constexpr (requires { one.function; }) visit.call(one);
-  if constexpr (requires { one.factor; })
-    if (one.op == reduction::pre_mul_sum) visit.factor(one.factor);
-  if constexpr (requires { one.send_parts; }) visit.displacements(one.send_parts);
-  if constexpr (requires { one.recv_parts; }) visit.displacements(one.recv_parts);
-  if constexpr (requires { one.parts; })
-    for (auto& part : one.parts) std::visit([&](auto& each) { visit_own_fields(each, visit); }, part);
-}
-
-class own_fields_writer {
-public:
-  own_fields_writer(wire_writer& out, rank target) : out_{out}, target_{target} {}
-
-  void memory(const operand& one, std::string_view role) {
-    if (one.ready)
-      return refuse(role, "has a ready event, and events can be waited for in their own process only: wait for the "
-                          "event, then ask");
-    handle(one.memory, role);
-  }
-  void factor(const troupe::factor& one) {
-    out_.raw({reinterpret_cast<const char*>(one.value.data()), one.value.size()});
-    handle(one.memory, "factor");
-  }
-  void displacements(const partition& one) {
-    out_.varint(one.displacements.size());
-    for (const std::size_t each : one.displacements) out_.varint(each);
-  }
-  void plan(const std::shared_ptr<captured_plan>& one) { out_.bytes(one ? one->options().name : std::string_view{}); }
-  void call(const troupe::call& one) {
-    out_.bytes(one.function ? std::string_view{one.function->name()} : std::string_view{});
-    out_.bytes({reinterpret_cast<const char*>(one.values.data()), one.values.size()});
-    out_.varint(one.arguments.size());
-    for (const operand& each : one.arguments) memory(each, "argument");
-  }
-  [[nodiscard]] error why() && { return std::move(why_); }
-
-private:
-  void handle(const buffer& memory, std::string_view role) {
-    if (memory && !is_remote(memory))
-      return refuse(role,
-                    "is memory of this process, and the rank lives in another one: pass the handle of memory that "
-                    "its process has exported (remote_buffer)");
-    out_.flag(static_cast<bool>(memory));
-    if (!memory) return;
-    const remote_buffer one = remote_of(memory);
-    out_.varint(one.session);
-    out_.varint(one.id);
-    out_.varint(one.offset_bytes);
-    out_.varint(one.size_bytes);
-  }
-  void refuse(std::string_view role, const std::string& reason) {
-    if (why_) return;
-    why_ = {.code = errc::invalid_argument,
-            .text = "the " + std::string{role} + " buffer of rank " + to_string(target_) + " " + reason,
-            .rank = target_};
-  }
-
-  wire_writer& out_;
-  rank target_;
-  error why_;
-};
-
-/// Looks up the remote buffers of an operation that are memory of this process.
-class own_memory_finder {
-public:
-  own_memory_finder(const exported_memory& exported, rank self) : exported_{exported}, self_{self} {}
-
-  void memory(operand& one, std::string_view) { find(one.memory); }
-  void factor(troupe::factor& one) { find(one.memory); }
-  void displacements(const partition&) {}
-  void plan(const std::shared_ptr<captured_plan>&) {}
-  void call(troupe::call& one) {
-    for (operand& each : one.arguments) find(each.memory);
-  }
-  [[nodiscard]] error why() && { return std::move(why_); }
-
-private:
-  void find(buffer& memory) {
-    if (is_remote(memory) && !why_) memory = exported_.find(remote_of(memory), self_, why_);
-  }
-
-  const exported_memory& exported_;
-  rank self_;
-  error why_;
-};
-
-/// Looks up the memory.
-class own_fields_reader {
-public:
-  own_fields_reader(wire_reader& in, const exported_memory& exported, rank self)
-    : in_{in}, exported_{exported}, self_{self} {}
-
-  void memory(operand& one, std::string_view) { one.memory = handle(); }
-  void factor(troupe::factor& one) {
-    for (std::byte& each : one.value) each = std::byte{in_.u8()};
-    one.memory = handle();
-  }
-  void displacements(partition& one) {
-    one.displacements.resize(in_.count(most_outline_parts));
-    for (std::size_t& each : one.displacements) each = in_.varint();
-  }
-  void plan(std::shared_ptr<captured_plan>& one) {
-    std::string name{in_.bytes(longest_plan_name_bytes)};
-    one = name.empty() ? nullptr : std::make_shared<captured_plan>(std::move(name));
-  }
-  void call(troupe::call& one) {
-    std::string name{in_.bytes(longest_function_name_bytes)};
-    if (!name.empty()) one.function = std::make_shared<const rank_function>(std::move(name));
-    const std::string_view values = in_.bytes(most_call_bytes);
-    const auto* const begin = reinterpret_cast<const std::byte*>(values.data());
-    one.values.assign(begin, begin + values.size());
-    one.arguments.resize(in_.count(most_call_arguments));
-    for (operand& each : one.arguments) memory(each, "argument");
-  }
-  [[nodiscard]] error why() && { return std::move(why_); }
-
-private:
-  buffer handle() {
-    if (!in_.flag()) return {};
-    remote_buffer one{.exporter = self_, .session = in_.varint(), .id = in_.varint()};
-    one.offset_bytes = in_.varint();
-    one.size_bytes = in_.varint();
-    return in_.ok() && !why_ ? exported_.find(one, self_, why_) : buffer{};
-  }
-
-  wire_reader& in_;
-  const exported_memory& exported_;
-  rank self_;
-  error why_;
-};
-
-error write_part(wire_writer& out, const operation& what, rank target) {
-  error why = write_outline(out, what);
-  if (why) return why;
-  own_fields_writer fields{out, target};
-  std::visit([&](const auto& one) { visit_own_fields(one, fields); }, what);
-  why = std::move(fields).why();
-  if (!why && out.size_bytes() > longest_message_bytes - 64)
-    why = {.code = errc::invalid_argument,
-           .text = "the part of rank " + to_string(target) + " has more than the " +
-                   std::to_string(longest_message_bytes) + " bytes of a message: divide it",
-           .rank = target};
-  return why;
-}
-
-std::string begin(message_kind kind) {
+template <class Kind>
+std::string begin(Kind kind) {
   return std::string(1, static_cast<char>(kind));
 }
 
 } // namespace
+
+enum class peer_requests::message_kind : std::uint8_t {
+  request,
+  own_request,
+  capture,
+  reply,
+  find,
+  lend,
+  read,
+  renew,
+  give_back,
+  drop_plan,
+  answer
+};
 
 /// Sends the outcome of a rank's part back to the process that has asked.
 class peer_requests::reply_to_peer final : public outcome_sink {
@@ -222,12 +80,11 @@ peer_requests::~peer_requests() {
   close({.code = errc::abandoned, .text = "the order of the world has ended before the request was answered"});
 }
 
-void peer_requests::serve(own_rank target, allocator lend) {
+void peer_requests::serve(rank_services what) {
   std::vector<std::pair<process_address, std::string>> early;
   {
     const std::lock_guard lock{mutex_};
-    target_ = std::move(target);
-    lend_ = std::move(lend);
+    services_ = std::move(what);
   }
   for (;;) {
     {
@@ -238,14 +95,13 @@ void peer_requests::serve(own_rank target, allocator lend) {
     if (early.empty()) return;
     for (const auto& [from, bytes] : early) {
       wire_reader in{bytes};
-      static_cast<void>(in.u8());
-      take_request(from, in);
+      const bool is_capture = in.one_of(message_kind::answer) == message_kind::capture;
+      is_capture ? take_capture(from, in) : take_request(from, in);
     }
   }
 }
 
 void peer_requests::ask(whole_request asked) {
-  messages all;
   std::optional<operation> own;
   error why;
   if (asked.parts.size() != static_cast<std::size_t>(world_size_))
@@ -256,29 +112,58 @@ void peer_requests::ask(whole_request asked) {
   for (int r = 0; r < world_size_ && !why; ++r) {
     operation& part = asked.parts[static_cast<std::size_t>(r)];
     wire_writer out;
-    if (r == self_.value()) {
-      own_memory_finder own_memory{*exported_, rank{r}};
-      std::visit([&](auto& one) { visit_own_fields(one, own_memory); }, part);
-      why = std::move(own_memory).why();
+    if (r == self_.value())
       own = std::move(part);
-    } else {
+    else
       why = write_part(out, part, rank{r});
+    bodies.push_back(out.take());
+  }
+  ask_all(message_kind::request, std::move(bodies), std::move(own), asked.name, asked.deadline, std::move(asked.reply),
+          std::move(why));
+}
+
+void peer_requests::capture(whole_capture asked) {
+  error why;
+  std::vector<std::string> bodies;
+  if (self_.value() >= 0)
+    why = {.code = errc::invalid_argument,
+           .text = "the process of a rank captures its own part of a plan: use world::capture()"};
+  for (int r = 0; r < world_size_ && !why; ++r) {
+    wire_writer out;
+    out.bytes(std::string_view{asked.plan}.substr(0, longest_plan_name_bytes + 1)); // the rank refuses a longer one
+    out.varint(asked.holder);
+    out.varint(static_cast<std::uint64_t>(asked.lease.count()));
+    out.varint(asked.steps.size());
+    for (std::size_t k = 0; k < asked.steps.size() && !why; ++k) {
+      if (asked.steps[k].size() != static_cast<std::size_t>(world_size_))
+        why = {.code = errc::invalid_argument,
+               .text = "it has " + std::to_string(asked.steps[k].size()) + " parts, the world has " +
+                       std::to_string(world_size_) + " ranks: give one part for each rank"};
+      else
+        why = write_part(out, asked.steps[k][static_cast<std::size_t>(r)], rank{r});
+      if (why) why.text = "step " + std::to_string(k) + " of the plan: " + why.text;
     }
     bodies.push_back(out.take());
   }
+  ask_all(message_kind::capture, std::move(bodies), std::nullopt, asked.name, asked.deadline, std::move(asked.reply),
+          std::move(why));
+}
+
+void peer_requests::ask_all(message_kind kind, std::vector<std::string> bodies, std::optional<operation> own,
+                            ticket name, nanoseconds deadline, reply_promise reply, error why) {
   if (why) {
-    why.ticket = asked.name;
-    return asked.reply.deliver(std::move(why));
+    why.ticket = name;
+    return reply.deliver(std::move(why));
   }
   const time_point now = steady_now();
-  auto replies = divide_promise(std::move(asked.reply), asked.name, asked.parts.size());
+  auto replies = divide_promise(std::move(reply), name, bodies.size());
   std::uint64_t number = 0;
   {
     const std::lock_guard lock{mutex_};
     why = closed_;
     if (!why) {
       number = ++last_;
-      const time_point give_up = later(later(now, asked.deadline), grace);
+      const time_point give_up = later(later(now, deadline), grace);
       due_ = std::min(due_, give_up);
       asked_.emplace(
           number, std::unique_ptr<asked_request>{new asked_request{std::move(replies), std::move(own), now, give_up}});
@@ -289,10 +174,11 @@ void peer_requests::ask(whole_request asked) {
     for (auto& one : replies) one.deliver(why);
     return;
   }
+  messages all;
   for (int r = 0; r < world_size_; ++r) {
-    wire_writer out{begin(r == self_.value() ? message_kind::own_request : message_kind::request)};
+    wire_writer out{begin(r == self_.value() ? message_kind::own_request : kind)};
     out.varint(number);
-    out.varint(static_cast<std::uint64_t>(asked.deadline.count()));
+    out.varint(static_cast<std::uint64_t>(deadline.count()));
     out.raw(bodies[static_cast<std::size_t>(r)]);
     all.emplace_back(process_address{r}, out.take());
   }
@@ -308,10 +194,20 @@ void peer_requests::receive(process_address from, std::string_view bytes) {
     case message_kind::reply: return take_reply(from, in);
     case message_kind::answer: return take_answer(from, in);
     case message_kind::request:
-    case message_kind::own_request: break;
+    case message_kind::own_request:
+    case message_kind::capture: break;
     case message_kind::renew: {
       const std::uint64_t holder = in.varint();
-      if (in.ok() && exported_) exported_->renew(holder, steady_now());
+      if (!in.ok() || !exported_) return;
+      exported_->renew(holder, steady_now());
+      const std::lock_guard lock{mutex_};
+      for (auto& [name, one] : plans_)
+        if (one.holder == holder) one.ends = later(steady_now(), one.lease);
+      return;
+    }
+    case message_kind::drop_plan: {
+      std::string name{in.bytes(longest_plan_name_bytes)};
+      if (in.ok()) keep_plan(from, name, {});
       return;
     }
     case message_kind::give_back: {
@@ -323,7 +219,7 @@ void peer_requests::receive(process_address from, std::string_view bytes) {
       if (exported_) take_read(from, in);
       return;
     case message_kind::find:
-    case message_kind::allocate:
+    case message_kind::lend:
       if (!exported_) return; // this process has no rank
       return take_question(from, in, kind == message_kind::find);
   }
@@ -334,7 +230,74 @@ void peer_requests::receive(process_address from, std::string_view bytes) {
       return;
     }
   }
-  take_request(from, in);
+  kind == message_kind::capture ? take_capture(from, in) : take_request(from, in);
+}
+
+void peer_requests::take_capture(process_address from, wire_reader& in) {
+  const std::uint64_t number = in.varint();
+  const auto deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
+  if (!in.ok()) return; // it cannot be answered
+  reply_promise reply{std::make_unique<reply_to_peer>(weak_from_this(), from, number)};
+  plan_options options{.streams = {}, .deadline = deadline, .name = std::string{in.bytes(longest_plan_name_bytes + 1)}};
+  kept_plan kept{.holder = in.varint(), .lease = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))}};
+  std::vector<operation> steps(in.count(most_steps));
+  error objection;
+  rank_services services;
+  {
+    const std::lock_guard lock{mutex_};
+    services = services_;
+    objection = count_request(from);
+  }
+  const rank self{self_.value()};
+  for (std::size_t k = 0; k < steps.size() && in.ok(); ++k) {
+    if (auto part = read_part(in, self)) steps[k] = std::move(*part);
+    if (objection) continue;
+    objection = resolve_part(steps[k], services.here, self);
+    if (objection) objection.text = "step " + std::to_string(k) + " of the plan: " + objection.text;
+  }
+  if (const error failure = in.failure("a capture of " + name_of(from))) objection = failure;
+  if (!services.capture) return; // the epoch has ended
+  const auto waiting = std::make_shared<reply_promise>(std::move(reply));
+  services.capture(
+      std::move(steps), std::move(options), std::move(objection),
+      [weak = weak_from_this(), from, kept, waiting, self](std::shared_ptr<captured_plan> plan, error why) {
+        if (why) {
+          if (!why.rank) why.rank = self;
+          return waiting->deliver(std::move(why));
+        }
+        kept_plan one = kept;
+        const std::string name = plan->options().name;
+        one.ends = later(steady_now(), one.lease);
+        one.plan = std::move(plan);
+        if (const auto by = weak.lock()) by->keep_plan(from, name, std::move(one));
+        waiting->deliver(completion{});
+      });
+}
+
+error peer_requests::count_request(process_address of) {
+  if (++served_[of] <= most_pending_of_peer) return {};
+  return {.code = errc::busy,
+          .text = name_of(of) + " has " + std::to_string(most_pending_of_peer) + " requests pending at rank " +
+                  to_string(rank{self_.value()}) + ": ask again when one of them has been answered"};
+}
+
+void peer_requests::keep_plan(process_address of, const std::string& name, kept_plan one) {
+  std::shared_ptr<captured_plan> dropped; // destroyed without the lock
+  const std::lock_guard lock{mutex_};
+  due_ = std::min(due_, one.ends);
+  kept_plan& place = plans_[{of, name}];
+  dropped = std::exchange(place, closed_ ? kept_plan{} : std::move(one)).plan;
+  if (!place.plan) plans_.erase({of, name});
+}
+
+void peer_requests::drop_plan(std::string_view name) {
+  messages all;
+  for (int r = 0; r < world_size_; ++r) {
+    wire_writer out{begin(message_kind::drop_plan)};
+    out.bytes(name.substr(0, longest_plan_name_bytes));
+    all.emplace_back(process_address{r}, out.take());
+  }
+  send_(std::move(all));
 }
 
 void peer_requests::take_request(process_address from, wire_reader& in) {
@@ -345,16 +308,12 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
   rank_request asked{
       .what = barrier{}, .epoch = epoch_, .deadline = deadline, .lane = lane_of(from), .site = call_site{}};
   error objection;
-  own_rank target;
+  rank_services services;
   bool is_known = false;
   {
     const std::lock_guard lock{mutex_};
-    target = target_;
-    if (++served_[from] > most_pending_of_peer)
-      objection = {.code = errc::busy,
-                   .text = name_of(from) + " has " + std::to_string(most_pending_of_peer) +
-                           " requests pending at rank " + to_string(rank{self_.value()}) +
-                           ": ask again when one of them has been answered"};
+    services = services_;
+    objection = count_request(from);
     if (from == self_) {
       if (const auto found = asked_.find(number); found != asked_.end() && found->second->own) {
         asked.what = *std::exchange(found->second->own, std::nullopt);
@@ -362,18 +321,17 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
       }
     }
   }
+  const rank self{self_.value()};
   if (!is_known) {
-    auto outline = read_outline(in);
-    if (outline) asked.what = std::move(outline->what);
-    own_fields_reader fields{in, *exported_, rank{self_.value()}};
-    std::visit([&](auto& one) { visit_own_fields(one, fields); }, asked.what);
-    if (error missing = std::move(fields).why(); missing && !objection) objection = std::move(missing);
+    if (auto part = read_part(in, self)) asked.what = std::move(*part);
     if (const error failure = in.failure("a request of " + name_of(from)); failure && !objection) objection = failure;
   }
-  if (objection && !objection.rank) objection.rank = rank{self_.value()};
-  if (target)
-    target(std::move(asked), std::move(objection), std::move(reply),
-           first_client + static_cast<std::uint64_t>(static_cast<std::uint32_t>(from.value())));
+  if (error missing = resolve_part(asked.what, services.here, self); missing && !objection)
+    objection = std::move(missing);
+  if (objection && !objection.rank) objection.rank = self;
+  if (services.ask)
+    services.ask(std::move(asked), std::move(objection), std::move(reply),
+                 first_client + static_cast<std::uint64_t>(static_cast<std::uint32_t>(from.value())));
 }
 
 void peer_requests::send_reply(process_address to, std::uint64_t number, const outcome& result) {
@@ -488,9 +446,10 @@ void peer_requests::find(rank target, std::string_view name, nanoseconds deadlin
   ask_question(target, out.take(), deadline, std::move(reply));
 }
 
-void peer_requests::allocate(rank target, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
-                             nanoseconds deadline, handle_promise reply) {
-  wire_writer out{begin(message_kind::allocate)};
+void peer_requests::lend(rank target, lent_kind what, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
+                         nanoseconds deadline, handle_promise reply) {
+  wire_writer out{begin(message_kind::lend)};
+  out.u8(static_cast<std::uint8_t>(what));
   out.varint(size_bytes);
   out.varint(holder);
   out.varint(static_cast<std::uint64_t>(lease.count()));
@@ -532,11 +491,14 @@ void peer_requests::renew(std::uint64_t holder) {
 }
 
 void peer_requests::give_back(const remote_buffer& lent) {
-  if (lent.exporter.value() < 0 || lent.exporter.value() >= world_size_) return;
-  wire_writer out{begin(message_kind::give_back)};
-  out.varint(lent.session);
-  out.varint(lent.id);
-  send_({{process_address{lent.exporter.value()}, out.take()}});
+  messages all; // to all, because its exporter may have another rank now
+  for (int r = 0; r < world_size_; ++r) {
+    wire_writer out{begin(message_kind::give_back)};
+    out.varint(lent.session);
+    out.varint(lent.id);
+    all.emplace_back(process_address{r}, out.take());
+  }
+  send_(std::move(all));
 }
 
 void peer_requests::take_question(process_address from, wire_reader& in, bool is_find) {
@@ -546,26 +508,27 @@ void peer_requests::take_question(process_address from, wire_reader& in, bool is
     const std::string name{in.bytes(longest_export_name_bytes)};
     if (!in.ok()) return;
     try {
-      answer(from, number, exported_->find(name, self));
+      answer(from, number, exported_->find(name, self, true));
     } catch (const exception& failure) {
       answer(from, number, failure.why());
     }
     return;
   }
+  const auto what = in.one_of(lent_kind::flight_record);
   const std::uint64_t size_bytes = in.varint();
   const std::uint64_t holder = in.varint();
   const auto lease = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
   if (!in.ok()) return;
-  allocator lend;
+  decltype(rank_services::lend) lend;
   {
     const std::lock_guard lock{mutex_};
-    lend = lend_;
+    lend = services_.lend;
   }
   if (!lend || holder == 0)
     return answer(
         from, number,
         error{.code = errc::rebuilding, .text = "the rank's process is not ready yet: ask again", .rank = self});
-  lend(size_bytes, [weak = weak_from_this(), from, number, holder, lease, self](buffer memory, error why) {
+  lend(what, size_bytes, [weak = weak_from_this(), from, number, holder, lease, self](buffer memory, error why) {
     const auto by = weak.lock();
     if (!by) return;
     remote_buffer handle;
@@ -662,10 +625,19 @@ void peer_requests::lose(process_address peer) {
 void peer_requests::expire(time_point now) {
   std::vector<std::unique_ptr<asked_request>> late;
   std::vector<question> unanswered;
+  std::vector<std::shared_ptr<captured_plan>> dropped;
   {
     const std::lock_guard lock{mutex_};
     if (now < due_) return;
     due_ = time_point::max();
+    std::erase_if(plans_, [&](auto& one) {
+      if (one.second.ends > now) {
+        due_ = std::min(due_, one.second.ends);
+        return false;
+      }
+      dropped.push_back(std::move(one.second.plan));
+      return true;
+    });
     for (auto at = asked_.begin(); at != asked_.end();) {
       const bool is_late = at->second->give_up <= now;
       if (is_late)
@@ -699,7 +671,8 @@ void peer_requests::expire(time_point now) {
 void peer_requests::close(const error& why) {
   std::map<std::uint64_t, std::unique_ptr<asked_request>> left;
   std::map<std::uint64_t, question> unanswered;
-  own_rank target;
+  rank_services services;
+  decltype(plans_) plans;
   {
     const std::lock_guard lock{mutex_};
     if (closed_) return;
@@ -707,7 +680,8 @@ void peer_requests::close(const error& why) {
     left = std::exchange(asked_, {});
     unanswered = std::exchange(questions_, {});
     early_.clear();
-    target = std::exchange(target_, nullptr);
+    services = std::exchange(services_, {});
+    plans = std::exchange(plans_, {});
   }
   for (auto& [number, one] : left)
     for (auto& each : one->replies) each.deliver(with_unknown_outcome(why));

@@ -3,7 +3,9 @@
 
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/order/distributed/part_codec.hpp>
 #include <troupe/collectives/order/distributed/request_codec.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -33,6 +35,40 @@ struct whole_request {
   call_site site{};
 };
 
+/// A plan of requests to all ranks, which each rank's process captures with its own parts.
+struct whole_capture {
+  ticket name{};
+  std::string plan{};      ///< Its name: see plan_options.
+  plan_steps steps{};      ///< steps[k][r] is the part of rank r. Parts have remote buffers as operands.
+  nanoseconds deadline{0}; ///< Time from now to the reply.
+  /// The ranks let go of the plan when \p holder has not renewed it for \p lease, and when the epoch ends.
+  std::uint64_t holder = 0;
+  nanoseconds lease{0};
+  reply_promise reply{};
+};
+
+/// What a rank's process can lend to another process.
+enum class lent_kind : std::uint8_t {
+  memory,        ///< Device memory.
+  metrics,       ///< Host memory with the process's metrics in the text format of Prometheus.
+  flight_record, ///< Host memory with its flight record, as JSON.
+};
+
+/// What a rank's process does for others. Its functions may be called from any thread, and must not block.
+struct rank_services {
+  /// Asks the rank. \p objection: why the rank cannot take the request, else it validates it.
+  std::function<void(rank_request asked, error objection, reply_promise reply, std::uint64_t client)> ask{};
+  /// What requests can name.
+  local_names here{};
+  using lent = std::function<void(buffer memory, const error& why)>;
+  /// Makes something to lend in another thread, and calls \p done. \p size_bytes: of memory.
+  std::function<void(lent_kind what, std::size_t size_bytes, lent done)> lend{};
+  using captured = std::function<void(std::shared_ptr<captured_plan> plan, const error& why)>;
+  /// Captures the rank's steps at their place in the order. \p objection: why it cannot; the capture then fails at all
+  /// ranks with it.
+  std::function<void(std::vector<operation> steps, plan_options options, error objection, captured done)> capture{};
+};
+
 /// Asks the ranks of a world for their parts of a request, by a message to each of their processes, and does the same
 /// for other processes at its own rank. There is one object for each world and epoch in each process.
 ///
@@ -49,35 +85,35 @@ public:
   /// Sends messages of at most longest_message_bytes each, in this order and without others between them. Does nothing
   /// after the end of the epoch.
   using sender = std::function<void(messages all)>;
-  /// Asks this process's rank. \p objection: why the rank cannot take part, else it validates the request.
-  using own_rank = std::function<void(rank_request asked, error objection, reply_promise reply, std::uint64_t client)>;
 
   /// \p self: of this process in the world; negative if it has no rank. \p exported: null without a rank.
   peer_requests(process_address self, int world_size, epoch formed_in, std::shared_ptr<exported_memory> exported,
                 sender send);
   ~peer_requests();
 
-  /// Allocates memory for another process, in another thread, and calls the function with the memory or the reason why
-  /// there is none. May be called from any thread, and must not block.
-  using allocator = std::function<void(std::size_t size_bytes, std::function<void(buffer memory, const error& why)>)>;
-
   /// Lets other processes ask this process's rank. Their earlier requests have waited for this.
-  void serve(own_rank target, allocator lend = {});
+  void serve(rank_services what);
 
   /// Asks all ranks. Answers with invalid_argument, before anything is sent, if a part cannot be sent: it has events, a
   /// buffer of this process for a rank of another, or more parts than fit in a message.
   void ask(whole_request asked);
+  /// Captures a plan at all ranks, in place of an earlier one of its name that this process has captured. It can be
+  /// replayed by its name in this epoch. The reply has no times. Errors: those of world::capture(); invalid_argument as
+  /// for ask(), for steps of this process's own rank, and for more steps than fit in a message.
+  void capture(whole_capture asked);
+  /// Lets the ranks let go of a plan that this process has captured. Replays in flight keep it.
+  void drop_plan(std::string_view name);
   using handle_promise = std::shared_ptr<value_promise<remote_buffer>>;
   using bytes_promise = std::shared_ptr<value_promise<std::string>>;
   static constexpr std::size_t most_read_bytes = std::size_t{1} << 20U;
   /// Asks the process of \p target for the handle of the memory that it has exported under \p name. Errors: missing (it
   /// has not), deadline_exceeded (it has not answered).
   void find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply);
-  /// Asks the process of \p target to allocate memory of its device, and to hold it as long as \p holder, a random
-  /// number of this process, renews it more often than \p lease. Contents: undefined. Errors: out_of_memory, busy (the
-  /// limit of such memory), deadline_exceeded.
-  void allocate(rank target, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease, nanoseconds deadline,
-                handle_promise reply);
+  /// Asks the process of \p target to allocate memory, or for a report in memory, and to hold it as long as \p holder,
+  /// a random number of this process, renews it more often than \p lease. Contents: undefined. Errors: out_of_memory,
+  /// busy (the limit of such memory), missing (its troupe was built without what makes the report), deadline_exceeded.
+  void lend(rank target, lent_kind what, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
+            nanoseconds deadline, handle_promise reply);
   /// Asks the process of the exporter for the present contents of \p from, host memory. It reads them at once, without
   /// regard to requests in flight. Errors: stale_buffer, invalid_argument (device memory, or more than
   /// most_read_bytes), deadline_exceeded.
@@ -109,6 +145,14 @@ private:
     time_point give_up = time_point::max();
   };
   class reply_to_peer;
+  enum class message_kind : std::uint8_t; ///< The first byte of a message.
+  /// A plan that another process has captured at this process's rank.
+  struct kept_plan {
+    std::shared_ptr<captured_plan> plan{};
+    std::uint64_t holder = 0;
+    nanoseconds lease{0};
+    time_point ends = time_point::max();
+  };
   /// A question to the process of one rank.
   struct question {
     rank target{};
@@ -128,6 +172,13 @@ private:
               const std::variant<remote_buffer, std::string_view, error>& what);
   void take_answer(process_address from, wire_reader& in);
   void take_request(process_address from, wire_reader& in);
+  void take_capture(process_address from, wire_reader& in);
+  /// Counts a request of \p of as pending until send_reply(). Returns busy beyond the limit. Called with mutex_ held.
+  [[nodiscard]] error count_request(process_address of);
+  void keep_plan(process_address of, const std::string& name, kept_plan one);
+  /// Sends bodies[r] with \p kind to rank r, or refuses the request with \p why.
+  void ask_all(message_kind kind, std::vector<std::string> bodies, std::optional<operation> own, ticket name,
+               nanoseconds deadline, reply_promise reply, error why);
   void take_reply(process_address from, wire_reader& in);
   void lose(process_address peer);
   void send_reply(process_address to, std::uint64_t number, const outcome& result);
@@ -139,8 +190,8 @@ private:
   const sender send_;
 
   mutable std::mutex mutex_;
-  own_rank target_;
-  allocator lend_;
+  rank_services services_;
+  std::map<std::pair<process_address, std::string>, kept_plan> plans_; ///< By the process that asked, and name.
   bool is_serving_ = false;
   std::vector<std::pair<process_address, std::string>> early_; ///< Came before serve().
   error closed_;

@@ -186,6 +186,7 @@ staging staging_of(const operation& what) {
                               (to.on_host() && to.kind() == memory_kind::pageable);
     return from.size_bytes() > 0 && (both_on_host || any_pageable) ? staging::copy : staging::none;
   }
+  if (std::holds_alternative<call>(what)) return staging::none; // the function gets host memory as it is
   return std::visit(
       [&]<class T>(const T& one) {
         if constexpr (is_cut<T>)

@@ -22,18 +22,32 @@ struct peers_rig : distributed_rig {
   }
   void serve(int self) {
     const auto index = static_cast<std::size_t>(self);
-    orders[index]->peers()->serve(
-        [this, self, index](rank_request asked, error objection, reply_promise reply, std::uint64_t client) {
-          if (!objection) objection = validate(asked.what, rig.ranks[index]->context());
-          if (objection && !objection.rank) objection.rank = rank{self};
-          orders[index]->ask(rank{self}, {.what = std::move(asked.what),
-                                          .name = ticket{++name},
-                                          .deadline = asked.deadline,
-                                          .reply = std::move(reply),
-                                          .where = asked.lane,
-                                          .client = client,
-                                          .objection = objection ? std::make_unique<error>(objection) : nullptr});
-        });
+    rank_services services;
+    services.ask = [this, self, index](rank_request asked, error objection, reply_promise reply, std::uint64_t client) {
+      if (!objection) objection = validate(asked.what, rig.ranks[index]->context());
+      if (objection && !objection.rank) objection.rank = rank{self};
+      orders[index]->ask(rank{self}, {.what = std::move(asked.what),
+                                      .name = ticket{++name},
+                                      .deadline = asked.deadline,
+                                      .reply = std::move(reply),
+                                      .where = asked.lane,
+                                      .client = client,
+                                      .objection = objection ? std::make_unique<error>(objection) : nullptr});
+    };
+    services.here = {.memory = exports[index]};
+    services.lend = [this, index](lent_kind what, std::size_t size_bytes, const rank_services::lent& done) {
+      if (what != lent_kind::memory) return done({}, {.code = errc::missing, .text = "no such report here"});
+      done(memory(static_cast<int>(index), size_bytes / sizeof(std::int32_t)), {});
+    };
+    services.capture = [this, index](std::vector<operation> steps, plan_options options, error objection,
+                                     const rank_services::captured& done) {
+      captured[index] = std::move(steps);
+      if (objection) return done(nullptr, objection);
+      auto plan = std::make_shared<captured_plan>([](rank_capture&) {}, std::move(options));
+      plans[index] = plan;
+      done(std::move(plan), {});
+    };
+    orders[index]->peers()->serve(std::move(services));
   }
   remote_buffer exported(int self, const buffer& memory) {
     return exports[static_cast<std::size_t>(self)]->add(rank{self}, memory);
@@ -63,6 +77,37 @@ struct peers_rig : distributed_rig {
   }
 
   std::vector<buffer> memories;
+  // Of the latest capture at each rank.
+  std::map<std::size_t, std::vector<operation>> captured;
+  std::map<std::size_t, std::weak_ptr<captured_plan>> plans;
+};
+
+/// A process without a rank.
+struct outsider {
+  explicit outsider(peers_rig& rig) : one{rig} { one.keeper.attach(self); }
+  void run() {
+    one.run();
+    for (std::string batch; !(batch = one.keeper.take_outgoing(self)).empty();) CHECK(link.receive(batch).text.empty());
+  }
+  outcome_log capture(const std::string& name, plan_steps steps) {
+    outcome_log log;
+    link.peers()->capture({.name = ticket{9},
+                           .plan = name,
+                           .steps = std::move(steps),
+                           .deadline = 1h,
+                           .holder = 7,
+                           .lease = 10s,
+                           .reply = log.make_reply_promise()});
+    run();
+    return log;
+  }
+
+  peers_rig& one;
+  process_address self{-1};
+  attached_order link{self, one.size(), rig_epoch, [this](const std::string& batch) {
+                        CHECK(one.keeper.receive(self, batch).text.empty());
+                        one.collect();
+                      }};
 };
 
 } // namespace
@@ -94,6 +139,7 @@ TEST_CASE("the asker may name its own memory by a handle, too", "[collectives][d
   auto gone = one.sum_of_all(-1, 4);
   one.exports[1]->remove(remote_of(std::get<all_reduce>(gone[1]).send.memory));
   const auto refused = one.ask_whole(1, std::move(gone));
+  one.run();
   REQUIRE(refused.count() == 1);
   CHECK(refused.failure().code == errc::stale_buffer);
 }
@@ -135,6 +181,20 @@ TEST_CASE("memory that its exporter has let go of is refused at all ranks, which
   REQUIRE(later.count() == 1);
   CHECK(later.failure().code == errc::none);
   CHECK(*one.notes[0] == launch_notes{"a all_reduce of 5 i32, sum"});
+}
+
+TEST_CASE("memory that a replaced process had exported is refused, and says whose it was",
+          "[collectives][distributed][peers][BUF-2]") {
+  peers_rig one{2};
+  auto parts = one.sum_of_all(0, 4);
+  remote_buffer earlier = remote_of(std::get<all_reduce>(parts[1]).send.memory);
+  earlier.session += 100; // its successor has memory of this number, too
+  parts[1] = sum_of(earlier.as_buffer(), earlier.as_buffer(), 4);
+  const auto log = one.ask_whole(0, std::move(parts));
+  one.run();
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().code == errc::stale_buffer);
+  CHECK(log.failure().rank == rank{1});
 }
 
 TEST_CASE("a part that its rank's process refuses is refused at all ranks",
@@ -305,6 +365,97 @@ TEST_CASE("a process without a rank asks all ranks", "[collectives][distributed]
   CHECK(one.keeper.receive(outside, forged.take({.epoch = rig_epoch, .number = 3})).code == errc::internal);
   one.keeper.detach(outside);
   CHECK(one.keeper.take_outgoing(outside).empty());
+}
+
+TEST_CASE("a process without a rank captures a plan, which the ranks hold while it renews its lease",
+          "[collectives][distributed][peers][attached][plans]") {
+  peers_rig one{2};
+  outsider by{one};
+  const auto log = by.capture("steps", {one.sum_of_all(-1, 4), one.sum_of_all(-1, 5)});
+  REQUIRE(log.count() == 1);
+  INFO(log.failure().text);
+  CHECK(log.failure().code == errc::none);
+  for (std::size_t r = 0; r < 2; ++r) {
+    REQUIRE(one.captured[r].size() == 2);
+    // the memory has been looked up
+    CHECK(std::get<all_reduce>(one.captured[r][1]).send.memory.data() == one.memories[2 + r].data());
+    REQUIRE(one.plans[r].lock());
+    CHECK(one.plans[r].lock()->options().name == "steps");
+  }
+  const time_point now = steady_now();
+  SECTION("its lease ends") {
+    one.orders[0]->peers()->expire(now + 5s);
+    CHECK_FALSE(one.plans[0].expired());
+    one.orders[0]->peers()->expire(now + 11s);
+    CHECK(one.plans[0].expired());
+    CHECK_FALSE(one.plans[1].expired());
+  }
+  SECTION("it is renewed by its holder only") {
+    by.link.peers()->renew(8);
+    by.run();
+    one.orders[1]->peers()->expire(now + 11s);
+    CHECK(one.plans[1].expired());
+  }
+  SECTION("it is dropped, or replaced by another of its name") {
+    by.link.peers()->drop_plan("other");
+    by.run();
+    CHECK_FALSE(one.plans[0].expired());
+    const auto first = one.plans[0];
+    CHECK(by.capture("steps", {one.sum_of_all(-1, 4)}).failure().code == errc::none);
+    CHECK(first.expired());
+    by.link.peers()->drop_plan("steps");
+    by.run();
+    CHECK(one.plans[0].expired());
+    CHECK(one.plans[1].expired());
+  }
+  SECTION("the epoch ends") {
+    one.orders[0]->peers()->close({.code = errc::stopping, .text = "over"});
+    CHECK(one.plans[0].expired());
+  }
+}
+
+TEST_CASE("a capture whose memory is gone at one rank is asked for with the reason, and others are refused at once",
+          "[collectives][distributed][peers][attached][plans]") {
+  peers_rig one{2};
+  outsider by{one};
+  auto parts = one.sum_of_all(-1, 4);
+  one.exports[1]->remove(remote_of(std::get<all_reduce>(parts[1]).send.memory));
+  const auto gone = by.capture("steps", {parts});
+  REQUIRE(gone.count() == 1);
+  CHECK(gone.failure().code == errc::stale_buffer);
+  CHECK(gone.failure().rank == rank{1});
+  CHECK_THAT(gone.failure().text, ContainsSubstring("step 0 of the plan"));
+  const auto few = by.capture("steps", {{parts[0]}});
+  CHECK(few.failure().code == errc::invalid_argument);
+  CHECK_THAT(few.failure().text, ContainsSubstring("1 parts, the world has 2 ranks"));
+  outcome_log member;
+  one.orders[0]->peers()->capture({.name = ticket{1}, .reply = member.make_reply_promise()});
+  CHECK(member.failure().code == errc::invalid_argument);
+}
+
+TEST_CASE("a process without a rank borrows memory, and gives it back", "[collectives][distributed][peers][attached]") {
+  peers_rig one{2};
+  outsider by{one};
+  std::variant<remote_buffer, error> got;
+  const auto promise = [&] {
+    return std::make_shared<value_promise<remote_buffer>>([&](std::variant<remote_buffer, error> all) { got = all; });
+  };
+  by.link.peers()->lend(rank{1}, lent_kind::memory, 64, 7, 10s, 1s, promise());
+  by.run();
+  REQUIRE(std::holds_alternative<remote_buffer>(got));
+  const remote_buffer lent = std::get<remote_buffer>(got);
+  CHECK(lent.size_bytes == 64);
+  CHECK(one.exports[1]->size() == 1);
+  remote_buffer moved = lent;
+  moved.exporter = rank{0}; // its process had another rank then
+  by.link.peers()->give_back(moved);
+  by.run();
+  CHECK(one.exports[1]->size() == 0);
+  by.link.peers()->lend(rank{0}, lent_kind::metrics, 0, 7, 10s, 1s, promise());
+  by.run();
+  REQUIRE(std::holds_alternative<error>(got));
+  CHECK(std::get<error>(got).code == errc::missing);
+  CHECK(std::get<error>(got).rank == rank{0});
 }
 
 TEST_CASE("requests that are launched together may have messages between their releases",

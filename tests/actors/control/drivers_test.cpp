@@ -1,0 +1,327 @@
+/// The two ends of a driver's connection, attached_drivers at the controller and driver_link in the driver, without a
+/// network and in virtual time.
+#include "../../support/outcomes.hpp"
+
+#include <troupe/actors/control/attached_drivers.hpp>
+#include <troupe/actors/control/control_codec.hpp>
+#include <troupe/actors/control/driver_link.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::tests::drivers_test {
+
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+constexpr nanoseconds suspicion = 10s;
+
+/// A controller with an order for two ranks, which receive batches and do nothing, and drivers.
+struct scene {
+  scene() : drivers{service, send} {}
+
+  /// Begins an epoch in which \p world_size ranks serve.
+  void begin(epoch of, const error& why = {}, int world_size = 2) {
+    std::vector<order_route> ranks;
+    for (int r = 0; r < world_size; ++r) ranks.push_back({.send = [this, r](const std::string&) { ++batches_for[r]; }});
+    service.open(of, std::move(ranks));
+    drivers.tell({.of = of, .world_size = world_size, .is_ready = true, .reason = why}, of);
+    pass();
+  }
+  void end(epoch of, const error& why) {
+    drivers.tell({.of = of, .world_size = 2, .reason = why}, {});
+    pass();
+  }
+  struct driver {
+    peer_id peer{};
+    std::shared_ptr<driver_link> link;
+    std::deque<std::string> sent{};
+    std::vector<driver_state> heard{};
+    int warnings = 0;
+    bool is_deaf = false; ///< What is sent to it waits.
+    std::deque<std::string> held{};
+  };
+  driver& join(std::size_t most_pending = 1024) {
+    auto made = std::make_unique<driver>();
+    driver* const at = made.get();
+    at->peer = peer_id{++peers};
+    at->link = std::make_shared<driver_link>(
+        process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
+        driver_services{.time = time,
+                        .send = [at](std::string bytes) { at->sent.push_back(std::move(bytes)); },
+                        .changed = [at](const driver_state& now) { at->heard.push_back(now); },
+                        .warned = [at](const error&) { ++at->warnings; },
+                        .default_deadline = 1min,
+                        .most_pending = most_pending,
+                        .holder = 7});
+    all[at->peer] = std::move(made);
+    at->sent.push_back(at->link->introduction());
+    pass();
+    return *at;
+  }
+  /// Delivers everything that is under way.
+  void pass() {
+    for (bool any = true; any;) {
+      any = false;
+      for (auto& [peer, one] : all) {
+        while (!one->is_deaf && !one->held.empty()) {
+          any = true;
+          const std::string bytes = std::move(one->held.front());
+          one->held.pop_front();
+          one->link->receive(bytes);
+        }
+        while (!one->sent.empty()) {
+          any = true;
+          const std::string bytes = std::move(one->sent.front());
+          one->sent.pop_front();
+          hear(peer, bytes);
+        }
+      }
+      any = service.poll(time->now()) || any;
+    }
+  }
+  void hear(peer_id from, const std::string& bytes) {
+    error why;
+    const auto frame = decode_process_frame(bytes, why);
+    REQUIRE(frame);
+    if (const auto* asked = std::get_if<attach_request>(&frame->what)) {
+      CHECK(asked->token == "token");
+      drivers.admit(from, *asked, std::nullopt, {.session = ++sessions, .heartbeat = 1s, .suspicion = suspicion},
+                    time->now());
+    } else {
+      drivers.hear(frame->session, frame->what, time->now());
+    }
+  }
+  void let(nanoseconds by) {
+    time->advance(by);
+    for (auto& [peer, one] : all)
+      if (!one->is_deaf) one->link->tick();
+    pass();
+    drivers.watch(time->now(), 0ns, suspicion);
+    pass();
+  }
+
+  std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
+  order_service service;
+  std::map<peer_id, std::unique_ptr<driver>> all;
+  std::map<int, int> batches_for;
+  std::uint64_t peers = 0;
+  session_id sessions = 0;
+  std::function<void(peer_id, std::string)> send = [this](peer_id to, std::string bytes) {
+    if (const auto found = all.find(to); found != all.end()) found->second->held.push_back(std::move(bytes));
+  };
+  attached_drivers drivers;
+};
+
+std::vector<operation> barriers(int count) {
+  return std::vector<operation>(static_cast<std::size_t>(count), barrier{});
+}
+
+outcome_log ask(scene::driver& by, epoch of = {}, nanoseconds deadline = 1s) {
+  outcome_log log;
+  by.link->ask({.parts = barriers(2), .epoch = of, .deadline = deadline}, log.make_reply_promise());
+  return log;
+}
+
+struct found {
+  std::shared_ptr<std::vector<std::variant<remote_buffer, error>>> all =
+      std::make_shared<std::vector<std::variant<remote_buffer, error>>>();
+
+  [[nodiscard]] peer_requests::handle_promise promise() const {
+    return std::make_shared<value_promise<remote_buffer>>(
+        [to = all](auto result) { to->push_back(std::move(result)); });
+  }
+  [[nodiscard]] error why() const { return all->empty() ? error{} : std::get<error>(all->front()); }
+};
+
+} // namespace
+
+TEST_CASE("a driver follows the world from epoch to epoch, and a request ends with its epoch",
+          "[control][drivers][EPO-1][ONE-1]") {
+  scene at;
+  auto& one = at.join();
+  CHECK(at.drivers.size() == 1);
+  const outcome_log early = ask(one);
+  CHECK(early.failure().code == errc::rebuilding);
+  CHECK(early.failure().effect == effect::rejected);
+  at.begin(epoch{1});
+  REQUIRE_FALSE(one.heard.empty());
+  CHECK(one.heard.back().is_ready);
+  CHECK(one.heard.back().epoch == epoch{1});
+  CHECK(one.link->state().world_size == 2);
+
+  const outcome_log log = ask(one);
+  const found question;
+  one.link->find(rank{1}, "values", 1s, question.promise());
+  at.pass();
+  CHECK(log.count() == 0);
+  CHECK(at.batches_for[0] > 0); // it has reached the ranks
+  CHECK(at.batches_for[1] > 0);
+  CHECK(ask(one, epoch{3}).failure().code == errc::stale_epoch);
+  CHECK(ask(one, {}, -1s).failure().code == errc::invalid_argument);
+
+  at.end(epoch{1}, {.code = errc::rank_lost, .text = "rank 1 is lost"});
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().effect == effect::unknown_outcome);
+  CHECK_THAT(log.failure().text, ContainsSubstring("rank 1 is lost"));
+  CHECK_THAT(question.why().text, ContainsSubstring("rank 1 is lost"));
+  CHECK_FALSE(one.link->state().is_ready);
+  CHECK(ask(one).failure().code == errc::rebuilding);
+
+  at.begin(epoch{2}, {.code = errc::rank_lost, .text = "rank 1 was lost"});
+  CHECK(one.link->state().is_ready);
+  CHECK(one.link->state().epoch == epoch{2});
+  const outcome_log next = ask(one);
+  at.begin(epoch{3}); // the report of the end was not heard
+  CHECK(next.failure().effect == effect::unknown_outcome);
+  at.drivers.tell(
+      {.of = epoch{3}, .world_size = 2, .is_over = true, .reason = {.code = errc::stopping, .text = "it is over"}}, {});
+  at.pass();
+  CHECK(one.link->state().is_over);
+  CHECK(ask(one).failure().code == errc::stopping);
+}
+
+TEST_CASE("a driver may leave only so much pending", "[control][drivers]") {
+  scene at;
+  auto& one = at.join(2);
+  at.begin(epoch{1});
+  const outcome_log first = ask(one), second = ask(one), third = ask(one);
+  CHECK(first.count() + second.count() == 0);
+  CHECK(third.failure().code == errc::busy);
+  CHECK(third.failure().effect == effect::rejected);
+  at.begin(epoch{2}); // which answers them
+  CHECK(first.count() + second.count() == 2);
+  CHECK(ask(one).count() == 0);
+}
+
+TEST_CASE("a driver that is silent is detached, and attaches again when it goes on", "[control][drivers]") {
+  scene at;
+  auto& one = at.join();
+  at.begin(epoch{1});
+  const outcome_log log = ask(one);
+  for (int i = 0; i < 20; ++i) at.let(1s); // its heartbeats keep it
+  CHECK(at.drivers.size() == 1);
+  one.is_deaf = true;
+  at.let(suspicion + 1s);
+  CHECK(at.drivers.size() == 0);
+  CHECK(one.link->state().is_ready); // it does not know yet
+  one.is_deaf = false;
+  at.pass();
+  CHECK(at.drivers.size() == 1);
+  CHECK(one.warnings == 1);
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().effect == effect::unknown_outcome);
+  CHECK(one.link->state().is_ready);
+  CHECK_FALSE(one.link->state().is_over);
+  CHECK(ask(one).count() == 0);
+  at.pass();
+  CHECK(at.drivers.size() == 1); // its address is new, and its batches are counted anew
+}
+
+TEST_CASE("a driver that sends what cannot be read is detached, and others go on", "[control][drivers]") {
+  scene at;
+  auto& bad = at.join();
+  auto& good = at.join();
+  at.begin(epoch{1});
+  bad.link->close({.code = errc::abandoned, .text = "over"});
+  bad.sent.clear(); // without its notice
+  at.drivers.hear(1, order_batch{epoch{1}, "nonsense"}, at.time->now());
+  CHECK(at.drivers.size() == 1);
+  CHECK_FALSE(at.drivers.contains(1));
+  at.drivers.hear(1, order_batch{epoch{1}, "more"}, at.time->now()); // nobody
+  const int before = at.batches_for[0];
+  static_cast<void>(ask(good));
+  at.pass();
+  CHECK(at.batches_for[0] > before);
+  // Batches of an epoch that is over are dropped.
+  at.begin(epoch{2});
+  at.drivers.hear(2, order_batch{epoch{1}, "late"}, at.time->now());
+  CHECK(at.drivers.contains(2));
+}
+
+TEST_CASE("a driver that leaves or is cut off frees its place, and its requests are answered", "[control][drivers]") {
+  scene at;
+  auto& one = at.join();
+  auto& other = at.join();
+  at.begin(epoch{1});
+  const outcome_log log = ask(one);
+  SECTION("it leaves") {
+    one.link->close({.code = errc::abandoned, .text = "it has ended"});
+    at.pass();
+  }
+  SECTION("its connection ends") {
+    CHECK(at.drivers.lose(one.peer));
+    CHECK_FALSE(at.drivers.lose(one.peer));
+    one.link->disconnected({.code = errc::missing, .text = "the network is down"});
+    CHECK_FALSE(one.link->state().is_over); // it connects again
+    CHECK_THAT(log.failure().text, ContainsSubstring("the network is down"));
+  }
+  CHECK(at.drivers.size() == 1);
+  CHECK(log.failure().effect == effect::unknown_outcome);
+  static_cast<void>(ask(other));
+  at.pass();
+  CHECK(at.drivers.size() == 1);
+}
+
+TEST_CASE("a driver renews what it has been lent, as often as its lease asks for", "[control][drivers]") {
+  scene at;
+  auto& one = at.join();
+  at.begin(epoch{1});
+  const auto sent_by_ticks = [&](int ticks) {
+    at.pass();
+    const int before = at.batches_for[1];
+    for (int i = 0; i < ticks; ++i) {
+      at.time->advance(1s);
+      one.link->tick();
+      at.pass();
+    }
+    return at.batches_for[1] - before;
+  };
+  CHECK(sent_by_ticks(8) == 0);
+  const found asked;
+  one.link->lend(rank{0}, lent_kind::memory, 64, 1s, asked.promise());
+  at.pass();
+  const int often = sent_by_ticks(8);
+  CHECK(often >= 2); // each 2.5 s
+  CHECK(often <= 4);
+}
+
+TEST_CASE("a driver's plan goes to all ranks in one batch each, and nothing is sent for one that cannot be sent",
+          "[control][drivers][plans]") {
+  scene at;
+  auto& one = at.join();
+  outcome_log early;
+  one.link->capture("steps", {barriers(2)}, 1s, early.make_reply_promise());
+  CHECK(early.failure().code == errc::rebuilding);
+  at.begin(epoch{1});
+  outcome_log log;
+  one.link->capture("steps", {barriers(2), barriers(2)}, 1s, log.make_reply_promise());
+  at.pass();
+  CHECK(log.count() == 0);
+  CHECK(at.batches_for[0] == 1);
+  CHECK(at.batches_for[1] == 1);
+  outcome_log wrong;
+  one.link->capture("steps", {barriers(2), barriers(3)}, 1s, wrong.make_reply_promise());
+  at.pass();
+  CHECK(wrong.failure().code == errc::invalid_argument);
+  CHECK_THAT(wrong.failure().text, ContainsSubstring("step 1 of the plan"));
+  CHECK(at.batches_for[0] == 1);
+  one.link->drop_plan("steps");
+  at.pass();
+  CHECK(at.batches_for[0] == 2);
+}
+
+} // namespace troupe::tests::drivers_test
