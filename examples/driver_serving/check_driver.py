@@ -10,6 +10,8 @@ again. Each request of a user must be answered once and correctly, by the same d
 between, and starts another one.
 The ranks' own sums must go on meanwhile. Users repeat the requests that a driver has not answered. Each driver holds
 a quarter of each rank's memory, so the last ones can serve only if the memory of the first ones has been let go.
+
+The environment may set RANKS (4) and BACKEND: mock, gloo or nccl, which needs a GPU for each rank.
 """
 import collections
 import http.client
@@ -26,7 +28,8 @@ import sys
 import threading
 import time
 
-RANKS = 4
+RANKS = int(os.environ.get("RANKS", "4"))
+BACKEND = os.environ.get("BACKEND", "mock")
 USERS = 6
 NUMBERS = 4  # of users' requests, whose answers are computed beforehand
 PATIENCE = 60  # seconds for anything that must happen
@@ -73,7 +76,7 @@ class World:
         self.sums = collections.Counter()  # made so far, by rank
         self.ranks = [None] * RANKS
         self.restarts = 0
-        self.rank_words = [program, "rank", *MODEL, "--backend", "mock", "--mock-memory-bytes", str(MEMORY_BYTES),
+        self.rank_words = [program, "rank", *MODEL, "--backend", BACKEND, "--mock-memory-bytes", str(MEMORY_BYTES),
                            "--own-sums", "1" if has_own_sums else "0"]
         port = free_port()
         self.variables = {"TROUPE_CONTROL": f"127.0.0.1:{port}", "TROUPE_JOIN_TOKEN": secrets.token_hex(32)}

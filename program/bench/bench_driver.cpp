@@ -28,7 +28,6 @@ namespace troupe::program {
 namespace {
 
 constexpr std::size_t planned = 32; ///< Requests of the plan.
-constexpr const char* plan_name = "bench plan";
 constexpr std::size_t word = sizeof(std::uint64_t);
 
 struct driver_options {
@@ -77,7 +76,7 @@ int run_rank(const driver_options& options) {
   const buffer memory = where.allocate(self, word);
   plan_steps steps(planned);
   for (auto& one : steps) one.emplace_back(all_reduce{memory, memory, 1, dtype::u64});
-  const auto plan = where.capture(std::move(steps), {.name = plan_name});
+  const auto plan = where.capture(std::move(steps));
   const buffer counts = where.allocate_pinned((options.common.blocks + 2) * word);
   for (std::uint64_t i = 0; auto& one : counts.host_span<std::uint64_t>()) one = i++;
   const buffer turn = where.allocate_pinned(word);
@@ -131,6 +130,11 @@ void drive(const driver_options& options, const configuration& settings) {
     counts.push_back(find(driver, rank{r}, "bench counts"));
     memory.push_back(find(driver, rank{r}, "bench memory").as_buffer());
   }
+  plan_steps steps(planned);
+  for (auto& one : steps)
+    for (const buffer& each : memory) one.emplace_back(all_reduce{each, each, 1, dtype::u64});
+  constexpr const char* own_plan = "the driver's plan";
+  driver.capture(own_plan, std::move(steps)).get();
   const auto pass_turn = [&](std::size_t number) {
     std::vector<operation> told;
     for (std::size_t r = 0; r < turns.size(); ++r)
@@ -150,7 +154,7 @@ void drive(const driver_options& options, const configuration& settings) {
     add_block(
         own, options.common.iterations,
         [&] { return driver.all_reduce(memory, memory, 1, dtype::u64, reduction::sum); },
-        [&] { return driver.replay(plan_name); });
+        [&] { return driver.replay(own_plan); });
     pass_turn(block + 1);
     for (int r = 0; r < ranks; ++r) static_cast<void>(find(driver, rank{r}, "bench block " + std::to_string(block)));
   }

@@ -169,9 +169,12 @@ def silence(job):
     job.all["service-1"].send_signal(signal.SIGSTOP)
     job.await_epoch(2)
     job.expect_served(2, (2,))
-    job.remove("service-1")
+    given_up = job.all.pop("service-1")
+    given_up.send_signal(signal.SIGCONT)
+    if given_up.wait(60) == 0:  # it is told that nobody uses it any more
+        raise Failed("a service that was given up has ended as if the world had")
     job.end()
-    return "a service that is silent costs an epoch"
+    return "a service that is silent costs an epoch, and ends when it goes on"
 
 
 def main():

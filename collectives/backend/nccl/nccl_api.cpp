@@ -54,6 +54,9 @@ nccl_functions nccl_functions::find(void* library) {
   find_optional(library, found.get_last_error, "ncclGetLastError");
   find_optional(library, found.comm_revoke, "ncclCommRevoke");
   find_optional(library, found.comm_shrink, "ncclCommShrink");
+  find_optional(library, found.all_to_all, "ncclAlltoAll");
+  find_optional(library, found.gather, "ncclGather");
+  find_optional(library, found.scatter, "ncclScatter");
   find_optional(library, found.mem_alloc, "ncclMemAlloc");
   find_optional(library, found.mem_free, "ncclMemFree");
   find_optional(library, found.comm_window_register, "ncclCommWindowRegister");

@@ -23,6 +23,12 @@ inline constexpr int nccl_shrink_abort = 1;   ///< NCCL_SHRINK_ABORT
 inline constexpr int nccl_revoke_default = 0; ///< NCCL_REVOKE_DEFAULT
 using nccl_get_last_error = const char* (*)(ncclComm_t);
 
+using nccl_all_to_all = ncclResult_t (*)(const void* from, void* to, std::size_t, ncclDataType_t, ncclComm_t,
+                                         cudaStream_t);
+/// ncclGather or ncclScatter.
+using nccl_rooted = ncclResult_t (*)(const void* from, void* to, std::size_t, ncclDataType_t, int root, ncclComm_t,
+                                     cudaStream_t);
+
 using nccl_mem_alloc = ncclResult_t (*)(void**, std::size_t);
 using nccl_mem_free = ncclResult_t (*)(void*);
 using nccl_comm_window_register = ncclResult_t (*)(ncclComm_t, void*, std::size_t, void** window, int flags);
@@ -62,6 +68,9 @@ struct nccl_functions {
   nccl_get_last_error get_last_error = nullptr;
   nccl_comm_revoke comm_revoke = nullptr;
   nccl_comm_shrink comm_shrink = nullptr;
+  nccl_all_to_all all_to_all = nullptr; ///< From NCCL 2.28.3 on, as the next two.
+  nccl_rooted gather = nullptr;
+  nccl_rooted scatter = nullptr;
   nccl_mem_alloc mem_alloc = nullptr;
   nccl_mem_free mem_free = nullptr;
   nccl_comm_window_register comm_window_register = nullptr;

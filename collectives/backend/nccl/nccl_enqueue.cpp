@@ -76,8 +76,14 @@ public:
            "ncclReduceScatter");
   }
 
+  // Without NCCL's own calls (before 2.28.3) these three are groups of sends and receives. NCCL does the same with its
+  // calls, but can move registered memory by copy engines.
   void operator()(const all_to_all& what) {
     if (what.count == 0) return;
+    if (to_.nccl.all_to_all != nullptr)
+      return note(to_.nccl.all_to_all(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
+                                      to_.communicator, to_.stream),
+                  "ncclAlltoAll");
     open_group();
     for (std::size_t peer = 0; peer < size(); ++peer) {
       give(what.send, peer * what.count, what.count, what.type, peer);
@@ -87,6 +93,10 @@ public:
 
   void operator()(const gather& what) {
     if (what.count == 0) return;
+    if (to_.nccl.gather != nullptr)
+      return note(to_.nccl.gather(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
+                                  what.root.value(), to_.communicator, to_.stream),
+                  "ncclGather");
     open_group();
     give(what.send, 0, what.count, what.type, index(what.root));
     if (to_.self != what.root) return;
@@ -95,6 +105,10 @@ public:
 
   void operator()(const scatter& what) {
     if (what.count == 0) return;
+    if (to_.nccl.scatter != nullptr)
+      return note(to_.nccl.scatter(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
+                                   what.root.value(), to_.communicator, to_.stream),
+                  "ncclScatter");
     open_group();
     if (to_.self == what.root)
       for (std::size_t peer = 0; peer < size(); ++peer) give(what.send, peer * what.count, what.count, what.type, peer);
@@ -174,8 +188,10 @@ public:
     open_group();
     // NCCL has no tags: it pairs the sends and receives between two ranks in the order of the calls.
     const launch_parts parts = parts_of_launch(all);
-    for (const operation* one : parts.collectives) std::visit(*this, *one);
-    for (const operation* one : parts.transfers) std::visit(*this, *one);
+    for (const operation* one : parts.collectives)
+      if (!failed()) std::visit(*this, *one);
+    for (const operation* one : parts.transfers)
+      if (!failed()) std::visit(*this, *one);
   }
 
 private:

@@ -21,6 +21,8 @@ constexpr auto longest_span = static_cast<std::uint64_t>(std::numeric_limits<nan
 /// Lanes belong to clients. These numbers are not used for others: see rank_lane.
 constexpr std::uint64_t first_client = std::uint64_t{1} << 62U;
 constexpr std::size_t most_steps = 65'536;
+/// Limit of the plans that one process may have captured at a rank.
+constexpr std::ptrdiff_t most_plans = 1024;
 
 std::string name_of(process_address one) {
   return one.value() >= 0 ? "the process of rank " + std::to_string(one.value())
@@ -84,7 +86,7 @@ void peer_requests::serve(rank_services what) {
   std::vector<std::pair<process_address, std::string>> early;
   {
     const std::lock_guard lock{mutex_};
-    services_ = std::move(what);
+    services_ = std::make_shared<const rank_services>(std::move(what));
   }
   for (;;) {
     {
@@ -108,28 +110,45 @@ void peer_requests::ask(whole_request asked) {
     why = {.code = errc::invalid_argument,
            .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
                    std::to_string(world_size_) + " ranks: give one part for each rank"};
-  std::vector<std::string> bodies;
+  std::vector<wire_writer> all;
+  const std::uint64_t number = begin_all(message_kind::request, asked.deadline, all);
   for (int r = 0; r < world_size_ && !why; ++r) {
     operation& part = asked.parts[static_cast<std::size_t>(r)];
-    wire_writer out;
     if (r == self_.value())
       own = std::move(part);
     else
-      why = write_part(out, part, rank{r});
-    bodies.push_back(out.take());
+      why = write_part(all[static_cast<std::size_t>(r)], part, rank{r});
   }
-  ask_all(message_kind::request, std::move(bodies), std::move(own), asked.name, asked.deadline, std::move(asked.reply),
-          std::move(why));
+  ask_all(number, std::move(all), std::move(own), asked.name, asked.deadline, std::move(asked.reply), std::move(why));
+}
+
+std::uint64_t peer_requests::begin_all(message_kind kind, nanoseconds deadline, std::vector<wire_writer>& to) {
+  constexpr std::size_t usual_bytes = 128;
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    number = ++last_;
+  }
+  to.reserve(static_cast<std::size_t>(world_size_));
+  for (int r = 0; r < world_size_; ++r) {
+    wire_writer& out = to.emplace_back();
+    out.reserve(usual_bytes);
+    out.u8(static_cast<std::uint8_t>(r == self_.value() ? message_kind::own_request : kind));
+    out.varint(number);
+    out.varint(static_cast<std::uint64_t>(deadline.count()));
+  }
+  return number;
 }
 
 void peer_requests::capture(whole_capture asked) {
   error why;
-  std::vector<std::string> bodies;
+  std::vector<wire_writer> all;
+  const std::uint64_t number = begin_all(message_kind::capture, asked.deadline, all);
   if (self_.value() >= 0)
     why = {.code = errc::invalid_argument,
            .text = "the process of a rank captures its own part of a plan: use world::capture()"};
   for (int r = 0; r < world_size_ && !why; ++r) {
-    wire_writer out;
+    wire_writer& out = all[static_cast<std::size_t>(r)];
     out.bytes(std::string_view{asked.plan}.substr(0, longest_plan_name_bytes + 1)); // the rank refuses a longer one
     out.varint(asked.holder);
     out.varint(static_cast<std::uint64_t>(asked.lease.count()));
@@ -143,13 +162,11 @@ void peer_requests::capture(whole_capture asked) {
         why = write_part(out, asked.steps[k][static_cast<std::size_t>(r)], rank{r});
       if (why) why.text = "step " + std::to_string(k) + " of the plan: " + why.text;
     }
-    bodies.push_back(out.take());
   }
-  ask_all(message_kind::capture, std::move(bodies), std::nullopt, asked.name, asked.deadline, std::move(asked.reply),
-          std::move(why));
+  ask_all(number, std::move(all), std::nullopt, asked.name, asked.deadline, std::move(asked.reply), std::move(why));
 }
 
-void peer_requests::ask_all(message_kind kind, std::vector<std::string> bodies, std::optional<operation> own,
+void peer_requests::ask_all(std::uint64_t number, std::vector<wire_writer> bodies, std::optional<operation> own,
                             ticket name, nanoseconds deadline, reply_promise reply, error why) {
   if (why) {
     why.ticket = name;
@@ -157,12 +174,10 @@ void peer_requests::ask_all(message_kind kind, std::vector<std::string> bodies, 
   }
   const time_point now = steady_now();
   auto replies = divide_promise(std::move(reply), name, bodies.size());
-  std::uint64_t number = 0;
   {
     const std::lock_guard lock{mutex_};
     why = closed_;
     if (!why) {
-      number = ++last_;
       const time_point give_up = later(later(now, deadline), grace);
       due_ = std::min(due_, give_up);
       asked_.emplace(
@@ -175,13 +190,9 @@ void peer_requests::ask_all(message_kind kind, std::vector<std::string> bodies, 
     return;
   }
   messages all;
-  for (int r = 0; r < world_size_; ++r) {
-    wire_writer out{begin(r == self_.value() ? message_kind::own_request : kind)};
-    out.varint(number);
-    out.varint(static_cast<std::uint64_t>(deadline.count()));
-    out.raw(bodies[static_cast<std::size_t>(r)]);
-    all.emplace_back(process_address{r}, out.take());
-  }
+  all.reserve(bodies.size());
+  for (int r = 0; r < world_size_; ++r)
+    all.emplace_back(process_address{r}, bodies[static_cast<std::size_t>(r)].take());
   send_(std::move(all));
 }
 
@@ -242,23 +253,27 @@ void peer_requests::take_capture(process_address from, wire_reader& in) {
   kept_plan kept{.holder = in.varint(), .lease = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))}};
   std::vector<operation> steps(in.count(most_steps));
   error objection;
-  rank_services services;
+  std::shared_ptr<const rank_services> services;
   {
     const std::lock_guard lock{mutex_};
     services = services_;
     objection = count_request(from);
+    const auto held = std::ranges::count_if(plans_, [&](const auto& one) { return one.first.first == from; });
+    if (held >= most_plans && !plans_.contains({from, options.name}) && !objection)
+      objection = {.code = errc::busy,
+                   .text = name_of(from) + " has captured " + std::to_string(most_plans) + " plans: drop some first"};
   }
+  if (!services) return; // the epoch has ended
   const rank self{self_.value()};
   for (std::size_t k = 0; k < steps.size() && in.ok(); ++k) {
     if (auto part = read_part(in, self)) steps[k] = std::move(*part);
     if (objection) continue;
-    objection = resolve_part(steps[k], services.here, self);
+    objection = resolve_part(steps[k], services->here, self);
     if (objection) objection.text = "step " + std::to_string(k) + " of the plan: " + objection.text;
   }
   if (const error failure = in.failure("a capture of " + name_of(from))) objection = failure;
-  if (!services.capture) return; // the epoch has ended
   const auto waiting = std::make_shared<reply_promise>(std::move(reply));
-  services.capture(
+  services->capture(
       std::move(steps), std::move(options), std::move(objection),
       [weak = weak_from_this(), from, kept, waiting, self](std::shared_ptr<captured_plan> plan, error why) {
         if (why) {
@@ -305,15 +320,17 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
   const auto deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
   if (!in.ok()) return; // it cannot be answered
   reply_promise reply{std::make_unique<reply_to_peer>(weak_from_this(), from, number)};
-  rank_request asked{
-      .what = barrier{}, .epoch = epoch_, .deadline = deadline, .lane = lane_of(from), .site = call_site{}};
+  rank_request asked{.what = barrier{}, .epoch = epoch_, .deadline = deadline, .site = call_site{}};
   error objection;
-  rank_services services;
+  std::shared_ptr<const rank_services> services;
   bool is_known = false;
   {
     const std::lock_guard lock{mutex_};
     services = services_;
     objection = count_request(from);
+    const auto [at, is_new] = lanes_.try_emplace(from);
+    if (is_new) at->second = lane_of(from);
+    asked.lane = at->second;
     if (from == self_) {
       if (const auto found = asked_.find(number); found != asked_.end() && found->second->own) {
         asked.what = *std::exchange(found->second->own, std::nullopt);
@@ -321,17 +338,17 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
       }
     }
   }
+  if (!services) return; // the epoch has ended
   const rank self{self_.value()};
   if (!is_known) {
     if (auto part = read_part(in, self)) asked.what = std::move(*part);
-    if (const error failure = in.failure("a request of " + name_of(from)); failure && !objection) objection = failure;
+    if (!in.ok() && !objection) objection = in.failure("a request of " + name_of(from));
   }
-  if (error missing = resolve_part(asked.what, services.here, self); missing && !objection)
+  if (error missing = resolve_part(asked.what, services->here, self); missing && !objection)
     objection = std::move(missing);
   if (objection && !objection.rank) objection.rank = self;
-  if (services.ask)
-    services.ask(std::move(asked), std::move(objection), std::move(reply),
-                 first_client + static_cast<std::uint64_t>(static_cast<std::uint32_t>(from.value())));
+  services->ask(std::move(asked), std::move(objection), std::move(reply),
+                first_client + static_cast<std::uint64_t>(static_cast<std::uint32_t>(from.value())));
 }
 
 void peer_requests::send_reply(process_address to, std::uint64_t number, const outcome& result) {
@@ -519,28 +536,29 @@ void peer_requests::take_question(process_address from, wire_reader& in, bool is
   const std::uint64_t holder = in.varint();
   const auto lease = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
   if (!in.ok()) return;
-  decltype(rank_services::lend) lend;
+  std::shared_ptr<const rank_services> services;
   {
     const std::lock_guard lock{mutex_};
-    lend = services_.lend;
+    services = services_;
   }
-  if (!lend || holder == 0)
+  if (!services || holder == 0)
     return answer(
         from, number,
         error{.code = errc::rebuilding, .text = "the rank's process is not ready yet: ask again", .rank = self});
-  lend(what, size_bytes, [weak = weak_from_this(), from, number, holder, lease, self](buffer memory, error why) {
-    const auto by = weak.lock();
-    if (!by) return;
-    remote_buffer handle;
-    try {
-      if (!why) handle = by->exported_->lend(self, std::move(memory), holder, lease, steady_now());
-    } catch (const exception& failure) {
-      why = failure.why();
-    }
-    if (!why) return by->answer(from, number, handle);
-    if (!why.rank) why.rank = self;
-    by->answer(from, number, why);
-  });
+  services->lend(what, size_bytes,
+                 [weak = weak_from_this(), from, number, holder, lease, self](buffer memory, error why) {
+                   const auto by = weak.lock();
+                   if (!by) return;
+                   remote_buffer handle;
+                   try {
+                     if (!why) handle = by->exported_->lend(self, std::move(memory), holder, lease, steady_now());
+                   } catch (const exception& failure) {
+                     why = failure.why();
+                   }
+                   if (!why) return by->answer(from, number, handle);
+                   if (!why.rank) why.rank = self;
+                   by->answer(from, number, why);
+                 });
 }
 
 void peer_requests::answer(process_address to, std::uint64_t number,
@@ -671,7 +689,7 @@ void peer_requests::expire(time_point now) {
 void peer_requests::close(const error& why) {
   std::map<std::uint64_t, std::unique_ptr<asked_request>> left;
   std::map<std::uint64_t, question> unanswered;
-  rank_services services;
+  std::shared_ptr<const rank_services> services;
   decltype(plans_) plans;
   {
     const std::lock_guard lock{mutex_};
@@ -680,7 +698,7 @@ void peer_requests::close(const error& why) {
     left = std::exchange(asked_, {});
     unanswered = std::exchange(questions_, {});
     early_.clear();
-    services = std::exchange(services_, {});
+    services = std::exchange(services_, nullptr);
     plans = std::exchange(plans_, {});
   }
   for (auto& [number, one] : left)

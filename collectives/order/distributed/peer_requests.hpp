@@ -176,8 +176,10 @@ private:
   /// Counts a request of \p of as pending until send_reply(). Returns busy beyond the limit. Called with mutex_ held.
   [[nodiscard]] error count_request(process_address of);
   void keep_plan(process_address of, const std::string& name, kept_plan one);
-  /// Sends bodies[r] with \p kind to rank r, or refuses the request with \p why.
-  void ask_all(message_kind kind, std::vector<std::string> bodies, std::optional<operation> own, ticket name,
+  /// Begins a message of \p kind for each rank, with a new number, which it returns.
+  std::uint64_t begin_all(message_kind kind, nanoseconds deadline, std::vector<wire_writer>& to);
+  /// Sends the messages of request \p number, or refuses it with \p why.
+  void ask_all(std::uint64_t number, std::vector<wire_writer> bodies, std::optional<operation> own, ticket name,
                nanoseconds deadline, reply_promise reply, error why);
   void take_reply(process_address from, wire_reader& in);
   void lose(process_address peer);
@@ -190,7 +192,8 @@ private:
   const sender send_;
 
   mutable std::mutex mutex_;
-  rank_services services_;
+  std::shared_ptr<const rank_services> services_;                      ///< Null before serve() and after close().
+  std::map<process_address, lane> lanes_;                              ///< The lanes of those that have asked.
   std::map<std::pair<process_address, std::string>, kept_plan> plans_; ///< By the process that asked, and name.
   bool is_serving_ = false;
   std::vector<std::pair<process_address, std::string>> early_; ///< Came before serve().

@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -94,7 +95,33 @@ TEST_CASE("several operations are one group of NCCL: collectives as given, then 
                                                    "send 13 to 1", "end", "end operator"});
 }
 
-TEST_CASE("whatever call fails, the group is closed, and operators are given back behind it",
+TEST_CASE("where NCCL has calls of its own for exchanges, they take the place of sends and receives",
+          "[collectives][nccl]") {
+  nccl_functions nccl = fake_functions();
+  nccl.all_to_all = +[](const void*, void*, size_t count, ncclDataType_t, ncclComm_t, cudaStream_t) {
+    return called("all_to_all " + std::to_string(count));
+  };
+  nccl.gather = +[](const void*, void*, size_t count, ncclDataType_t, int root, ncclComm_t, cudaStream_t) {
+    return called("gather " + std::to_string(count) + " to " + std::to_string(root));
+  };
+  nccl.scatter = +[](const void*, void*, size_t count, ncclDataType_t, int root, ncclComm_t, cudaStream_t) {
+    return called("scatter " + std::to_string(count) + " from " + std::to_string(root));
+  };
+  const nccl_target target{
+      .nccl = nccl, .communicator = {}, .stream = {}, .self = rank{0}, .world_size = 2, .barrier_word = nullptr};
+  for (const operation& one : std::vector<operation>{all_to_all{.send = {}, .recv = {}, .count = 4},
+                                                     gather{.send = {}, .recv = {}, .count = 5, .root = rank{1}},
+                                                     scatter{.send = {}, .recv = {}, .count = 6, .root = rank{1}},
+                                                     all_to_all{.send = {}, .recv = {}, .count = 0}})
+    CHECK(enqueue(one, target).result == ncclSuccess);
+  CHECK(call_log.calls == std::vector<std::string>{"all_to_all 4", "gather 5 to 1", "scatter 6 from 1"});
+  call_log.calls.clear();
+  CHECK(enqueue_batch(nccl, batch()).result == ncclSuccess);
+  CHECK(std::ranges::find(call_log.calls, "all_to_all 4") != call_log.calls.end());
+  CHECK(call_log.depth == 0);
+}
+
+TEST_CASE("whatever call fails, no further one is made, the group is closed, and operators are given back behind it",
           "[collectives][nccl][fusion][GRP-1]") {
   for (const char* const failing : {"start", "all_reduce 1", "make operator", "all_reduce 2", "broadcast",
                                     "send 4 to 1", "recv 12", "send 13", "end"}) {
@@ -106,6 +133,9 @@ TEST_CASE("whatever call fails, the group is closed, and operators are given bac
     CHECK(call_log.depth == 0);
     CHECK(call_log.operators == 0);
     CHECK(std::string{seen.call}.starts_with("nccl"));
+    const auto failed = std::ranges::find_if(call_log.calls, [&](const auto& one) { return one.starts_with(failing); });
+    CHECK(std::all_of(failed + 1, call_log.calls.end(),
+                      [](const auto& one) { return one == "end" || one == "end operator"; }));
   }
 }
 
