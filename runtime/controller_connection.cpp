@@ -43,10 +43,11 @@ struct controller_connection::parts {
       if (is_connected) reached = now;
       if (now - reached > patience) ended = lost;
       lock.unlock();
-      auto why = what.tick();
+      finding found = what.tick();
       lock.lock();
-      if (why && !ended) {
-        ended = std::move(why);
+      if (found.is_silent) is_connected = false;
+      if (found.over && !ended) {
+        ended = std::move(found.over);
         is_told = true;
       }
     }

@@ -18,13 +18,19 @@ namespace troupe {
 /// Threads: safe from any.
 class controller_connection {
 public:
+  /// The result of a tick.
+  struct finding {
+    std::optional<error> over{}; ///< Why the process has nothing more to do, if so.
+    bool is_silent = false;      ///< The controller is silent: the connection is closed, and made again.
+  };
+
   /// What its threads call, once at a time each. None of these functions may block.
   struct hooks {
     std::function<std::string()> introduction{}; ///< Returns the first message of each connection.
     std::function<void(std::string_view bytes)> receive{};
     std::function<void(const error& why)> disconnected{};
-    /// Called every 20 ms, also without a connection. Returns why the process has nothing more to do, if so.
-    std::function<std::optional<error>()> tick{};
+    /// Called every 20 ms, also without a connection.
+    std::function<finding()> tick{};
     /// Called once when it has given up, after the last tick.
     std::function<void(const error& why)> gave_up{};
   };

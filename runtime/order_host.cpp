@@ -67,8 +67,8 @@ struct order_host::parts {
                               const std::lock_guard lock{gate_guard};
                               gate.drain(steady_now());
                             }
-                            link->beat();
-                            return link->ended();
+                            const bool is_silent = link->beat();
+                            return controller_connection::finding{link->ended(), is_silent};
                           }},
                      "troupe/host");
   }

@@ -55,21 +55,22 @@ struct world_driver::parts {
             .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
             .default_deadline = settings.deadlines.operation,
             .holder = draw_holder()});
-    controller.begin({.introduction = [this] { return link->introduction(); },
-                      .receive = [this](std::string_view bytes) { link->receive(bytes); },
-                      .disconnected = [this](const error& why) { link->disconnected(why); },
-                      .tick =
-                          [this] {
-                            link->tick();
-                            const driver_state now = link->state();
-                            return now.is_over ? std::optional{now.reason} : std::nullopt;
-                          },
-                      .gave_up =
-                          [this](const error& why) {
-                            link->close(why);
-                            hear(event_of(link->state()));
-                          }},
-                     "troupe/driver");
+    controller.begin(
+        {.introduction = [this] { return link->introduction(); },
+         .receive = [this](std::string_view bytes) { link->receive(bytes); },
+         .disconnected = [this](const error& why) { link->disconnected(why); },
+         .tick =
+             [this] {
+               const bool is_silent = link->tick();
+               const driver_state now = link->state();
+               return controller_connection::finding{now.is_over ? std::optional{now.reason} : std::nullopt, is_silent};
+             },
+         .gave_up =
+             [this](const error& why) {
+               link->close(why);
+               hear(event_of(link->state()));
+             }},
+        "troupe/driver");
   }
 
   ~parts() {

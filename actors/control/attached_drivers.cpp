@@ -89,6 +89,10 @@ void attached_drivers::watch(time_point now, nanoseconds asleep, nanoseconds sus
   }
 }
 
+void attached_drivers::beat() const {
+  for (const auto& [link, to] : all_) send(link, to, heartbeat{});
+}
+
 void attached_drivers::send(session_id link, const one_driver& to, const controller_message& what) const {
   if (send_) send_(to.to, encode(controller_frame{link, what}));
 }

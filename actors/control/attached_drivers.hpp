@@ -42,6 +42,8 @@ public:
   /// Finds drivers that have been silent for \p suspicion, and those whose rings have failed. \p asleep: time in which
   /// this process did not run, which does not count.
   void watch(time_point now, nanoseconds asleep, nanoseconds suspicion);
+  /// Sends a heartbeat to all drivers, so that they notice a connection that carries nothing any more.
+  void beat() const;
   /// Tells the state of the world to all drivers. Epoch 0 of \p order: there is no order; else its epoch, in which
   /// drivers that have none get a route.
   void tell(const world_report& now, epoch order);

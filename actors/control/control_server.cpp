@@ -268,12 +268,11 @@ void control_server::watch_hosts(time_point now) {
     if (asleep > nanoseconds{0}) host.heard = std::min(now, later(host.heard, asleep));
     if (now - host.heard > state_.terms().suspicion) silent.push_back(link);
   }
-  for (const link_id one : silent) {
-    // It may go on later, and nobody would use it.
-    tell_host(one, stop_order{.why = {.code = errc::rank_lost,
-                                      .text = "the controller has not heard of this order service for longer than the "
-                                              "suspicion time, and continues without it: start it again"}});
-    lose_host(one);
+  for (const link_id one : silent) lose_host(one); // if it goes on, it notices the silence, and joins again
+  if (now - beat_ >= state_.terms().heartbeat) {
+    beat_ = now;
+    for (const auto& host : hosts_) tell_host(host.first, heartbeat{});
+    drivers_.beat();
   }
   drivers_.watch(now, asleep, state_.terms().suspicion);
   if (opening_ && now >= opening_->until) finish_opening();

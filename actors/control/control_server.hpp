@@ -171,6 +171,7 @@ private:
   std::vector<link_id> held_closes_;                         ///< Links to close after sending held_.
   std::shared_ptr<const resume_points> resume_{};            ///< Set if only a host knows the points of opened_.
   time_point ticked_{};
+  time_point beat_{};                 ///< The time of the latest heartbeat to order services and drivers.
   std::map<peer_id, link_id> latest_; ///< The latest link of each connected process, which may join several times.
   worker ordering_;                   ///< Runs order_. Ended by end_order().
 };

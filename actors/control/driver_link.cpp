@@ -187,10 +187,10 @@ void driver_link::disconnected(const error& why) {
   answer_ended();
 }
 
-void driver_link::tick() {
+bool driver_link::tick() {
   std::vector<std::shared_ptr<ring_endpoint>> retired; // their threads are waited for without the lock
   std::shared_ptr<attached_order> order;
-  bool is_to_renew = false;
+  bool is_to_renew = false, is_silent = false;
   {
     const std::lock_guard lock{mutex_};
     retired = std::exchange(retired_, {});
@@ -198,14 +198,17 @@ void driver_link::tick() {
     const time_point now = services_.time->now();
     is_to_renew = has_lent_ && order && now - renewed_ >= services_.lease / 4;
     if (is_to_renew) renewed_ = now;
+    is_silent = session_ != 0 && now - heard_ > suspicion_;
     if (session_ != 0 && now - spoke_ >= heartbeat_) {
       spoke_ = now;
       services_.send(encode(process_frame{session_, heartbeat{}}));
     }
   }
-  if (!order) return;
-  order->peers()->expire(services_.time->now());
+  if (order) order->peers()->expire(services_.time->now());
   if (is_to_renew) order->peers()->renew(services_.holder);
+  if (is_silent)
+    disconnected({.code = errc::communicator_failed, .text = "it has been silent for longer than the suspicion time"});
+  return is_silent;
 }
 
 std::shared_ptr<attached_order> driver_link::order_or(error& why) const {

@@ -67,8 +67,9 @@ public:
   void receive(std::string_view bytes);
   /// Reports that the connection has ended or could not be made.
   void disconnected(const error& why);
-  /// Sends a heartbeat if one is due, and answers requests whose ranks have not answered in time.
-  void tick();
+  /// Sends a heartbeat if one is due, and answers requests whose ranks have not answered in time. Returns true if
+  /// nothing has been heard of the controller for the suspicion time: the connection is to be made again.
+  [[nodiscard]] bool tick();
   /// Answers all requests, and later ones, with \p why, and waits for the thread that reads rings.
   void close(const error& why);
 

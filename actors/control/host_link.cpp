@@ -25,10 +25,12 @@ void host_link::receive(std::string_view bytes) {
     services_.warned(why);
     return;
   }
+  heard_ = services_.time->now();
   std::visit(overloaded{
                  [&](const join_welcome& welcome) {
                    session_ = welcome.session;
                    heartbeat_ = welcome.heartbeat;
+                   suspicion_ = welcome.suspicion;
                    spoke_ = services_.time->now();
                  },
                  [&](const join_refusal& refusal) { ended_ = refusal.why; },
@@ -100,9 +102,17 @@ void host_link::disconnected(const error& why) {
                     services_.time->now());
 }
 
-void host_link::beat() {
-  const std::lock_guard lock{mutex_};
-  if (session_ != 0 && services_.time->now() - spoke_ >= heartbeat_) send(heartbeat{});
+bool host_link::beat() {
+  bool is_silent = false;
+  {
+    const std::lock_guard lock{mutex_};
+    if (session_ == 0) return false;
+    is_silent = services_.time->now() - heard_ > suspicion_;
+    if (services_.time->now() - spoke_ >= heartbeat_) send(heartbeat{});
+  }
+  if (is_silent)
+    disconnected({.code = errc::communicator_failed, .text = "it has been silent for longer than the suspicion time"});
+  return is_silent;
 }
 
 std::optional<error> host_link::ended() const {

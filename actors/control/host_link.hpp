@@ -42,8 +42,9 @@ public:
   void receive(std::string_view bytes);
   /// Handles the report that the connection has ended or could not be made. This ends the service of the present epoch.
   void disconnected(const error& why);
-  /// Sends a heartbeat if one is due.
-  void beat();
+  /// Sends a heartbeat if one is due. Returns true if nothing has been heard of the controller for the suspicion time:
+  /// the connection is to be made again.
+  [[nodiscard]] bool beat();
 
   /// Returns why this service has ended: errc::stopping (the world has), or the controller's refusal; nullopt before.
   [[nodiscard]] std::optional<error> ended() const;
@@ -60,7 +61,9 @@ private:
   mutable std::mutex mutex_;
   session_id session_ = 0; ///< 0 unless the controller has admitted this service.
   nanoseconds heartbeat_{};
+  nanoseconds suspicion_{};
   time_point spoke_{};
+  time_point heard_{};
   epoch serves_{};                     ///< The epoch whose messages are passed to service_.
   std::vector<gate_connection> gates_; ///< Connections of the processes of this host that have joined.
   std::optional<error> ended_;

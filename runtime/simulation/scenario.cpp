@@ -235,7 +235,7 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
            one.what == operation_kind::replay;
   });
   for (planned_request& one : made.requests) {
-    if (!one.lane) one.lane = one.number % made.lanes;
+    if (!one.lane && prng{mix(seed, 19, one.number)}.one_in(2)) one.lane = one.number % made.lanes; // else by a driver
     if (one.what == operation_kind::copy) one.what = operation_kind::exchange; // another process's memory is not local
     one.source.reset();
     one.gives_back = false;

@@ -35,7 +35,7 @@ lane name_of(std::size_t lane) {
 /// Returns the longest time from a request to its answer. Deadlines bound every wait.
 nanoseconds longest_answer(const scenario& of) {
   nanoseconds all = 1s;
-  if (of.processes) all += 2s; // a controller that does not answer is given up late
+  if (of.processes) all += 3s; // a controller that does not answer is given up late, and so are ranks by a driver
   for (const planned_fault& one : of.faults)
     if (one.kind == fault_kind::jump || one.kind == fault_kind::stopped_process) all += one.span;
   for (const planned_request& one : of.requests)
@@ -195,7 +195,7 @@ void note_resume_points(const scenario& of, const world_event& event, simulation
     const resume_point* const point = find_point(*event.resume, where);
     complete[number] = point == nullptr ? 0 : point->complete;
   };
-  note(std::nullopt, std::nullopt);
+  if (!of.processes) note(std::nullopt, std::nullopt); // each driver has a lane of its own
   for (std::size_t i = 0; i < of.lanes; ++i) note(i, name_of(i));
   ledger.resumed(event.epoch, std::move(complete));
 }

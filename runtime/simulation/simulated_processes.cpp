@@ -1,5 +1,7 @@
+#include <troupe/actors/control/driver_link.hpp>
 #include <troupe/actors/control/process_link.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/operation/extents.hpp>
 #include <troupe/runtime/simulation/simulated_link.hpp>
 #include <troupe/runtime/simulation/simulated_processes.hpp>
 
@@ -124,6 +126,8 @@ public:
             .pid = static_cast<std::int64_t>(group_)};
   }
   [[nodiscard]] std::string name() const { return "process " + std::to_string(group_); }
+  /// The memory that requests of the driver may name.
+  [[nodiscard]] exported_memory& exported() const noexcept { return *exported_; }
   /// Returns a flag that is true once the process has been killed.
   [[nodiscard]] std::shared_ptr<const bool> is_dead() const noexcept { return is_dead_; }
 
@@ -151,6 +155,7 @@ private:
   const int attempt_;
   const fibers::group group_;
   prng chance_;
+  const std::shared_ptr<exported_memory> exported_ = std::make_shared<exported_memory>(group_);
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
   bool is_searching_ = false; ///< A connection is being made.
   bool is_removed_ = false;   ///< It no longer belongs to the world, and ends soon.
@@ -235,6 +240,7 @@ void simulated_processes::process::begin() {
   plan.locals.front().self = rank{place_};
   plan.backend = std::make_shared<process_backend>(above_.faults_, weak_from_this());
   plan.to_controller = link_;
+  plan.exported = exported_;
   world_ = std::make_unique<simulated_world>(std::move(plan), terms.seed, above_.log_, name());
   world_->listen([this](const world_event& event) {
     if (*is_dead_) return;
@@ -379,6 +385,153 @@ bool simulated_processes::process::is_ready_in(epoch of) const {
   return now.phase == world_phase::ready && now.epoch == of;
 }
 
+/// The process without a rank that makes the requests to the world.
+class simulated_processes::driver final : public std::enable_shared_from_this<driver> {
+public:
+  driver(simulated_processes& above, int number)
+    : above_{above},
+      number_{number},
+      group_{static_cast<fibers::group>(900'000 + number)},
+      chance_{mix(above.of_.seed, 20, group_)} {}
+
+  void begin() {
+    const fibers::group_scope in_group{group_};
+    const std::weak_ptr weak = weak_from_this();
+    link_ = std::make_shared<driver_link>(
+        process_identity{.name = "driver", .host = "host0", .pid = static_cast<std::int64_t>(group_)}, "",
+        driver_services{.time = std::make_shared<monotonic_clock>(),
+                        .send =
+                            [weak](std::string bytes) {
+                              if (const auto self = weak.lock()) self->send(std::move(bytes));
+                            },
+                        .changed = [](const driver_state&) {},
+                        .warned = [](const error&) {},
+                        .default_deadline = 1s,
+                        .holder = group_});
+    above_.log_.note(name() + " starts");
+    worker{[self = shared_from_this()] { self->live(); }}.detach();
+  }
+  /// Asks all ranks. Waits while the process is stopped.
+  void ask(world_request asked, reply_promise reply) {
+    if (is_stopped_) {
+      const fibers::group_scope in_group{group_};
+      fibers::current()->sleep(0ns);
+    }
+    link_->ask(std::move(asked), std::move(reply));
+  }
+  /// Ends it; what is pending is answered as unknown. \p loses: messages under way do not arrive.
+  void end(bool loses) {
+    if (std::exchange(is_over_, true)) return;
+    above_.log_.note(name() + " ends");
+    fibers::current()->resume(group_);
+    if (loses) disconnect(true);
+    link_->close({.code = errc::abandoned, .text = "the driver has ended"});
+    disconnect(false);
+  }
+  void suspend(nanoseconds span) {
+    if (is_over_ || std::exchange(is_stopped_, true)) return;
+    fibers::current()->suspend(group_);
+    above_.later(span, [self = shared_from_this()] {
+      self->is_stopped_ = false;
+      fibers::current()->resume(self->group_);
+    });
+  }
+  /// Breaks the connection. Each end notices it soon, or by the other's silence.
+  void cut() {
+    disconnect(true);
+    if (!chance_.one_in(2)) return;
+    const fibers::group_scope in_group{group_};
+    above_.later(chance_.within(20ms), [self = shared_from_this()] {
+      if (self->is_over_ || self->connection_) return;
+      self->link_->disconnected({.code = errc::communicator_failed, .text = "the connection has broken"});
+      self->is_connected_ = false;
+    });
+  }
+  void slow_down(nanoseconds span) {
+    if (!connection_) return;
+    const std::size_t which = chance_.below(3);
+    if (which != 0) connection_->up->stall(span);
+    if (which != 1) connection_->down->stall(span);
+  }
+  /// Handles bytes of the controller that came through connection \p through.
+  void carry(std::uint64_t through, std::string bytes) {
+    if (is_over_ || !connection_ || connection_->number != through) return;
+    connection_->down->put([weak = weak_from_this(), through, bytes = std::move(bytes)] {
+      const auto self = weak.lock();
+      if (!self || self->is_over_ || !self->connection_ || self->connection_->number != through) return;
+      const fibers::no_wait_scope in_turn;
+      self->link_->receive(bytes);
+    });
+  }
+  [[nodiscard]] bool has(std::uint64_t number) const { return connection_ && connection_->number == number; }
+  [[nodiscard]] bool is_over() const noexcept { return is_over_; }
+  [[nodiscard]] std::string name() const { return "driver " + std::to_string(number_); }
+
+private:
+  struct connection {
+    std::uint64_t number;
+    std::unique_ptr<simulated_link> up, down;
+  };
+
+  void live() {
+    while (!is_over_) {
+      {
+        const fibers::no_wait_scope in_turn;
+        if (link_->tick()) is_connected_ = false;
+        if (!is_connected_) connect();
+      }
+      fibers::current()->sleep(look_every);
+    }
+    above_.log_.note(name() + " has ended");
+    --above_.unended_;
+  }
+  void connect() {
+    is_connected_ = true;
+    above_.later(chance_.within(3ms), [weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (!self || self->is_over_) return;
+      self->disconnect(false);
+      const std::uint64_t number = ++self->above_.last_connection_;
+      const auto link = [&](std::uint64_t which, fibers::group of) {
+        return std::make_unique<simulated_link>(mix(self->above_.of_.seed, which, number), of);
+      };
+      self->connection_ = connection{number, link(16, 0), link(17, self->group_)};
+      self->send(self->link_->introduction());
+    });
+  }
+  void send(std::string bytes) {
+    if (!connection_) return;
+    connection_->up->put([above = &above_, number = connection_->number, bytes = std::move(bytes)] {
+      const fibers::no_wait_scope in_turn;
+      above->controller_->hear(peer_id{number}, bytes);
+    });
+  }
+  void disconnect(bool loses) {
+    if (!connection_) return;
+    connection gone = *std::exchange(connection_, std::nullopt);
+    gone.down->drop();
+    const auto lose = [above = &above_, number = gone.number] { above->controller_->lose(peer_id{number}); };
+    if (loses) {
+      gone.up->drop();
+      if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // else the controller notices the silence
+      return;
+    }
+    gone.up->put(lose); // behind what it has sent
+    gone.up->close();
+    above_.closing_.push_back(std::move(gone.up));
+  }
+
+  simulated_processes& above_;
+  const int number_;
+  const fibers::group group_;
+  prng chance_;
+  bool is_over_ = false;
+  bool is_stopped_ = false;
+  bool is_connected_ = false; ///< Or being connected.
+  std::shared_ptr<driver_link> link_;
+  std::optional<connection> connection_;
+};
+
 simulated_processes::simulated_processes(const scenario& of, simulated_machine& on,
                                          std::shared_ptr<fault_injector> faults, simulation_ledger& ledger, trace& log)
   : of_{of},
@@ -387,6 +540,7 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
     ledger_{ledger},
     log_{log},
     chance_{mix(of.seed, 18)},
+    driver_chance_{mix(of.seed, 21)},
     controller_{std::make_unique<control_server>(controller_terms_of(of), order_service_settings{}, nullptr,
                                                  make_hooks(), sources_of(of))},
     places_(static_cast<std::size_t>(of.ranks)),
@@ -402,11 +556,13 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
     }
   }};
   for (int place = 0; place < of.ranks; ++place) start(place);
+  start_driver();
 }
 
 simulated_processes::~simulated_processes() {
   is_over_ = true;
   for (const auto& one : places_) one->kill(true);
+  driver_->end(true);
   ticks_.join();
   fibers::current()->run([this] { return unended_ == 0; });
 }
@@ -415,6 +571,7 @@ controller_hooks simulated_processes::make_hooks() {
   return {.send =
               [this](peer_id to, std::string bytes) {
                 const auto number = static_cast<std::uint64_t>(to);
+                if (driver_ && driver_->has(number)) return driver_->carry(number, std::move(bytes));
                 if (const auto one = connections_.find(number); one != connections_.end())
                   if (const auto receiver = one->second.lock()) receiver->carry(number, std::move(bytes));
               },
@@ -465,6 +622,12 @@ void simulated_processes::start(int place) {
   ++unended_;
   places_[index]->begin();
   if (is_stopping_) later(chance_.within(5ms), [one = places_[index]] { one->stop(); });
+}
+
+void simulated_processes::start_driver() {
+  driver_ = std::make_shared<driver>(*this, ++drivers_);
+  ++unended_;
+  driver_->begin();
 }
 
 void simulated_processes::start_later(int place) {
@@ -534,13 +697,25 @@ bool simulated_processes::has_client(rank self, epoch of) const {
 namespace {
 
 error not_over_processes() {
-  return {.code = errc::unsupported, .text = "no client can ask a world over processes as a whole"};
+  return {.code = errc::unsupported, .text = "no client asks a simulated world over processes for this"};
 }
 
 } // namespace
 
-void simulated_processes::ask_world(world_request, reply_promise reply) {
-  reply.deliver(not_over_processes());
+void simulated_processes::ask_world(world_request asked, reply_promise reply) {
+  // A client that names no epoch means the present one, which is another than the ledger expects.
+  if (asked.epoch == epoch{}) asked.epoch = epoch{std::numeric_limits<std::uint64_t>::max()};
+  const std::vector<rank>& origins = served_.origins;
+  for (std::size_t r = 0; r < asked.parts.size(); ++r) {
+    const rank origin = r < origins.size() ? origins[r] : rank{static_cast<int>(r)};
+    exported_memory& exported = at(origin).exported();
+    visit_operands(asked.parts[r], [&](const operand& one, std::string_view) {
+      if (!one.memory) return;
+      const remote_buffer handle = exported.add(rank{static_cast<int>(r)}, one.memory);
+      const_cast<operand&>(one).memory = handle.as_buffer(); // NOLINT: the parts are not const
+    });
+  }
+  driver_->ask(std::move(asked), std::move(reply));
 }
 
 void simulated_processes::register_memory(const registration_request&, std::shared_ptr<registration_promise> reply) {
@@ -569,6 +744,21 @@ void simulated_processes::end_rank(rank self) {
 }
 
 void simulated_processes::strike(const planned_fault& one) {
+  if (driver_chance_.one_in(2) && !is_stopping_) {
+    const auto struck = driver_;
+    switch (one.kind) {
+      case fault_kind::killed_process:
+        struck->end(driver_chance_.one_in(2));
+        later(driver_chance_.within(30ms), [this] {
+          if (driver_->is_over() && !is_stopping_) start_driver();
+        });
+        break;
+      case fault_kind::stopped_process: struck->suspend(one.span); break;
+      case fault_kind::cut_link: struck->cut(); break;
+      case fault_kind::slow_link: struck->slow_down(one.span); break;
+      default: break;
+    }
+  }
   process& struck = at(one.where);
   if (struck.is_over()) return;
   switch (one.kind) {
@@ -582,6 +772,7 @@ void simulated_processes::strike(const planned_fault& one) {
 
 void simulated_processes::stop() {
   is_stopping_ = true;
+  later(driver_chance_.within(200ms), [this] { driver_->end(driver_chance_.one_in(4)); });
   const bool by_controller = !of_.processes->stops_by_itself;
   if (by_controller) controller_->stop();
   for (const auto& one : places_) later(by_controller ? 50ms : chance_.within(10ms), [one] { one->stop(); });

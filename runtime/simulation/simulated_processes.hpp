@@ -1,5 +1,5 @@
-/// Defines the world of a simulated run whose ranks live in processes: their worlds, their connections, and the
-/// controller.
+/// Defines the world of a simulated run whose ranks live in processes: their worlds, their connections, a driver, and
+/// the controller.
 #pragma once
 
 #include <troupe/actors/control/control_server.hpp>
@@ -22,7 +22,8 @@ namespace troupe::simulation {
 class simulated_link;
 
 /// A world over processes with one rank each. All processes share the simulated devices, and everything else is their
-/// own. A process that is killed sends, launches and answers nothing from then on, and is then torn down.
+/// own. A process that is killed sends, launches and answers nothing from then on, and is then torn down. Requests to
+/// the world are made by a driver, a process without a rank, which is killed, stopped and cut off as the others are.
 /// Threads: only that of the run.
 class simulated_processes final : public system_under_test {
 public:
@@ -54,12 +55,14 @@ public:
 private:
   class process;
   class process_backend;
+  class driver;
 
   [[nodiscard]] process& at(rank self) const { return *places_[static_cast<std::size_t>(self.value())]; }
   /// Calls \p what in a fiber after \p delay, unless the run has ended.
   void later(nanoseconds delay, std::function<void()> what);
   void start(int place);
   void start_later(int place);
+  void start_driver();
   [[nodiscard]] controller_hooks make_hooks();
   /// Passes a message that the process of \p place sent at \p sent through connection \p through to the controller.
   void hear(int place, std::uint64_t through, std::string_view bytes, time_point sent);
@@ -74,6 +77,7 @@ private:
   simulation_ledger& ledger_;
   trace& log_;
   prng chance_;
+  prng driver_chance_;
   world_status::listener heard_;
   std::unique_ptr<control_server> controller_;
   worker ticks_;
@@ -83,6 +87,8 @@ private:
   int speaker_ = 0;                              ///< The place of the process whose message the controller handles.
   time_point said_{};                            ///< The time at which that message was sent.
   std::map<std::uint64_t, std::weak_ptr<process>> connections_;
+  std::shared_ptr<driver> driver_; ///< The present or last one.
+  int drivers_ = 0;                ///< Number of drivers that were started.
   std::uint64_t last_connection_ = 0;
   std::vector<std::unique_ptr<simulated_link>> closing_;     ///< Of processes that have closed their connections.
   world_event served_{};                                     ///< The latest epoch in which all ranks were ready.

@@ -19,6 +19,8 @@ constexpr nanoseconds slack = 30ms;
 constexpr nanoseconds time_to_leave_a_capture = 2s;
 /// The additional time over processes: the controller checks deadlines every 20 ms, and its messages take time.
 constexpr nanoseconds slack_over_processes = 60ms;
+/// The additional time after which a driver gives up ranks that do not answer, and the interval of its checks.
+constexpr nanoseconds slack_of_drivers = 2s + 40ms;
 /// The additional time for a controller that does not answer.
 constexpr nanoseconds time_for_controllers = 1s;
 
@@ -240,6 +242,7 @@ verdict simulation_ledger::judge() {
 
 void simulation_ledger::judge_outcome(const entry& one) {
   nanoseconds allowed = one.what->deadline + slack + (of_.processes ? slack_over_processes : nanoseconds{0});
+  if (of_.processes && !one.self) allowed += slack_of_drivers;
   if (one.what->what == operation_kind::capture) allowed += time_to_leave_a_capture;
   for (const planned_fault& fault : of_.faults) {
     if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process) allowed += fault.span;
@@ -293,6 +296,7 @@ void simulation_ledger::judge_memory(const entry& one, rank self) {
 void simulation_ledger::judge_list(const entry& one, rank self) {
   const error* const failure = failure_of(*one.first);
   if (failure == nullptr || failure->effect != effect::unknown_outcome) return;
+  if (of_.processes && !one.self) return; // addresses mean nothing to a driver
   if (!failure->undefined) {
     // If the rank's actor has ended with the request, or before the reply, nothing more is known.
     if (failure->code != errc::abandoned)

@@ -169,12 +169,15 @@ def silence(job):
     job.all["service-1"].send_signal(signal.SIGSTOP)
     job.await_epoch(2)
     job.expect_served(2, (2,))
-    given_up = job.all.pop("service-1")
-    given_up.send_signal(signal.SIGCONT)
-    if given_up.wait(60) == 0:  # it is told that nobody uses it any more
-        raise Failed("a service that was given up has ended as if the world had")
+    job.all["service-1"].send_signal(signal.SIGCONT)
+    job.await_text("controller", "order service of host", 60, count=3)  # it has joined again
+    job.remove("rank-3-0")
+    job.start(3, attempt=1)
+    job.await_epoch(3)
+    if "epoch 3: the requests of 2 ranks" not in job.said("service-1"):
+        raise Failed("a service that was given up does not serve again when it goes on")
     job.end()
-    return "a service that is silent costs an epoch, and ends when it goes on"
+    return "a service that is silent costs an epoch, and serves again when it goes on"
 
 
 def main():

@@ -110,8 +110,8 @@ public:
   /// has not), deadline_exceeded (it has not answered).
   void find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply);
   /// Asks the process of \p target to allocate memory, or for a report in memory, and to hold it as long as \p holder,
-  /// a random number of this process, renews it more often than \p lease. Contents: undefined. Errors: out_of_memory,
-  /// busy (the limit of such memory), missing (its troupe was built without what makes the report), deadline_exceeded.
+  /// a random number of this process, renews it more often than \p lease. Contents of memory: undefined. Errors:
+  /// out_of_memory, missing (its troupe was built without what makes the report), deadline_exceeded.
   void lend(rank target, lent_kind what, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
             nanoseconds deadline, handle_promise reply);
   /// Asks the process of the exporter for the present contents of \p from, host memory. It reads them at once, without

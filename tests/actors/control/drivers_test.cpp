@@ -108,12 +108,24 @@ struct scene {
   void let(nanoseconds by) {
     time->advance(by);
     for (auto& [peer, one] : all)
-      if (!one->is_deaf) one->link->tick();
+      if (!one->is_deaf && one->link->tick()) reconnect(*one);
     pass();
+    if (has_heartbeats) drivers.beat();
     drivers.watch(time->now(), 0ns, suspicion);
     pass();
   }
 
+  /// The driver connects again under the same number; its old connection carries nothing any more.
+  void reconnect(driver& one) {
+    one.held.clear();
+    one.sent.clear();
+    drivers.lose(one.peer);
+    one.sent.push_back(one.link->introduction());
+    ++reconnected;
+  }
+
+  bool has_heartbeats = true;
+  int reconnected = 0;
   std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
   order_service service;
   std::map<peer_id, std::unique_ptr<driver>> all;
@@ -231,6 +243,24 @@ TEST_CASE("a driver that is silent is detached, and attaches again when it goes 
   CHECK(at.drivers.size() == 1); // its address is new, and its batches are counted anew
 }
 
+TEST_CASE("a driver notices a controller of which it hears nothing, and connects again", "[control][drivers]") {
+  scene at;
+  auto& one = at.join();
+  at.begin(epoch{1});
+  for (int i = 0; i < 15; ++i) at.let(1s);
+  CHECK(at.reconnected == 0);
+  const outcome_log log = ask(one);
+  at.has_heartbeats = false; // as when the network drops everything
+  for (int i = 0; i < 15; ++i) at.let(1s);
+  CHECK(at.reconnected == 1);
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().effect == effect::unknown_outcome);
+  CHECK_THAT(log.failure().text, ContainsSubstring("silent"));
+  CHECK(at.drivers.size() == 1);
+  CHECK(one.link->state().is_ready); // in the same epoch
+  CHECK(ask(one).count() == 0);
+}
+
 TEST_CASE("a driver that sends what cannot be read is detached, and others go on", "[control][drivers]") {
   scene at;
   auto& bad = at.join();
@@ -285,7 +315,9 @@ TEST_CASE("a driver renews what it has been lent, as often as its lease asks for
     const int before = at.batches_for[1];
     for (int i = 0; i < ticks; ++i) {
       at.time->advance(1s);
-      one.link->tick();
+      CHECK_FALSE(one.link->tick());
+      at.pass();
+      at.drivers.beat();
       at.pass();
     }
     return at.batches_for[1] - before;

@@ -44,7 +44,7 @@ struct host_scene {
                       .serving = [this](epoch, std::size_t ranks) { served.push_back(ranks); },
                       .warned = [this](const error& why) { warnings.push_back(why); }},
         service);
-    hear(join_welcome{.session = session, .heartbeat = nanoseconds{0}});
+    hear(join_welcome{.session = session, .heartbeat = nanoseconds{0}, .suspicion = std::chrono::hours{1}});
   }
   void hear(controller_message what) { link->receive(encode(controller_frame{session, std::move(what)})); }
   /// A process of this host says a nonce at the gate. Returns its end of the connection.
@@ -79,10 +79,19 @@ TEST_CASE("a host's service introduces itself, and lives", "[control]") {
   REQUIRE(first);
   CHECK(first->session == 0);
   CHECK(std::get<host_join_request>(first->what).token == "secret");
-  at.link->beat();
+  CHECK_FALSE(at.link->beat());
   REQUIRE(at.said.size() == 1);
   CHECK(at.said[0].session == session);
   CHECK(std::holds_alternative<heartbeat>(at.said[0].what));
+}
+
+TEST_CASE("a host's service notices a controller of which it hears nothing", "[control]") {
+  host_scene at;
+  CHECK_FALSE(at.link->beat());
+  at.hear(join_welcome{.session = session, .heartbeat = std::chrono::hours{1}, .suspicion = nanoseconds{-1}});
+  CHECK(at.link->beat());       // any silence is too long
+  CHECK_FALSE(at.link->beat()); // it is connecting
+  CHECK_FALSE(at.link->ended());
 }
 
 TEST_CASE("a host's service serves the candidates that have come to its gate, if there are two", "[control]") {
