@@ -199,6 +199,7 @@ TEST_CASE("a driver follows the world from epoch to epoch, and a request ends wi
   const outcome_log next = ask(one);
   at.begin(epoch{3}); // the report of the end was not heard
   CHECK(next.failure().effect == effect::unknown_outcome);
+  CHECK_THAT(next.failure().text, ContainsSubstring("another epoch"));
   at.drivers.tell(
       {.of = epoch{3}, .world_size = 2, .is_over = true, .reason = {.code = errc::stopping, .text = "it is over"}}, {});
   at.pass();
