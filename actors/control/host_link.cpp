@@ -3,11 +3,23 @@
 #include <troupe/collectives/transport/shared_memory/peer_process.hpp>
 #include <troupe/device/overloaded.hpp>
 
+#include <poll.h>
+
 #include <algorithm>
 #include <utility>
 #include <variant>
 
 namespace troupe {
+
+namespace {
+
+/// Returns whether the process at the other end of a socket of the gate has closed it.
+bool has_left(const file_descriptor& socket) noexcept {
+  pollfd one{socket.native(), POLLRDHUP, 0};
+  return ::poll(&one, 1, 0) > 0;
+}
+
+} // namespace
 
 host_link::host_link(process_identity who, std::string token, host_services services,
                      std::shared_ptr<order_service> service)
@@ -74,6 +86,7 @@ void host_link::serve(const serve_order& asked) {
       gates_.erase(gate);
     }
   }
+  std::erase_if(gates_, [](const gate_connection& one) { return has_left(one.socket); });
   serving_report report{.of = asked.of};
   serves_ = {};
   if (rings.size() > 1) { // a rank that is alone on its host has nobody to agree with here
@@ -95,8 +108,7 @@ void host_link::serve(const serve_order& asked) {
 
 void host_link::disconnected(const error& why) {
   const std::lock_guard lock{mutex_};
-  session_ = 0;
-  gates_.clear();
+  session_ = 0; // the processes stay at the gate, for a service that joins again
   if (std::exchange(serves_, epoch{}) != epoch{})
     service_->close({.code = errc::communicator_failed, .text = "the controller is lost: " + why.text},
                     services_.time->now());

@@ -144,6 +144,25 @@ TEST_CASE("a host's service tells the controller what it cannot read", "[control
   CHECK(at.warnings.size() == 2);
 }
 
+TEST_CASE("a host's service that joins again serves the processes that have come to its gate before", "[control]") {
+  host_scene at;
+  at.knock(1);
+  at.knock(2);
+  file_descriptor& gone = at.knock(3);
+  const auto ask = [&](epoch of) {
+    at.hear(serve_order{
+        .of = of,
+        .world_size = 4,
+        .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2), host_scene::candidate(2, 3)}});
+    return at.last_report().ranks;
+  };
+  CHECK(ask(epoch{1}).size() == 3);
+  at.link->disconnected({.code = errc::missing, .text = "the connection has ended"});
+  gone = file_descriptor{};
+  at.hear(join_welcome{.session = session, .heartbeat = nanoseconds{0}, .suspicion = std::chrono::hours{1}});
+  CHECK(ask(epoch{2}) == std::vector{rank{0}, rank{1}});
+}
+
 TEST_CASE("a host's service ends with its world, and when it is refused", "[control]") {
   host_scene at;
   CHECK_FALSE(at.link->ended());
