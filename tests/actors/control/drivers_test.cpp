@@ -47,12 +47,12 @@ struct scene {
   }
   struct driver {
     peer_id peer{};
-    std::shared_ptr<driver_link> link;
     std::deque<std::string> sent{};
     std::vector<driver_state> heard{};
     int warnings = 0;
     bool is_deaf = false; ///< What is sent to it waits.
     std::deque<std::string> held{};
+    std::shared_ptr<driver_link> link; ///< Ends before what it writes to.
   };
   driver& join(std::size_t most_pending = 1024) {
     auto made = std::make_unique<driver>();
