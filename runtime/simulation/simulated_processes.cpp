@@ -90,15 +90,142 @@ private:
 
 } // namespace
 
-/// One process: its threads, its world and its connection to the controller.
-class simulated_processes::process final : public std::enable_shared_from_this<process> {
+/// What a process and a driver have in common: a group of threads, and a connection to the controller.
+class simulated_processes::connected : public std::enable_shared_from_this<connected> {
+public:
+  connected(simulated_processes& above, fibers::group group, prng chance)
+    : above_{above}, group_{group}, chance_{chance} {}
+  virtual ~connected() = default;
+  connected(const connected&) = delete;
+  connected& operator=(const connected&) = delete;
+
+  /// Stops its threads for \p span.
+  void suspend(nanoseconds span);
+  /// Breaks the connection. Each end notices it soon, or by the other's silence.
+  void cut();
+  void slow_down(nanoseconds span);
+  /// Sends \p bytes from the controller to this end, through the connection numbered \p through.
+  void carry(std::uint64_t through, std::string bytes);
+  [[nodiscard]] fibers::group group() const noexcept { return group_; }
+
+protected:
+  /// Whether it has ended: it sends and receives nothing more.
+  [[nodiscard]] virtual bool has_ended() const = 0;
+  /// Its place; -1 if it has none.
+  [[nodiscard]] virtual int place_or_none() const = 0;
+  /// Called when a connection has been made. Returns the first message.
+  [[nodiscard]] virtual std::string introduce() = 0;
+  virtual void receive(const std::string& bytes) = 0;
+  /// Called when it notices that the connection has broken.
+  virtual void broken(const error& why) = 0;
+
+  void connect();
+  void send(std::string bytes);
+  /// Ends the connection. \p loses: messages under way do not arrive, nor does the end of the connection.
+  void disconnect(bool loses);
+  /// Waits while its threads are stopped: the calling fiber is stopped, too.
+  void await_awake() const;
+
+  simulated_processes& above_;
+  const fibers::group group_;
+  prng chance_;
+  bool is_searching_ = false; ///< A connection is being made.
+  bool is_stopped_ = false;
+
+private:
+  struct connection {
+    std::uint64_t number;
+    std::unique_ptr<simulated_link> up, down;
+  };
+  std::optional<connection> connection_;
+};
+
+void simulated_processes::connected::suspend(nanoseconds span) {
+  if (has_ended() || std::exchange(is_stopped_, true)) return;
+  fibers::current()->suspend(group_);
+  above_.later(span, [self = shared_from_this()] {
+    self->is_stopped_ = false;
+    fibers::current()->resume(self->group_);
+  });
+}
+
+void simulated_processes::connected::cut() {
+  disconnect(true);
+  if (!chance_.one_in(2)) return; // it notices the silence
+  const fibers::group_scope in_group{group_};
+  above_.later(chance_.within(20ms), [self = shared_from_this()] {
+    if (!self->has_ended() && !self->connection_)
+      self->broken({.code = errc::communicator_failed, .text = "the connection has broken"});
+  });
+}
+
+void simulated_processes::connected::slow_down(nanoseconds span) {
+  if (!connection_) return;
+  const std::size_t which = chance_.below(3);
+  if (which != 0) connection_->up->stall(span);
+  if (which != 1) connection_->down->stall(span);
+}
+
+void simulated_processes::connected::connect() {
+  is_searching_ = true;
+  above_.later(chance_.within(3ms), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->has_ended()) return;
+    self->disconnect(false);
+    self->is_searching_ = false;
+    const std::uint64_t number = ++self->above_.last_connection_;
+    const auto link = [&](std::uint64_t which, fibers::group of) {
+      return std::make_unique<simulated_link>(mix(self->above_.of_.seed, which, number), of);
+    };
+    self->connection_ = connection{number, link(16, 0), link(17, self->group_)};
+    self->above_.connections_[number] = self;
+    self->send(self->introduce());
+  });
+}
+
+void simulated_processes::connected::send(std::string bytes) {
+  if (has_ended() || !connection_) return;
+  connection_->up->put([above = &above_, place = place_or_none(), number = connection_->number,
+                        bytes = std::move(bytes), sent = steady_now()] { above->hear(place, number, bytes, sent); });
+}
+
+void simulated_processes::connected::carry(std::uint64_t through, std::string bytes) {
+  if (has_ended() || !connection_ || connection_->number != through) return;
+  connection_->down->put([weak = weak_from_this(), through, bytes = std::move(bytes)] {
+    const auto self = weak.lock();
+    if (!self || self->has_ended() || !self->connection_ || self->connection_->number != through) return;
+    const fibers::no_wait_scope in_turn;
+    self->receive(bytes);
+  });
+}
+
+void simulated_processes::connected::disconnect(bool loses) {
+  if (!connection_) return;
+  connection gone = *std::exchange(connection_, std::nullopt);
+  above_.connections_.erase(gone.number);
+  gone.down->drop();
+  const auto lose = [above = &above_, number = gone.number] { above->controller_->lose(peer_id{number}); };
+  if (loses) {
+    gone.up->drop();
+    if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // else the controller notices the silence
+    return;
+  }
+  gone.up->put(lose); // behind what it has sent
+  gone.up->close();
+  above_.closing_.push_back(std::move(gone.up));
+}
+
+void simulated_processes::connected::await_awake() const {
+  if (!is_stopped_) return;
+  const fibers::group_scope in_group{group_};
+  fibers::current()->sleep(0ns);
+}
+
+/// One process with a rank, and its world.
+class simulated_processes::process final : public connected {
 public:
   process(simulated_processes& above, int place, int attempt)
-    : above_{above},
-      place_{place},
-      attempt_{attempt},
-      group_{static_cast<fibers::group>(1000 * (place + 1) + attempt)},
-      chance_{mix(above.of_.seed, 15, group_)} {}
+    : process{above, place, attempt, static_cast<fibers::group>(1000 * (place + 1) + attempt)} {}
 
   void begin();
   void stop() {
@@ -106,12 +233,6 @@ public:
   }
   /// Ends the process as by a signal that it cannot handle. \p loses: messages under way do not arrive.
   void kill(bool loses);
-  void suspend(nanoseconds span);
-  /// Breaks the connection. Each end notices it soon, or by the other's silence.
-  void cut();
-  void slow_down(nanoseconds span);
-  /// Sends \p bytes from the controller to this process, through the connection numbered \p through.
-  void carry(std::uint64_t through, std::string bytes);
 
   /// Returns its world if it can be used, or null. Waits while the process is stopped.
   [[nodiscard]] simulated_world* enter() const;
@@ -119,7 +240,6 @@ public:
   [[nodiscard]] bool is_ready_in(epoch of) const;
   [[nodiscard]] bool is_over() const { return *is_dead_ || !world_ || world_->is_over(); }
   [[nodiscard]] int place() const noexcept { return place_; }
-  [[nodiscard]] fibers::group group() const noexcept { return group_; }
   [[nodiscard]] process_identity who() const {
     return {.name = std::to_string(place_),
             .host = "host" + std::to_string(place_ / 2),
@@ -132,38 +252,35 @@ public:
   [[nodiscard]] std::shared_ptr<const bool> is_dead() const noexcept { return is_dead_; }
 
 private:
-  struct connection {
-    std::uint64_t number;
-    std::unique_ptr<simulated_link> up, down;
-  };
+  process(simulated_processes& above, int place, int attempt, fibers::group group)
+    : connected{above, group, prng{mix(above.of_.seed, 15, group)}}, place_{place}, attempt_{attempt} {}
+
+  [[nodiscard]] std::shared_ptr<process> shared() { return std::static_pointer_cast<process>(shared_from_this()); }
+  [[nodiscard]] bool has_ended() const override { return *is_dead_; }
+  [[nodiscard]] int place_or_none() const override { return place_; }
+  [[nodiscard]] std::string introduce() override {
+    link_->connected();
+    return link_->introduction();
+  }
+  void receive(const std::string& bytes) override { link_->receive(bytes); }
+  void broken(const error& why) override { link_->disconnected(why); }
 
   [[nodiscard]] link_services services();
   void live();
-  void connect();
-  void send(std::string bytes);
-  void receive(std::uint64_t through, const std::string& bytes);
   void hear(controller_directive what) {
     if (simulated_world* const mine = world()) mine->tell(std::move(what));
   }
-  /// Ends the connection. \p loses: messages under way do not arrive, nor does the end of the connection.
-  void disconnect(bool loses);
   /// Ends the process soon, because the controller has removed it from the world.
   void removed();
 
-  simulated_processes& above_;
   const int place_;
   const int attempt_;
-  const fibers::group group_;
-  prng chance_;
   const std::shared_ptr<exported_memory> exported_ = std::make_shared<exported_memory>(group_);
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
-  bool is_searching_ = false; ///< A connection is being made.
-  bool is_removed_ = false;   ///< It no longer belongs to the world, and ends soon.
-  bool is_stopped_ = false;
+  bool is_removed_ = false; ///< It no longer belongs to the world, and ends soon.
   std::unique_ptr<simulated_machine> machine_;
   std::shared_ptr<process_link> link_;
   std::unique_ptr<simulated_world> world_;
-  std::optional<connection> connection_;
 };
 
 /// Makes communicators that know their epoch and their process.
@@ -195,7 +312,7 @@ private:
 };
 
 link_services simulated_processes::process::services() {
-  const std::weak_ptr weak = weak_from_this();
+  const std::weak_ptr weak = shared();
   return {.time = machine_->services.time,
           .send =
               [weak](std::string bytes) {
@@ -238,7 +355,7 @@ void simulated_processes::process::begin() {
   world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
   plan.world_size = above_.of_.ranks;
   plan.locals.front().self = rank{place_};
-  plan.backend = std::make_shared<process_backend>(above_.faults_, weak_from_this());
+  plan.backend = std::make_shared<process_backend>(above_.faults_, shared());
   plan.to_controller = link_;
   plan.exported = exported_;
   world_ = std::make_unique<simulated_world>(std::move(plan), terms.seed, above_.log_, name());
@@ -248,7 +365,7 @@ void simulated_processes::process::begin() {
     if (above_.heard_) above_.heard_(event);
   });
   above_.log_.note(name() + " starts");
-  worker{[self = shared_from_this()] { self->live(); }}.detach();
+  worker{[self = shared()] { self->live(); }}.detach();
 }
 
 void simulated_processes::process::live() {
@@ -273,59 +390,6 @@ void simulated_processes::process::live() {
   --above_.unended_;
 }
 
-void simulated_processes::process::connect() {
-  is_searching_ = true;
-  above_.later(chance_.within(3ms), [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self || self->is_over()) return;
-    self->disconnect(false);
-    self->is_searching_ = false;
-    const std::uint64_t number = ++self->above_.last_connection_;
-    const auto link = [&](std::uint64_t which, fibers::group of) {
-      return std::make_unique<simulated_link>(mix(self->above_.of_.seed, which, number), of);
-    };
-    self->connection_ = connection{number, link(16, 0), link(17, self->group_)};
-    self->above_.connections_[number] = self;
-    self->link_->connected();
-    self->send(self->link_->introduction());
-  });
-}
-
-void simulated_processes::process::send(std::string bytes) {
-  if (*is_dead_ || !connection_) return;
-  connection_->up->put([above = &above_, place = place_, number = connection_->number, bytes = std::move(bytes),
-                        sent = steady_now()] { above->hear(place, number, bytes, sent); });
-}
-
-void simulated_processes::process::carry(std::uint64_t through, std::string bytes) {
-  if (*is_dead_ || !connection_ || connection_->number != through) return;
-  connection_->down->put([weak = weak_from_this(), through, bytes = std::move(bytes)] {
-    if (const auto self = weak.lock()) self->receive(through, bytes);
-  });
-}
-
-void simulated_processes::process::receive(std::uint64_t through, const std::string& bytes) {
-  if (*is_dead_ || !connection_ || connection_->number != through) return;
-  const fibers::no_wait_scope in_turn;
-  link_->receive(bytes);
-}
-
-void simulated_processes::process::disconnect(bool loses) {
-  if (!connection_) return;
-  connection gone = *std::exchange(connection_, std::nullopt);
-  above_.connections_.erase(gone.number);
-  gone.down->drop();
-  const auto lose = [above = &above_, number = gone.number] { above->controller_->lose(peer_id{number}); };
-  if (loses) {
-    gone.up->drop();
-    if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // else the controller notices the silence
-    return;
-  }
-  gone.up->put(lose); // behind what it has sent
-  gone.up->close();
-  above_.closing_.push_back(std::move(gone.up));
-}
-
 void simulated_processes::process::kill(bool loses) {
   if (is_over()) return;
   *is_dead_ = true;
@@ -336,35 +400,9 @@ void simulated_processes::process::kill(bool loses) {
   above_.ended(*this);
 }
 
-void simulated_processes::process::suspend(nanoseconds span) {
-  if (*is_dead_ || std::exchange(is_stopped_, true)) return;
-  fibers::current()->suspend(group_);
-  above_.later(span, [self = shared_from_this()] {
-    self->is_stopped_ = false;
-    fibers::current()->resume(self->group_);
-  });
-}
-
-void simulated_processes::process::cut() {
-  disconnect(true);
-  if (!chance_.one_in(2)) return; // it notices the silence
-  const fibers::group_scope in_group{group_};
-  above_.later(chance_.within(20ms), [self = shared_from_this()] {
-    if (!*self->is_dead_ && !self->connection_)
-      self->link_->disconnected({.code = errc::communicator_failed, .text = "the connection has broken"});
-  });
-}
-
-void simulated_processes::process::slow_down(nanoseconds span) {
-  if (!connection_) return;
-  const std::size_t which = chance_.below(3);
-  if (which != 0) connection_->up->stall(span);
-  if (which != 1) connection_->down->stall(span);
-}
-
 void simulated_processes::process::removed() {
   if (std::exchange(is_removed_, true)) return;
-  above_.later(grace_of_outcasts, [self = shared_from_this()] {
+  above_.later(grace_of_outcasts, [self = shared()] {
     if (*self->is_dead_) return;
     self->above_.ledger_.removed(rank{self->place_}, grace_of_outcasts);
     self->kill(false);
@@ -372,10 +410,7 @@ void simulated_processes::process::removed() {
 }
 
 simulated_world* simulated_processes::process::enter() const {
-  if (is_stopped_) {
-    const fibers::group_scope in_group{group_};
-    fibers::current()->sleep(0ns); // this fiber is stopped, too
-  }
+  await_awake();
   return world();
 }
 
@@ -386,17 +421,14 @@ bool simulated_processes::process::is_ready_in(epoch of) const {
 }
 
 /// The process without a rank that makes the requests to the world.
-class simulated_processes::driver final : public std::enable_shared_from_this<driver> {
+class simulated_processes::driver final : public connected {
 public:
   driver(simulated_processes& above, int number)
-    : above_{above},
-      number_{number},
-      group_{static_cast<fibers::group>(900'000 + number)},
-      chance_{mix(above.of_.seed, 20, group_)} {}
+    : driver{above, number, static_cast<fibers::group>(900'000 + number)} {}
 
   void begin() {
     const fibers::group_scope in_group{group_};
-    const std::weak_ptr weak = weak_from_this();
+    const std::weak_ptr weak = shared();
     link_ = std::make_shared<driver_link>(
         process_identity{.name = "driver", .host = "host0", .pid = static_cast<std::int64_t>(group_)}, "",
         driver_services{.time = std::make_shared<monotonic_clock>(),
@@ -409,127 +441,60 @@ public:
                         .default_deadline = 1s,
                         .holder = group_});
     above_.log_.note(name() + " starts");
-    worker{[self = shared_from_this()] { self->live(); }}.detach();
+    worker{[self = shared()] { self->live(); }}.detach();
   }
   /// Asks all ranks. Waits while the process is stopped.
   void ask(world_request asked, reply_promise reply) {
-    if (is_stopped_) {
-      const fibers::group_scope in_group{group_};
-      fibers::current()->sleep(0ns);
-    }
+    await_awake();
     link_->ask(std::move(asked), std::move(reply));
   }
   /// Ends it; what is pending is answered as unknown. \p loses: messages under way do not arrive.
   void end(bool loses) {
-    if (std::exchange(is_over_, true)) return;
+    if (is_over_) return;
     above_.log_.note(name() + " ends");
     fibers::current()->resume(group_);
     if (loses) disconnect(true);
     link_->close({.code = errc::abandoned, .text = "the driver has ended"});
+    is_over_ = true;
     disconnect(false);
   }
-  void suspend(nanoseconds span) {
-    if (is_over_ || std::exchange(is_stopped_, true)) return;
-    fibers::current()->suspend(group_);
-    above_.later(span, [self = shared_from_this()] {
-      self->is_stopped_ = false;
-      fibers::current()->resume(self->group_);
-    });
-  }
-  /// Breaks the connection. Each end notices it soon, or by the other's silence.
-  void cut() {
-    disconnect(true);
-    if (!chance_.one_in(2)) return;
-    const fibers::group_scope in_group{group_};
-    above_.later(chance_.within(20ms), [self = shared_from_this()] {
-      if (self->is_over_ || self->connection_) return;
-      self->link_->disconnected({.code = errc::communicator_failed, .text = "the connection has broken"});
-      self->is_connected_ = false;
-    });
-  }
-  void slow_down(nanoseconds span) {
-    if (!connection_) return;
-    const std::size_t which = chance_.below(3);
-    if (which != 0) connection_->up->stall(span);
-    if (which != 1) connection_->down->stall(span);
-  }
-  /// Handles bytes of the controller that came through connection \p through.
-  void carry(std::uint64_t through, std::string bytes) {
-    if (is_over_ || !connection_ || connection_->number != through) return;
-    connection_->down->put([weak = weak_from_this(), through, bytes = std::move(bytes)] {
-      const auto self = weak.lock();
-      if (!self || self->is_over_ || !self->connection_ || self->connection_->number != through) return;
-      const fibers::no_wait_scope in_turn;
-      self->link_->receive(bytes);
-    });
-  }
-  [[nodiscard]] bool has(std::uint64_t number) const { return connection_ && connection_->number == number; }
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
   [[nodiscard]] std::string name() const { return "driver " + std::to_string(number_); }
 
 private:
-  struct connection {
-    std::uint64_t number;
-    std::unique_ptr<simulated_link> up, down;
-  };
+  driver(simulated_processes& above, int number, fibers::group group)
+    : connected{above, group, prng{mix(above.of_.seed, 20, group)}}, number_{number} {}
+
+  [[nodiscard]] std::shared_ptr<driver> shared() { return std::static_pointer_cast<driver>(shared_from_this()); }
+  [[nodiscard]] bool has_ended() const override { return is_over_; }
+  [[nodiscard]] int place_or_none() const override { return -1; }
+  [[nodiscard]] std::string introduce() override { return link_->introduction(); }
+  void receive(const std::string& bytes) override { link_->receive(bytes); }
+  void broken(const error& why) override {
+    link_->disconnected(why);
+    is_alone_ = true;
+  }
 
   void live() {
     while (!is_over_) {
       {
         const fibers::no_wait_scope in_turn;
-        if (link_->tick()) is_connected_ = false;
-        if (!is_connected_) connect();
+        if (link_->tick()) is_alone_ = true;
+        if (is_alone_ && !is_searching_) {
+          is_alone_ = false;
+          connect();
+        }
       }
       fibers::current()->sleep(look_every);
     }
     above_.log_.note(name() + " has ended");
     --above_.unended_;
   }
-  void connect() {
-    is_connected_ = true;
-    above_.later(chance_.within(3ms), [weak = weak_from_this()] {
-      const auto self = weak.lock();
-      if (!self || self->is_over_) return;
-      self->disconnect(false);
-      const std::uint64_t number = ++self->above_.last_connection_;
-      const auto link = [&](std::uint64_t which, fibers::group of) {
-        return std::make_unique<simulated_link>(mix(self->above_.of_.seed, which, number), of);
-      };
-      self->connection_ = connection{number, link(16, 0), link(17, self->group_)};
-      self->send(self->link_->introduction());
-    });
-  }
-  void send(std::string bytes) {
-    if (!connection_) return;
-    connection_->up->put([above = &above_, number = connection_->number, bytes = std::move(bytes)] {
-      const fibers::no_wait_scope in_turn;
-      above->controller_->hear(peer_id{number}, bytes);
-    });
-  }
-  void disconnect(bool loses) {
-    if (!connection_) return;
-    connection gone = *std::exchange(connection_, std::nullopt);
-    gone.down->drop();
-    const auto lose = [above = &above_, number = gone.number] { above->controller_->lose(peer_id{number}); };
-    if (loses) {
-      gone.up->drop();
-      if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // else the controller notices the silence
-      return;
-    }
-    gone.up->put(lose); // behind what it has sent
-    gone.up->close();
-    above_.closing_.push_back(std::move(gone.up));
-  }
 
-  simulated_processes& above_;
   const int number_;
-  const fibers::group group_;
-  prng chance_;
   bool is_over_ = false;
-  bool is_stopped_ = false;
-  bool is_connected_ = false; ///< Or being connected.
+  bool is_alone_ = true; ///< It needs another connection.
   std::shared_ptr<driver_link> link_;
-  std::optional<connection> connection_;
 };
 
 simulated_processes::simulated_processes(const scenario& of, simulated_machine& on,
@@ -571,7 +536,6 @@ controller_hooks simulated_processes::make_hooks() {
   return {.send =
               [this](peer_id to, std::string bytes) {
                 const auto number = static_cast<std::uint64_t>(to);
-                if (driver_ && driver_->has(number)) return driver_->carry(number, std::move(bytes));
                 if (const auto one = connections_.find(number); one != connections_.end())
                   if (const auto receiver = one->second.lock()) receiver->carry(number, std::move(bytes));
               },
@@ -602,8 +566,10 @@ controller_hooks simulated_processes::make_hooks() {
 
 void simulated_processes::hear(int place, std::uint64_t through, std::string_view bytes, time_point sent) {
   const fibers::no_wait_scope in_turn;
-  speaker_ = place;
-  said_ = sent;
+  if (place >= 0) { // else a driver, whose batches count for no rank
+    speaker_ = place;
+    said_ = sent;
+  }
   controller_->hear(peer_id{through}, bytes);
 }
 

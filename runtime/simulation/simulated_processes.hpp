@@ -53,6 +53,7 @@ public:
   [[nodiscard]] std::optional<std::size_t> held_up() const;
 
 private:
+  class connected;
   class process;
   class process_backend;
   class driver;
@@ -64,7 +65,8 @@ private:
   void start_later(int place);
   void start_driver();
   [[nodiscard]] controller_hooks make_hooks();
-  /// Passes a message that the process of \p place sent at \p sent through connection \p through to the controller.
+  /// Passes a message that the process of \p place, or with -1 the driver, sent at \p sent through connection \p
+  /// through to the controller.
   void hear(int place, std::uint64_t through, std::string_view bytes, time_point sent);
   /// Starts another process when that of \p place has ended.
   void ended(const process& one);
@@ -86,7 +88,7 @@ private:
   std::vector<bool> is_starting_;                ///< By place.
   int speaker_ = 0;                              ///< The place of the process whose message the controller handles.
   time_point said_{};                            ///< The time at which that message was sent.
-  std::map<std::uint64_t, std::weak_ptr<process>> connections_;
+  std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
   std::shared_ptr<driver> driver_; ///< The present or last one.
   int drivers_ = 0;                ///< Number of drivers that were started.
   std::uint64_t last_connection_ = 0;

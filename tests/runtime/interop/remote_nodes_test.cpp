@@ -196,24 +196,28 @@ TEST_CASE("another CAF node asks a world whose ranks live in several processes",
     return made;
   };
   std::promise<void> over;
-  auto peer = std::async(std::launch::async, [&, end = over.get_future()]() mutable {
+  auto peer = std::async(std::launch::async, [&, end = over.get_future()] {
     runtime rt{settings_of(1)};
     world where = rt.form_world();
     const buffer memory = serve_node(where, rank{1});
     static_cast<void>(where.export_memory(rank{1}, memory, "ready"));
-    end.wait();
+    static_cast<void>(end.wait_for(2min));
     where.stop();
   });
   {
     runtime rt{*serving.system, settings_of(0)};
     world where = rt.form_world();
     const buffer first = serve_node(where, rank{0});
+    const std::shared_ptr<void> ends{nullptr, [&](void*) { over.set_value(); }}; // also if a check fails
     asker by{serving, where};
-    while (std::holds_alternative<error>(by.ask<remote_buffer>(find_memory_request{rank{1}, "ready"})))
+    const auto is_ready = [&] {
+      return std::holds_alternative<remote_buffer>(by.ask<remote_buffer>(find_memory_request{rank{1}, "ready"}));
+    };
+    for (const auto until = std::chrono::steady_clock::now() + 1min;
+         !is_ready() && std::chrono::steady_clock::now() < until;)
       std::this_thread::sleep_for(1ms);
+    REQUIRE(is_ready());
     require_served(by, [&] { return first.host_span<float>()[0]; });
-    over.set_value();
-    where.stop();
   }
   peer.get();
 }
