@@ -41,7 +41,8 @@ public:
   /// captured_plan, rank_function). Errors, thrown: invalid_argument (a buffer of this process, a ready event, a plan
   /// without a name, a credit).
   explicit remote_request(const world_request& what);
-  /// A request for parts[i] at rank i. Errors, thrown: as above.
+  /// A request to all ranks: parts[i] is for rank i. Errors, thrown: those of the other constructor; those of
+  /// request_options.
   explicit remote_request(std::vector<operation> parts, request_options options = {},
                           call_site from = call_site::current())
     : remote_request{make_request(std::move(parts), std::move(options), from)} {}
@@ -76,7 +77,8 @@ struct find_memory_request {
 [[nodiscard]] bool decode_message(std::string_view bytes, remote_request& one);
 [[nodiscard]] std::string encode_message(const find_memory_request& one);
 [[nodiscard]] bool decode_message(std::string_view bytes, find_memory_request& one);
-/// Phase, epoch, size, reason, resume points, suspension. The other members are empty after decoding.
+/// Encodes only the phase, epoch, size, reason, resume points and suspension. The other members are empty after
+/// decoding.
 [[nodiscard]] std::string encode_message(const world_event& one);
 [[nodiscard]] bool decode_message(std::string_view bytes, world_event& one);
 

@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// How a buffer is written.
+/// What is written first for a buffer: whether there is one, and whether its memory is on the host.
 enum class written_buffer : std::uint8_t { none, of_device, of_host };
 
 /// Visits what an operation has and its outline (write_outline()) has not: memory, factors, displacements, names. Those
