@@ -619,14 +619,17 @@ world_executor::step world_executor::forming(const world_effect::form& how) {
   const bool is_formed = !plan_.formed.empty();
   const bool is_beside = how.how != recovery_rung::abort_first && !is_formed;
   registering_ = registered_.empty() ? nullptr : std::make_shared<restored_registrations>(registered_.size());
-  return [is_formed, is_beside, all = spares_, registered = registered_, times = registering_,
+  // A forming that is given up may go on when later epochs have fewer ranks: it keeps the regions of its own.
+  std::vector<std::vector<std::shared_ptr<registered_region>>> registered;
+  for (const auto& pool : registered_) registered.push_back(pool->regions());
+  return [is_formed, is_beside, all = spares_, registered = std::move(registered), times = registering_,
           time = plan_.services.time, locals = ranks_of(plan_)](rank_pipeline& one) {
     if (is_beside) give_back_spares(all, one);
     is_formed ? one.init_formed() : one.init();
     const auto local = std::ranges::find(locals, one.self()) - locals.begin();
     for (std::size_t i = 0; i < registered.size(); ++i) {
       const time_point began = time->now();
-      one.peers().register_region(registered[i]->region(static_cast<std::size_t>(local)));
+      one.peers().register_region(*registered[i][static_cast<std::size_t>(local)]);
       times->note(i, began, time->now());
     }
     if (!is_beside) keep_spares(all, one);
@@ -792,7 +795,7 @@ void world_executor::register_again(const std::shared_ptr<registered_pool>& pool
   // The turns are those of a process that registers for the first time.
   maintenance enrollment{.name = registration_of(pool->size_bytes()),
                          .restores = true,
-                         .step = [pool](rank_pipeline& one) { one.peers().register_region(pool->region(0)); },
+                         .step = [pool](rank_pipeline& one) { one.peers().register_region(*pool->regions().front()); },
                          .done =
                              [this, pool, part, began = plan_.services.time->now()](const error& failure) mutable {
                                if (failure) return; // the next epoch tries again

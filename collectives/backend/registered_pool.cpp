@@ -85,9 +85,9 @@ registered_pool::registered_pool(std::vector<std::shared_ptr<registered_region>>
     present_{regions_},
     offsets_{regions_.front()->size_bytes(), alignment} {}
 
-registered_region& registered_pool::region(std::size_t local) const {
+std::vector<std::shared_ptr<registered_region>> registered_pool::regions() const {
   const std::lock_guard lock{mutex_};
-  return *present_[local];
+  return present_;
 }
 
 void registered_pool::leave_out(std::span<const std::size_t> places) {

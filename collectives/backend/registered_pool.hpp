@@ -58,8 +58,9 @@ public:
   /// 0. The range is freed with the last of these buffers. Contents: undefined. Errors: out_of_memory.
   [[nodiscard]] std::vector<buffer> allocate(std::size_t size_bytes);
 
-  /// Returns the region of the local rank at index \p local, for the communicator of a new epoch.
-  [[nodiscard]] registered_region& region(std::size_t local) const;
+  /// Returns the regions of the local ranks that are present, in their order, for the communicators of a new epoch.
+  /// Take them when the epoch begins to form: indices change with leave_out().
+  [[nodiscard]] std::vector<std::shared_ptr<registered_region>> regions() const;
   /// Marks the local ranks at indices \p places as removed from the world: allocate() returns no further memory of
   /// these ranks. Existing buffers stay valid.
   void leave_out(std::span<const std::size_t> places);

@@ -103,6 +103,23 @@ TEST_CASE("registrations are those of the forming that succeeds", "[testing][rec
   CHECK_THAT(reply, has_unknown_outcome());
 }
 
+TEST_CASE("a forming that is given up and goes on registers what its own ranks had", "[testing][recovery]") {
+  virtual_world world{4, {.recovery = {.policy = recovery_policy::shrink}, .deadlines = {.form = 50ms, .abort = 50ms}}};
+  world.register_memory(4096);
+  world.register_memory(4096);
+  world.script().on(rank{2}).forming(1).delay(1s); // longer than a forming may take
+  for (int i = 0; i < 3; ++i) world.script().on(rank{i}).aborting(1).delay(2s);
+  world.end_rank(rank{1});
+  REQUIRE(world.run_until_ready(epoch{3}, 500ms));
+  world.end_rank(rank{0});
+  REQUIRE(world.run_until_ready(epoch{4}, 200ms));
+  REQUIRE(world.size() == 2);
+  world.advance(2s); // the forming of epoch 2 goes on, at an index that no rank has any more
+  CHECK(world.script().waiting().empty());
+  const auto values = make_ranked<float>(world, count);
+  CHECK_THAT(world.ask(sums_of(values)).get(), succeeds());
+}
+
 TEST_CASE("plans come back after the world, each timed by itself, and one event tells of all", "[testing][recovery]") {
   // [restored]
   virtual_world world{2, keeping_size()};
