@@ -155,6 +155,8 @@ private:
   /// Returns a range of the rank's memory as an operand. Its release is reported.
   [[nodiscard]] buffer hand_out(const planned_request& what, rank self, std::byte* first, std::size_t count) const;
   [[nodiscard]] const place& place_of(const planned_request& what, rank self) const;
+  /// Returns false while the rank has not captured the plan of \p replay in the epoch in which that was requested.
+  [[nodiscard]] bool is_place_known(const planned_request& replay, rank self) const;
   [[nodiscard]] plan_memory& plan_of(std::size_t capture, rank self) {
     return plans_.at(capture)[static_cast<std::size_t>(self.value())];
   }

@@ -39,6 +39,14 @@ const simulated_memory::place& simulated_memory::place_of(const planned_request&
   return places_[static_cast<std::size_t>(self.value())].at(what.number);
 }
 
+bool simulated_memory::is_place_known(const planned_request& replay, rank self) const {
+  const auto asked = asked_in_.find(replay.number);
+  const auto roster = rosters_.find(replay.number);
+  if (asked == asked_in_.end() || roster == rosters_.end() || roster->second.size() == 1) return true;
+  const auto& taken_in = plans_.at(*replay.source)[static_cast<std::size_t>(self.value())].taken_in;
+  return taken_in.contains(asked->second.value() - 1);
+}
+
 std::size_t simulated_memory::registered_bytes() const {
   std::size_t all = registered_alignment;
   for (const planned_request& one : of_.requests) {
@@ -109,7 +117,8 @@ simulated_memory::plan_part simulated_memory::plan_part_of(const planned_request
     return buffer{std::make_shared<watched_block>(
         devices_[static_cast<std::size_t>(self.value())], first, what.count, buffer{}, [this, set, what, self] {
           const auto replay = replays_.find(what.number);
-          if (replay == replays_.end() || !set(place_of(*replay->second, self))) return;
+          if (replay == replays_.end() || !is_place_known(*replay->second, self)) return;
+          if (!set(place_of(*replay->second, self))) return;
           if (hook_ && !frozen_.contains(replay->second->number)) hook_(replay->second->number, self);
         })};
   };

@@ -53,6 +53,8 @@ TEST_CASE("whatever goes wrong, every request is answered once and as promised (
   check_seeds(100'001, 100'100, drawing(4));
   check_seeds(200'001, 200'030, drawing(2));
   check_seeds(300'001, 300'003, drawing(64));
+  // A capture of an earlier epoch ends after a replay was asked for, and before the rank has captured the plan again.
+  check_seeds(1'795'648'747'835, 1'795'648'747'835, drawing(4));
 }
 
 TEST_CASE("processes are killed, stopped and cut off, and every promise is kept (ONE-1, ORD-3, EPO-1, TIM-1, CUT-1)",
