@@ -15,8 +15,8 @@
 // Each figure is the median over blocks, which rotate over all rows so that a disturbance does not hit one of them
 // only; p99 is that of the slowest client. The range is that of the blocks. A program, not a test: it fails only if
 // something is lost, refused or late. Options: --blocks N, --block-ms MS.
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/distributed/order_service.hpp>
-#include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
 
 #include <poll.h>

@@ -31,7 +31,6 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/backend/nccl/nccl_backend.hpp
   collectives/backend/nccl/nccl_options.hpp
   collectives/backend/registered_pool.hpp
-  collectives/backend/registered_region.hpp
   collectives/collective_settings.hpp
   collectives/operation/capabilities.hpp
   collectives/operation/collective_methods.hpp
@@ -48,7 +47,6 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/pipeline/fault_report.hpp
   collectives/pipeline/launch_observer.hpp
   collectives/pipeline/plans/captured_plan.hpp
-  collectives/recording/call_site.hpp
   collectives/transport/transport_credentials.hpp
   actors/caf/actor_error.hpp
   actors/caf/caf_compat.hpp
@@ -56,7 +54,7 @@ set(TROUPE_PUBLIC_HEADERS
   actors/caf/remote_messages.hpp
   actors/caf/requests.hpp
   actors/control/controller_terms.hpp
-  actors/world/recovery_terms.hpp
+  actors/world/recovery/recovery_terms.hpp
   actors/world/world_event.hpp
   runtime/actors.hpp
   runtime/configuration/configuration.hpp
@@ -74,13 +72,11 @@ set(TROUPE_PUBLIC_HEADERS
   runtime/interop/views.hpp
   runtime/mesh.hpp
   runtime/metrics.hpp
-  runtime/metrics/metrics_settings.hpp
   runtime/rank_lane.hpp
   runtime/runtime.hpp
   runtime/testing/actor_world.hpp
   runtime/testing/catch2.hpp
   runtime/testing/fault_script.hpp
-  runtime/testing/launch_record.hpp
   runtime/testing/memory.hpp
   runtime/testing/mock_world.hpp
   runtime/testing/virtual_reply.hpp

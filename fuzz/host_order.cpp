@@ -4,8 +4,8 @@
 // before them is that of the next batch.
 #include "fuzz_target.hpp"
 
-#include <troupe/collectives/order/distributed/batch_header.hpp>
-#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/batch_header.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/order_server.hpp>
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 // records, and the header before them is that of the rank's next batch, so that inputs outlive the header's versions.
 #include "fuzz_target.hpp"
 
-#include <troupe/collectives/order/distributed/batch_header.hpp>
-#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/batch_header.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/order_server.hpp>
 
 #include <algorithm>

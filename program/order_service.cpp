@@ -5,7 +5,7 @@
 #include <troupe/program/support/runtime_options.hpp>
 
 #include <troupe/runtime/logging.hpp>
-#include <troupe/runtime/order_host.hpp>
+#include <troupe/runtime/membership/order_host.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -4,10 +4,10 @@
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
 #include <troupe/device/memory/leak_report.hpp>
-#include <troupe/runtime/backend_selection.hpp>
-#include <troupe/runtime/device_claim.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/placement/backend_selection.hpp>
+#include <troupe/runtime/placement/device_claim.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
 #include <troupe/runtime/runtime_parts.hpp>
 

@@ -6,13 +6,13 @@
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/memory/memory_reserve.hpp>
 #include <troupe/device/process_exit.hpp>
-#include <troupe/runtime/backend_selection.hpp>
-#include <troupe/runtime/membership.hpp>
+#include <troupe/runtime/membership/membership.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
+#include <troupe/runtime/placement/backend_selection.hpp>
+#include <troupe/runtime/placement/thread_plan.hpp>
 #include <troupe/runtime/recording/record_on_signal.hpp>
 #include <troupe/runtime/runtime.hpp>
-#include <troupe/runtime/thread_plan.hpp>
 #include <troupe/runtime/world_core.hpp>
 
 #include <caf/actor_system.hpp>

@@ -5,8 +5,8 @@
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
-#include <troupe/runtime/controller_connection.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/membership/controller_connection.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
 
 #include <unistd.h>

@@ -3,9 +3,9 @@
 #include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/caf/messages.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/order/distributed/part_codec.hpp>
-#include <troupe/collectives/order/distributed/report_codec.hpp>
-#include <troupe/collectives/order/distributed/wire.hpp>
+#include <troupe/collectives/order/distributed/codec/part_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/report_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/wire.hpp>
 
 #include <algorithm>
 #include <cstdint>

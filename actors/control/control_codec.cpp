@@ -1,6 +1,6 @@
 #include <troupe/actors/control/control_codec.hpp>
-#include <troupe/collectives/order/distributed/report_codec.hpp>
-#include <troupe/collectives/order/distributed/wire.hpp>
+#include <troupe/collectives/order/distributed/codec/report_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/wire.hpp>
 
 #include <cstring>
 #include <limits>

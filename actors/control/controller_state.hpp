@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
-#include <troupe/actors/world/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery/recovery_ladder.hpp>
 #include <troupe/completion/poller/clock.hpp>
 
 #include <chrono>

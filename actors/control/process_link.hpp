@@ -3,7 +3,7 @@
 
 #include <troupe/actors/control/control_messages.hpp>
 #include <troupe/actors/world/controller_channel.hpp>
-#include <troupe/actors/world/recovery_terms.hpp>
+#include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/actors/world/world_notes.hpp>
 #include <troupe/collectives/order/distributed/order_connection.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>

@@ -4,7 +4,7 @@
 
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/world/rank_directory.hpp>
-#include <troupe/actors/world/sub_worlds.hpp>
+#include <troupe/actors/world/sub_worlds/sub_worlds.hpp>
 #include <troupe/actors/world/world_executor.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 

@@ -1,7 +1,7 @@
 /// Defines the events by which a world reports its state.
 #pragma once
 
-#include <troupe/actors/world/recovery_terms.hpp>
+#include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/device/error.hpp>

@@ -12,7 +12,7 @@
 #include <troupe/actors/world/world_state.hpp>
 #include <troupe/actors/world/world_suspension.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
-#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/clock.hpp>

@@ -4,7 +4,7 @@
 #include <troupe/actors/control/control_messages.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/peer_requests.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/world/controller_channel.hpp>
-#include <troupe/actors/world/recovery_terms.hpp>
+#include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
-#include <troupe/actors/world/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery/recovery_ladder.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/request.hpp>
 

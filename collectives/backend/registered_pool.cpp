@@ -1,12 +1,34 @@
 #include <troupe/collectives/backend/registered_pool.hpp>
 
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 namespace troupe {
+
+namespace {
+
+class pooled_region final : public registered_region {
+public:
+  pooled_region(const std::shared_ptr<device>& where, buffer memory, std::string why_ordinary)
+    : registered_region{where, memory.data(), memory.size_bytes()}, memory_{std::move(memory)} {
+    ordinary(std::move(why_ordinary));
+  }
+
+private:
+  buffer memory_;
+};
+
+} // namespace
+
+std::shared_ptr<registered_region> make_pooled_region(const std::shared_ptr<device>& where, std::size_t size_bytes,
+                                                      std::string why_ordinary) {
+  return std::make_shared<pooled_region>(where, memory_pool::create(where)->allocate(size_bytes),
+                                         std::move(why_ordinary));
+}
 
 offset_allocator::offset_allocator(std::size_t size, std::size_t alignment)
   : size_{size - size % alignment}, alignment_{alignment}, free_{size_} {

@@ -1,8 +1,8 @@
-/// Allocates registered memory at the same offset on each rank.
+/// Registered memory: the region of each rank, and a pool that allocates at the same offset on all.
 #pragma once
 
-#include <troupe/collectives/backend/registered_region.hpp>
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/device/device.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 
@@ -16,6 +16,43 @@
 #include <vector>
 
 namespace troupe {
+
+/// Device memory that a communicator has registered with all its ranks, one range on each.
+///
+/// Owns the memory. Lifetime: it may be destroyed only after the communicator that registered it has been destroyed or
+/// aborted, or if that communicator is its last user.
+class registered_region {
+public:
+  /// \p address is memory of \p where; who derives from this class frees it.
+  registered_region(std::shared_ptr<device> where, std::byte* address, std::size_t size_bytes)
+    : device_{std::move(where)}, address_{address}, size_bytes_{size_bytes} {}
+  registered_region(const registered_region&) = delete;
+  registered_region& operator=(const registered_region&) = delete;
+  virtual ~registered_region() = default;
+
+  /// Returns the device of the memory.
+  [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
+  /// Returns the first byte, in the device's address space.
+  [[nodiscard]] std::byte* address() const noexcept { return address_; }
+  /// Returns the number of bytes.
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  /// Returns a text for users: why requests on this memory run as on ordinary memory. Empty if the library has
+  /// special kernels for it.
+  [[nodiscard]] const std::string& why_ordinary() const noexcept { return why_ordinary_; }
+
+protected:
+  void ordinary(std::string why) { why_ordinary_ = std::move(why); }
+
+private:
+  std::shared_ptr<device> device_;
+  std::byte* address_;
+  std::size_t size_bytes_;
+  std::string why_ordinary_;
+};
+
+/// Allocates the region from a memory pool of its own. \p why_ordinary: see registered_region.
+[[nodiscard]] std::shared_ptr<registered_region>
+make_pooled_region(const std::shared_ptr<device>& where, std::size_t size_bytes, std::string why_ordinary = {});
 
 /// Allocates offsets in [0, size). The same calls in the same order give the same offsets.
 /// Threads: not safe; the owner locks.

@@ -1,7 +1,7 @@
 #include <troupe/collectives/backend/solo_communicator.hpp>
 
 #include <troupe/collectives/backend/mock/mock_reduce.hpp>
-#include <troupe/collectives/backend/registered_region.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/pipeline/launch_parts.hpp>
 
 #include <algorithm>

@@ -3,7 +3,6 @@
 
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/reply/outcome.hpp>
 #include <troupe/device/per_rank.hpp>
@@ -16,6 +15,20 @@
 #include <vector>
 
 namespace troupe {
+
+/// Like std::source_location, which clang supports only since version 16. As a default argument or default member
+/// initializer, current() returns the caller's line. Lifetime: \c file is a literal of the program, or of a library
+/// that stays loaded as long as the runtime.
+struct call_site {
+  const char* file = nullptr; ///< Null: unknown.
+  unsigned line = 0;
+
+  /// Returns the place of the call.
+  [[nodiscard]] static constexpr call_site current(const char* file = __builtin_FILE(),
+                                                   unsigned line = __builtin_LINE()) noexcept {
+    return {file, line};
+  }
+};
 
 /// Value of a deadline that is not set: the world's default deadline applies.
 inline constexpr nanoseconds world_default_deadline{0};

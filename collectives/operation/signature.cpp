@@ -1,5 +1,5 @@
 #include <troupe/collectives/operation/signature.hpp>
-#include <troupe/collectives/order/compact_signature.hpp>
+#include <troupe/collectives/order/matching/compact_signature.hpp>
 #include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 
 #include <algorithm>

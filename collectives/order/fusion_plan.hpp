@@ -4,7 +4,7 @@
 
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/memory_ranges.hpp>
+#include <troupe/collectives/order/matching/memory_ranges.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 /// One lane of one world: each rank's requests in order, and the operations in which they wait.
 #pragma once
 
-#include <troupe/collectives/order/operation_match.hpp>
+#include <troupe/collectives/order/matching/operation_match.hpp>
 
 #include <cstddef>
 #include <cstdint>

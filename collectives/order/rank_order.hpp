@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/compact_signature.hpp>
 #include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/order/matching/compact_signature.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

@@ -2,8 +2,8 @@
 /// bounded, and read after a fault or on demand.
 #pragma once
 
+#include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
-#include <troupe/collectives/recording/call_site.hpp>
 #include <troupe/collectives/recording/request_tally.hpp>
 #include <troupe/completion/poller/track.hpp>
 #include <troupe/device/identity.hpp>

@@ -6,8 +6,8 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
 
-#include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
+#include <troupe/runtime/placement/backend_selection.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -1,7 +1,7 @@
 /// Defines the configuration of a runtime and the checks of its settings.
 #pragma once
 
-#include <troupe/actors/world/recovery_terms.hpp>
+#include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>
@@ -11,7 +11,7 @@
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/device/topology/locality.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
-#include <troupe/runtime/metrics/metrics_settings.hpp>
+#include <troupe/runtime/metrics.hpp>
 
 #include <array>
 #include <chrono>

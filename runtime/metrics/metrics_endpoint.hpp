@@ -1,7 +1,7 @@
 /// Serves a runtime's metrics over HTTP, at /metrics.
 #pragma once
 
-#include <troupe/runtime/metrics/metrics_settings.hpp>
+#include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 
 #include <memory>

@@ -1,6 +1,6 @@
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
-#include <troupe/runtime/metrics/metrics_settings.hpp>
+#include <troupe/runtime/metrics.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troupe/actors/control/controller_terms.hpp>
-#include <troupe/actors/world/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery/recovery_ladder.hpp>
 #include <troupe/collectives/order/fusion_plan.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/sources/completion_source.hpp>

@@ -1,7 +1,7 @@
 /// Records the answers and launches of a simulated run, and finds violations of the invariants.
 #pragma once
 
-#include <troupe/collectives/backend/registered_region.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/runtime/simulation/scenario.hpp>
 #include <troupe/runtime/simulation/simulated_memory.hpp>

@@ -5,7 +5,7 @@
 
 #include <troupe/completion/reply/outcome.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/testing/launch_record.hpp>
+#include <troupe/testing/fault_script.hpp>
 #include <troupe/testing/virtual_reply.hpp>
 
 #include <catch2/catch_tostring.hpp>

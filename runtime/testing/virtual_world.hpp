@@ -1,7 +1,7 @@
 /// Defines a world in virtual time on the test's own thread: it makes progress only while the test lets time pass.
 #pragma once
 
-#include <troupe/actors/world/recovery_terms.hpp>
+#include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>

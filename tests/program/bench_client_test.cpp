@@ -1,5 +1,5 @@
 // What clients of a bench really ask for: a rate is only as true as the number of requests behind it.
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/bench/frame/raw_ranks.hpp>

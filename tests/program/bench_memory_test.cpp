@@ -1,5 +1,5 @@
 // What `#wrong` and the exit status say of askers that do less than they were asked.
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/program/bench/bench_bandwidth.hpp>
 #include <troupe/program/bench/bench_operation.hpp>

@@ -1,5 +1,5 @@
-#include "../support/drivers.hpp"
-#include "../support/outcomes.hpp"
+#include "support/drivers.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/program/bench/completion_probe.hpp>
 

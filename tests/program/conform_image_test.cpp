@@ -1,5 +1,5 @@
 // What a conformance run looks at after an operation: each planted fault is found, and named for what it is.
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/program/conform/conform_image.hpp>
 

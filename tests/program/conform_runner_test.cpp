@@ -1,5 +1,5 @@
 // A run of the suite tells a right world from one that does less, more or something else than it was asked.
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/program/conform/conform_pieces.hpp>
 #include <troupe/program/conform/conform_plan.hpp>

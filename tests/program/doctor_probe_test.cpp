@@ -1,6 +1,6 @@
 // What the doctor says that a world really uses.
-#include "../support/runtimes.hpp"
-#include "../support/settings_sources.hpp"
+#include "support/runtimes.hpp"
+#include "support/settings_sources.hpp"
 
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/collectives/backend/nccl/nccl_profiler.hpp>

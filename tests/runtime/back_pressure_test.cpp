@@ -1,5 +1,5 @@
 // Under overload a client is answered busy, or asks for credit; nobody hangs, and nothing is lost (ONE-1, BLK-2).
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>

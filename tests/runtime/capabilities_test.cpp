@@ -1,6 +1,6 @@
 // A world says what it can do, and refuses the rest with that reason, whoever asks and however.
-#include "../support/runtimes.hpp"
-#include "../support/settings_sources.hpp"
+#include "support/runtimes.hpp"
+#include "support/settings_sources.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>

@@ -1,6 +1,6 @@
 /// Clients that ask single ranks, in lanes: one order for all of them (ORD-1, ORD-2), and who is missing.
 
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/collectives/order/absence_report.hpp>

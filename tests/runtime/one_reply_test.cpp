@@ -1,7 +1,7 @@
 /// Every request gets exactly one reply, whatever happens (ONE-1), and it says whether the work may have run (ONE-2).
 /// A future is answered by its promise once at most; these tests show that it is answered at all.
 
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 

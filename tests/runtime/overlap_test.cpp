@@ -1,5 +1,5 @@
 // Kernels of a client's own, chained with collectives without the CPU; an event promises order, never success.
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>

@@ -1,6 +1,6 @@
 /// Captures and replays that are refused or fail: each with its reason, at once, and the world goes on.
 
-#include "../support/plan_samples.hpp"
+#include "support/plan_samples.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

@@ -1,6 +1,6 @@
 /// Captured plans as clients use them: from lists and functions, by worlds and by ranks.
 
-#include "../support/plan_samples.hpp"
+#include "support/plan_samples.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>

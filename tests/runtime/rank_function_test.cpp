@@ -1,6 +1,6 @@
 /// Functions of the user's own that requests call at ranks: their place among other requests, in plans, and refusals.
 
-#include "../support/plan_samples.hpp"
+#include "support/plan_samples.hpp"
 
 #include <troupe/runtime/rank_lane.hpp>
 

@@ -1,6 +1,6 @@
 /// The unique id lets whoever has it join a world, so it appears nowhere (SEC-1).
 
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/collectives/backend/communicator.hpp>
 

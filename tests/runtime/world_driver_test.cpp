@@ -1,5 +1,5 @@
 /// Drivers of a world over processes, on the mock: here each "process" is a runtime of this one.
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/metrics.hpp>

@@ -1,6 +1,6 @@
 /// Worlds as users hold them.
 
-#include "../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>

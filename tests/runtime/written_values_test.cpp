@@ -1,6 +1,6 @@
 /// Values as people write them: sizes, durations, whole numbers.
 
-#include "../support/settings_sources.hpp"
+#include "support/settings_sources.hpp"
 
 #include <troupe/runtime/configuration/user_input.hpp>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/device/file_descriptor.hpp>
-#include <troupe/runtime/metrics/metrics_settings.hpp>
+#include <troupe/runtime/metrics.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

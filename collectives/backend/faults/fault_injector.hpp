@@ -1,7 +1,7 @@
 /// Lets tests, the simulator and demonstrations make a rank's communicator fail, on the mock and on GPUs alike.
 #pragma once
 
-#include <troupe/collectives/backend/registered_region.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/stream.hpp>

@@ -1,7 +1,7 @@
 #include <troupe/collectives/backend/gloo/gloo_communicator.hpp>
 
 #include <troupe/collectives/backend/gloo/gloo_collective.hpp>
-#include <troupe/collectives/backend/registered_region.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 

@@ -2,7 +2,7 @@
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/host_staged/host_staged_layout.hpp>
-#include <troupe/collectives/backend/registered_region.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/device/mock/mock_engine.hpp>

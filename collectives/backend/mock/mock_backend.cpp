@@ -1,7 +1,7 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/mock/mock_rendezvous.hpp>
 #include <troupe/collectives/backend/mock/process_rendezvous.hpp>
-#include <troupe/collectives/backend/registered_region.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 

@@ -1,6 +1,6 @@
 #include <troupe/collectives/backend/mock/process_rendezvous.hpp>
 
-#include <troupe/collectives/order/distributed/wire.hpp>
+#include <troupe/collectives/order/distributed/codec/wire.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <unistd.h>

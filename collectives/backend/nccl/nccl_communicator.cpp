@@ -2,7 +2,7 @@
 
 #include <troupe/collectives/backend/nccl/nccl_api.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
-#include <troupe/collectives/backend/registered_region.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <algorithm>

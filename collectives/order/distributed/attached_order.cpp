@@ -1,6 +1,6 @@
 #include <troupe/collectives/order/distributed/attached_order.hpp>
 
-#include <troupe/collectives/order/distributed/batch_header.hpp>
+#include <troupe/collectives/order/distributed/codec/batch_header.hpp>
 
 #include <utility>
 

@@ -1,9 +1,9 @@
 /// The access of a process without a rank to the ranks of a world over processes.
 #pragma once
 
-#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/distributed/peer_requests.hpp>
-#include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
-#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/distributed/peer_requests.hpp>
-#include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/order/rank_order.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>

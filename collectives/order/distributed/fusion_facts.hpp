@@ -5,7 +5,7 @@
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/order/memory_ranges.hpp>
+#include <troupe/collectives/order/matching/memory_ranges.hpp>
 
 #include <cstddef>
 #include <cstdint>

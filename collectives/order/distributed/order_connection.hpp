@@ -3,9 +3,9 @@
 #pragma once
 
 #include <troupe/collectives/order/combining_queue.hpp>
-#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/distributed/distributed_order.hpp>
-#include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>

@@ -2,11 +2,11 @@
 /// of all ranks, in the controller, or of the ranks of one host.
 #pragma once
 
-#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/host_frame.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/distributed/fusion_facts.hpp>
 #include <troupe/collectives/order/distributed/hang_verdict.hpp>
-#include <troupe/collectives/order/distributed/host_frame.hpp>
-#include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/order/distributed/turn_table.hpp>
 #include <troupe/collectives/order/resume_log.hpp>
 #include <troupe/collectives/order/sequencer.hpp>

@@ -1,6 +1,6 @@
 #include <troupe/collectives/order/distributed/peer_requests.hpp>
 
-#include <troupe/collectives/order/distributed/report_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/report_codec.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/overloaded.hpp>
 

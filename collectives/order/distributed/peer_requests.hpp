@@ -3,8 +3,8 @@
 
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/order/distributed/part_codec.hpp>
-#include <troupe/collectives/order/distributed/request_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/part_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>

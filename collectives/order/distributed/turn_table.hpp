@@ -2,7 +2,7 @@
 /// there.
 #pragma once
 
-#include <troupe/collectives/order/distributed/request_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/pipeline/plans/capture_comparison.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>

@@ -4,7 +4,7 @@
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
-#include <troupe/runtime/thread_plan.hpp>
+#include <troupe/runtime/placement/thread_plan.hpp>
 
 #include <algorithm>
 #include <deque>

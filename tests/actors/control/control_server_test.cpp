@@ -1,7 +1,7 @@
 // A controller without CAF: what it does with the frames of processes and of order services of other hosts.
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/control/control_server.hpp>
-#include <troupe/collectives/order/distributed/request_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

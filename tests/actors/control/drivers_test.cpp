@@ -1,6 +1,6 @@
 /// The two ends of a driver's connection, attached_drivers at the controller and driver_link in the driver, without a
 /// network and in virtual time.
-#include "../../support/outcomes.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/actors/control/attached_drivers.hpp>
 #include <troupe/actors/control/control_codec.hpp>

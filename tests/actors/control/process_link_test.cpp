@@ -1,5 +1,5 @@
 /// How a process reacts to its controller's messages and to its silence.
-#include "../../support/frames_scene.hpp"
+#include "support/frames_scene.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -3,7 +3,7 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/order/memory_ranges.hpp>
+#include <troupe/collectives/order/matching/memory_ranges.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 

@@ -1,8 +1,8 @@
 // Connections between an order service and ranks, both in the test's process unless it forks.
 #pragma once
 
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/distributed/order_service.hpp>
-#include <troupe/collectives/order/distributed/request_codec.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,6 +1,6 @@
 /// Configurations: made from the process's environment, checked, with errors that say what to do.
 
-#include "../../support/settings_sources.hpp"
+#include "support/settings_sources.hpp"
 
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>

@@ -1,9 +1,9 @@
 /// What launchers tell their processes, and what looks like a launcher and is none.
 
-#include "../../support/settings_sources.hpp"
+#include "support/settings_sources.hpp"
 
-#include <troupe/runtime/backend_selection.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
+#include <troupe/runtime/placement/backend_selection.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

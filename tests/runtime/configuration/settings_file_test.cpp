@@ -1,6 +1,6 @@
 /// Settings files: what they may hold, and how their faults are told.
 
-#include "../../support/settings_sources.hpp"
+#include "support/settings_sources.hpp"
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 

@@ -1,6 +1,6 @@
 /// The table of settings: complete, documented, and of one precedence for every line of it.
 
-#include "../../support/settings_sources.hpp"
+#include "support/settings_sources.hpp"
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>

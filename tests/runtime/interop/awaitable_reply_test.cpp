@@ -1,5 +1,5 @@
 // co_await on requests: where a coroutine goes on, what it gets, and what becomes of one that is destroyed.
-#include "../../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/runtime/interop/awaitable_reply.hpp>
 

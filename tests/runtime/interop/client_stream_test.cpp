@@ -1,5 +1,5 @@
 // A client's own stream waits for requests, and requests wait for it, on the device.
-#include "../../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/runtime/interop/client_stream.hpp>
 

@@ -1,5 +1,5 @@
 // Tensors of other libraries without a copy: who owns them, what is refused, and whose streams wait for whom.
-#include "../../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/runtime/interop/dlpack.hpp>
 

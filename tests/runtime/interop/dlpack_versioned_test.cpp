@@ -1,5 +1,5 @@
 // DLPack's tensors with a version: taken and given as those without, and what their flags forbid is refused.
-#include "../../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/runtime/interop/dlpack.hpp>
 #include <troupe/runtime/interop/dlpack_versioned.hpp>

@@ -1,5 +1,5 @@
 // A runtime in an actor system that was there before it and goes on after it.
-#include "../../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>

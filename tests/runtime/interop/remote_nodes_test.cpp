@@ -1,5 +1,5 @@
 /// Requests of another CAF node: a world's actor is published by CAF's I/O, and a second actor system uses it.
-#include "../../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>

@@ -1,5 +1,5 @@
 // Requests as senders, heard by a receiver written by hand: one ending each, where the resumer takes it.
-#include "../../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/runtime/interop/request_sender.hpp>

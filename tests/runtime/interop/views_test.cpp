@@ -1,5 +1,5 @@
 // Arrays of a client's own as operands: whose they are, what they are, and what is refused.
-#include "../../support/runtimes.hpp"
+#include "support/runtimes.hpp"
 
 #include <troupe/runtime/interop/views.hpp>
 

@@ -1,7 +1,7 @@
 /// What becomes of one process that we start.
 
-#include "../../support/outcomes.hpp"
 #include "captured_lines.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/runtime/launch/child_process.hpp>
 

@@ -1,6 +1,6 @@
 /// What is started where, and what it finds in its environment.
 
-#include "../../support/outcomes.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/collectives/transport/join_secret.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>

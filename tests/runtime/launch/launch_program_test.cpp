@@ -1,7 +1,7 @@
 /// The program `troupe launch`: what its processes begin with, and how it ends when it cannot begin.
 
-#include "../../support/outcomes.hpp"
 #include "captured_lines.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/collectives/transport/certificates.hpp>
 #include <troupe/runtime/controller.hpp>

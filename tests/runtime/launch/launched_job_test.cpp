@@ -1,7 +1,7 @@
 /// A job from its start to its end, and the processes that its controller has killed.
 
-#include "../../support/outcomes.hpp"
 #include "captured_lines.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/runtime/launch/launched_job.hpp>
 

@@ -1,7 +1,7 @@
 /// Processes under a supervisor: their ends and their lines.
 
-#include "../../support/outcomes.hpp"
 #include "captured_lines.hpp"
+#include "support/outcomes.hpp"
 
 #include <troupe/runtime/launch/process_supervisor.hpp>
 

@@ -1,7 +1,7 @@
 /// Where metrics may be shown.
 
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/metrics/metrics_settings.hpp>
+#include <troupe/runtime/metrics.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,7 +1,7 @@
 // A backend of host memory moves the data of devices, GPUs among them.
-#include "../../../support/drivers.hpp"
-#include "../../../support/outcomes.hpp"
-#include "../../../support/sample_operations.hpp"
+#include "support/drivers.hpp"
+#include "support/outcomes.hpp"
+#include "support/sample_operations.hpp"
 
 #include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 #include <troupe/collectives/backend/host_staged/host_staged_backend.hpp>

@@ -1,5 +1,5 @@
 // NCCL's choices: checked, never passed to a library that ignores them, and never silently set over the environment.
-#include "../../../support/settings_sources.hpp"
+#include "support/settings_sources.hpp"
 
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_options.hpp>

@@ -4,10 +4,10 @@
 #include "support/sample_operations.hpp"
 
 #include <troupe/collectives/operation/signature.hpp>
-#include <troupe/collectives/order/distributed/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/report_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/distributed/order_server.hpp>
-#include <troupe/collectives/order/distributed/report_codec.hpp>
-#include <troupe/collectives/order/distributed/request_codec.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,0 +1,69 @@
+#include <troupe/actors/world/recovery/recovery_ladder.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Returns whether, after an error \p code, other communicators can be derived from the failed ones.
+bool leaves_communicators(errc code) noexcept {
+  return code != errc::device_failed && code != errc::process_poisoned && code != errc::out_of_memory;
+}
+
+/// Returns a step that gives up with \p why, extended by \p more.
+recovery_step give_up(error why, const std::string& more) {
+  why.text += more;
+  return {.rung = recovery_rung::give_up, .why = std::move(why)};
+}
+
+} // namespace
+
+recovery_step recovery_ladder::on_fault(const error& why, time_point now, const recovery_view& seen) {
+  if (terms_.policy == recovery_policy::fail_fast) return give_up(why, {});
+  if (why.code == errc::process_poisoned) return give_up(why, "; the process must be replaced");
+  while (!rebuilds_.empty() && now - rebuilds_.front() > terms_.window) rebuilds_.pop_front();
+  if (rebuilds_.size() >= terms_.rebuilds)
+    return give_up(why, "; given up after " + std::to_string(rebuilds_.size()) + " rebuilds within recovery.window");
+  recovery_step step;
+  if (terms_.policy == recovery_policy::shrink) step.without = seen.blamed;
+  const auto world_size = static_cast<std::size_t>(seen.world_size);
+  if (step.without.size() >= world_size)
+    return give_up(why, world_size == 1 ? "; it was the last rank" : "; every rank has failed, and none would remain");
+  const std::size_t before = rebuilds_.size();
+  rebuilds_.push_back(now);
+  step.rung = last_ = choose(why, seen, world_size - step.without.size());
+  step.delay = draw_delay(before);
+  return step;
+}
+
+recovery_rung recovery_ladder::choose(const error& why, const recovery_view& seen, std::size_t left) const {
+  const bool of_the_failed = terms_.first_rung == recovery_rung::shrink || terms_.first_rung == recovery_rung::revoke;
+  if (seen.while_rebuilding) {
+    const bool was_of_the_failed = last_ == recovery_rung::shrink || last_ == recovery_rung::revoke;
+    return was_of_the_failed ? recovery_rung::form_beside : recovery_rung::abort_first;
+  }
+  if (!of_the_failed) return terms_.first_rung;
+  // A world of one rank has no backend communicator to derive another from. A shrink must exclude at least one rank.
+  const bool can = terms_.first_rung == recovery_rung::shrink
+                       ? left > 1 && left < static_cast<std::size_t>(seen.world_size)
+                       : left > 1 && leaves_communicators(why.code);
+  return can ? terms_.first_rung : recovery_rung::form_beside;
+}
+
+/// The delay is random, so that several processes whose worlds fail together do not retry in step.
+nanoseconds recovery_ladder::draw_delay(std::size_t before) noexcept {
+  const nanoseconds most = backoff_before(terms_, before);
+  if (most <= nanoseconds{0}) return nanoseconds{0};
+  seed_ += 0x9E3779B97F4A7C15U; // splitmix64
+  std::uint64_t z = seed_;
+  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+  z ^= z >> 31U;
+  const nanoseconds half = most / 2;
+  return half + nanoseconds{static_cast<nanoseconds::rep>(z % static_cast<std::uint64_t>((most - half).count() + 1))};
+}
+
+} // namespace troupe

@@ -1,0 +1,68 @@
+#include <troupe/actors/world/sub_worlds/sub_world_channel.hpp>
+
+#include <troupe/device/overloaded.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+void sub_world_channel::drop_communicator() {
+  if (auto unused = take_communicator()) abort_(std::move(unused));
+}
+
+void sub_world_channel::prepare(sub_world_epoch next) {
+  drop_communicator();
+  const std::lock_guard lock{mutex_};
+  now_ = std::move(next);
+  serving_ = {};
+}
+
+void sub_world_channel::quiesce(std::shared_ptr<void> until_idle) {
+  const std::lock_guard lock{mutex_};
+  if (serving_ != epoch{}) until_idle_ = std::move(until_idle);
+}
+
+void sub_world_channel::epoch_ended() {
+  std::shared_ptr<void> idle; // dropped after the lock is released, because it opens a latch
+  const std::lock_guard lock{mutex_};
+  serving_ = {};
+  idle = std::exchange(until_idle_, nullptr);
+}
+
+void sub_world_channel::tell(process_message what) {
+  std::shared_ptr<void> idle; // dropped after the lock is released, because it opens a latch
+  const std::lock_guard lock{mutex_};
+  const auto end = [&] {
+    serving_ = {};
+    idle = std::exchange(until_idle_, nullptr);
+  };
+  std::visit(overloaded{
+                 [&](const formed_report& one) { serving_ = one.of; },
+                 [&](failed_report& one) {
+                   error why = std::move(one.why);
+                   why.text = "sub-world '" + group_.name + "': " + why.text;
+                   const bool names_member = why.rank && why.rank->value() >= 0 &&
+                                             static_cast<std::size_t>(why.rank->value()) < group_.members.size();
+                   why.rank =
+                       names_member ? group_.members[static_cast<std::size_t>(why.rank->value())] : now_.self_in_parent;
+                   parent_->post(rank_report{rank_report::kind::faulted, now_.self_in_parent, one.of, std::move(why)});
+                   end();
+                 },
+                 [&](const drained_report&) { end(); }, [&](const leave_notice&) { end(); },
+                 [](const auto&) {}, // only a controller has use for the others
+             },
+             what);
+}
+
+std::shared_ptr<distributed_order> sub_world_channel::open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                                 std::shared_ptr<exported_memory>) {
+  const std::lock_guard lock{mutex_};
+  return now_.order->open_world(now_.number, std::move(pipeline));
+}
+
+std::shared_ptr<communicator> sub_world_channel::take_communicator() {
+  const std::lock_guard lock{mutex_};
+  return std::exchange(now_.communicator, nullptr);
+}
+
+} // namespace troupe

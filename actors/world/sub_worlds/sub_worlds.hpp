@@ -1,0 +1,129 @@
+/// Creates and supervises the sub-worlds that are split off one world. They end before that world.
+#pragma once
+
+#include <troupe/actors/caf/inner_messages.hpp>
+#include <troupe/actors/world/sub_worlds/sub_world_channel.hpp>
+#include <troupe/actors/world/world_event.hpp>
+#include <troupe/actors/world/world_plan.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Creates the communicators of all groups. Threads: take_part() from helpers, the rest from the world's actor.
+class world_split {
+public:
+  /// \p groups must have been checked for \p world_size.
+  world_split(std::vector<rank_group> groups, int world_size);
+
+  /// Takes part in every round for the rank of \p parent. Blocks until all ranks of the world take part.
+  void take_part(rank_pipeline& parent);
+
+  /// Returns the communicator of the one local rank in group \p index; null if the rank is not in the group.
+  [[nodiscard]] std::shared_ptr<communicator> take_communicator(std::size_t index);
+  /// Returns the plan for group \p index with its communicators, or nullopt if none of its ranks live here.
+  [[nodiscard]] std::optional<world_plan> plan_of(std::size_t index, const world_plan& parent);
+  /// Aborts, in helpers, all communicators that have been created and not handed out, and those still to be created.
+  void abandon(deadline_pool& helpers, nanoseconds deadline);
+
+  [[nodiscard]] const std::vector<rank_group>& groups() const noexcept { return groups_; }
+
+private:
+  void keep(std::size_t group, rank self, std::shared_ptr<communicator> made);
+
+  std::vector<rank_group> groups_;
+  std::vector<std::vector<std::size_t>> rounds_;
+
+  std::mutex mutex_;
+  bool abandoned_ = false;
+  std::vector<std::map<rank, std::shared_ptr<communicator>>> made_; ///< Communicators per group, by rank in the parent.
+};
+
+/// A split of a world over processes at its place in the order.
+struct ordered_split {
+  epoch of{};
+  std::shared_ptr<distributed_order> order{}; ///< The parent's; null: this process orders the requests by itself.
+  std::vector<opened_world> opened{};         ///< The sub-worlds of the local rank at the controller.
+};
+
+/// Spawns, observes and stops sub-worlds. Those of a world over processes have its epochs: they fail with it, and are
+/// given new communicators in its next epoch. Threads: the parent's actor. Events of sub-worlds arrive there as
+/// sub_worlds_report.
+class sub_worlds {
+public:
+  explicit sub_worlds(std::shared_ptr<world_mailbox> mail) : mail_{std::move(mail)} {}
+
+  /// Spawns the sub-worlds of \p made with parent \p parent. Delivers to \p reply when each has become ready or failed.
+  /// If one fails, all are stopped.
+  void raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent, world_split& made,
+             ordered_split place, std::shared_ptr<split_answer> reply);
+
+  // Of a world over processes.
+  /// A split that was made, and is repeated in each epoch.
+  struct split_record {
+    std::uint64_t number = 0;
+    std::vector<rank_group> groups{};
+    int world_size = 0;         ///< Of the parent.
+    bool had_part = false;      ///< The local rank is in a group. Its sub-worlds may have ended since.
+    bool has_newcomers = false; ///< Since it was made last.
+  };
+  /// Returns the splits to repeat in an epoch of \p world_size ranks. Those that cannot be repeated end for good.
+  [[nodiscard]] std::vector<split_record> take_stock(int world_size, bool has_newcomers);
+  /// Orders the sub-worlds of split \p number to form with the communicators of \p made.
+  void restore(std::uint64_t number, const world_plan& parent, world_split& made, ordered_split place);
+  /// Ends the sub-worlds' epoch \p of; \p for_good: and the sub-worlds.
+  void epoch_ended(epoch of, const error& why, bool for_good);
+  /// Lets the sub-worlds finish what is in flight. The latch opens when they have.
+  [[nodiscard]] std::shared_ptr<latch> quiesce(epoch of, const error& why);
+
+  /// Returns what \p report means for the parent's events: a sub-world has recovered from a fault, or has failed for
+  /// good. Call it before heard().
+  [[nodiscard]] std::optional<restored_part> restored_by(const sub_worlds_report& report);
+  void heard(const sub_worlds_report& report);
+
+  void stop_all();
+  [[nodiscard]] bool all_stopped() const noexcept { return living_.empty(); }
+
+private:
+  /// The sub-worlds of one split until each has become ready or failed.
+  struct pending_split {
+    std::shared_ptr<split_answer> reply;
+    split_reply result;
+    std::size_t unsettled = 0;
+    error failure;
+  };
+  struct child {
+    std::uint64_t name;
+    world_handle world;
+    world_inner_handle inner;
+    std::string group;
+    std::shared_ptr<pending_split> unsettled_split; ///< Set until it has become ready or failed.
+    epoch back_in{};                                ///< The latest epoch in which it has recovered.
+    std::shared_ptr<sub_world_channel> channel{};   ///< Set if the parent is over processes, as the two below.
+    std::uint64_t split = 0;                        ///< split_record::number.
+    std::size_t index = 0;                          ///< Of its group in the split.
+  };
+
+  void tell(const child& to, controller_directive what);
+  /// Orders a child to form with what the parent has made for it.
+  void order_forming(const child& to, const world_plan& parent, const rank_group& group,
+                     std::shared_ptr<communicator> made, const ordered_split& place, bool has_newcomers);
+
+  std::shared_ptr<world_mailbox> mail_; ///< The parent's.
+  std::uint64_t next_ = 0;
+  std::vector<child> living_;
+  std::vector<split_record> splits_; ///< Of a world over processes, in the order in which they were made.
+  std::uint64_t last_split_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,121 @@
+/// Encodes the controller's decisions for a rank's process: which requests are launched next, and which are refused.
+///
+/// Requests are identified by a number that both sides count, from 1. A release that follows the previous one takes one
+/// byte, and a few more if its client did not give its position in the lane.
+#pragma once
+
+#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/order/distributed/codec/batch_header.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// A world that a split has opened at the controller.
+struct opened_world {
+  std::uint64_t number = 0;                      ///< The controller's number of the world, in this epoch.
+  std::uint64_t group = 0;                       ///< Index of its group in the split.
+  std::shared_ptr<const resume_points> resume{}; ///< Where its lanes stood when the previous epoch ended, if known.
+};
+
+/// Writes the decisions for one rank in one epoch.
+class decision_writer {
+public:
+  explicit decision_writer(troupe::epoch of) noexcept : epoch_{of} {}
+
+  /// \p joins: it is launched together with the previous release, which take() returns in the same batch.
+  void release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins = false);
+  void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
+  /// Grants the rank's \p number-th turn in \p world; or refuses it, if \p why is set. \p opened: the worlds of the
+  /// rank that a split opens there.
+  void turn(std::uint64_t world, std::uint64_t number, const error& why, std::span<const opened_world> opened = {});
+  /// Lets the rank continue in capture \p place of \p world, because its peers have launched the same; or fails the
+  /// capture. \p agreed: the number of collectives to launch.
+  void capture(std::uint64_t world, std::uint64_t place, std::size_t agreed, const error& why);
+  /// Passes on a message that another process of \p world has sent. Returns whether a new batch begins with it: a later
+  /// release cannot join an earlier one then.
+  bool message(std::uint64_t world, process_address from, std::string_view bytes);
+  /// Tells that nothing more is decided in \p world, which the rank has left.
+  void closed(std::uint64_t world);
+  /// Records that the rank's batch \p number was read. The next batch acknowledges it, and is sent even without
+  /// decisions.
+  void has_seen(std::uint64_t number) noexcept {
+    seen_ = number;
+    owes_ = true;
+  }
+  /// Records that the decisions so far contain batch \p number of the controller (batch_header::controller_batch). The
+  /// next batch names this number, and is sent even without decisions.
+  void has_passed_on(std::uint64_t number) noexcept {
+    passed_on_ = number;
+    owes_ = true;
+  }
+  /// Returns the next batch; empty if there is nothing to send.
+  [[nodiscard]] std::string take();
+  /// Returns the number of batches so far, including those that take() has not returned yet.
+  [[nodiscard]] std::uint64_t batches() const noexcept {
+    return batches_ + full_.size() + (out_.empty() && !(owes_ && full_.empty()) ? 0 : 1);
+  }
+
+private:
+  /// Returns whether a new batch begins.
+  bool begin_record();
+  void finish(const error& why);
+
+  troupe::epoch epoch_;
+  wire_writer out_;
+  std::deque<std::string> full_; ///< Finished batches, without their headers.
+  std::uint64_t batches_ = 0;
+  std::uint64_t seen_ = 0;
+  std::optional<std::uint64_t> passed_on_{}; ///< Empty if there is no other order service.
+  std::uint64_t told_passed_on_ = 0;
+  bool owes_ = false;
+  std::uint64_t released_ = 0; ///< The number of the last release.
+  std::shared_ptr<absence_report> reported_;
+};
+
+/// One decision.
+struct decision_record {
+  /// Kind of the decision.
+  enum class form : std::uint8_t { release, refusal, turn, capture, closed, message };
+
+  form kind = form::release;
+  std::uint64_t world = 0;  ///< For a turn, a capture or the end of a world, or a message.
+  std::uint64_t number = 0; ///< The number of the request (release, refusal) or turn; the place of a capture.
+  std::optional<std::uint64_t> position{}; ///< For a release: the position, if the client gave none.
+  bool joins = false;                      ///< For a release: it is launched together with the previous one.
+  error why{};                             ///< For a refusal, also of a turn or a capture: the reason.
+  /// For a refusal: the report. Requests that are refused for one reason share it.
+  std::shared_ptr<absence_report> absence{};
+  std::size_t agreed = 0;             ///< For a capture: the number of collectives to launch.
+  std::vector<opened_world> opened{}; ///< For a turn: the worlds of the rank that were opened there.
+  process_address from{};             ///< For a message.
+  std::string message{};              ///< For a message.
+  bool absence_is_new = false;        ///< No earlier record of this reader has the same report.
+};
+
+/// Reads what a decision_writer wrote.
+class decision_reader {
+public:
+  /// \p world_size: the number of ranks of the whole world.
+  explicit decision_reader(int world_size) noexcept : world_size_{world_size} {}
+
+  /// Reads the next record. Returns false at the end, or if \p in has failed.
+  [[nodiscard]] bool next(wire_reader& in, decision_record& into);
+
+private:
+  int world_size_;
+  std::uint64_t released_ = 0;
+  std::shared_ptr<absence_report> reported_;
+};
+
+} // namespace troupe

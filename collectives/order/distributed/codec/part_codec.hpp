@@ -1,0 +1,36 @@
+/// Encodes one rank's part of a request for another process, which looks up what it names.
+#pragma once
+
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/operation/rank_function.hpp>
+#include <troupe/collectives/operation/remote_buffer.hpp>
+#include <troupe/collectives/order/distributed/codec/wire.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <memory>
+#include <optional>
+
+namespace troupe {
+
+class plan_directory;
+
+/// Writes the part of rank \p target. Operands are remote buffers; plans and functions are written by name. Errors:
+/// invalid_argument (a buffer of this process, a ready event, a plan without a name, too many parts), unsupported.
+[[nodiscard]] error write_part(wire_writer& out, const operation& what, rank target);
+/// Reads the part of rank \p target. Its operands are remote buffers of that rank; plans and functions are placeholders
+/// that have only the name. Returns nullopt if \p in has failed.
+[[nodiscard]] std::optional<operation> read_part(wire_reader& in, rank target);
+
+/// What the operands of a request of another process can name in this one. Each may be null.
+struct local_names {
+  std::shared_ptr<const exported_memory> memory{};
+  std::shared_ptr<const plan_directory> plans{};
+  std::shared_ptr<const function_directory> functions{};
+};
+/// Replaces the remote buffers and the placeholders in \p what, a part of rank \p self, by what they name here. Returns
+/// why that is not possible: stale_buffer, invalid_argument (no such plan or function; a range that exceeds the
+/// memory).
+[[nodiscard]] error resolve_part(operation& what, const local_names& here, rank self);
+
+} // namespace troupe

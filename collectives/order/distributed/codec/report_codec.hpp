@@ -1,0 +1,39 @@
+/// Encodes errors, absence reports and resume points as bytes.
+#pragma once
+
+#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/order/distributed/codec/wire.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/device/error.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+namespace troupe {
+
+inline constexpr std::size_t longest_wire_text_bytes = 4096; ///< A longer text is truncated.
+/// Size limit of an encoded report. A longer one is omitted. The error's text names the first missing ranks.
+inline constexpr std::size_t longest_wire_report_bytes = std::size_t{256} << 10U;
+
+/// Writes all members except ticket, epoch and undefined, which the asking process knows, and the report, which many
+/// errors may share.
+void write_error(wire_writer& out, const error& why);
+/// Reads an error. The code is never errc::none while \p in is ok.
+[[nodiscard]] error read_error(wire_reader& in);
+
+/// Writes or reads what a rank did last, if anything. The text is truncated if it is too long.
+void write_mark(wire_writer& out, const std::optional<operation_mark>& one);
+[[nodiscard]] std::optional<operation_mark> read_mark(wire_reader& in);
+
+/// Writes a report. If it is too long, writes nothing and returns false.
+[[nodiscard]] bool write_report(wire_writer& out, const absence_report& report);
+/// Reads a report for a world of at most \p world_size ranks. Returns null if \p in has failed. A lane that this
+/// process does not know and cannot add is reported as the default lane.
+[[nodiscard]] std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size);
+
+/// Writes or reads resume points. A lane that this process does not know and cannot add is left out.
+void write_points(wire_writer& out, const resume_points& all);
+[[nodiscard]] resume_points read_points(wire_reader& in, int world_size);
+
+} // namespace troupe

@@ -1,0 +1,206 @@
+/// Encodes what a rank's process sends to the controller: requests, cancellations, withdrawals, turns and captures, a
+/// few bytes each.
+///
+/// Repeated data is sent once. An operation's outline gets one of 64 slots until another outline replaces it. A lane is
+/// identified by its number in the sender's process, which is sent together with the lane's name before the first use.
+/// World, lane, client and deadline are sent only if they differ from those of the previous request. Requests are not
+/// numbered, because both sides count them. The usual request therefore takes two bytes.
+#pragma once
+
+#include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
+#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/order/distributed/codec/batch_header.hpp>
+#include <troupe/collectives/order/distributed/codec/wire.hpp>
+#include <troupe/collectives/order/distributed/fusion_facts.hpp>
+#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/order/matching/compact_signature.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// The data that a sequencer needs about another process's request. Its operands are empty. `staged` says whether it is
+/// launched in chunks, for any reason. The plan of a replay is a placeholder that has only the number.
+struct operation_outline {
+  operation what;
+  compact_signature sketch{}; ///< Includes the size of a copy, which `what` does not have.
+};
+
+/// Limit of the parts of a group, and of the counts of a v-form, for writers and readers.
+inline constexpr std::size_t most_outline_parts = 65'536;
+
+inline constexpr std::size_t longest_outline_bytes = std::size_t{1} << 20U;
+
+/// Writes an operation. \p copied_bytes: the size of a copy whose operands are empty, because it was read from an
+/// outline. Errors: invalid_argument (too many parts to be read); nothing is written then.
+[[nodiscard]] error write_outline(wire_writer& out, const operation& what,
+                                  const std::optional<std::uint64_t>& copied_bytes = std::nullopt);
+/// Encodes the operations of one launch. \p divisible: see capture_agreement. Throws invalid_argument (too many parts
+/// to be read).
+[[nodiscard]] std::string outline_of_launch(std::span<const operation* const> all, bool divisible);
+/// Reads an operation. Returns nullopt if \p in has failed.
+[[nodiscard]] std::optional<operation_outline> read_outline(wire_reader& in);
+
+/// Number of outlines that both sides remember.
+inline constexpr std::size_t outline_slots = 64;
+
+/// Limits of the groups of a split, for writers and readers.
+inline constexpr std::size_t most_split_groups = 4096;
+inline constexpr std::size_t longest_group_name_bytes = 256;
+inline constexpr std::size_t longest_split_bytes = std::size_t{256} << 10U;
+
+/// A request for a place in the order that all ranks of a world share.
+struct turn_terms {
+  std::string name{};                        ///< At most longest_turn_name_bytes.
+  nanoseconds deadline = nanoseconds::max(); ///< Longest time for the others to request it.
+  nanoseconds capture_limit{0};              ///< If not 0, a capture begins there, which may take this long.
+  std::vector<rank_group> split{};           ///< If not empty, the order is opened for these groups there.
+};
+
+/// Encodes the groups of a split.
+[[nodiscard]] std::string encode_groups(std::span<const rank_group> groups);
+/// Returns errc::none, or invalid_argument if the groups of a split exceed a limit.
+[[nodiscard]] error check_groups_size(std::span<const rank_group> groups);
+
+/// The process that sends or receives a message: that of a rank of the world, by the rank's number, or a process
+/// without a rank, by a negative number.
+using process_address = strong_number<struct process_address_tag, int>;
+inline constexpr std::size_t longest_message_bytes = std::size_t{2} << 20U;
+
+/// Writes the requests of one connection in one epoch. Data that was sent before is not repeated.
+class request_writer {
+public:
+  /// Names the world of the records that follow, by its number at the controller; 0 is the whole world, with which a
+  /// connection begins.
+  void select(std::uint64_t world);
+  /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
+  [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,
+                          const std::optional<std::uint64_t>& position, nanoseconds deadline,
+                          const request_facts& facts = {},
+                          const std::optional<std::uint64_t>& copied_bytes = std::nullopt);
+  /// Says why the rank cannot take part in the operation of the next request (sequencing_terms::objection).
+  void object(const error& why);
+  /// Sends \p bytes, at most longest_message_bytes, to another process of the world.
+  void message(process_address to, std::string_view bytes);
+  void cancel(lane where, std::uint64_t position);
+  void withdraw(std::uint64_t client, const error& why);
+  void turn(const turn_terms& asked);
+  /// Adds the next launch of the rank in capture \p place, as encoded by outline_of_launch().
+  void launch_in_capture(std::uint64_t place, std::string_view outline);
+  void end_capture(std::uint64_t place);
+  void fail_capture(std::uint64_t place, const error& why);
+  /// Reports how many requests of the sub-world have succeeded. batch_header::succeeded has those of the whole world.
+  void succeeded(std::uint64_t count);
+  /// Leaves the world.
+  void close(const error& why);
+  /// Reports the limits of launches of several requests, which are the same at all ranks. Call before the first request
+  /// with facts.
+  void limits(std::size_t max_operations, std::size_t max_bytes);
+  /// Reports what the rank has launched and finished last.
+  void progress(const std::optional<operation_mark>& launched, const std::optional<operation_mark>& finished);
+
+  [[nodiscard]] bool empty() const noexcept { return records_ == 0; }
+  /// Returns the number of records since the last take().
+  [[nodiscard]] std::size_t records() const noexcept { return records_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return out_.size_bytes(); }
+  /// Returns all records as one batch.
+  [[nodiscard]] std::string take(const batch_header& header);
+
+private:
+  void introduce(lane where);
+  void begin_capture_record(std::uint64_t place, std::uint8_t step);
+
+  wire_writer out_;
+  std::size_t records_ = 0;
+  std::array<std::string, outline_slots> outlines_;
+  wire_writer outline_; ///< A member so that its memory is reused.
+  std::vector<bool> lanes_{true};
+  std::uint64_t world_ = 0;
+  lane where_{};
+  std::uint64_t client_ = 0;
+  nanoseconds deadline_{0};
+};
+
+/// One record.
+struct request_record {
+  /// Kind of the record.
+  enum class form : std::uint8_t {
+    ask,
+    cancel,
+    withdraw,
+    turn,
+    capture_launch,
+    capture_end,
+    capture_failure,
+    progress,
+    limits,
+    succeeded,
+    close,
+    message
+  };
+
+  form kind = form::ask;
+  std::uint64_t world = 0;                         ///< Its number at the controller; 0: the whole world.
+  std::shared_ptr<const operation_outline> what{}; ///< For an ask.
+  lane where{};                                    ///< For an ask or a cancel.
+  std::uint64_t client = 0;                        ///< For an ask or a withdraw.
+  std::optional<std::uint64_t> position{};         ///< For an ask or a cancel.
+  nanoseconds deadline{0};                         ///< For an ask.
+  request_facts facts{};                           ///< For an ask.
+  std::shared_ptr<const error> objection{};        ///< For an ask: see sequencing_terms.
+  /// For a withdraw, a close or a capture_failure: the reason. For an ask or a cancel: the reason why the lane cannot
+  /// exist here.
+  error why{};
+  turn_terms turn{};       ///< For a turn.
+  std::uint64_t count = 0; ///< For a succeeded; for limits: of operations.
+  std::uint64_t bytes = 0; ///< For limits.
+  std::uint64_t place = 0; ///< For a record of a capture: the number of its turn among all that were granted, from 1.
+  std::vector<operation> launch{};                      ///< For a capture_launch.
+  bool divisible = false;                               ///< For a capture_launch.
+  std::optional<operation_mark> launched{}, finished{}; ///< For a progress.
+  process_address to{};                                 ///< For a message.
+  std::string message{};                                ///< For a message.
+};
+
+/// Reads what a request_writer wrote.
+class request_reader {
+public:
+  /// Reads the next record. Returns false at the end, or if \p in has failed.
+  [[nodiscard]] bool next(wire_reader& in, request_record& into);
+
+private:
+  struct named_lane {
+    bool known = false;
+    lane here{};
+    error objection{};
+  };
+
+  void read_ask(wire_reader& in, std::uint8_t head, request_record& into);
+  static void read_capture(wire_reader& in, request_record& into);
+  static void read_turn(wire_reader& in, turn_terms& into);
+  void read_world(wire_reader& in, request_record& into, bool& is_record);
+  void read_name(wire_reader& in);
+  std::uint64_t read_lane(wire_reader& in, request_record& into);
+  void read_lane(std::uint64_t number, request_record& into) const;
+
+  std::array<std::shared_ptr<const operation_outline>, outline_slots> outlines_;
+  std::vector<named_lane> lanes_{{.known = true}}; ///< Indexed by their number in the other process.
+  std::uint64_t world_ = 0;
+  std::uint64_t where_ = 0;
+  std::uint64_t client_ = 0;
+  nanoseconds deadline_{0};
+  std::shared_ptr<const error> objection_; ///< For the next ask.
+};
+
+} // namespace troupe

@@ -1,0 +1,128 @@
+#include <troupe/runtime/membership/controller_connection.hpp>
+
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/worker.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
+#include <troupe/runtime/membership/membership.hpp>
+
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::chrono::milliseconds look_every{20};
+
+bool is_refusal(transport_event_kind kind) noexcept {
+  return kind == transport_event_kind::bad_token || kind == transport_event_kind::bad_certificate ||
+         kind == transport_event_kind::other_version;
+}
+
+} // namespace
+
+struct controller_connection::parts {
+  parts(const control_settings& wanted, std::string token)
+    : patience{wanted.patience}, dialer{make_control_dialer(wanted, std::move(token))} {}
+
+  void watch() {
+    time_point reached = steady_now();
+    bool is_told = false; // by the hooks themselves
+    std::unique_lock lock{guard};
+    while (!is_stopped && !ended) {
+      if (!is_connecting && !is_connected) {
+        is_connecting = true;
+        lock.unlock();
+        connect();
+        lock.lock();
+      }
+      changed.wait_for(lock, look_every, [this] { return is_stopped; });
+      const time_point now = steady_now();
+      if (is_connected) reached = now;
+      if (now - reached > patience) ended = lost;
+      lock.unlock();
+      finding found = what.tick();
+      lock.lock();
+      if (found.is_silent) is_connected = false;
+      if (found.over && !ended) {
+        ended = std::move(found.over);
+        is_told = true;
+      }
+    }
+    const auto why = is_told ? std::nullopt : ended;
+    lock.unlock();
+    if (why && what.gave_up) what.gave_up(*why);
+    changed.notify_all();
+  }
+
+  void connect() {
+    dialer->connect({.on_admitted =
+                         [this] {
+                           dialer->send(what.introduction());
+                           const std::lock_guard lock{guard};
+                           is_connected = true;
+                           is_connecting = false;
+                         },
+                     .on_message = [this](const std::string& bytes) { what.receive(bytes); },
+                     .on_lost =
+                         [this](const transport_fault& why) {
+                           const error failure{.code = errc::missing, .text = why.text};
+                           what.disconnected(failure);
+                           const std::lock_guard lock{guard};
+                           is_connected = is_connecting = false;
+                           lost = failure;
+                           if (is_refusal(why.kind)) ended = failure;
+                         }});
+  }
+
+  const nanoseconds patience;
+  const std::shared_ptr<transport_dialer> dialer;
+  hooks what;
+  std::mutex guard;
+  condition changed;
+  bool is_stopped = false;
+  bool is_connecting = false;
+  bool is_connected = false;
+  error lost{};
+  std::optional<error> ended;
+  worker watching;
+};
+
+controller_connection::controller_connection(const control_settings& settings, std::string token)
+  : parts_{std::make_unique<parts>(settings, std::move(token))} {}
+
+controller_connection::~controller_connection() {
+  stop();
+}
+
+void controller_connection::begin(hooks what, const char* thread_name) {
+  parts_->what = std::move(what);
+  parts_->watching = worker{[all = parts_.get(), thread_name] {
+    name_this_thread(thread_name);
+    all->watch();
+  }};
+}
+
+void controller_connection::send(std::string bytes) {
+  parts_->dialer->send(std::move(bytes));
+}
+
+void controller_connection::stop() {
+  {
+    const std::lock_guard lock{parts_->guard};
+    parts_->is_stopped = true;
+  }
+  parts_->changed.notify_all();
+  if (parts_->watching.joinable()) parts_->watching.join();
+  parts_->dialer->stop();
+}
+
+std::optional<error> controller_connection::wait_ended(nanoseconds at_most) {
+  std::unique_lock lock{parts_->guard};
+  static_cast<void>(parts_->changed.wait_for(lock, at_most, [this] { return parts_->ended.has_value(); }));
+  return parts_->ended;
+}
+
+} // namespace troupe

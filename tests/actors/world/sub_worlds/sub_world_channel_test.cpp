@@ -1,0 +1,86 @@
+// What a sub-world of a world over processes says to its parent, and what the parent waits for.
+#include <troupe/actors/world/sub_worlds/sub_world_channel.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::tests::sub_world_channel_test {
+
+namespace {
+
+struct noted_mail final : world_mailbox {
+  void post(world_note what) override { notes.push_back(std::move(what)); }
+  void post_after(nanoseconds, world_note what) override { post(std::move(what)); }
+
+  std::vector<world_note> notes;
+};
+
+struct channel_scene {
+  channel_scene() { one.prepare({.of = epoch{3}, .self_in_parent = rank{5}}); }
+
+  /// Returns whether what quiesce() was given is still kept.
+  [[nodiscard]] bool waits() const { return !idle.expired(); }
+  void quiesce() {
+    auto token = std::make_shared<int>();
+    idle = token;
+    one.quiesce(std::move(token));
+  }
+
+  std::shared_ptr<noted_mail> mail = std::make_shared<noted_mail>();
+  int aborted = 0;
+  sub_world_channel one{
+      mail, {"part", {rank{7}, rank{5}}}, [this](const std::shared_ptr<communicator>&) { ++aborted; }};
+  std::weak_ptr<void> idle;
+};
+
+} // namespace
+
+TEST_CASE("a fault of a sub-world is one of its parent, with the parent's numbers (FLT-1)", "[actors][splits]") {
+  channel_scene at;
+  at.one.tell(
+      failed_report{.of = epoch{3}, .why = {.code = errc::communicator_failed, .text = "it hangs", .rank = rank{0}}});
+  at.one.tell(failed_report{.of = epoch{3}, .why = {.code = errc::internal, .text = "nobody is to blame"}});
+  at.one.tell(failed_report{.of = epoch{3}, .why = {.code = errc::internal, .text = "forged", .rank = rank{2}}});
+  REQUIRE(at.mail->notes.size() == 3);
+  const std::vector<rank> named{rank{7}, rank{5}, rank{5}};
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    const auto& told = std::get<rank_report>(at.mail->notes[i]);
+    CHECK(told.what == rank_report::kind::faulted);
+    CHECK(told.rank == rank{5});
+    CHECK(told.epoch == epoch{3});
+    CHECK(told.failure.rank == named[i]);
+    CHECK_THAT(told.failure.text, Catch::Matchers::StartsWith("sub-world 'part': "));
+  }
+}
+
+TEST_CASE("a parent waits for a sub-world that serves until it is idle, or its epoch has ended", "[actors][splits]") {
+  channel_scene at;
+  at.quiesce(); // it does not serve yet
+  CHECK_FALSE(at.waits());
+  at.one.tell(formed_report{epoch{3}});
+  at.quiesce();
+  CHECK(at.waits());
+  SECTION("it has drained") {
+    at.one.tell(drained_report{epoch{3}});
+  }
+  SECTION("it has failed") {
+    at.one.tell(failed_report{.of = epoch{3}, .why = {.code = errc::internal, .text = "the test says so"}});
+  }
+  SECTION("it leaves") {
+    at.one.tell(leave_notice{});
+  }
+  SECTION("the parent has failed") {
+    at.one.epoch_ended();
+  }
+  CHECK_FALSE(at.waits());
+  at.quiesce();
+  CHECK_FALSE(at.waits());
+  CHECK(at.one.take_communicator() == nullptr);
+}
+
+} // namespace troupe::tests::sub_world_channel_test
