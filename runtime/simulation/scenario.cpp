@@ -230,11 +230,9 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
                     .orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
                     .stops_by_itself = chance.one_in(2)};
   if (chance.one_in(8)) made.processes->policy = loss_policy::fail;
-  std::erase_if(made.requests, [](const planned_request& one) {
-    return one.what == operation_kind::registration || one.what == operation_kind::capture ||
-           one.what == operation_kind::replay;
-  });
+  std::erase_if(made.requests, [](const planned_request& one) { return one.what == operation_kind::registration; });
   for (planned_request& one : made.requests) {
+    if (one.what == operation_kind::capture || one.what == operation_kind::replay) continue;
     if (!one.lane && prng{mix(seed, 19, one.number)}.one_in(2)) one.lane = one.number % made.lanes; // else by a driver
     if (one.what == operation_kind::copy) one.what = operation_kind::exchange; // another process's memory is not local
     one.source.reset();

@@ -145,8 +145,7 @@ struct scenario {
 };
 
 [[nodiscard]] scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
-/// Draws a scenario of a world over processes. A driver makes the requests to the whole world. None registers memory or
-/// captures a plan.
+/// Draws a scenario of a world over processes. A driver makes the requests to the whole world. None registers memory.
 [[nodiscard]] scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
 
 /// A random generator that gives the same numbers for a seed on every platform.

@@ -226,12 +226,17 @@ lane lane_of_plan(std::size_t lane) {
   return lane::named("simulated replays " + std::to_string(lane));
 }
 
+std::string name_of_plan(std::size_t capture) {
+  return "plan " + std::to_string(capture);
+}
+
 } // namespace
 
 template <class Reply>
-std::shared_ptr<value_promise<Reply>> simulated_deployment::expect(const planned_request& what, epoch now,
+std::shared_ptr<value_promise<Reply>> simulated_deployment::expect(const planned_request& what,
+                                                                   std::optional<rank> self, epoch now,
                                                                    std::function<void(Reply&)> keep) {
-  const auto reply = std::make_shared<reply_promise>(ledger_.expect(what, std::nullopt, now));
+  const auto reply = std::make_shared<reply_promise>(ledger_.expect(what, self, now));
   return std::make_shared<value_promise<Reply>>(
       [reply, now, keep = std::move(keep)](std::variant<Reply, error> result) {
         if (auto* const failure = std::get_if<error>(&result)) return reply->deliver(std::move(*failure));
@@ -251,12 +256,14 @@ void simulated_deployment::ask_registration(const planned_request& one) {
   memory_.ask_among(one, ranks_in(now), now.epoch);
   where_.register_memory(
       {.size_bytes = memory_.registered_bytes(), .epoch = now.epoch},
-      expect<registration_reply>(one, now.epoch, [memory = &memory_, number = one.number](registration_reply& reply) {
-        memory->open_registered(number, std::move(reply.pool));
-      }));
+      expect<registration_reply>(one, std::nullopt, now.epoch,
+                                 [memory = &memory_, number = one.number](registration_reply& reply) {
+                                   memory->open_registered(number, std::move(reply.pool));
+                                 }));
 }
 
 void simulated_deployment::ask_capture(const planned_request& one) {
+  if (of_.processes) return ask_captures(one);
   wait_for_time_of(one);
   const world_event now = where_.latest();
   const std::vector<rank> ranks = ranks_in(now);
@@ -267,9 +274,9 @@ void simulated_deployment::ask_capture(const planned_request& one) {
   else
     asked.function = memory_.function_of(one);
   const auto plan = std::make_shared<std::shared_ptr<captured_plan>>();
-  where_.capture(std::move(asked), expect<capture_reply>(one, now.epoch, [plan](capture_reply& reply) {
-                   *plan = std::move(reply.plan);
-                 }));
+  where_.capture(rank{0}, std::move(asked),
+                 expect<capture_reply>(one, std::nullopt, now.epoch,
+                                       [plan](capture_reply& reply) { *plan = std::move(reply.plan); }));
   wait_for(one);
   epoch unsettled{0}; // an epoch with requests that may still run
   for (const planned_request& again : of_.requests) {
@@ -284,6 +291,82 @@ void simulated_deployment::ask_capture(const planned_request& one) {
     memory_.settle(again);
     if (ledger_.may_still_run(again)) unsettled = where_.latest().epoch;
   }
+}
+
+void simulated_deployment::ask_captures(const planned_request& one) {
+  wait_for_time_of(one);
+  const auto held = std::make_shared<plan_of_processes>();
+  held->parts.resize(static_cast<std::size_t>(of_.ranks));
+  if (where_.latest().phase != world_phase::ready) return;
+  ask_missing_captures(one, where_.latest(), held);
+  epoch unsettled{0}; // an epoch with requests that may still run
+  for (const planned_request& again : of_.requests) {
+    if (again.what != operation_kind::replay || again.source != one.number) continue;
+    wait_for_time_of(again);
+    if (steady_now() - began_ > of_.length + 500ms) return;
+    world_event now = where_.latest();
+    if (now.phase != world_phase::ready) continue;
+    ask_missing_captures(one, now, held);
+    if (where_.latest().epoch != now.epoch || where_.latest().phase != world_phase::ready) continue;
+    const bool may_be_written = one.of_requests ? unsettled != epoch{0} : unsettled == now.epoch;
+    if (may_be_written) continue;
+    ask_replays(again, one, now, *held);
+    wait_for(again);
+    if (!ledger_.is_answered(again)) return;
+    memory_.settle(again);
+    if (ledger_.may_still_run(again)) unsettled = now.epoch;
+  }
+}
+
+void simulated_deployment::ask_missing_captures(const planned_request& one, const world_event& now,
+                                                const std::shared_ptr<plan_of_processes>& held) {
+  for (const rank self : ranks_in(now)) {
+    const auto place = static_cast<std::size_t>(self.value());
+    const std::uint64_t process = where_.process_of(self);
+    if (held->parts[place].process == process || !where_.has_client(self, now.epoch)) continue;
+    held->parts[place] = {.process = process};
+    capture_request asked{.options = {.deadline = one.deadline, .name = name_of_plan(one.number)}, .epoch = now.epoch};
+    if (one.of_requests)
+      asked.steps = memory_.steps_of(one, {self});
+    else
+      asked.function = memory_.function_of(one);
+    auto reply = expect<capture_reply>(one, self, now.epoch, [held, place, process](capture_reply& made) {
+      if (held->parts[place].process == process) held->parts[place].plan = std::move(made.plan);
+    });
+    begin([this, self, asked = std::move(asked), reply = std::move(reply)] { where_.capture(self, asked, reply); });
+  }
+  wait_for(one);
+}
+
+void simulated_deployment::ask_replays(const planned_request& one, const planned_request& plan, const world_event& now,
+                                       plan_of_processes& held) {
+  const std::vector<rank> ranks = ranks_in(now);
+  const auto is_held = [&](rank self) {
+    const auto& part = held.parts[static_cast<std::size_t>(self.value())];
+    return part.plan && part.process == where_.process_of(self) && where_.has_client(self, now.epoch);
+  };
+  if (!std::ranges::all_of(ranks, is_held)) return;
+  memory_.ask_among(one, ranks, now.epoch);
+  memory_.refill(one);
+  if (!one.lane) { // by a driver, which knows its name
+    world_request asked{.parts = {}, .epoch = now.epoch, .deadline = one.deadline};
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      asked.parts.emplace_back(replay{std::make_shared<captured_plan>(name_of_plan(plan.number))});
+    where_.ask_world(std::move(asked), ledger_.expect(one, std::nullopt, now.epoch));
+  } else {
+    for (const rank self : ranks) {
+      rank_request asked{.what = replay{held.parts[static_cast<std::size_t>(self.value())].plan},
+                         .epoch = now.epoch,
+                         .deadline = one.deadline,
+                         .lane = lane_of_plan(*one.lane)};
+      const auto reply = std::make_shared<reply_promise>(ledger_.expect(one, self, now.epoch));
+      begin([this, self, lane = *one.lane, asked = std::move(asked), reply] {
+        where_.ask_rank(self, lane, asked, std::move(*reply));
+      });
+    }
+  }
+  if (one.gives_back)
+    for (auto& part : held.parts) part.plan = nullptr;
 }
 
 void simulated_deployment::ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan) {

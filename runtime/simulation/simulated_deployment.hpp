@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe::simulation {
@@ -40,10 +41,26 @@ private:
   /// Captures a plan and requests its replays, one after the other, because all use the same memory.
   void ask_capture(const planned_request& one);
   void ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan);
-  /// Returns the promise for the answer to \p what, a request to the world with one answer.
+  /// As ask_capture(), over processes: the client of each process captures the plan, and that of a process that has
+  /// joined does so, too, before the next replay.
+  void ask_captures(const planned_request& one);
+  /// A plan over processes as the clients have it, by rank.
+  struct plan_of_processes {
+    struct part {
+      std::uint64_t process = 0; ///< The process that was asked to capture it. 0: none.
+      std::shared_ptr<captured_plan> plan{};
+    };
+    std::vector<part> parts;
+  };
+  /// Has the plan captured by those processes of epoch \p now that have not been asked, and waits for their answers.
+  void ask_missing_captures(const planned_request& one, const world_event& now,
+                            const std::shared_ptr<plan_of_processes>& held);
+  void ask_replays(const planned_request& one, const planned_request& plan, const world_event& now,
+                   plan_of_processes& held);
+  /// Returns the promise for the answer to \p what: of the process of \p self, or, if that is empty, of the world.
   template <class Reply>
-  [[nodiscard]] std::shared_ptr<value_promise<Reply>> expect(const planned_request& what, epoch now,
-                                                             std::function<void(Reply&)> keep);
+  [[nodiscard]] std::shared_ptr<value_promise<Reply>> expect(const planned_request& what, std::optional<rank> self,
+                                                             epoch now, std::function<void(Reply&)> keep);
   /// Suspends the fiber until \p what has been answered, or its answer is overdue.
   void wait_for(const planned_request& what) const;
   /// Returns the epoch of \p what. The first client that makes the request determines it, so that all use the same one.

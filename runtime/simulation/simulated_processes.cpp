@@ -688,8 +688,16 @@ void simulated_processes::register_memory(const registration_request&, std::shar
   reply->deliver(not_over_processes());
 }
 
-void simulated_processes::capture(capture_request, std::shared_ptr<capture_answer> reply) {
-  reply->deliver(not_over_processes());
+void simulated_processes::capture(rank by, capture_request asked, std::shared_ptr<capture_answer> reply) {
+  const auto one = places_[static_cast<std::size_t>(by.value())];
+  simulated_world* const world = one->enter();
+  if (world == nullptr) return;
+  const fibers::group_scope in_group{one->group()};
+  world->capture(rank{0}, std::move(asked), std::move(reply));
+}
+
+std::uint64_t simulated_processes::process_of(rank self) const {
+  return at(self).group();
 }
 
 void simulated_processes::ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) {

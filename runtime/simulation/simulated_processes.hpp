@@ -35,7 +35,7 @@ public:
   [[nodiscard]] world_event latest() const override;
   void ask_world(world_request asked, reply_promise reply) override;
   void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override;
-  void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override;
+  void capture(rank by, capture_request asked, std::shared_ptr<capture_answer> reply) override;
   /// The request of a process that is stopped is made when it continues.
   void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) override;
   void withdraw(rank self, std::size_t lane) override;
@@ -45,6 +45,7 @@ public:
   void stop() override;
   [[nodiscard]] bool is_over() const override;
   [[nodiscard]] bool has_client(rank self, epoch of) const override;
+  [[nodiscard]] std::uint64_t process_of(rank self) const override;
   void strike(const planned_fault& one) override;
 
   /// Calls \p heard for each event of each process. Call it before the first turn to receive all events.

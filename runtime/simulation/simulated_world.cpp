@@ -204,7 +204,7 @@ void simulated_world::register_memory(const registration_request& asked, std::sh
   mail_->put([asked, reply = std::move(reply)](world_executor& to) { to.register_memory(asked, reply); });
 }
 
-void simulated_world::capture(capture_request asked, std::shared_ptr<capture_answer> reply) {
+void simulated_world::capture(rank, capture_request asked, std::shared_ptr<capture_answer> reply) {
   mail_->put([asked = std::move(asked), reply = std::move(reply)](world_executor& to) { to.capture(asked, reply); });
 }
 

@@ -39,7 +39,8 @@ public:
   [[nodiscard]] virtual world_event latest() const = 0;
   virtual void ask_world(world_request asked, reply_promise reply) = 0;
   virtual void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) = 0;
-  virtual void capture(capture_request asked, std::shared_ptr<capture_answer> reply) = 0;
+  /// Captures a plan. Over processes: of the client in the process of \p by, which gives the plan a name.
+  virtual void capture(rank by, capture_request asked, std::shared_ptr<capture_answer> reply) = 0;
   /// Sends a request to \p self. There is one client per rank and \p lane.
   virtual void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) = 0;
   /// Withdraws the pending requests of \p self's client in \p lane.
@@ -58,6 +59,8 @@ public:
   // Only for worlds over processes:
   /// Returns whether \p self has clients that knew the world in epoch \p of.
   [[nodiscard]] virtual bool has_client([[maybe_unused]] rank self, [[maybe_unused]] epoch of) const { return true; }
+  /// Identifies the present process of \p self.
+  [[nodiscard]] virtual std::uint64_t process_of([[maybe_unused]] rank self) const { return 0; }
   /// Injects \p one, a fault of a process or of its connection.
   virtual void strike([[maybe_unused]] const planned_fault& one) {}
 };
@@ -112,7 +115,7 @@ public:
   [[nodiscard]] world_event latest() const override { return status_->latest(); }
   void ask_world(world_request asked, reply_promise reply) override;
   void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override;
-  void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override;
+  void capture(rank, capture_request asked, std::shared_ptr<capture_answer> reply) override;
   void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) override;
   void withdraw(rank self, std::size_t lane) override;
   void end_client(rank self, std::size_t lane) override { withdraw(self, lane); }

@@ -97,8 +97,9 @@ void simulation_ledger::answered(std::size_t index, outcome result) {
 
 bool simulation_ledger::is_answered(const planned_request& what) const {
   const auto found = entries_of_.find(what.number);
-  return found == entries_of_.end() ||
-         std::ranges::all_of(found->second, [this](std::size_t index) { return entries_[index].answers > 0; });
+  return found == entries_of_.end() || std::ranges::all_of(found->second, [this](std::size_t index) {
+           return entries_[index].answers > 0 || entries_[index].died;
+         });
 }
 
 bool simulation_ledger::may_still_run(const planned_request& what) const {

@@ -177,7 +177,7 @@ std::shared_ptr<captured_plan> virtual_world::capture(plan_steps steps, plan_opt
 std::shared_ptr<captured_plan> virtual_world::capture(const capture_request& asked) {
   return impl_
       ->await<capture_reply>(
-          [&](std::shared_ptr<capture_answer> reply) { impl_->where->capture(asked, std::move(reply)); })
+          [&](std::shared_ptr<capture_answer> reply) { impl_->where->capture(rank{0}, asked, std::move(reply)); })
       .plan;
 }
 

@@ -97,7 +97,7 @@ public:
     if (world_) post_request(world_, asked, std::move(reply));
   }
 
-  void capture(capture_request asked, std::shared_ptr<capture_answer> reply) override {
+  void capture(rank, capture_request asked, std::shared_ptr<capture_answer> reply) override {
     if (world_) post_request(world_, std::move(asked), std::move(reply));
   }
 
