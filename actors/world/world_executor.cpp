@@ -52,7 +52,7 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
     shell_{shell} {
   std::iota(places_.begin(), places_.end(), std::size_t{0});
   plan_.status->belongs_to(number_, gate_);
-  if (plan_.ordering == ordering::agreed && !plan_.to_controller) log_ = std::make_shared<resume_log>();
+  if (plan_.ordering == ordering::agreed && !plan_.to_controller) log_ = std::make_shared<resume_log>(true);
   if (plan_.recovery.policy != recovery_policy::fail_fast)
     for (const local_rank& one : plan_.locals)
       spares_.emplace(one.where, std::make_shared<spare_streams>(one.where, streams_of_a_rank));

@@ -30,13 +30,19 @@ std::optional<std::uint64_t> commit_of(const operation& what) noexcept {
 void resume_log::begin(epoch of, std::vector<std::shared_ptr<const success_count>> ranks) {
   const std::lock_guard lock{mutex_};
   advance();
-  if (epoch_ != epoch{}) points_ = std::make_shared<const resume_points>(make_points());
+  if (epoch_ == epoch{})
+    is_known_ = is_known_ || of == epoch{1};
+  else if (std::ranges::all_of(ranks_, [](const rank_log& one) { return one.released > 0; }))
+    is_known_ = true;
+  points_ = nullptr;
+  if (epoch_ != epoch{} && is_known_) points_ = std::make_shared<const resume_points>(make_points());
+  ranks_.clear();
+  if (!is_known_) lanes_.clear();
   for (auto& [index, one] : lanes_) {
     one.entries.clear();
     one.next = one.complete;
   }
   epoch_ = of;
-  ranks_.clear();
   for (auto& one : ranks) ranks_.push_back({.successes = std::move(one)});
   open_ = 0;
   next_look_ = least_look;
@@ -48,6 +54,7 @@ void resume_log::forget() {
   lanes_.clear();
   points_ = nullptr;
   epoch_ = {};
+  is_known_ = false;
 }
 
 std::uint64_t resume_log::lane_of(const std::optional<lane>& where) {

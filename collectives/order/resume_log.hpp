@@ -39,11 +39,17 @@ struct released_name {
 /// flight. Threads: all functions may be called from any thread.
 class resume_log {
 public:
+  /// \p sees_all: whether the log has recorded everything since the world began. Otherwise, and after forget(), clients
+  /// may have gone on from positions that it does not know. It then has no points, and counts anew in each epoch, until
+  /// an epoch has ended in which something was released to every rank: only then have all clients agreed on where to
+  /// continue. A log that begins in epoch 1 sees all.
+  explicit resume_log(bool sees_all = false) noexcept : is_known_{sees_all} {}
+
   /// Ends the present epoch, if there is one, and begins \p of. What is not complete by now never will be. \p ranks
   /// count the successes of each rank.
   void begin(epoch of, std::vector<std::shared_ptr<const success_count>> ranks);
 
-  /// Drops everything, because the order was not kept here: the next epoch has no points.
+  /// Drops everything, because the order was not kept here.
   void forget();
 
   /// Records that an operation was released to \p participants, in the order of release. \p commit: see commit_of().
@@ -54,7 +60,7 @@ public:
   /// Returns how many requests were released to \p one in the present epoch.
   [[nodiscard]] std::uint64_t released_to(rank one) const;
 
-  /// Returns where the lanes stood when the present epoch began; null in the first epoch and after forget().
+  /// Returns where the lanes stood when the present epoch began; null in the first epoch, and while that is not known.
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
   /// A released operation that is not known to have succeeded at all its participants.
   struct open_release {
@@ -106,6 +112,7 @@ private:
 
   mutable std::mutex mutex_;
   epoch epoch_{};
+  bool is_known_;                           ///< Whether the positions of all lanes are known.
   std::map<std::uint64_t, lane_log> lanes_; ///< By lane_of().
   std::vector<rank_log> ranks_;
   std::size_t open_ = 0;

@@ -150,6 +150,7 @@ std::string_view to_string(fault_kind kind) noexcept {
     case fault_kind::stopped_process: return "stopped-process";
     case fault_kind::cut_link: return "cut-link";
     case fault_kind::slow_link: return "slow-link";
+    case fault_kind::lost_controller: return "lost-controller";
   }
   return {};
 }

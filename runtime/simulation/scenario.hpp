@@ -41,6 +41,7 @@ enum class fault_kind : std::uint8_t {
   stopped_process, ///< A process does not run for a while. Its GPU does.
   cut_link,        ///< The connection between a process and the controller breaks.
   slow_link,       ///< The messages of such a connection arrive late.
+  lost_controller, ///< The controller is killed. Another one takes its place if processes wait for it.
 };
 /// The kinds of faults that every simulation supports.
 inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::refused,      fault_kind::stuck_launch,
@@ -54,7 +55,8 @@ inline constexpr std::array process_fault_kinds{
     fault_kind::withheld,       fault_kind::refused,         fault_kind::stuck_launch, fault_kind::slow_rank,
     fault_kind::device,         fault_kind::asynchronous,    fault_kind::failed_init,  fault_kind::stuck_init,
     fault_kind::slow_abort,     fault_kind::ended_actor,     fault_kind::ended_client, fault_kind::jump,
-    fault_kind::killed_process, fault_kind::stopped_process, fault_kind::cut_link,     fault_kind::slow_link};
+    fault_kind::killed_process, fault_kind::stopped_process, fault_kind::cut_link,     fault_kind::slow_link,
+    fault_kind::lost_controller};
 [[nodiscard]] std::string_view to_string(fault_kind kind) noexcept;
 /// Parses "all", or names of \p kinds separated by commas. Errors: invalid_argument, listing the valid names.
 [[nodiscard]] std::vector<fault_kind> parse_fault_kinds(std::string_view names,

@@ -162,7 +162,8 @@ void simulated_deployment::raise(const planned_fault& one) {
     case fault_kind::killed_process:
     case fault_kind::stopped_process:
     case fault_kind::cut_link:
-    case fault_kind::slow_link: faults_.count(one); return where_.strike(one);
+    case fault_kind::slow_link:
+    case fault_kind::lost_controller: faults_.count(one); return where_.strike(one);
     default: break; // faults inside the communicators: see simulated_faults
   }
 }
@@ -175,7 +176,8 @@ nanoseconds longest(const scenario& of) {
   const auto& most = of.limits;
   nanoseconds all = most.hang + most.launch + most.drain + most.release + 400ms;
   // Processes must join again, silence must be noticed, and the controller waits before it tries the same ranks again.
-  if (of.processes) all += (of.recovery.rebuilds + 1) * 3s;
+  const auto lost = std::ranges::count(of.faults, fault_kind::lost_controller, &planned_fault::kind);
+  if (of.processes) all += (of.recovery.rebuilds + 1) * (1 + lost) * 3s;
   for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
   for (const planned_fault& one : of.faults) all += one.span;
   // A rank may not leave a capture, or may not return from a registration.

@@ -21,6 +21,8 @@ constexpr nanoseconds look_every = 20ms; ///< As process_actor does.
 constexpr nanoseconds farewell = 300ms;
 /// The time in which a process that was removed from its world answers its clients, before it ends.
 constexpr nanoseconds grace_of_outcasts = 100ms;
+/// The longest time until another controller takes the place of one that was killed.
+constexpr nanoseconds most_without_controller = 300ms;
 
 controller_terms controller_terms_of(const scenario& of) {
   return {.world_size = of.ranks,
@@ -40,8 +42,8 @@ controller_terms controller_terms_of(const scenario& of) {
           .window = of.recovery.window};
 }
 
-control_sources sources_of(const scenario& of) {
-  return {.draw_session = [chance = prng{mix(of.seed, 13)}]() mutable { return chance.next() | 1U; },
+control_sources sources_of(const scenario& of, std::uint64_t number) {
+  return {.draw_session = [chance = prng{mix(of.seed, 13, number)}]() mutable { return chance.next() | 1U; },
           .wall_clock = [] { return std::int64_t{0}; }};
 }
 
@@ -173,6 +175,8 @@ void simulated_processes::connected::connect() {
     if (!self || self->has_ended()) return;
     self->disconnect(false);
     self->is_searching_ = false;
+    if (!self->above_.controller_)
+      return self->broken({.code = errc::communicator_failed, .text = "no controller listens"});
     const std::uint64_t number = ++self->above_.last_connection_;
     const auto link = [&](std::uint64_t which, fibers::group of) {
       return std::make_unique<simulated_link>(mix(self->above_.of_.seed, which, number), of);
@@ -204,7 +208,9 @@ void simulated_processes::connected::disconnect(bool loses) {
   connection gone = *std::exchange(connection_, std::nullopt);
   above_.connections_.erase(gone.number);
   gone.down->drop();
-  const auto lose = [above = &above_, number = gone.number] { above->controller_->lose(peer_id{number}); };
+  const auto lose = [above = &above_, number = gone.number] {
+    if (above->controller_) above->controller_->lose(peer_id{number});
+  };
   if (loses) {
     gone.up->drop();
     if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // else the controller notices the silence
@@ -506,14 +512,13 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
     log_{log},
     chance_{mix(of.seed, 18)},
     driver_chance_{mix(of.seed, 21)},
-    controller_{std::make_unique<control_server>(controller_terms_of(of), order_service_settings{}, nullptr,
-                                                 make_hooks(), sources_of(of))},
     places_(static_cast<std::size_t>(of.ranks)),
     starts_(static_cast<std::size_t>(of.ranks)),
     is_starting_(static_cast<std::size_t>(of.ranks)) {
+  start_controller();
   ticks_ = worker{[this] {
     while (!is_over_) {
-      {
+      if (controller_) {
         const fibers::no_wait_scope in_turn;
         controller_->tick();
       }
@@ -565,12 +570,36 @@ controller_hooks simulated_processes::make_hooks() {
 }
 
 void simulated_processes::hear(int place, std::uint64_t through, std::string_view bytes, time_point sent) {
+  if (!controller_) return;
   const fibers::no_wait_scope in_turn;
   if (place >= 0) { // else a driver, whose batches count for no rank
     speaker_ = place;
     said_ = sent;
   }
   controller_->hear(peer_id{through}, bytes);
+}
+
+void simulated_processes::start_controller() {
+  controller_ = std::make_unique<control_server>(controller_terms_of(of_), order_service_settings{}, nullptr,
+                                                 make_hooks(), sources_of(of_, ++controllers_));
+  if (is_stopping_ && !of_.processes->stops_by_itself) controller_->stop();
+}
+
+void simulated_processes::lose_controller() {
+  if (is_stopping_ || !controller_) return;
+  log_.note("the controller is killed");
+  const auto before = std::exchange(connections_, {});
+  controller_ = nullptr;
+  for (const auto& [number, one] : before)
+    if (const auto end = one.lock()) end->cut();
+  // Nobody would wait for another controller: the world is over.
+  if (of_.processes->orphans == orphan_policy::leave)
+    is_stopping_ = true;
+  else
+    later(1ms + chance_.within(most_without_controller), [this] {
+      log_.note("another controller starts");
+      start_controller();
+    });
 }
 
 void simulated_processes::later(nanoseconds delay, std::function<void()> what) {
@@ -610,9 +639,10 @@ void simulated_processes::start_later(int place) {
 void simulated_processes::ended(const process& one) {
   const fibers::group_scope of_nobody{0};
   if (of_.processes->orphans == orphan_policy::leave && chance_.one_in(2) && !is_over_)
-    later(chance_.within(10ms),
-          [this, who = one.who()] { controller_->process_ended(who.name, who.pid, "killed by signal 9"); });
-  const control_phase now = controller_->state().event().phase;
+    later(chance_.within(10ms), [this, who = one.who()] {
+      if (controller_) controller_->process_ended(who.name, who.pid, "killed by signal 9");
+    });
+  const control_phase now = controller_ ? controller_->state().event().phase : control_phase::gathering;
   const bool is_ending =
       now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
   if (!is_stopping_ && !is_ending) start_later(one.place());
@@ -733,6 +763,7 @@ void simulated_processes::strike(const planned_fault& one) {
       default: break;
     }
   }
+  if (one.kind == fault_kind::lost_controller) return lose_controller();
   process& struck = at(one.where);
   if (struck.is_over()) return;
   switch (one.kind) {
@@ -748,7 +779,7 @@ void simulated_processes::stop() {
   is_stopping_ = true;
   later(driver_chance_.within(200ms), [this] { driver_->end(driver_chance_.one_in(4)); });
   const bool by_controller = !of_.processes->stops_by_itself;
-  if (by_controller) controller_->stop();
+  if (by_controller && controller_) controller_->stop();
   for (const auto& one : places_) later(by_controller ? 50ms : chance_.within(10ms), [one] { one->stop(); });
 }
 

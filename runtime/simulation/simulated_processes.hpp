@@ -73,6 +73,9 @@ private:
   void ended(const process& one);
   void wanted(int place);
   void note_ready(epoch of, int world_size);
+  /// Ends the controller and all connections to it. Another one is started if processes wait for it.
+  void lose_controller();
+  void start_controller();
 
   const scenario& of_;
   simulated_machine& on_;
@@ -82,7 +85,8 @@ private:
   prng chance_;
   prng driver_chance_;
   world_status::listener heard_;
-  std::unique_ptr<control_server> controller_;
+  std::unique_ptr<control_server> controller_; ///< Null while there is none.
+  std::uint64_t controllers_ = 0;              ///< The number of controllers that were started.
   worker ticks_;
   std::vector<std::shared_ptr<process>> places_; ///< The present or last process of each place.
   std::vector<int> starts_;                      ///< The number of processes that were started, by place.

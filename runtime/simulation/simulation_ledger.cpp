@@ -68,8 +68,11 @@ void simulation_ledger::died(rank self) {
 }
 
 void simulation_ledger::removed(rank self, nanoseconds grace) {
+  const auto time_for = [grace](const planned_request& what) {
+    return what.what == operation_kind::capture ? grace + what.deadline + time_to_leave_a_capture : grace;
+  };
   for (const entry& one : entries_)
-    if (one.self == self && one.answers == 0 && !one.died && one.at + grace < steady_now())
+    if (one.self == self && one.answers == 0 && !one.died && one.at + time_for(*one.what) < steady_now())
       find(verdict_.lost, name_of(one) + " was not answered by its process, which was removed from the world");
 }
 
@@ -228,6 +231,7 @@ verdict simulation_ledger::judge() {
   epoch served{1}; // the latest epoch that has served
   std::map<std::optional<std::size_t>, std::uint64_t> earlier;
   for (const auto& [now, lanes] : resumed_) {
+    if (lanes.empty()) earlier.clear(); // a controller that has been started anew knows of none, and counts anew
     for (const auto& [lane, complete] : lanes) {
       const std::uint64_t before = std::exchange(earlier[lane], complete);
       if (complete >= before)
@@ -247,7 +251,9 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (one.what->what == operation_kind::capture) allowed += time_to_leave_a_capture;
   for (const planned_fault& fault : of_.faults) {
     if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process) allowed += fault.span;
-    if (fault.kind == fault_kind::slow_link || fault.kind == fault_kind::cut_link) allowed += time_for_controllers;
+    if (fault.kind == fault_kind::slow_link || fault.kind == fault_kind::cut_link ||
+        fault.kind == fault_kind::lost_controller)
+      allowed += time_for_controllers;
   }
   if (one.answered_at - one.at > allowed) stuck(name_of(one) + " was answered long after its deadline");
   if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > allowed - one.what->deadline)
@@ -333,6 +339,9 @@ void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
   std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
   if (of_.processes) most = of_.recovery.rebuilds;
   if (of_.processes && of_.processes->policy == loss_policy::shrink) most *= 2; // it grows again without a fault
+  // A controller does not know what its predecessor has spent.
+  const auto lost = std::ranges::count(of_.faults, fault_kind::lost_controller, &planned_fault::kind);
+  most = most * (1 + static_cast<std::size_t>(lost)) + static_cast<std::size_t>(lost);
   if (!jumps && last_epoch > 1 + most)
     wrong("the world reached epoch " + std::to_string(last_epoch) + " with " + std::to_string(most) +
           " rebuilds allowed (FLT-1)");

@@ -239,6 +239,58 @@ TEST_CASE("a killed process is replaced in the simulation, and its successor tak
   CHECK(result.trace.find("answer r7 (all_reduce, lane 0, rank 2) done") != std::string::npos);
 }
 
+TEST_CASE("a plan over processes is replayed after a recovery in the simulation, by ranks, a newcomer and a driver",
+          "[simulation][plans]") {
+  const bool of_requests = GENERATE(false, true);
+  const bool in_lane = GENERATE(false, true);
+  scenario one = steady_scenario();
+  one.processes.emplace();
+  one.requests.push_back(asked_next(one, operation_kind::capture));
+  one.requests.back().of_requests = of_requests;
+  for (int i = 0; i < 8; ++i) {
+    one.requests.push_back(asked_next(one, operation_kind::replay));
+    one.requests.back().source = 0;
+    if (in_lane) one.requests.back().lane = one.lanes;
+  }
+  one.faults = {
+      {.number = 0, .kind = fault_kind::killed_process, .at = std::chrono::milliseconds{175}, .where = rank{2}}};
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.last_epoch == 2);
+  CHECK(count_in(result.trace, "capture rank 2 epoch 2: r0") == 1); // by the process that has joined
+  CHECK(count_in(result.trace, "capture rank 1 epoch 2: r0") == 1);
+  CHECK(count_in(result.trace, in_lane ? "answer r8 (replay, lane " : "answer r8 (replay, all ranks) done") ==
+        (in_lane ? 4U : 1U));
+  CHECK(count_in(result.trace, " done\n") >= 5 + 5 * (in_lane ? 4U : 1U));
+}
+
+TEST_CASE("a lost controller is replaced in the simulation, and clients are not told that nothing is complete (CUT-1)",
+          "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace().orphans = orphan_policy::rejoin;
+  for (int i = 0; i < 16; ++i) {
+    one.requests.push_back(asked_next(one, operation_kind::all_reduce));
+    one.requests.back().lane = 0;
+  }
+  one.faults = {
+      {.number = 0, .kind = fault_kind::lost_controller, .at = std::chrono::milliseconds{175}, .where = rank{0}},
+      // When the world forms again: the epoch after the controller's first one is the first that serves.
+      {.number = 1, .kind = fault_kind::failed_init, .at = std::chrono::milliseconds{180}, .where = rank{1}}};
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.last_epoch == 3);
+  CHECK(result.trace.find("another controller starts") != std::string::npos);
+  CHECK(result.trace.find(" complete") == std::string::npos);
+  CHECK(result.trace.find("answer r15 (all_reduce, lane 0, rank 2) done") != std::string::npos);
+  one.processes->orphans = orphan_policy::leave;
+  const simulation_result over = simulate(one, true);
+  CHECK(over.found.is_good());
+  CHECK(over.last_epoch == 1);
+  CHECK(over.trace.find("another controller starts") == std::string::npos);
+}
+
 TEST_CASE("every kind of request is drawn", "[simulation]") {
   std::set<operation_kind> drawn;
   for (std::uint64_t seed = 1; seed <= 100; ++seed)

@@ -145,6 +145,40 @@ TEST_CASE("an epoch begins at the first position that is not complete (CUT-1)", 
   CHECK(world.end(step).complete == 3);
 }
 
+TEST_CASE("a log that has not seen the beginning has no points until all clients have gone on (CUT-1)",
+          "[collectives][order][resume]") {
+  rig world{2};
+  world.release(step, {0, 1});
+  world.log.forget(); // as a controller that has been started anew
+  world.begin(4, 2);
+  CHECK(world.log.points() == nullptr);
+  world.begin(5, 2); // nobody has asked for anything in epoch 4: it may have failed before it was ready
+  CHECK(world.log.points() == nullptr);
+  world.release(step, {0});
+  world.succeed(0, 1);
+  world.begin(6, 2); // rank 1 may not know that the positions are counted anew
+  CHECK(world.log.points() == nullptr);
+  world.release(step, {0, 1}, 7);
+  world.succeed(0, 1);
+  world.succeed(1, 1);
+  const resume_point known = world.end(step);
+  CHECK(known.complete == 1); // of epoch 6 alone
+  CHECK(known.commit == 7);
+  world.begin(8, 2); // from now on, also after an epoch in which nothing was asked for
+  REQUIRE(world.log.points() != nullptr);
+  CHECK(find_point(*world.log.points(), step)->complete == 1);
+}
+
+TEST_CASE("a log that sees all has points after its first epoch, whatever its number (CUT-1)",
+          "[collectives][order][resume]") {
+  resume_log log{true};
+  log.begin(epoch{3}, {std::make_shared<success_count>()});
+  CHECK(log.points() == nullptr);
+  log.begin(epoch{4}, {std::make_shared<success_count>()});
+  REQUIRE(log.points() != nullptr);
+  CHECK(log.points()->empty());
+}
+
 TEST_CASE("operations and successes of an epoch that has ended change nothing (EPO-1)",
           "[collectives][order][resume]") {
   rig world{2};
