@@ -52,7 +52,9 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
     shell_{shell} {
   std::iota(places_.begin(), places_.end(), std::size_t{0});
   plan_.status->belongs_to(number_, gate_);
-  if (plan_.ordering == ordering::agreed && !plan_.to_controller) log_ = std::make_shared<resume_log>(true);
+  // A rank that is alone in its world orders its requests by itself, also over processes.
+  if (plan_.ordering == ordering::agreed && (!plan_.to_controller || plan_.world_size == 1))
+    log_ = std::make_shared<resume_log>(true);
   if (plan_.recovery.policy != recovery_policy::fail_fast)
     for (const local_rank& one : plan_.locals)
       spares_.emplace(one.where, std::make_shared<spare_streams>(one.where, streams_of_a_rank));
@@ -925,7 +927,7 @@ world_event world_executor::event() const {
 void world_executor::complete(world_event& event) const {
   event.is_suspended = event.phase == world_phase::ready && suspended_ && suspended_->is_in_force();
   if (event.phase == world_phase::ready && plan_.ordering == ordering::agreed)
-    event.resume = plan_.to_controller ? told_points_ : log_->points();
+    event.resume = log_ ? log_->points() : told_points_;
   if (event.phase == world_phase::ready && !restored_.empty())
     event.restored = std::make_shared<const restoration>(restored_);
 }

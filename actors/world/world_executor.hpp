@@ -262,7 +262,7 @@ private:
   std::vector<std::weak_ptr<captured_plan>> captured_;    ///< Plans to capture again in the next epoch.
   std::uint64_t unnamed_captures_ = 0;                    ///< In a world over processes.
   std::map<std::string, std::uint64_t> captures_of_name_; ///< Number of captures in this epoch.
-  std::shared_ptr<resume_log> log_;                       ///< Set if this process keeps the order, so no controller.
+  std::shared_ptr<resume_log> log_;                       ///< Set if this process keeps the order.
   std::shared_ptr<const resume_points> told_points_;      ///< From the controller, for the present epoch.
   std::shared_ptr<ordered_world> order_;                  ///< Set after forming if all ranks live in this process.
   std::shared_ptr<distributed_order> distributed_order_;  ///< Set if a controller keeps the order.

@@ -1002,6 +1002,31 @@ TEST_CASE("a fault in a sub-world of processes is one of the whole world, and bo
   check_sum({&first, &second});
 }
 
+TEST_CASE("a rank that is alone in its sub-world has resume points (CUT-1)", "[processes][splits][resume]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  const std::vector<rank_group> each{{"left", {rank{0}}}, {"right", {rank{1}}}};
+  auto a = begin_split(first, each), b = begin_split(second, each);
+  world left = a.get().at("left"), right = b.get().at("right");
+  CHECK(left.status().resume == nullptr);
+  rank_lane steps{left, rank{0}, lane::named("alone")};
+  for (std::uint64_t step = 1; step <= 3; ++step) static_cast<void>(steps.commit(step).get());
+  dynamic_cast<mock_driver&>(second.api())
+      .fail_next(device_id{0}, {.code = errc::device_failed, .text = "the test says so"});
+  CHECK_THROWS_AS(
+      static_cast<void>(right.ask(rank{0}, {.what = barrier{}, .epoch = right.epoch(), .deadline = 20s}).get()),
+      exception);
+  REQUIRE(is_ready(left, epoch{2}, 1));
+  REQUIRE(left.status().resume != nullptr);
+  const resume_point* const reached = find_point(*left.status().resume, lane::named("alone"));
+  REQUIRE(reached != nullptr);
+  CHECK(reached->complete == 3);
+  CHECK(reached->commit == 3);
+  steps.acknowledge(epoch{2});
+  CHECK(steps.commit(4).get().epoch == epoch{2});
+}
+
 namespace {
 
 /// The reasons for which a world has been rebuilt.
