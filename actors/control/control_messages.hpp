@@ -185,7 +185,7 @@ struct serve_order {
 /// Controller → process without a rank: the state of the world, at first and when it changes.
 struct world_report {
   epoch of;               ///< 0 before the first epoch.
-  int world_size = 0;     ///< Of this epoch.
+  int world_size = 0;     ///< The number of ranks in this epoch.
   int address = 0;        ///< The process's address in this epoch's order, negative; 0 while there is no order.
   bool is_ready = false;  ///< The ranks serve requests in this epoch.
   bool is_over = false;   ///< The world has ended, because of `reason`; errc::stopping: without a fault.

@@ -118,7 +118,7 @@ private:
   time_point spoke_{};
   time_point heard_{};
   driver_state state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
-  std::shared_ptr<attached_order> order_{}; ///< Of the present epoch.
+  std::shared_ptr<attached_order> order_{}; ///< The order of the present epoch.
   epoch opened_{};                          ///< The epoch of order_.
   std::optional<gate_connection> gate_{};
   std::shared_ptr<ring_endpoint> rings_{};

@@ -59,7 +59,7 @@ private:
   const std::shared_ptr<order_service> service_;
 
   mutable std::mutex mutex_;
-  session_id session_ = 0; ///< 0 unless the controller has admitted this service.
+  session_id session_ = 0; ///< 0 until the controller has admitted this service.
   nanoseconds heartbeat_{};
   nanoseconds suspicion_{};
   time_point spoke_{};

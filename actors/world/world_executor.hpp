@@ -81,8 +81,8 @@ public:
 struct maintenance {
   std::string name;                ///< The name in messages: "the split". At most longest_plan_name_bytes.
   std::vector<rank_group> split{}; ///< In a world over processes: the order is opened for these groups.
-  /// Called in the world's actor when its turn has come in a world over processes. \p opened: the worlds of the local
-  /// rank.
+  /// In a world over processes: called in the world's actor when the work's turn has come. \p opened: the sub-worlds of
+  /// which the local rank is a member.
   std::function<void(std::vector<opened_world> opened)> granted{};
   /// Repeats what the world had in its previous epoch: waits for its turn without limit, and no stop waits for it.
   bool restores = false;

@@ -51,7 +51,7 @@ struct world_plan {
   std::shared_ptr<controller_channel> to_controller{};
   /// The memory of this process that requests of other processes may name; null without other processes.
   std::shared_ptr<exported_memory> exported{};
-  std::shared_ptr<function_directory> functions{}; ///< Of the users of this process.
+  std::shared_ptr<function_directory> functions{}; ///< The functions that this process has registered.
   /// Makes what this process lends to another one. \p size_bytes: of memory. May block.
   std::function<buffer(lent_kind what, std::size_t size_bytes)> lend{};
 };

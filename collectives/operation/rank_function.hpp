@@ -23,7 +23,7 @@ struct rank_call {
   /// The rank's stream, whose device is current on the calling thread. In a capture: the stream in capture.
   stream_ref stream;
   std::span<const buffer> memory{};    ///< The arguments of the request, in its order.
-  std::span<const std::byte> values{}; ///< Of the request.
+  std::span<const std::byte> values{}; ///< call::values of the request.
 };
 
 /// A function that the process of a rank has registered (world::register_function()). It enqueues work in the rank's

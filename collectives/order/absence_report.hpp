@@ -35,10 +35,11 @@ struct absence_report {
   /// The progress of one rank.
   struct standing {
     troupe::rank rank{};
-    bool participates = false;                     ///< Whether the waiting operation needs the rank.
-    bool asked = false;                            ///< Whether the rank has requested the waiting operation.
-    std::optional<operation_mark> last_asked{};    ///< The newest request of this rank, in any lane of the world.
-    std::optional<operation_mark> last_launched{}; ///< Of a rank in another process: as it told the controller last.
+    bool participates = false;                  ///< Whether the waiting operation needs the rank.
+    bool asked = false;                         ///< Whether the rank has requested the waiting operation.
+    std::optional<operation_mark> last_asked{}; ///< The newest request of this rank, in any lane of the world.
+    std::optional<operation_mark>
+        last_launched{}; ///< For a rank in another process: what it last reported to the controller.
     std::optional<operation_mark> last_finished{}; ///< As above.
   };
 

@@ -91,7 +91,7 @@ private:
   /// Requests that were released to a rank one after the other, at consecutive positions of one lane.
   struct run {
     lane_log* where;
-    std::uint64_t position; ///< Of the first one.
+    std::uint64_t position; ///< The position of the first one.
     std::uint64_t count;
   };
   struct rank_log {

@@ -44,7 +44,7 @@ struct submission {
   reply_promise reply{};
   /// Used only in reports and by observers. nullopt: the default lane, with a position counted by the pipeline.
   std::optional<request_origin> from{};
-  std::uint64_t client = 0; ///< request_origin::client, if `from` is nullopt.
+  std::uint64_t client = 0; ///< Becomes request_origin::client if `from` is nullopt.
   call_site site{};         ///< The place in the client's source.
 };
 

@@ -57,7 +57,7 @@ struct tally_cell {
 struct tally_reading {
   std::array<std::array<tally_cell, size_class_count>, operation_kinds> cells{}; ///< By variant index and size class.
   std::array<std::uint64_t, errc_count> failed{}; ///< Requests answered with an error, by its code.
-  std::uint64_t launches = 0;                     ///< Calls that launched something.
+  std::uint64_t launches = 0;                     ///< Launch calls that launched at least one request.
   std::uint64_t launched = 0;                     ///< Requests in these calls: more than calls if several were fused.
 };
 

@@ -69,10 +69,10 @@ private:
     return static_cast<std::uint8_t>(header_.at(at));
   }
 
-  std::uint32_t longest_ = 0; ///< Of a message; 0 before accept_messages().
+  std::uint32_t longest_ = 0; ///< The longest message allowed; 0 before accept_messages().
   fault fault_ = fault::none;
   std::size_t header_count_ = 0;     ///< Number of bytes read of the present frame's header.
-  std::uint32_t payload_length_ = 0; ///< Of the present frame.
+  std::uint32_t payload_length_ = 0; ///< The payload length of the present frame.
   std::array<char, frame_header_bytes> header_{};
   std::string payload_; ///< What has arrived of it.
 };

@@ -192,7 +192,7 @@ public:
   }
 
   asio::io_context context{1};
-  std::vector<char> read_buffer = std::vector<char>(read_bytes); ///< Of whichever connection reads now.
+  std::vector<char> read_buffer = std::vector<char>(read_bytes); ///< Used by the connection that is being read.
 
 private:
   /// A failed allocation costs what was being done; the deadlines end a connection that waits for it.
@@ -703,7 +703,7 @@ struct transport_dialer::parts {
   io_loop loop;
   std::vector<tcp::endpoint> addresses;
   std::string name;
-  dial_handlers handlers; ///< Of the latest connect().
+  dial_handlers handlers; ///< The handlers of the latest connect().
   std::uint64_t attempt = 0;
   std::optional<tcp::socket> connecting;
   asio::steady_timer patience{loop.context};

@@ -20,7 +20,7 @@ struct transport_listener_options {
   transport_mode mode = transport_mode::plain;
   std::string address = "127.0.0.1"; ///< A name or an IP address of this machine.
   std::uint16_t port = 0;            ///< 0: any free port.
-  std::string version{};             ///< The version of troupe. A peer of another one is refused.
+  std::string version{};             ///< The version of troupe. Peers with a different version are refused.
   transport_credentials credentials{};
   transport_limits limits{};
   std::function<void(peer_id from, std::string bytes)> on_message{};

@@ -106,7 +106,7 @@ public:
 
   /// Runs a stage on the batch in the driver's memory, and leaves this rank's part of the sum there.
   void stage(const troupe::rank_call& with) {
-    const auto [number] = values_in<stage_values>(with.values);
+    const auto number = values_in<stage_values>(with.values).stage;
     if (number == 0 || number > 2 * model_.layers)
       throw troupe::exception{troupe::errc::invalid_argument, "a driver asks for a stage that the model does not have"};
     work(with, [&](seat& on, std::byte* memory) {

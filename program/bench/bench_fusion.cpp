@@ -96,7 +96,7 @@ private:
   std::size_t bytes_;
   std::vector<std::vector<operation>> separate_;         ///< The requests; each has a part for every rank.
   std::vector<operation> together_;                      ///< The group of each rank.
-  std::vector<std::vector<const operation*>> addresses_; ///< Of the operations in together_.
+  std::vector<std::vector<const operation*>> addresses_; ///< The addresses of the operations in together_.
 };
 
 void print_row(const text_table& table, const fusion_trial& trial) {

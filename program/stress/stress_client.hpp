@@ -146,7 +146,7 @@ struct stress_plan {
 
 /// Data that all clients in one world share. Must outlive them.
 struct stress_scene {
-  std::string name;     ///< Of the world: "whole", or the group that was split off.
+  std::string name;     ///< The world's name: "whole", or that of the group that was split off.
   std::size_t kind = 0; ///< Client i asks in the worlds of kind i modulo the number of kinds.
   world where;
   stress_script script;

@@ -55,8 +55,8 @@ struct fault_patience {
 /// The record of one fault. A time is empty if its event did not happen.
 struct played_fault {
   std::optional<time_point> raised{};
-  /// The first reply with a failure, or the world's report that it is being rebuilt. If the world stays ready, the
-  /// refused request.
+  /// When the first reply with a failure arrived, or the world reported that it is being rebuilt. If the world stays
+  /// ready: when the request was refused.
   std::optional<time_point> detected{};
   std::optional<time_point> ready{};      ///< When the epoch of the first good reply became ready.
   std::optional<time_point> first_good{}; ///< The first success in an epoch after that of the fault.

@@ -97,8 +97,8 @@ private:
   std::shared_ptr<driver> driver_; ///< The present or last one.
   int drivers_ = 0;                ///< Number of drivers that were started.
   std::uint64_t last_connection_ = 0;
-  std::vector<std::unique_ptr<simulated_link>> closing_;     ///< Of processes that have closed their connections.
-  world_event served_{};                                     ///< The latest epoch in which all ranks were ready.
+  std::vector<std::unique_ptr<simulated_link>> closing_; ///< The links of processes that have closed their connections.
+  world_event served_{};                                 ///< The latest epoch in which all ranks were ready.
   std::map<epoch, std::vector<std::weak_ptr<process>>> all_; ///< The processes of such epochs.
   std::size_t unended_ = 0; ///< Processes that have not been torn down, and calls that later() has not made.
   bool is_stopping_ = false;

@@ -18,9 +18,9 @@ namespace troupe {
 struct sub_world_epoch {
   troupe::epoch of{};                                   ///< The parent's, which is also that of the sub-world.
   rank self_in_parent{};                                ///< The local rank.
-  std::uint64_t number = 0;                             ///< Of the sub-world at the controller, in this epoch.
+  std::uint64_t number = 0;                             ///< The controller's number of the sub-world, in this epoch.
   std::shared_ptr<distributed_order> order{};           ///< The parent's.
-  std::shared_ptr<troupe::communicator> communicator{}; ///< Of the local rank in the sub-world, initialised.
+  std::shared_ptr<troupe::communicator> communicator{}; ///< The local rank's, initialised.
 };
 
 /// The controller of a sub-world in this process is its parent: only the parent can give it communicators, and an order

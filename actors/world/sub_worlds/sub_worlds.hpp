@@ -73,7 +73,7 @@ public:
   struct split_record {
     std::uint64_t number = 0;
     std::vector<rank_group> groups{};
-    int world_size = 0;         ///< Of the parent.
+    int world_size = 0;         ///< The size of the parent.
     bool had_part = false;      ///< The local rank is in a group. Its sub-worlds may have ended since.
     bool has_newcomers = false; ///< Since it was made last.
   };
@@ -111,7 +111,7 @@ private:
     epoch back_in{};                                ///< The latest epoch in which it has recovered.
     std::shared_ptr<sub_world_channel> channel{};   ///< Set if the parent is over processes, as the two below.
     std::uint64_t split = 0;                        ///< split_record::number.
-    std::size_t index = 0;                          ///< Of its group in the split.
+    std::size_t index = 0;                          ///< The index of its group in the split.
   };
 
   void tell(const child& to, controller_directive what);
@@ -122,7 +122,7 @@ private:
   std::shared_ptr<world_mailbox> mail_; ///< The parent's.
   std::uint64_t next_ = 0;
   std::vector<child> living_;
-  std::vector<split_record> splits_; ///< Of a world over processes, in the order in which they were made.
+  std::vector<split_record> splits_; ///< Only over processes: the splits, in the order in which they were made.
   std::uint64_t last_split_ = 0;
 };
 

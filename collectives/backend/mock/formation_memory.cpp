@@ -33,7 +33,7 @@ constexpr std::size_t connected_at = 8; ///< The number of connected ranks.
 constexpr std::size_t changes_at = 16;  ///< Counted up by each change; ranks that join sleep on it.
 enum slot_word : std::uint8_t { process_at, bell_at, first_bells_at, second_bells_at, presence_at };
 
-constexpr std::size_t most_rings_bytes = std::size_t{4} << 20U; ///< Of one formation.
+constexpr std::size_t most_rings_bytes = std::size_t{4} << 20U; ///< The limit for one formation.
 constexpr std::size_t least_capacity_bytes = std::size_t{2} << 10U;
 constexpr std::size_t most_capacity_bytes = std::size_t{128} << 10U;
 

@@ -31,10 +31,11 @@ namespace troupe {
 /// reads here: a value that the protocol does not allow is an error of the formation.
 class formation_memory {
 public:
-  /// Finds the memory of \p id, or makes it. Does not wait for other ranks. \p has_rings: false for a formation that
+  /// Opens the memory of \p id, or creates it. Does not wait for other ranks. \p has_rings: false for a formation that
   /// only synchronises; the same at all ranks.
-  /// Errors: invalid_argument (it was made for another world size), communicator_failed (the process that has put up
-  /// the board has ended), out_of_memory (also: no descriptor is left), internal (forged), unsupported.
+  /// Errors: invalid_argument (it was created for another world size), communicator_failed (the process that created
+  /// the board has ended), out_of_memory (also if no descriptor is left), internal (its contents are invalid),
+  /// unsupported.
   formation_memory(const unique_id& id, rank self, int world_size, bool has_rings);
   formation_memory(const formation_memory&) = delete;
   formation_memory& operator=(const formation_memory&) = delete;
@@ -85,12 +86,13 @@ private:
   [[nodiscard]] ring_layout layout(rank from, rank to) const noexcept;
   [[nodiscard]] std::string what() const;
 
-  std::array<std::uint64_t, 2> digest_; ///< Of the id, which is a capability and is written nowhere (SEC-1).
+  std::array<std::uint64_t, 2>
+      digest_; ///< A digest of the id, because the id itself must not be written anywhere (SEC-1).
   rank self_;
   std::size_t world_size_;
-  std::size_t capacity_words_; ///< Of each ring.
+  std::size_t capacity_words_; ///< The capacity of each ring.
   std::size_t size_bytes_;
-  std::string path_;  ///< Of the board.
+  std::string path_;  ///< The path of the board.
   std::string board_; ///< Its text.
   bool has_put_up_ = false;
   std::optional<shared_memory> memory_;

@@ -56,7 +56,7 @@ private:
   struct incoming {
     std::string bytes;
     mock_launch launch;
-    std::vector<std::size_t> payload_bytes{}; ///< Of each call.
+    std::vector<std::size_t> payload_bytes{}; ///< The payload of each call.
   };
   struct link {
     std::shared_ptr<peer_endpoint> peer{}; ///< Null for this rank.

@@ -69,7 +69,7 @@ public:
   /// One rank's part of the next operation.
   struct part {
     std::size_t rank = 0;
-    std::uint64_t number = 0; ///< Of the request at its rank.
+    std::uint64_t number = 0; ///< The number of the request at its rank.
     request_facts facts{};
   };
   /// Returns whether the next operation joins the batch before it. Else it begins a batch.

@@ -214,7 +214,7 @@ private:
   std::uint64_t received_ = 0;
   decision_reader in_;
   std::vector<step> steps_;                  ///< A member so that its memory is reused.
-  std::optional<std::size_t> last_released_; ///< Index in steps_ of the last release since the last other decision.
+  std::optional<std::size_t> last_released_; ///< Index in steps_ of the last release, if only releases follow it.
 
   mutable std::mutex mutex_;
   ask_table asks_;

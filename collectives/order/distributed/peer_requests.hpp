@@ -97,9 +97,9 @@ public:
   /// Asks all ranks. Answers with invalid_argument, before anything is sent, if a part cannot be sent: it has events, a
   /// buffer of this process for a rank of another, or more parts than fit in a message.
   void ask(whole_request asked);
-  /// Captures a plan at all ranks, in place of an earlier one of its name that this process has captured. It can be
-  /// replayed by its name in this epoch. The reply has no times. Errors: those of world::capture(); invalid_argument as
-  /// for ask(), for steps of this process's own rank, and for more steps than fit in a message.
+  /// Captures a plan at all ranks. It replaces a plan of the same name that this process captured earlier, and can be
+  /// replayed by its name until the epoch ends. The reply contains no times. Errors: those of world::capture();
+  /// invalid_argument for steps of this process's own rank, for more steps than fit in a message, and as for ask().
   void capture(whole_capture asked);
   /// Lets the ranks let go of a plan that this process has captured. Replays in flight keep it.
   void drop_plan(std::string_view name);

@@ -25,7 +25,7 @@ struct turn_answer {
 
   rank to{};
   form kind = form::turn;
-  std::uint64_t number = 0; ///< Of the rank's turn, or the capture's place.
+  std::uint64_t number = 0; ///< The number of the rank's turn, or the place of the capture.
   std::size_t agreed = 0;   ///< For a capture: the number of collectives to launch.
   error why{};              ///< Set if the turn is refused, or if the capture has failed.
   /// For a turn: the groups of a split, or null. All ranks' answers to one turn share it.

@@ -21,7 +21,7 @@ inline constexpr std::size_t longest_ring_message_bytes = std::size_t{8} << 20U;
 
 /// Limits of a connection.
 struct ring_settings {
-  std::size_t capacity_bytes = std::size_t{256} << 10U; ///< Of each ring.
+  std::size_t capacity_bytes = std::size_t{256} << 10U; ///< The capacity of each ring.
   /// A peer that reads nothing for this long, while a message waits for room in its ring, is fenced.
   nanoseconds behind{std::chrono::seconds{1}};
   /// A peer for which more bytes wait is fenced at once.

@@ -18,8 +18,8 @@ namespace {
 /// What is written first for a buffer: whether there is one, and whether its memory is on the host.
 enum class written_buffer : std::uint8_t { none, of_device, of_host };
 
-/// Visits what an operation has and its outline (write_outline()) has not: memory, factors, displacements, names. Those
-/// of a group's parts too.
+/// Visits the fields of an operation that its outline (write_outline()) does not contain: memory, factors,
+/// displacements and names, also those of a group's parts.
 template <class Operation, class Visit>
 void visit_own_fields(Operation& one, Visit& visit) {
   if constexpr (requires { one.send; }) visit.memory(one.send, "send");
