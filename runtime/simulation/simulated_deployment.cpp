@@ -306,7 +306,7 @@ void simulated_deployment::ask_captures(const planned_request& one) {
     if (again.what != operation_kind::replay || again.source != one.number) continue;
     wait_for_time_of(again);
     if (steady_now() - began_ > of_.length + 500ms) return;
-    world_event now = where_.latest();
+    const world_event now = where_.latest();
     if (now.phase != world_phase::ready) continue;
     ask_missing_captures(one, now, held);
     if (where_.latest().epoch != now.epoch || where_.latest().phase != world_phase::ready) continue;
@@ -328,10 +328,14 @@ void simulated_deployment::ask_missing_captures(const planned_request& one, cons
     if (held->parts[place].process == process || !where_.has_client(self, now.epoch)) continue;
     held->parts[place] = {.process = process};
     capture_request asked{.options = {.deadline = one.deadline, .name = name_of_plan(one.number)}, .epoch = now.epoch};
-    if (one.of_requests)
-      asked.steps = memory_.steps_of(one, {self});
-    else
-      asked.function = memory_.function_of(one);
+    try {
+      if (one.of_requests)
+        asked.steps = memory_.steps_of(one, {self});
+      else
+        asked.function = memory_.function_of(one);
+    } catch (const exception&) { // so many processes had this place that no memory is left for the plan
+      continue;
+    }
     auto reply = expect<capture_reply>(one, self, now.epoch, [held, place, process](capture_reply& made) {
       if (held->parts[place].process == process) held->parts[place].plan = std::move(made.plan);
     });

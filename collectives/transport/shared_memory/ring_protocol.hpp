@@ -72,11 +72,6 @@ struct ring_layout {
   [[nodiscard]] static constexpr std::uint64_t words_of(std::uint64_t payload_bytes) noexcept {
     return record_words + (payload_bytes + 7) / 8;
   }
-  /// Returns the largest limit of a payload that a ring of this capacity can have: one word remains for the zero behind
-  /// the record.
-  [[nodiscard]] static constexpr std::size_t most_bytes_in(std::uint64_t capacity_words) noexcept {
-    return static_cast<std::size_t>((capacity_words - record_words - 1) * 8);
-  }
 };
 
 /// Mixes the words of a record into 32 bits that tell a torn or overwritten record from one that was written. It is not
@@ -148,8 +143,6 @@ public:
     return ring_write::written;
   }
 
-  /// Returns the number of words that are written and not yet read, as far as this side has looked.
-  [[nodiscard]] std::uint64_t unread_words() const noexcept { return position_ - consumed_; }
   /// Returns how far the reader has come, as far as this side has looked.
   [[nodiscard]] std::uint64_t read_words() const noexcept { return consumed_; }
   /// Looks how far the reader has come. Returns whether it has read something since the last look.
