@@ -52,8 +52,7 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
     shell_{shell} {
   std::iota(places_.begin(), places_.end(), std::size_t{0});
   plan_.status->belongs_to(number_, gate_);
-  // A rank that is alone in its world orders its requests by itself, also over processes.
-  if (plan_.ordering == ordering::agreed && (!plan_.to_controller || plan_.world_size == 1))
+  if (plan_.ordering == ordering::agreed && (!plan_.to_controller || plan_.is_alone))
     log_ = std::make_shared<resume_log>(true);
   if (plan_.recovery.policy != recovery_policy::fail_fast)
     for (const local_rank& one : plan_.locals)

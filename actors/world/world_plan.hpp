@@ -49,6 +49,9 @@ struct world_plan {
   std::shared_ptr<admission_quota> pending; ///< The quota of its clients' pending requests.
   /// Only with recovery_policy::guided: determines this process's rank in each epoch and the other members.
   std::shared_ptr<controller_channel> to_controller{};
+  /// A sub-world over processes with one rank, whose requests this process orders by itself. The size of another world
+  /// over processes is known only when it forms.
+  bool is_alone = false;
   /// The memory of this process that requests of other processes may name; null without other processes.
   std::shared_ptr<exported_memory> exported{};
   std::shared_ptr<function_directory> functions{}; ///< The functions that this process has registered.

@@ -68,6 +68,7 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
       next->formed.clear();
       next->recovery = {.policy = recovery_policy::guided};
       next->to_controller = channel;
+      next->is_alone = next->world_size == 1;
     }
     one.parts->status->listen([self, name](const world_event& event) {
       compat::post(self, sub_worlds_report{name, event});
