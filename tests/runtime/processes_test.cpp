@@ -240,6 +240,10 @@ TEST_CASE("a world over processes comes back with a spare, and what was pending 
   }
   REQUIRE(is_ready(first.in(), epoch{2}, 2));
   CHECK(spare.self() == rank{1});
+  // All are told the same (CUT-1): what the sums of check_sum() were, or under ordering::caller nothing.
+  REQUIRE(is_ready(spare.in(), epoch{2}, 2));
+  CHECK((first.in().status().resume != nullptr) == (kept_by == ordering::agreed));
+  CHECK((spare.in().status().resume != nullptr) == (kept_by == ordering::agreed));
   // The one that was there must say that it goes on in this epoch; the one that has come has seen no other.
   rank_lane survivor{first.in(), rank{0}, lane::named("goes on")};
   rank_lane newcomer{spare.in(), rank{1}, lane::named("goes on")};
