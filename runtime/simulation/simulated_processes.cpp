@@ -278,6 +278,8 @@ private:
   }
   /// Ends the process soon, because the controller has removed it from the world.
   void removed();
+  /// Ends it after so many tenths of grace_of_outcasts: a jump of the clock takes only one of them.
+  void end_after(int tenths);
 
   const int place_;
   const int attempt_;
@@ -408,8 +410,13 @@ void simulated_processes::process::kill(bool loses) {
 
 void simulated_processes::process::removed() {
   if (std::exchange(is_removed_, true)) return;
-  above_.later(grace_of_outcasts, [self = shared()] {
+  end_after(10);
+}
+
+void simulated_processes::process::end_after(int tenths) {
+  above_.later(grace_of_outcasts / 10, [self = shared(), tenths] {
     if (*self->is_dead_) return;
+    if (tenths > 1) return self->end_after(tenths - 1);
     self->above_.ledger_.removed(rank{self->place_}, grace_of_outcasts);
     self->kill(false);
   });
