@@ -339,7 +339,7 @@ void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
   std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
   if (of_.processes) most = of_.recovery.rebuilds;
   if (of_.processes && of_.processes->policy == loss_policy::shrink) most *= 2; // it grows again without a fault
-  // A controller does not know what its predecessor has spent.
+  // A new controller does not know how many rebuilds its predecessor has used.
   const auto lost = std::ranges::count(of_.faults, fault_kind::lost_controller, &planned_fault::kind);
   most = most * (1 + static_cast<std::size_t>(lost)) + static_cast<std::size_t>(lost);
   if (!jumps && last_epoch > 1 + most)

@@ -156,6 +156,17 @@ planned_request asked_next(const scenario& of, operation_kind what) {
           .deadline = std::chrono::milliseconds{300}};
 }
 
+/// Adds the capture of a plan to a scenario without requests, and its replays: by the world, or by all ranks in a lane.
+void ask_plan(scenario& to, int replays, bool of_requests, bool in_lane) {
+  to.requests.push_back(asked_next(to, operation_kind::capture));
+  to.requests.back().of_requests = of_requests;
+  for (int i = 0; i < replays; ++i) {
+    to.requests.push_back(asked_next(to, operation_kind::replay));
+    to.requests.back().source = 0;
+    if (in_lane) to.requests.back().lane = to.lanes;
+  }
+}
+
 std::size_t count_in(const std::string& text, const std::string& what) {
   std::size_t count = 0;
   for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
@@ -203,13 +214,7 @@ TEST_CASE("a plan is replayed after a recovery in the simulation too, and one of
   const bool of_requests = GENERATE(false, true);
   const bool in_lane = GENERATE(false, true);
   scenario one = steady_scenario();
-  one.requests.push_back(asked_next(one, operation_kind::capture));
-  one.requests.back().of_requests = of_requests;
-  for (int i = 0; i < 6; ++i) {
-    one.requests.push_back(asked_next(one, operation_kind::replay));
-    one.requests.back().source = 0;
-    if (in_lane) one.requests.back().lane = one.lanes;
-  }
+  ask_plan(one, 6, of_requests, in_lane);
   // Between two replays, so that none is left in flight by it.
   one.faults = {{.number = 0, .kind = fault_kind::ended_actor, .at = std::chrono::milliseconds{175}, .where = rank{2}}};
   for (one.seed = 1; one.seed <= 10; ++one.seed) {
@@ -245,13 +250,7 @@ TEST_CASE("a plan over processes is replayed after a recovery in the simulation,
   const bool in_lane = GENERATE(false, true);
   scenario one = steady_scenario();
   one.processes.emplace();
-  one.requests.push_back(asked_next(one, operation_kind::capture));
-  one.requests.back().of_requests = of_requests;
-  for (int i = 0; i < 8; ++i) {
-    one.requests.push_back(asked_next(one, operation_kind::replay));
-    one.requests.back().source = 0;
-    if (in_lane) one.requests.back().lane = one.lanes;
-  }
+  ask_plan(one, 8, of_requests, in_lane);
   one.faults = {
       {.number = 0, .kind = fault_kind::killed_process, .at = std::chrono::milliseconds{175}, .where = rank{2}}};
   const simulation_result result = simulate(one, true);
