@@ -37,6 +37,10 @@ struct library_diagnostics {
   std::string ask{};        ///< A shell command that queries the library's communicators in all processes.
 };
 
+/// The capture_objection() of backends that move data through host memory.
+inline constexpr std::string_view objection_of_host_memory =
+    "operations through host memory cannot be captured: submit them as requests";
+
 /// One rank's end of a communicator.
 ///
 /// Lifetime: constructed (cheap) → init() → launch()… → destroy() or abort().
@@ -69,8 +73,8 @@ public:
   /// of the launch may use it.
   /// Order: the operations may run in any order. Errors: as launch(); some operations may have been enqueued (GRP-1).
   virtual void launch_together(std::span<const operation* const> all, stream_ref stream);
-  /// Returns whether launches may be captured; the same at all ranks. If false, nothing is launched into a capture.
-  [[nodiscard]] virtual bool can_be_captured() const noexcept { return true; }
+  /// Returns why launches cannot be captured; empty if they can. It is the same at all ranks.
+  [[nodiscard]] virtual std::string_view capture_objection() const noexcept { return {}; }
 
   /// Throws if an asynchronous error has been observed.
   virtual void check() = 0;

@@ -596,8 +596,8 @@ void rank_pipeline::sequence(std::function<void(rank_pipeline&)> work) {
 
 void rank_pipeline::launch_captured(std::span<const operation* const> all, stream_ref into) {
   if (error why = fault()) throw exception{std::move(why)};
-  if (!peers_->can_be_captured())
-    throw exception{errc::unsupported, "operations through host memory cannot be captured: submit them as requests"};
+  if (const auto objection = peers_->capture_objection(); !objection.empty())
+    throw exception{errc::unsupported, std::string{objection}};
   if (services_.observer) services_.observer->about_to_launch({self(), epoch_, where()->id(), {}});
   try {
     if (all.size() == 1)

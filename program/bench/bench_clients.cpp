@@ -1,6 +1,7 @@
 /// `troupe bench clients`: many clients, each with its own requests in flight. Measures the time of a burst of one
 /// request per client, the requests per second and the CPU time, with and without fusion, and compares with raw NCCL.
 
+#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/bench/frame/latency_table.hpp>
@@ -14,7 +15,9 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <future>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -78,6 +81,7 @@ struct client_scene_plan {
   std::size_t lanes = 0; ///< Per client, which then has an actor at every rank. 0: clients send requests to the world.
   std::size_t in_flight = 1;
   std::size_t size_bytes = 8; ///< Per operation.
+  std::string name{};         ///< Part of the lanes' names. The clients of an earlier scene may still hold their lanes.
 };
 
 /// Lifetime: destroyed before \p rig's runtime.
@@ -93,40 +97,81 @@ public:
   }
   /// Measures CAF alone: every client sends one request to the same actor, which answers at once.
   [[nodiscard]] std::vector<std::vector<request_times>> ask_null_actor() { return floor_.run(floor_work_, 1, 1); }
+  /// Measures a burst by this thread alone: it sends one request for each client, to the world or, if the clients have
+  /// lanes, to each local rank, all before it waits for the first reply. \p together: it sends one request, which is a
+  /// group. In microseconds.
+  [[nodiscard]] double thread_burst_us(bool together);
   /// Returns the time that the raw threads need for one operation per client, in one group if \p together, otherwise
   /// with one launch each. In microseconds.
   [[nodiscard]] double raw_us(raw_ranks& raw, bool together) const;
 
 private:
+  [[nodiscard]] std::vector<std::future<completion>> ask_by_thread(bool together);
+
   std::vector<std::vector<operation>> raw_;              ///< Indexed by rank.
+  std::vector<operation> groups_;                        ///< Each rank's operations of raw_ as one request.
   std::vector<std::vector<const operation*>> addresses_; ///< Addresses of the operations in raw_.
   std::vector<std::shared_ptr<const client_work>> work_;
   std::vector<std::shared_ptr<const client_work>> floor_work_;
   client_group clients_;
   client_group floor_;
+  world where_;
+  std::vector<std::vector<operation>> firsts_; ///< The first request of each client; each has a part for every rank.
+  std::vector<rank_lane> thread_lanes_;        ///< Indexed by local rank; empty if clients ask the world.
 };
 
 client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
   : clients_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? rig.where.local_ranks().size() : 1)},
-    floor_{rig.rt.system(), rig.where, plan.clients, answered_by::null_actor} {
+    floor_{rig.rt.system(), rig.where, plan.clients, answered_by::null_actor},
+    where_{rig.where} {
   const std::size_t room = sums_bytes(plan.size_bytes, plan.in_flight);
-  std::vector<std::vector<operation>> firsts;
+  if (plan.lanes > 0)
+    for (const rank each : where_.local_ranks())
+      thread_lanes_.emplace_back(where_, each, lane::named("bench " + plan.name + "thread"));
   for (std::size_t c = 0; c < plan.clients; ++c) {
     // Buffers of one allocation share a reference count, for which the clients would contend.
     const auto memory = allocate_operands(rig.where, operand_memory::pool, room);
     const auto sums = make_sums(memory, plan.size_bytes, plan.in_flight);
-    firsts.push_back(sums.front());
+    firsts_.push_back(sums.front());
     std::vector<lane> lanes;
     for (std::size_t i = 0; i < plan.lanes; ++i)
-      lanes.push_back(lane::named("bench " + std::to_string(c) + '.' + std::to_string(i)));
+      lanes.push_back(lane::named("bench " + plan.name + std::to_string(c) + '.' + std::to_string(i)));
     std::ranges::move(work_of(rig.where, sums, lanes), std::back_inserter(work_));
     std::ranges::move(work_of(rig.where, {sums.front()}), std::back_inserter(floor_work_));
   }
-  raw_ = by_rank(firsts);
+  raw_ = by_rank(firsts_);
   for (const auto& mine : raw_) {
+    groups_.emplace_back(group{mine});
     auto& addresses = addresses_.emplace_back();
     for (const operation& one : mine) addresses.push_back(&one);
   }
+}
+
+std::vector<std::future<completion>> client_scene::ask_by_thread(bool together) {
+  std::vector<std::future<completion>> replies;
+  if (thread_lanes_.empty()) {
+    if (together)
+      replies.push_back(where_.ask(groups_));
+    else
+      for (const std::vector<operation>& parts : firsts_) replies.push_back(where_.ask(parts));
+  }
+  for (std::size_t i = 0; i < thread_lanes_.size(); ++i) {
+    if (together)
+      replies.push_back(thread_lanes_[i].ask(groups_[i]));
+    else
+      for (const operation& one : raw_[i]) replies.push_back(thread_lanes_[i].ask(one));
+  }
+  return replies;
+}
+
+double client_scene::thread_burst_us(bool together) {
+  const auto began = std::chrono::steady_clock::now();
+  auto replies = ask_by_thread(together);
+  for (const auto& one : replies)
+    while (one.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+  const auto ended = std::chrono::steady_clock::now();
+  for (auto& one : replies) static_cast<void>(one.get());
+  return in_microseconds(ended - began);
 }
 
 double client_scene::raw_us(raw_ranks& raw, bool together) const {
@@ -174,8 +219,10 @@ struct clients_options {
 /// The measurements with one mode of fusion.
 struct mode_figures {
   fusion mode{};
-  block_figures burst{}; ///< From the first request to the last reply, in microseconds.
-  block_figures floor{}; ///< The same to an actor that answers at once.
+  block_figures burst{};     ///< From the first request to the last reply, in microseconds.
+  block_figures floor{};     ///< The same to an actor that answers at once.
+  block_figures thread{};    ///< The same by one thread.
+  block_figures one_group{}; ///< The same by one thread with one request, which is a group.
   burst_timestamps timestamps{};
   block_figures group{};       ///< Raw NCCL, all operations in one group.
   block_figures launches{};    ///< Raw NCCL, one launch per operation.
@@ -186,6 +233,8 @@ struct mode_figures {
   cpu_figures cpu{};
 
   [[nodiscard]] std::vector<double> of_group() const { return paired_ratios(burst.p50, group.p50); }
+  [[nodiscard]] std::vector<double> one_of_group() const { return paired_ratios(one_group.p50, group.p50); }
+  [[nodiscard]] std::vector<double> thread_of_group() const { return paired_ratios(thread.p50, group.p50); }
   [[nodiscard]] std::vector<double> launches_of_burst() const { return paired_ratios(launches.p50, burst.p50); }
 };
 
@@ -243,24 +292,38 @@ private:
   void measure(bench_rig& rig, mode_figures& now, progress_line& progress) {
     ranks_ = rig.where.local_ranks().size();
     if (!session_.has_begun()) begin(rig, progress);
-    client_scene scene{
-        rig, {.clients = options_.clients, .lanes = lanes(), .in_flight = options_.in_flight, .size_bytes = bytes_}};
+    client_scene scene{rig,
+                       {.clients = options_.clients,
+                        .lanes = lanes(),
+                        .in_flight = options_.in_flight,
+                        .size_bytes = bytes_,
+                        .name = std::to_string(now.rates.size()) + ' '}};
 
     const std::size_t bursts = options_.common.iterations;
     const std::size_t warm_ups = std::max<std::size_t>(2, bursts / 5);
     std::vector<double> burst_us;
     std::vector<double> floor_us;
+    std::vector<double> thread_us;
+    std::vector<double> group_us;
     for (std::size_t i = 0; i < warm_ups + bursts; ++i) {
       meet(rig);
       const auto times = scene.ask(1, 1);
       const nanoseconds floor = span_of(scene.ask_null_actor());
+      meet(rig);
+      const double by_thread = scene.thread_burst_us(false);
+      meet(rig);
+      const double by_group = scene.thread_burst_us(true);
       if (i < warm_ups) continue;
+      thread_us.push_back(by_thread);
+      group_us.push_back(by_group);
       burst_us.push_back(in_microseconds(span_of(times)));
       floor_us.push_back(in_microseconds(floor));
       now.timestamps.add(times);
     }
     now.burst.add_block(burst_us);
     now.floor.add_block(floor_us);
+    now.thread.add_block(thread_us);
+    now.one_group.add_block(group_us);
 
     static_cast<void>(scene.ask(std::max<std::size_t>(1, each_ / 10), options_.in_flight));
     meet(rig);
@@ -307,6 +370,8 @@ private:
                       std::to_string(options_.in_flight) + " of each client in flight");
     heading.push_back(
         "null actor: CAF alone, a burst of as many clients that all ask one actor, which answers at once");
+    heading.push_back(
+        "a thread: one thread sends the burst's requests, all before it waits; one group: by one request");
     if (rig.raw)
       heading.push_back("raw: the same number of operations by direct NCCL calls, a spinning thread for each GPU, in "
                         "one group and as separate launches");
@@ -324,19 +389,24 @@ private:
 
   void print(std::FILE* out) const {
     const bool with_raw = !options_.without_raw;
-    std::vector<table_column> columns{
-        {"burst,", "fusion", 13}, {"p50", "(us)", 10}, {"p99", "(us)", 10}, {"null actor", "(us)", 10}};
+    std::vector<table_column> columns{{"burst,", "fusion", 13},   {"p50", "(us)", 10},      {"p99", "(us)", 10},
+                                      {"null actor", "(us)", 10}, {"a thread", "(us)", 10}, {"one group", "(us)", 10}};
     if (with_raw)
-      columns.insert(
-          columns.end(),
-          {{"raw group", "(us)", 10}, {"burst /", "group", 8}, {"raw each", "(us)", 10}, {"each /", "burst", 8}});
+      columns.insert(columns.end(), {{"raw group", "(us)", 10},
+                                     {"burst /", "group", 8},
+                                     {"thread /", "group", 8},
+                                     {"one /", "group", 8},
+                                     {"raw each", "(us)", 10},
+                                     {"each /", "burst", 8}});
     const text_table bursts{out, std::move(columns)};
     bursts.print_heading();
     for (const mode_figures& one : modes_) {
       std::vector<std::string> cells{std::string{to_string(one.mode)}, fixed(median(one.burst.p50)),
-                                     fixed(median(one.burst.p99)), fixed(median(one.floor.p50))};
+                                     fixed(median(one.burst.p99)),     fixed(median(one.floor.p50)),
+                                     fixed(median(one.thread.p50)),    fixed(median(one.one_group.p50))};
       if (with_raw)
         cells.insert(cells.end(), {fixed(median(one.group.p50)), fixed(median(one.of_group())),
+                                   fixed(median(one.thread_of_group())), fixed(median(one.one_of_group())),
                                    fixed(median(one.launches.p50)), fixed(median(one.launches_of_burst()))});
       bursts.print_row(cells);
     }
@@ -384,6 +454,8 @@ private:
     json row{{"fusion", to_string(one.mode)},
              {"burst_us", figures_report(one.burst)},
              {"null_actor_us", figures_report(one.floor)},
+             {"thread_us", figures_report(one.thread)},
+             {"one_group_us", figures_report(one.one_group)},
              {"burst_last_us",
               {{"asked", median(one.timestamps.asked)},
                {"queued", median(one.timestamps.queued)},
@@ -399,6 +471,8 @@ private:
                   {"group_per_s", median(one.group_rates)},
                   {"separate_per_s", median(one.launch_rates)}};
     row["burst_of_raw_group"] = by_block(one.of_group());
+    row["thread_of_raw_group"] = by_block(one.thread_of_group());
+    row["one_group_of_raw_group"] = by_block(one.one_of_group());
     row["raw_separate_of_burst"] = by_block(one.launches_of_burst());
     return row;
   }

@@ -209,6 +209,7 @@ struct recovery_options {
   std::size_t warm_ups = 1;
   std::size_t clients = 1;
   std::size_t registrations = 0;
+  bool on_registered = false;
   std::size_t plans = 0;
   std::string watch = "2s";
   std::string slow_abort = "300ms";
@@ -350,7 +351,9 @@ private:
     settings.recovery.policy = rung.policy;
     settings.recovery.first_rung = rung.rung;
     auto made = std::make_unique<scene>(settings, faults, options_,
-                                        traffic_plan{.clients = options_.clients, .patience = patience_.at_most});
+                                        traffic_plan{.clients = options_.clients,
+                                                     .patience = patience_.at_most,
+                                                     .on_registered = options_.on_registered});
     if (std::ranges::any_of(kinds_, &fault_kind::needs_peers)) require_peers(made->rig.where);
     if (!session_.has_begun()) begin(made->rig, progress);
     return made;
@@ -437,6 +440,7 @@ private:
                     {"watch", options_.watch},
                     {"plans", options_.plans},
                     {"registrations", options_.registrations},
+                    {"on_registered", options_.on_registered},
                     {"slow_abort", options_.slow_abort},
                     {"spin", options_.spin}},
                    "ms");
@@ -524,6 +528,10 @@ void add_options(CLI::App& command, recovery_options& options) {
   add_number(command, "--clients", options.clients, "client threads that ask the world", 1, 256);
   add_number(command, "--registrations", options.registrations,
              "registrations of 1 MiB each, which every epoch restores", 0, 1'000);
+  command
+      .add_flag("--on-registered", options.on_registered,
+                "the clients' operands lie in registered memory (with --registrations)")
+      ->needs("--registrations");
   add_number(command, "--plans", options.plans, "captured plans, which every epoch restores", 0, 1'000);
   add_time(command, "--watch", options.watch, "how long requests are observed after a recovery", "0s", "60min");
   add_time(command, "--slow-abort", options.slow_abort, "delay of a slow abort", "0s", "60min");

@@ -85,15 +85,19 @@ public:
     const std::size_t bytes = plan_.element_count * sizeof(float);
     const buffer host = where_.allocate_pinned(bytes);
     homes_ = where_.status().origins;
+    if (plan_.on_registered) {
+      for (auto& values : values_) values = where_.allocate_all(bytes);
+      for (result_set& one : results_) one.on_device = where_.allocate_all(bytes);
+    }
     for (const rank self : where_.local_ranks()) {
       for (std::size_t set = 0; set < value_sets; ++set) {
         std::ranges::fill(host.host_span<float>(), value_of(self, set));
-        values_[set].push_back(where_.allocate(self, bytes));
-        where_.copy(self, host, values_[set].back()).get();
+        if (!plan_.on_registered) values_[set].push_back(where_.allocate(self, bytes));
+        where_.copy(self, host, values_[set][worth_[set].size()]).get();
         worth_[set].push_back(value_of(self, set));
       }
       for (result_set& one : results_) {
-        one.on_device.push_back(where_.allocate(self, bytes));
+        if (!plan_.on_registered) one.on_device.push_back(where_.allocate(self, bytes));
         one.on_host.push_back(where_.allocate_pinned(bytes));
       }
     }

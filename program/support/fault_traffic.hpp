@@ -21,6 +21,7 @@ struct traffic_plan {
   std::size_t clients = 1;
   std::size_t element_count = 256;      ///< The number of f32 elements per request.
   nanoseconds patience{30'000'000'000}; ///< A request that has no answer after this time counts as unanswered.
+  bool on_registered = false;           ///< Operands lie in memory that is registered with the world already.
   std::size_t kept_replies = 1U << 18U; ///< The limit per client, between two calls of fault_traffic::begin().
 };
 

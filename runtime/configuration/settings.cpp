@@ -330,6 +330,8 @@ void settings_table::fill() {
   add_field("nccl.nvlsCTAs", "thread blocks of NVLS kernels", &n::nvlsCTAs);
   add_field("nccl.nChannelsPerNetPeer", "channels between two ranks over the network", &n::nChannelsPerNetPeer);
   add_field("nccl.nvlinkCentricSched", "1: schedule for NVLink first", &n::nvlinkCentricSched);
+  add_field("nccl.graphUsageMode", "0: no captured plans; 2: plans and other requests in any mix", &n::graphUsageMode);
+  add_field("nccl.maxP2pPeers", "peers for which sends and receives are tuned", &n::maxP2pPeers);
   begin_group("NCCL environment");
   add_variable("nccl.NCCL_ALGO", "algorithms to choose from, for example ring,tree or ^nvls", &e::algo);
   add_variable("nccl.NCCL_PROTO", "protocols to choose from, for example LL,Simple", &e::proto);

@@ -74,7 +74,7 @@ public:
     injector_->before_destroy(place_);
     real_->destroy();
   }
-  [[nodiscard]] bool can_be_captured() const noexcept override { return real_->can_be_captured(); }
+  [[nodiscard]] std::string_view capture_objection() const noexcept override { return real_->capture_objection(); }
   [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override {
     auto made = std::make_shared<faulty_communicator>(real_->split(as), injector_, numbers_, place_.formation);
     made->place_ = place_; // faults use the rank and formation of the parent

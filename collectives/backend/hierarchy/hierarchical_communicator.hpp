@@ -98,9 +98,11 @@ public:
   /// Launches composed collectives first: consecutive ones that use no scratch run phase by phase together. Then
   /// launches the rest together. Sends and receives of a rank do not affect the collectives.
   void launch_together(std::span<const operation* const> all, stream_ref stream) override;
-  /// False if another backend forms the across communicators. The answer must be the same at all ranks, but a rank
+  /// Objects if another backend forms the across communicators. The answer must be the same at all ranks, but a rank
   /// cannot know whether launches may be captured on across communicators to which it does not belong.
-  [[nodiscard]] bool can_be_captured() const noexcept override { return !setup_.across && flat_->can_be_captured(); }
+  [[nodiscard]] std::string_view capture_objection() const noexcept override {
+    return setup_.across ? objection_of_host_memory : flat_->capture_objection();
+  }
   void check() override;
   void abort() override;
   void destroy() override;

@@ -171,7 +171,7 @@ public:
     }
   }
   void destroy() override { peers_->destroy(); }
-  [[nodiscard]] bool can_be_captured() const noexcept override { return false; }
+  [[nodiscard]] std::string_view capture_objection() const noexcept override { return objection_of_host_memory; }
 
   [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override {
     return std::make_shared<host_staged_communicator>(peers_->split(as), where(), stock_);

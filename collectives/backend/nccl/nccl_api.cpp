@@ -143,6 +143,9 @@ nccl_native_config native_config(const nccl_options& options) {
   take(made.nvlsCTAs, options.nvlsCTAs);
   take(made.nChannelsPerNetPeer, options.nChannelsPerNetPeer);
   take(made.nvlinkCentricSched, options.nvlinkCentricSched);
+  take(made.graphUsageMode, options.graphUsageMode);
+  take(made.maxP2pPeers, options.maxP2pPeers);
+  made.launchOrderImplicit = 1; // NCCL_LAUNCH_ORDER_IMPLICIT takes precedence
   // NCCL compares minCTAs with maxCTAs before it fills in defaults, so it would refuse a minimum without a maximum.
   constexpr int most = 64; // the default: NCCL's MAXCHANNELS
   if (options.minCTAs && !options.maxCTAs) made.maxCTAs = most;

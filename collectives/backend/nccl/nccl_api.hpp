@@ -114,14 +114,14 @@ static_assert(offsetof(ncclConfig_t, version) == 12 && offsetof(ncclConfig_t, bl
 void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call, std::optional<rank> who = {},
                effect touched = effect::rejected);
 
-/// The structure up to its last field in NCCL 2.28. A library reads the fields that it knows, and uses defaults for the
-/// fields that it knows beyond these (src/init.cc, parseCommConfig(): the smaller size counts, then the version).
+/// The structure up to a field of NCCL 2.31. A library reads the fields that it knows, and uses defaults for the fields
+/// that it knows beyond these (src/init.cc, parseCommConfig(): the smaller size counts, then the version).
 struct nccl_native_config {
   static constexpr int unset = INT_MIN;
 
   std::size_t size = sizeof(nccl_native_config);
   unsigned int magic = 0xcafebeef;
-  unsigned int version = 22800;
+  unsigned int version = 23102;
   int blocking = 1;
   int cgaClusterSize = unset;
   int minCTAs = unset;
@@ -136,6 +136,11 @@ struct nccl_native_config {
   int nvlsCTAs = unset;
   int nChannelsPerNetPeer = unset;
   int nvlinkCentricSched = unset;
+  int graphUsageMode = unset;
+  int numRmaCtx = unset;
+  int maxP2pPeers = unset;
+  int graphStreamOrdering = unset;
+  int launchOrderImplicit = unset;
 
   /// Returns the pointer that the library's functions take. Do not read through it: ncclConfig_t may be longer than
   /// this structure.
@@ -167,6 +172,13 @@ static_assert(offsetof(nccl_native_config, nvlsCTAs) == offsetof(ncclConfig_t, n
 #if NCCL_VERSION_CODE >= 22800
 static_assert(offsetof(nccl_native_config, nChannelsPerNetPeer) == offsetof(ncclConfig_t, nChannelsPerNetPeer));
 static_assert(offsetof(nccl_native_config, nvlinkCentricSched) == offsetof(ncclConfig_t, nvlinkCentricSched));
+#endif
+#if NCCL_VERSION_CODE >= 23102
+static_assert(offsetof(nccl_native_config, graphUsageMode) == offsetof(ncclConfig_t, graphUsageMode));
+static_assert(offsetof(nccl_native_config, numRmaCtx) == offsetof(ncclConfig_t, numRmaCtx));
+static_assert(offsetof(nccl_native_config, maxP2pPeers) == offsetof(ncclConfig_t, maxP2pPeers));
+static_assert(offsetof(nccl_native_config, graphStreamOrdering) == offsetof(ncclConfig_t, graphStreamOrdering));
+static_assert(offsetof(nccl_native_config, launchOrderImplicit) == offsetof(ncclConfig_t, launchOrderImplicit));
 #endif
 
 } // namespace troupe

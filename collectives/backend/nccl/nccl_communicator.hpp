@@ -107,6 +107,10 @@ public:
   /// If neither abort() nor destroy() was called, reports a leak and leaks NCCL's resources instead of blocking.
   ~nccl_communicator() override;
 
+  [[nodiscard]] std::string_view capture_objection() const noexcept override {
+    if (config_.graphUsageMode != 0) return {};
+    return "captured plans are off in this world, because the setting nccl.graphUsageMode is 0: set it to 2";
+  }
   void init() override;
   void warm_up(stream_ref stream) override;
   void launch(const operation& what, stream_ref stream) override;

@@ -31,6 +31,8 @@ constexpr std::array fields{
     nccl_field{"nvlsCTAs", "NCCL_NVLS_NCHANNELS", &o::nvlsCTAs, 1, 64, oldest},
     nccl_field{"nChannelsPerNetPeer", "NCCL_NCHANNELS_PER_NET_PEER", &o::nChannelsPerNetPeer, 1, 64, 22800},
     nccl_field{"nvlinkCentricSched", "NCCL_NVLINK_UTIL_CENTRIC_SCHED_ENABLE", &o::nvlinkCentricSched, 0, 1, 22800},
+    nccl_field{"graphUsageMode", "NCCL_GRAPH_MIXING_SUPPORT", &o::graphUsageMode, 0, 2, 22902},
+    nccl_field{"maxP2pPeers", "NCCL_P2P_MAX_PEERS", &o::maxP2pPeers, 1, any, 23003},
 };
 
 constexpr int zero_policy = 2;
@@ -68,6 +70,10 @@ void check(const nccl_options& options) {
     throw exception{errc::invalid_argument, describe(one, *value) + " and must be from " + std::to_string(one.least) +
                                                 (one.most == any ? std::string{} : " to " + std::to_string(one.most))};
   }
+  if (options.graphUsageMode == 1)
+    throw exception{errc::invalid_argument,
+                    "nccl.graphUsageMode is 1, a communicator that is used in one captured plan "
+                    "only: choose 0, without captured plans, or 2, with them"};
   if (options.minCTAs && options.maxCTAs && *options.minCTAs > *options.maxCTAs)
     throw exception{errc::invalid_argument, "nccl.minCTAs is " + std::to_string(*options.minCTAs) +
                                                 " and must not exceed nccl.maxCTAs, which is " +

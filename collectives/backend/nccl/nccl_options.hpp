@@ -17,7 +17,7 @@ namespace troupe {
 
 /// The fields of ncclConfig_t. An unset field has NCCL's default. `blocking` is not offered: it is always 1
 /// (docs/design/0003-threads.md).
-/// Source: NCCL's manual, "ncclConfig_t"; bounds as NCCL 2.28.9 checks them (src/init.cc, parseCommConfig()).
+/// Source: NCCL's manual, "ncclConfig_t"; bounds as NCCL 2.30.7 checks them (src/init.cc, parseCommConfig()).
 struct nccl_options {
   std::optional<int> cgaClusterSize{};      ///< Number of thread blocks in a cluster: 0 to 8.
   std::optional<int> minCTAs{};             ///< Smallest number of thread blocks of a kernel.
@@ -32,6 +32,8 @@ struct nccl_options {
   std::optional<int> nvlsCTAs{};            ///< Number of thread blocks of NVLS kernels.
   std::optional<int> nChannelsPerNetPeer{}; ///< Number of channels between two ranks over the network.
   std::optional<int> nvlinkCentricSched{};  ///< 1: schedule for NVLink first.
+  std::optional<int> graphUsageMode{};      ///< 0: no captured plans; 2: plans and other requests in any mix.
+  std::optional<int> maxP2pPeers{};         ///< Number of peers for which NCCL tunes sends and receives.
 
   friend bool operator==(const nccl_options&, const nccl_options&) = default;
 };
@@ -106,7 +108,8 @@ void check(const nccl_environment& wanted);
 /// Threads: no other thread may read or change the environment meanwhile. Make the first runtime before starting
 /// threads that do.
 /// If neither \p wanted nor the environment sets NCCL_LAUNCH_ORDER_IMPLICIT and NCCL is not loaded yet, also sets it to
-/// 1: worlds that share GPUs rely on it (docs/design/0015-worlds-on-one-gpu.md).
+/// 1: worlds that share GPUs rely on it (docs/design/0015-worlds-on-one-gpu.md). From NCCL 2.31 on each communicator
+/// asks for it, so that it is also set if another library has loaded NCCL.
 [[nodiscard]] std::vector<std::string> set_environment(const nccl_environment& wanted,
                                                        const std::optional<std::string>& library);
 

@@ -35,8 +35,6 @@ public:
   void ask(rank self, lane_request asked) override;
   void cancel(rank self, lane where, std::uint64_t position) override;
   void withdraw(rank self, std::uint64_t client, error why) override;
-  /// Always false: other processes may have executed a request that failed here, and they are not asked whether it may
-  /// be repeated.
 
   /// Called once. If the turn is granted, order_connection::receive() calls it at the turn's place in the order, after
   /// everything released before and before everything released later. Otherwise \p why says why it is not granted.

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -169,6 +170,14 @@ TEST_CASE("a failed communicator is revoked, and split with all its ranks once i
   next->abort();
   CHECK(r.noted.all ==
         std::vector<std::string>{"revoke c0 flags 0", "quiet c0", "split c0 color 0 key 1", "abort c0", "abort c1"});
+}
+
+TEST_CASE("without graphs in NCCL's configuration nothing is captured, and the setting is named", "[collectives][nccl]") {
+  rig r;
+  CHECK(r.formed(0, 2)->capture_objection().empty());
+  const nccl_communicator without{r.library, r.memories, unique_id{}, rank{0}, 2, r.gpu,
+                                  native_config({.graphUsageMode = 0})};
+  CHECK(without.capture_objection().find("nccl.graphUsageMode is 0") != std::string_view::npos);
 }
 
 TEST_CASE("a shrink that fails leaves nothing but the failed communicator to abort", "[collectives][nccl]") {

@@ -59,6 +59,7 @@ TEST_CASE("a field of NCCL's configuration is refused outside its bounds, which 
   CHECK(refusal_of_options({.minCTAs = 8, .maxCTAs = 4}) ==
         "nccl.minCTAs is 8 and must not exceed nccl.maxCTAs, which is 4");
   CHECK(refusal_of_options({.minCTAs = 8}).empty());
+  CHECK(says(refusal_of_options({.graphUsageMode = 1}), "choose 0, without captured plans, or 2, with them"));
 }
 
 TEST_CASE("a field that the library is too old for is refused with the version it needs", "[collectives][nccl]") {
@@ -166,7 +167,9 @@ TEST_CASE("options become NCCL's structure, field by field, and what is not set 
                                                 .shrinkShare = 1,
                                                 .nvlsCTAs = 7,
                                                 .nChannelsPerNetPeer = 8,
-                                                .nvlinkCentricSched = 0});
+                                                .nvlinkCentricSched = 0,
+                                                .graphUsageMode = 0,
+                                                .maxP2pPeers = 9});
   CHECK(all.cgaClusterSize == 1);
   CHECK(all.minCTAs == 2);
   CHECK(all.maxCTAs == 3);
@@ -180,6 +183,10 @@ TEST_CASE("options become NCCL's structure, field by field, and what is not set 
   CHECK(all.nvlsCTAs == 7);
   CHECK(all.nChannelsPerNetPeer == 8);
   CHECK(all.nvlinkCentricSched == 0);
+  CHECK(all.graphUsageMode == 0);
+  CHECK(all.maxP2pPeers == 9);
+  CHECK(all.launchOrderImplicit == 1);
+  CHECK(defaults.graphUsageMode == nccl_native_config::unset);
   CHECK(native_config({.minCTAs = 8}).maxCTAs == 64); // NCCL refuses a minimum without a maximum
 }
 #endif
