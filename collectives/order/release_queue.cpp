@@ -35,12 +35,20 @@ bool release_queue::launchers_are_busy() const noexcept {
 }
 
 bool release_queue::may_wait() {
-  survey(1);
-  return planner_.may_have_company(parts_);
+  if (examined_ == 0) {
+    survey(1);
+    if (!planner_.may_have_company(parts_)) return false;
+    examined_ = 1;
+  }
+  if (examined_ == 1 && ready_.size() > 1) {
+    if (next_batch(2) == 1) return false;
+    examined_ = 2;
+  }
+  return true;
 }
 
 void release_queue::flush() {
-  for (; !ready_.empty(); send(next_batch())) {
+  for (; !ready_.empty(); send(next_batch(limits_.max_operations))) {
     if (!launchers_are_busy() || !may_wait()) continue;
     // Set before the second check. A launcher that becomes idle meanwhile either sees the flag, or the second check
     // sees it idle.
@@ -56,7 +64,7 @@ void release_queue::note_waiting() noexcept {
 }
 
 void release_queue::flush_all() {
-  while (!ready_.empty()) send(next_batch());
+  while (!ready_.empty()) send(next_batch(limits_.max_operations));
   end_waiting();
 }
 
@@ -74,15 +82,16 @@ void release_queue::survey(std::size_t operations) {
   }
 }
 
-std::size_t release_queue::next_batch() {
+std::size_t release_queue::next_batch(std::size_t most) {
   if (limits_.mode == fusion::off || ready_.size() == 1) return 1;
-  survey(std::min(ready_.size(), limits_.max_operations));
+  survey(std::min(ready_.size(), most));
   batches_.clear();
   planner_.plan(parts_, ends_, batches_);
   return batches_.front();
 }
 
 void release_queue::send(std::size_t operations) {
+  examined_ = 0;
   noted_ -= std::min(noted_, operations);
   if (operations == 1) {
     released_operation alone = std::move(ready_.front());

@@ -24,8 +24,9 @@ struct released_part {
 using released_operation = std::vector<released_part, recycling_allocator<released_part>>;
 
 /// Sends operations to the pipelines in the order of their release, as many in one launch as fusion_plan allows.
-/// Operations that can be fused stay here while a launcher is busy, so that there is something to fuse. A launcher
-/// counts as busy with two queued launches, so it does not become idle before it gets the next one.
+/// Operations that can be fused stay here while a launcher is busy, so that there is something to fuse; but not the
+/// first one if the second cannot join it, for example because both write the same memory. A launcher counts as busy
+/// with two queued launches, so it does not become idle before it gets the next one.
 ///
 /// Threads: a function marked "any thread" may be called from any thread; all others only from the arbiter's tasks.
 class release_queue {
@@ -51,8 +52,10 @@ public:
 
 private:
   [[nodiscard]] bool launchers_are_busy() const noexcept;
+  /// Returns whether the first operation can still be joined by others.
   [[nodiscard]] bool may_wait();
-  [[nodiscard]] std::size_t next_batch();
+  /// Returns how many operations are launched next, if at most \p most are looked at.
+  [[nodiscard]] std::size_t next_batch(std::size_t most);
   void survey(std::size_t operations);
   void send(std::size_t operations);
   void end_waiting() noexcept;
@@ -66,6 +69,8 @@ private:
   fusion_limits limits_;
   fusion_planner planner_;
   std::deque<released_operation, recycling_allocator<released_operation>> ready_;
+  std::size_t examined_ =
+      0;                  ///< Number of operations at the front, at most 2, of which may_wait() knows that they fuse.
   std::size_t noted_ = 0; ///< Number of operations at the front of ready_ that are recorded.
   time_point due_ = time_point::max();
   std::shared_ptr<std::atomic<bool>> waits_ = std::make_shared<std::atomic<bool>>(false);

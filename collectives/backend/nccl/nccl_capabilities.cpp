@@ -79,7 +79,8 @@ std::array<std::bitset<Count>, 5> parse_choice(std::string_view variable, std::s
     std::bitset<Count> allowed;
     for (const auto name : split(list, ',')) {
       const auto found = find_name(names, name);
-      if (!found) refuse(variable, text, "'" + std::string{name} + "' is unknown: choose one of " + list_of(names));
+      if (!found)
+        refuse(variable, text, std::string{"'"}.append(name).append("' is unknown: choose one of ") + list_of(names));
       allowed.set(*found);
     }
     if (without) allowed.flip();

@@ -143,10 +143,11 @@ void order_connection::take(const std::shared_ptr<ordered_rank>& of, const askin
     }
     const time_point give_up = later(call->deadline(), controller_grace);
     const std::lock_guard lock{mutex_};
-    may_wait_ = may_wait_ && facts.bytes > 0;
+    may_wait_ = may_wait_ && facts.bytes > 0 && (first_of_batch_ == 0 || facts.overlaps < first_of_batch_);
     if (!closed_) { // a world that is left meanwhile is so at the controller, too, which refuses
       due_ = std::min(due_, give_up);
-      asks_.put({of, std::move(call), terms.where, terms.client, terms.position, give_up});
+      const std::uint64_t number = asks_.put({of, std::move(call), terms.where, terms.client, terms.position, give_up});
+      if (first_of_batch_ == 0) first_of_batch_ = number;
       return;
     }
   }
@@ -251,6 +252,7 @@ void order_connection::end_round() noexcept {
   sent_.store(number);
   whole_->told = succeeded;
   may_wait_ = true;
+  first_of_batch_ = 0;
   send_(out_.take({.epoch = epoch_, .number = number, .succeeded = succeeded}));
 }
 

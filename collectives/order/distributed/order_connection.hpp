@@ -86,8 +86,9 @@ private:
 /// are collected until the controller has acknowledged one batch, or until enough requests are collected. A single
 /// request is therefore sent immediately, and a stream of requests needs few messages.
 ///
-/// Requests that may be launched together also wait while the launcher has two launches to do. If they were sent
-/// earlier, they would be released one by one, and would not be launched earlier.
+/// Requests that may be launched together also wait while the launcher has two launches to do, until one of them
+/// overlaps with another. If they were sent earlier, they would be released one by one, and would not be launched
+/// earlier.
 ///
 /// Lifetime: callers must keep it alive during a call. The destructor calls close(). Threads: all functions may be
 /// called from any thread; receive() must be called in the order in which batches arrive.
@@ -198,9 +199,10 @@ private:
 
   // Accessed only by tasks of queue_, except the atomics.
   request_writer out_;
-  bool is_telling_ = false;      ///< The next batch is sent even if it only reports successes.
-  bool has_told_limits_ = false; ///< The controller knows the limits of fused_.
-  bool may_wait_ = true;         ///< All records of the next batch are requests that may be launched together.
+  bool is_telling_ = false;          ///< The next batch is sent even if it only reports successes.
+  bool has_told_limits_ = false;     ///< The controller knows the limits of fused_.
+  bool may_wait_ = true;             ///< All records of the next batch are requests that may be launched together.
+  std::uint64_t first_of_batch_ = 0; ///< The number of the first request in the next batch; 0: it has none.
   alignas(64) std::atomic<std::uint64_t> sent_{0};
   std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
   /// Requests wait until a launcher has fewer launches. Shared with the pipelines' hooks.

@@ -15,18 +15,26 @@ struct queue_rig : ordering_rig {
   explicit queue_rig(int size, fusion_limits limits = {})
     : ordering_rig{size}, queue{rig.ranks, limits}, logs(static_cast<std::size_t>(size)) {}
 
-  /// An operation of all ranks: an all_reduce of \p count numbers, or a barrier.
-  void push(std::size_t count, nanoseconds deadline = 1h) {
+  /// An operation of all ranks: parts[r] is rank r's.
+  void push(std::vector<operation> parts, nanoseconds deadline = 1h) {
     released_operation all;
     for (std::size_t r = 0; r < rig.ranks.size(); ++r)
       all.push_back({.self = rank{static_cast<int>(r)},
                      .call = rig.ranks[r]->prepare({.name = ticket{++name},
-                                                    .what = count > 0 ? sum(r, count) : operation{barrier{}},
+                                                    .what = std::move(parts[r]),
                                                     .deadline = deadline,
                                                     .reply = logs[r].make_reply_promise()},
                                                    time->now())});
     queue.push(std::move(all));
   }
+  /// Every rank's part of an all_reduce of \p count numbers in memory of its own, or of a barrier.
+  [[nodiscard]] std::vector<operation> parts_of(std::size_t count) const {
+    std::vector<operation> parts;
+    for (std::size_t r = 0; r < rig.ranks.size(); ++r)
+      parts.push_back(count > 0 ? sum(r, count) : operation{barrier{}});
+    return parts;
+  }
+  void push(std::size_t count, nanoseconds deadline = 1h) { push(parts_of(count), deadline); }
   void push_and_flush(std::size_t count, nanoseconds deadline = 1h) {
     push(count, deadline);
     queue.flush();
@@ -69,19 +77,42 @@ TEST_CASE("small operations wait while a launcher has two launches before it, an
   for (const auto& log : one.logs) CHECK(log.count() == 5);
 }
 
-TEST_CASE("what can never be fused goes on at once, but not past what waits before it",
-          "[collectives][sequencing][fusion]") {
+TEST_CASE("what can never be fused goes on at once, and with it what it follows", "[collectives][sequencing][fusion]") {
   queue_rig one{2};
   auto busy = one.stop(0);
   for (int i = 0; i < 4; ++i) one.push_and_flush(0);
   CHECK(one.queue.size() == 0); // barriers
   one.push_and_flush(7);
+  CHECK(one.queue.size() == 1);
   one.push_and_flush(0);
-  CHECK(one.queue.size() == 2);
+  CHECK(one.queue.size() == 0);
   busy.go();
   one.settle();
   one.queue.flush();
   CHECK(one.launched(1) == launch_notes{"a barrier", "a barrier", "a barrier", "a barrier", sum_note(7), "a barrier"});
+}
+
+TEST_CASE("operations on the same memory, which cannot be fused, do not wait for a launcher but for the next of them",
+          "[collectives][sequencing][fusion]") {
+  queue_rig one{2};
+  const auto parts = one.parts_of(3);
+  auto busy = one.stop(0);
+  for (int i = 0; i < 5; ++i) {
+    one.push(parts);
+    one.queue.flush();
+  }
+  CHECK(one.queue.size() == 1);
+  CHECK(one.rig.ranks[0]->unlaunched() == 4);
+  one.push_and_flush(4); // this one may join the last
+  CHECK(one.queue.size() == 2);
+  one.push(parts);
+  one.queue.flush();
+  CHECK(one.queue.size() == 3);
+  busy.go();
+  one.settle();
+  one.queue.flush();
+  CHECK(one.launched(1) == launch_notes{sum_note(3), sum_note(3), sum_note(3), sum_note(3),
+                                        sum_note(3) + " + " + sum_note(4), sum_note(3)});
 }
 
 TEST_CASE("without fusion nothing waits for a launcher", "[collectives][sequencing][fusion]") {

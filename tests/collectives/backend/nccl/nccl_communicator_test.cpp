@@ -172,11 +172,12 @@ TEST_CASE("a failed communicator is revoked, and split with all its ranks once i
         std::vector<std::string>{"revoke c0 flags 0", "quiet c0", "split c0 color 0 key 1", "abort c0", "abort c1"});
 }
 
-TEST_CASE("without graphs in NCCL's configuration nothing is captured, and the setting is named", "[collectives][nccl]") {
+TEST_CASE("without graphs in NCCL's configuration nothing is captured, and the setting is named",
+          "[collectives][nccl]") {
   rig r;
   CHECK(r.formed(0, 2)->capture_objection().empty());
-  const nccl_communicator without{r.library, r.memories, unique_id{}, rank{0}, 2, r.gpu,
-                                  native_config({.graphUsageMode = 0})};
+  const nccl_communicator without{
+      r.library, r.memories, unique_id{}, rank{0}, 2, r.gpu, native_config({.graphUsageMode = 0})};
   CHECK(without.capture_objection().find("nccl.graphUsageMode is 0") != std::string_view::npos);
 }
 

@@ -265,8 +265,15 @@ TEST_CASE("requests that may be launched together wait while the launcher is bus
   const auto undecided = one.ask(0, lane::named("fusing undecided"), one.add(0, 100)); // nothing else is undecided
   CHECK(one.up[0].size() == 1);
   one.up[0].clear();
-  const auto waits = one.ask(0, lane::named("fusing waits"), one.add(0, 101));
+  const operation sum = one.add(0, 101);
+  const auto waits = one.ask(0, lane::named("fusing waits"), sum);
   CHECK(one.up[0].empty());
+  SECTION("until one of them overlaps with another, so that they cannot be launched together") {
+    const auto apart = one.ask(0, lane::named("fusing apart"), one.add(0, 102));
+    CHECK(one.up[0].empty());
+    const auto overlaps = one.ask(0, lane::named("fusing overlaps"), sum);
+    CHECK(one.up[0].size() == 1);
+  }
   SECTION("until something else is sent") {
     one.turn(0, [] {});
     CHECK(one.up[0].size() == 1);
