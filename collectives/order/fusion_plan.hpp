@@ -6,6 +6,7 @@
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/order/matching/memory_ranges.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,6 +31,29 @@ struct fusion_survey {
 };
 /// Adds the facts of a part to \p into. Returns false if it may not share a launch at all.
 [[nodiscard]] bool survey_part(const operation& what, rank self, int world_size, fusion_survey& into);
+
+/// Predicts whether operations that follow an operation can join its launch, so that waiting for them is of use. After
+/// each one that could not be joined, more operations are expected to be launched alone, up to 63.
+class company_forecast {
+public:
+  /// Returns whether the next operation should wait for others.
+  [[nodiscard]] bool expects_company() noexcept {
+    if (alone_ == 0) return true;
+    --alone_;
+    return false;
+  }
+  /// Notes that an operation has waited, and that the next one could join it or not.
+  void note(bool joined) noexcept {
+    run_ = joined ? 0 : std::min(2 * run_ + 1, most_alone);
+    alone_ = run_;
+  }
+
+private:
+  static constexpr std::size_t most_alone = 63;
+
+  std::size_t run_ = 0;
+  std::size_t alone_ = 0; ///< Number of operations that do not wait.
+};
 
 /// One rank's part of a released operation.
 struct fusion_part {

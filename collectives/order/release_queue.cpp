@@ -36,12 +36,15 @@ bool release_queue::launchers_are_busy() const noexcept {
 
 bool release_queue::may_wait() {
   if (examined_ == 0) {
+    if (!forecast_.expects_company()) return false;
     survey(1);
     if (!planner_.may_have_company(parts_)) return false;
     examined_ = 1;
   }
   if (examined_ == 1 && ready_.size() > 1) {
-    if (next_batch(2) == 1) return false;
+    const bool joined = next_batch(2) == 2;
+    forecast_.note(joined);
+    if (!joined) return false;
     examined_ = 2;
   }
   return true;

@@ -25,8 +25,9 @@ using released_operation = std::vector<released_part, recycling_allocator<releas
 
 /// Sends operations to the pipelines in the order of their release, as many in one launch as fusion_plan allows.
 /// Operations that can be fused stay here while a launcher is busy, so that there is something to fuse; but not the
-/// first one if the second cannot join it, for example because both write the same memory. A launcher counts as busy
-/// with two queued launches, so it does not become idle before it gets the next one.
+/// first one if the second cannot join it, for example because both write the same memory, and not if the forecast says
+/// that none will join. A launcher counts as busy with two queued launches, so it does not become idle before it gets
+/// the next one.
 ///
 /// Threads: a function marked "any thread" may be called from any thread; all others only from the arbiter's tasks.
 class release_queue {
@@ -69,9 +70,9 @@ private:
   fusion_limits limits_;
   fusion_planner planner_;
   std::deque<released_operation, recycling_allocator<released_operation>> ready_;
-  std::size_t examined_ =
-      0;                  ///< Number of operations at the front, at most 2, of which may_wait() knows that they fuse.
-  std::size_t noted_ = 0; ///< Number of operations at the front of ready_ that are recorded.
+  company_forecast forecast_;
+  std::size_t examined_ = 0; ///< Number of operations at the front, at most 2, that may_wait() has found to fuse.
+  std::size_t noted_ = 0;    ///< Number of operations at the front of ready_ that are recorded.
   time_point due_ = time_point::max();
   std::shared_ptr<std::atomic<bool>> waits_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<const std::atomic<bool>> waiting_ = waits_;

@@ -143,7 +143,7 @@ void order_connection::take(const std::shared_ptr<ordered_rank>& of, const askin
     }
     const time_point give_up = later(call->deadline(), controller_grace);
     const std::lock_guard lock{mutex_};
-    may_wait_ = may_wait_ && facts.bytes > 0 && (first_of_batch_ == 0 || facts.overlaps < first_of_batch_);
+    may_wait_ = may_wait_ && facts.bytes > 0 && may_join_batch(facts);
     if (!closed_) { // a world that is left meanwhile is so at the controller, too, which refuses
       due_ = std::min(due_, give_up);
       const std::uint64_t number = asks_.put({of, std::move(call), terms.where, terms.client, terms.position, give_up});
@@ -152,6 +152,13 @@ void order_connection::take(const std::shared_ptr<ordered_rank>& of, const askin
     }
   }
   call->fail(of->closed); // it no longer changes
+}
+
+bool order_connection::may_join_batch(const request_facts& facts) noexcept {
+  if (first_of_batch_ == 0) return forecast_.expects_company();
+  const bool joins = facts.overlaps < first_of_batch_;
+  forecast_.note(joins);
+  return joins;
 }
 
 request_facts order_connection::examine(ordered_rank& of, const operation& what) {

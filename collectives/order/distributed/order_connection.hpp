@@ -162,6 +162,8 @@ private:
   /// Calls \p records to write records about \p of behind the requests that have been made so far. Does nothing if the
   /// connection is closed.
   void write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records);
+  /// Returns whether the batch can wait for the launcher with the next request in it.
+  [[nodiscard]] bool may_join_batch(const request_facts& facts) noexcept;
   /// Returns the facts of the next request, by which the controller decides whether to launch it together with others.
   [[nodiscard]] request_facts examine(ordered_rank& of, const operation& what);
   void ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms, distributed_order::turn_work work,
@@ -203,6 +205,7 @@ private:
   bool has_told_limits_ = false;     ///< The controller knows the limits of fused_.
   bool may_wait_ = true;             ///< All records of the next batch are requests that may be launched together.
   std::uint64_t first_of_batch_ = 0; ///< The number of the first request in the next batch; 0: it has none.
+  company_forecast forecast_;
   alignas(64) std::atomic<std::uint64_t> sent_{0};
   std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
   /// Requests wait until a launcher has fewer launches. Shared with the pipelines' hooks.

@@ -103,6 +103,18 @@ TEST_CASE("operations on the same memory, which cannot be fused, do not wait for
   }
   CHECK(one.queue.size() == 1);
   CHECK(one.rig.ranks[0]->unlaunched() == 4);
+  SECTION("and after a while they do not wait at all") {
+    for (int i = 0; i < 3; ++i) {
+      one.push(parts);
+      one.queue.flush();
+    }
+    CHECK(one.queue.size() == 0);
+    CHECK_FALSE(one.queue.waits()->load());
+    one.push_and_flush(4);
+    one.push_and_flush(5);
+    CHECK(one.queue.size() == 2); // these wait again
+    return;
+  }
   one.push_and_flush(4); // this one may join the last
   CHECK(one.queue.size() == 2);
   one.push(parts);
