@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// Returns a random seed, so that worlds of several processes that fail together do not retry in step.
+/// Returns a random seed, so that processes whose worlds fail together do not all retry at the same moments.
 std::uint64_t draw_seed() {
   std::random_device entropy;
   return (std::uint64_t{entropy()} << 32U) | entropy();

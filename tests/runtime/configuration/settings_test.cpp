@@ -28,6 +28,7 @@ const configuration defaults;
 std::string other_value(const setting& one, const std::string& used = {}) {
   if (one.name == "hierarchy.nodes") return used == "2,2" ? "1,3" : "2,2";       // as many as there are ranks
   if (one.name == "recovery.window") return used == "3600s" ? "7200s" : "3600s"; // longer than a hang takes
+  if (one.name == "nccl.graphUsageMode") return used == "0" ? "2" : "0";         // 1 is refused
   for (const char* text : {"3",
                            "5",
                            "7s",
