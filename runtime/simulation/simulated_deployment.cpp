@@ -176,7 +176,8 @@ nanoseconds longest(const scenario& of) {
   const auto& most = of.limits;
   nanoseconds all = most.hang + most.launch + most.drain + most.release + 400ms;
   // Processes must join again, silence must be noticed, and the controller waits before it tries the same ranks again.
-  const auto lost = std::ranges::count(of.faults, fault_kind::lost_controller, &planned_fault::kind);
+  const auto lost =
+      static_cast<std::size_t>(std::ranges::count(of.faults, fault_kind::lost_controller, &planned_fault::kind));
   if (of.processes) all += (of.recovery.rebuilds + 1) * (1 + lost) * 3s;
   for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
   for (const planned_fault& one : of.faults) all += one.span;
