@@ -11,8 +11,8 @@ play() {
   tries=0
   until grep -q "one request alone" "$out"; do # printed after the signal handlers are installed
     tries=$((tries + 1))
-    if [ $tries -gt 1200 ] || ! kill -0 $demo; then
-      echo "the demo did not begin within a minute:"
+    if [ $tries -gt 600 ] || ! kill -0 $demo; then
+      echo "the demo $* did not begin within 30 s:"
       cat "$out"
       kill -KILL $demo || true
       exit 1
@@ -20,8 +20,11 @@ play() {
     sleep 0.05
   done
   kill -"$signal" $demo
+  (sleep 25 >/dev/null 2>&1 && kill -ABRT $demo && echo "the demo $* did not end within 25 s of the signal") &
+  watcher=$!
   status=0
   wait $demo || status=$?
+  kill $watcher 2>/dev/null || true
   cat "$out"
   [ $status -eq "$expected" ] || { echo "exit status $status instead of $expected"; exit 1; }
   grep -q "ended early by SIG$signal: the summary so far" "$out"
