@@ -32,8 +32,8 @@ struct fusion_survey {
 /// Adds the facts of a part to \p into. Returns false if it may not share a launch at all.
 [[nodiscard]] bool survey_part(const operation& what, rank self, int world_size, fusion_survey& into);
 
-/// Predicts whether operations that follow an operation can join its launch, so that waiting for them is of use. After
-/// each one that could not be joined, more operations are expected to be launched alone, up to 63.
+/// Predicts whether it is of use that an operation waits for others that join its launch. Each time that it was not,
+/// the next operations do not wait: 1, then 3, 7, up to 63.
 class company_forecast {
 public:
   /// Returns whether the next operation should wait for others.
@@ -42,7 +42,7 @@ public:
     --alone_;
     return false;
   }
-  /// Notes that an operation has waited, and that the next one could join it or not.
+  /// Notes whether the operation that came after a waiting one could join it.
   void note(bool joined) noexcept {
     run_ = joined ? 0 : std::min(2 * run_ + 1, most_alone);
     alone_ = run_;
@@ -51,7 +51,7 @@ public:
 private:
   static constexpr std::size_t most_alone = 63;
 
-  std::size_t run_ = 0;
+  std::size_t run_ = 0;   ///< The last number of operations that were not to wait; 0 after one that was joined.
   std::size_t alone_ = 0; ///< Number of operations that do not wait.
 };
 

@@ -55,7 +55,7 @@ private:
   [[nodiscard]] bool launchers_are_busy() const noexcept;
   /// Returns whether the first operation can still be joined by others.
   [[nodiscard]] bool may_wait();
-  /// Returns how many operations are launched next, if at most \p most are looked at.
+  /// Returns how many of the first \p most operations form the next launch.
   [[nodiscard]] std::size_t next_batch(std::size_t most);
   void survey(std::size_t operations);
   void send(std::size_t operations);

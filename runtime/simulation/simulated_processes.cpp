@@ -278,7 +278,8 @@ private:
   }
   /// Ends the process soon, because the controller has removed it from the world.
   void removed();
-  /// Ends it after so many tenths of grace_of_outcasts: a jump of the clock takes only one of them.
+  /// Ends it when \p tenths tenths of grace_of_outcasts have passed. They are waited for one by one, so that a jump of
+  /// the clock takes only one of them.
   void end_after(int tenths);
 
   const int place_;

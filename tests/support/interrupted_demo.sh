@@ -6,6 +6,7 @@ trap 'rm -f "$out"' EXIT
 play() {
   troupe=$1 signal=$2 expected=$3
   shift 3
+  : >"$out" # here, or the loop below might read what the demo before has printed
   "$troupe" demo --backend mock --ranks 2 --requests 100000000 "$@" >"$out" 2>&1 &
   demo=$!
   tries=0

@@ -15,7 +15,7 @@ struct queue_rig : ordering_rig {
   explicit queue_rig(int size, fusion_limits limits = {})
     : ordering_rig{size}, queue{rig.ranks, limits}, logs(static_cast<std::size_t>(size)) {}
 
-  /// An operation of all ranks: parts[r] is rank r's.
+  /// Pushes an operation of all ranks: parts[r] is rank r's.
   void push(std::vector<operation> parts, nanoseconds deadline = 1h) {
     released_operation all;
     for (std::size_t r = 0; r < rig.ranks.size(); ++r)
@@ -27,7 +27,7 @@ struct queue_rig : ordering_rig {
                                                    time->now())});
     queue.push(std::move(all));
   }
-  /// Every rank's part of an all_reduce of \p count numbers in memory of its own, or of a barrier.
+  /// Returns the parts of an all_reduce of \p count numbers in new memory; of a barrier if \p count is 0.
   [[nodiscard]] std::vector<operation> parts_of(std::size_t count) const {
     std::vector<operation> parts;
     for (std::size_t r = 0; r < rig.ranks.size(); ++r)
