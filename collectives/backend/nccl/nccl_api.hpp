@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 namespace troupe {
 
@@ -115,7 +116,8 @@ void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call
                effect touched = effect::rejected);
 
 /// The structure up to a field of NCCL 2.31. A library reads the fields that it knows, and uses defaults for the fields
-/// that it knows beyond these (src/init.cc, parseCommConfig(): the smaller size counts, then the version).
+/// that it knows beyond these (src/init.cc, parseCommConfig(): the smaller size counts, then the version). There must be
+/// no padding at the end, because a newer library would read it as its next field.
 struct nccl_native_config {
   static constexpr int unset = INT_MIN;
 
@@ -141,6 +143,7 @@ struct nccl_native_config {
   int maxP2pPeers = unset;
   int graphStreamOrdering = unset;
   int launchOrderImplicit = unset;
+  int numRmaSig = unset;
 
   /// Returns the pointer that the library's functions take. Do not read through it: ncclConfig_t may be longer than
   /// this structure.
@@ -149,6 +152,8 @@ struct nccl_native_config {
 
 /// Checks \p options and returns them as the configuration of a blocking communicator.
 [[nodiscard]] nccl_native_config native_config(const nccl_options& options);
+
+static_assert(std::has_unique_object_representations_v<nccl_native_config>, "the structure has padding");
 
 // Fields that both declare have the same offset.
 static_assert(nccl_native_config::unset == NCCL_CONFIG_UNDEF_INT);
@@ -179,6 +184,7 @@ static_assert(offsetof(nccl_native_config, numRmaCtx) == offsetof(ncclConfig_t, 
 static_assert(offsetof(nccl_native_config, maxP2pPeers) == offsetof(ncclConfig_t, maxP2pPeers));
 static_assert(offsetof(nccl_native_config, graphStreamOrdering) == offsetof(ncclConfig_t, graphStreamOrdering));
 static_assert(offsetof(nccl_native_config, launchOrderImplicit) == offsetof(ncclConfig_t, launchOrderImplicit));
+static_assert(offsetof(nccl_native_config, numRmaSig) == offsetof(ncclConfig_t, numRmaSig));
 #endif
 
 } // namespace troupe
