@@ -9,7 +9,7 @@ class BuiltTreeTest(TreeTest):
 
     def setUp(self):
         super().setUp()
-        links = self.root / "build/dev/include/device/troupe"
+        links = self.root / "build/edit/include/device/troupe"
         links.mkdir(parents=True)
         (links / "device").symlink_to(self.root / "device")
         (links / "completion").symlink_to(self.root / "completion")
@@ -20,8 +20,8 @@ class BuiltTreeTest(TreeTest):
         self.build("device/stream.cpp")
 
     def build(self, source):
-        folder = self.root / "build/dev"
+        folder = self.root / "build/edit"
         flags = f"c++ -std=c++20 -Wall -Wextra -I{folder}/include/device"
         self.sources.append({"directory": str(folder), "file": str(self.root / source),
                              "command": f"{flags} -o x.o -c {self.root / source}"})
-        self.plant("build/dev/compile_commands.json", json.dumps(self.sources))
+        self.plant("build/edit/compile_commands.json", json.dumps(self.sources))
