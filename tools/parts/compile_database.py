@@ -55,9 +55,10 @@ class CompileDatabase:
         return kept
 
     def nearest(self, path):
-        """Returns the source that shares the most folders with this file, whose flags are used for the file."""
+        """Returns the source whose flags are used for this file: of those that include it, if there are any, the one
+        that shares the most folders with it."""
         def shared(source):
-            return len(os.path.commonpath([source, path]))
+            return path in self.closure(source), len(os.path.commonpath([source, path]))
         return max(sorted(self.entries), key=shared)
 
     @functools.cache
@@ -74,6 +75,7 @@ class CompileDatabase:
             found += [pathlib.Path(os.path.normpath(place)) for place in places if place.is_file()][:1]
         return found
 
+    @functools.cache
     def closure(self, path):
         """Returns a file and every file of the tree that it includes, directly or indirectly."""
         seen, waiting = set(), [path]
