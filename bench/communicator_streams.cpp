@@ -111,6 +111,7 @@ int run_all(int size, int blocks, int steps) {
   std::vector<std::array<std::vector<sample>, ways.size()>> samples(workloads.size());
   {
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<std::size_t>(size));
     for (int self = 0; self < size; ++self)
       threads.emplace_back([&, self] {
         try {

@@ -49,7 +49,7 @@ public:
     keeper_.open(of, size);
     for (int r = 0; r < size; ++r) ranks_.push_back({.in = decision_reader{size}});
     for (std::size_t i = 0; i < 4; ++i) lanes_.push_back(lane::named("bench lane " + std::to_string(i)));
-    for (std::size_t i = 0; i < 16; ++i) whats_.push_back(all_reduce{.send = {}, .recv = {}, .count = 1024 + i});
+    for (std::size_t i = 0; i < 16; ++i) whats_.emplace_back(all_reduce{.send = {}, .recv = {}, .count = 1024 + i});
   }
 
   /// Passes one batch of rank \p which to the controller, and the resulting decisions to all ranks.
@@ -114,7 +114,7 @@ void run(benchmark::State& settings, bool spread) {
   const std::uint64_t decided_before = world.decided();
   const std::uint64_t bytes_before = world.bytes();
   double seconds = 0;
-  for (auto _ : settings) {
+  for ([[maybe_unused]] auto _ : settings) { // NOLINT(clang-analyzer-deadcode.DeadStores)
     const double took = round();
     settings.SetIterationTime(took);
     seconds += took;

@@ -358,6 +358,7 @@ void run_block(row& of_row, const bench_settings& settings, const std::vector<in
   const wait_profile profile = where.profile();
   const ring_session session = ring_session::make();
   std::vector<socket_pair> sockets;
+  sockets.reserve(static_cast<std::size_t>(of_row.clients));
   for (int i = 0; i < of_row.clients; ++i) sockets.push_back(make_sockets());
   const bool is_echo = of_row.what == subject::ring_echo || of_row.what == subject::socket_echo;
   const bool over_rings = of_row.what != subject::socket_echo;

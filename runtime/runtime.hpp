@@ -62,7 +62,7 @@ public:
   /// (docs/operations/tracing.md). The file is \p file, else a new one in report.folder, else a new one in the working
   /// folder. Returns its path. Cheap enough to be called at any time. Threads: any. Errors: invalid_argument (the file
   /// cannot be written).
-  std::string write_flight_record(const std::optional<std::string>& file = {}) const;
+  std::string write_flight_record(const std::optional<std::string>& file = {}) const; // NOLINT(modernize-use-nodiscard)
 
   /// Returns the actor system, for actors of your own. They must end before the runtime.
   [[nodiscard]] caf::actor_system& system() noexcept;

@@ -267,6 +267,7 @@ public:
   using callback = std::function<void(const caf::error&)>;
 
   template <class Self, class Handle>
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): the other branch moves the callback
   void add(Self* self, const Handle& watched, callback on_down) {
 #if TROUPE_CAF_0_17
     if (!std::exchange(installed_, true))

@@ -365,7 +365,8 @@ void control_server::send(link_id to, const controller_message& what) {
   }
   const auto peer = links_.find(to);
   if (peer == links_.end()) return;
-  if (const auto* refusal = std::get_if<join_refusal>(&what); refusal && hooks_.refused) hooks_.refused(refusal->why);
+  if (const auto* refusal = std::get_if<join_refusal>(&what); refusal != nullptr && hooks_.refused)
+    hooks_.refused(refusal->why);
   if (hooks_.send) hooks_.send(peer->second, encode(controller_frame{to, mark(to, what)}));
 }
 

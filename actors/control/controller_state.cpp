@@ -737,7 +737,8 @@ std::vector<link_id> controller_state::choose_side(const directed_links& unreach
   const std::string& here = host_of(worst);
   const std::string& there = host_of(*ends[worst].begin());
   if (here == there) return {*link_of(worst)};
-  auto side = ranks_on(here), other = ranks_on(there);
+  auto side = ranks_on(here);
+  auto other = ranks_on(there);
   const bool is_one_link = std::ranges::all_of(ends[worst], [&](rank end) { return host_of(end) == there; });
   return is_one_link && other.size() < side.size() ? other : side;
 }

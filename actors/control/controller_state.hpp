@@ -51,7 +51,7 @@ struct announce {
 /// Starts to order the requests of an epoch.
 struct open_order {
   epoch of;
-  int world_size;
+  int world_size = 0;
 };
 /// Stops ordering; waiting requests are refused with \p why.
 struct close_order {

@@ -87,10 +87,10 @@ void process_link::receive(std::string_view bytes) {
                    services_.deliver({std::move(order)});
                    release_held(true);
                  },
-                 [&](quiesce_order& order) { deliver_after(order.decided, {std::move(order)}); },
+                 [&](quiesce_order& order) { deliver_after(std::move(order)); },
                  [](const order_batch&) {}, // handled above
                  [&](const fence_notice& notice) { end(notice.why); },
-                 [&](stop_order& order) { deliver_after(order.decided, {std::move(order)}); },
+                 [&](stop_order& order) { deliver_after(std::move(order)); },
                  // For order services of other hosts:
                  [](const claim_order&) {},
                  [](const world_report&) {},
@@ -277,12 +277,14 @@ bool process_link::has_rings() const {
   return rings_ != nullptr;
 }
 
-void process_link::deliver_after(std::uint64_t decided, controller_directive what) {
+template <class Order>
+void process_link::deliver_after(Order what) {
+  const std::uint64_t decided = what.decided;
   // Without rings, decisions come through the same connection, and have been followed.
   if (rings_ && followed_ < decided)
-    held_.push_back({decided, services_.time->now(), std::move(what)});
+    held_.push_back({decided, services_.time->now(), {std::move(what)}});
   else
-    services_.deliver(std::move(what));
+    services_.deliver({std::move(what)});
 }
 
 void process_link::release_held(bool all) {

@@ -93,8 +93,10 @@ private:
   void accept_rings(const formation_order& order);
   /// Drops the rings of an epoch that is over. Their thread is waited for by a later tick().
   void retire_rings();
-  /// Delivers \p what when \p decided batches of decisions have been followed. Only those in rings can be missing.
-  void deliver_after(std::uint64_t decided, controller_directive what);
+  /// Delivers \p what when as many batches of decisions have been followed as it says. Only those in rings can be
+  /// missing.
+  template <class Order>
+  void deliver_after(Order what);
   /// Delivers what waits for decisions that have been followed; \p all: or will not come.
   void release_held(bool all);
   void end(const error& why);
@@ -103,7 +105,7 @@ private:
 
   /// A message that waits for decisions in the rings.
   struct held_directive {
-    std::uint64_t decided;
+    std::uint64_t decided = 0;
     time_point since;
     controller_directive what;
   };

@@ -83,16 +83,16 @@ void world_actor::dismiss_ranks() {
   for (const auto& one : actors_) compat::post(one, troupe::leave{});
 }
 
-void world_actor::perform(split_request asked, std::shared_ptr<split_answer> reply) {
+void world_actor::perform(split_request asked, const std::shared_ptr<split_answer>& reply) {
   error objection = executor_.objection_to_maintenance(asked.epoch);
   if (!objection) objection = check_groups(asked.groups, executor_.plan().world_size);
   if (!objection && executor_.distributed()) objection = check_groups_size(asked.groups);
   if (objection) return reply->deliver(std::move(objection));
-  split(std::move(asked.groups), false, [this, reply](const error& failure, world_split& made, ordered_split place) {
-    if (failure) return reply->deliver(failure);
-    sub_worlds_.raise(system(), caf::actor_cast<world_inner_handle>(this), executor_.plan(), made, std::move(place),
-                      reply);
-  });
+  split(std::move(asked.groups), false,
+        [this, reply](const error& failure, world_split& made, const ordered_split& place) {
+          if (failure) return reply->deliver(failure);
+          sub_worlds_.raise(system(), caf::actor_cast<world_inner_handle>(this), executor_.plan(), made, place, reply);
+        });
 }
 
 void world_actor::split(std::vector<rank_group> groups, bool restores, split_end ended) {
@@ -110,7 +110,7 @@ void world_actor::split(std::vector<rank_group> groups, bool restores, split_end
                             const world_plan& plan = executor_.plan();
                             error why = failure ? failure : executor_.objection_to_maintenance();
                             if (why) made->abandon(*plan.helpers, plan.deadlines.abort);
-                            ended(why, *made, std::move(*place));
+                            ended(why, *made, *place);
                           }});
 }
 
@@ -124,9 +124,10 @@ std::shared_ptr<latch> world_actor::quiesce(const error& why) {
 
 void world_actor::formed_again() {
   for (const auto& one : sub_worlds_.take_stock(executor_.plan().world_size, executor_.has_newcomers()))
-    split(one.groups, true, [this, number = one.number](const error& failure, world_split& made, ordered_split place) {
-      if (!failure) sub_worlds_.restore(number, executor_.plan(), made, std::move(place));
-    });
+    split(one.groups, true,
+          [this, number = one.number](const error& failure, world_split& made, const ordered_split& place) {
+            if (!failure) sub_worlds_.restore(number, executor_.plan(), made, place);
+          });
 }
 
 void world_actor::perform(world_request asked, reply_promise reply, std::uint64_t client) {

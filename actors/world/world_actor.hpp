@@ -41,14 +41,14 @@ private:
   // Each perform() executes one kind of client request, sent by an actor or posted by a thread.
   void perform(world_request asked, reply_promise reply, std::uint64_t client = 0);
   void perform(const remote_request& asked, reply_promise reply);
-  void perform(split_request asked, std::shared_ptr<split_answer> reply);
+  void perform(split_request asked, const std::shared_ptr<split_answer>& reply);
   void perform(const registration_request& asked, std::shared_ptr<registration_promise> reply);
   void perform(const suspension_request& asked, std::shared_ptr<suspension_answer> reply);
   void perform(const resumption_request& asked, std::shared_ptr<resumption_answer> reply);
   void perform(capture_request asked, std::shared_ptr<capture_answer> reply);
   void perform(const credit_request& asked, std::shared_ptr<credit_answer> reply);
   void stop();
-  using split_end = std::function<void(const error& failure, world_split& made, ordered_split place)>;
+  using split_end = std::function<void(const error& failure, world_split& made, const ordered_split& place)>;
   /// Makes the communicators of \p groups, then calls \p ended. \p restores: see maintenance.
   void split(std::vector<rank_group> groups, bool restores, split_end ended);
 

@@ -406,7 +406,7 @@ nanoseconds later_by(nanoseconds one, nanoseconds more) {
 
 } // namespace
 
-void world_executor::capture(capture_request asked, std::shared_ptr<capture_answer> reply) {
+void world_executor::capture(capture_request asked, const std::shared_ptr<capture_answer>& reply) {
   if (error objection = objection_to(asked)) return reply->deliver(std::move(objection));
   if (plan_.to_controller && asked.options.name.empty())
     asked.options.name = std::string{unnamed_plan} + std::to_string(++unnamed_captures_);
@@ -749,7 +749,7 @@ void world_executor::on_turn(maintenance_turn& one) {
   }
   if (restores) state_.on_maintenance_asked();
   if (steps.front().granted) steps.front().granted(std::move(one.opened));
-  const auto held = std::make_shared<latch>();
+  auto held = std::make_shared<latch>();
   held->open();
   maintenance_.push_back({std::move(steps), held});
   carry_out(state_.on_maintenance_due());
@@ -819,7 +819,7 @@ std::uint64_t world_executor::next_restored_registration() const {
   return static_cast<std::uint64_t>(std::ranges::count(restored_, restored_kind::registration, &restored_part::kind));
 }
 
-void world_executor::give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply) {
+void world_executor::give_credit(const credit_request& asked, const std::shared_ptr<credit_answer>& reply) {
   if (error objection = objection_to_maintenance(asked.epoch)) return reply->deliver(std::move(objection));
   const nanoseconds deadline = asked.deadline == world_default_deadline ? plan_.deadlines.operation : asked.deadline;
   plan_.pending->ask({asked.operations, asked.bytes}, later(plan_.services.time->now(), deadline),
@@ -829,7 +829,7 @@ void world_executor::give_credit(const credit_request& asked, std::shared_ptr<cr
 std::shared_ptr<latch> world_executor::hold() {
   if (order_) return order_->hold();
   for (const auto& one : pipelines_) one->hold();
-  const auto held = std::make_shared<latch>();
+  auto held = std::make_shared<latch>();
   held->open();
   return held;
 }

@@ -121,8 +121,8 @@ public:
   void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply);
   void suspend(const suspension_request& asked, std::shared_ptr<suspension_answer> reply);
   void resume(std::shared_ptr<resumption_answer> reply);
-  void capture(capture_request asked, std::shared_ptr<capture_answer> reply);
-  void give_credit(const credit_request& asked, std::shared_ptr<credit_answer> reply);
+  void capture(capture_request asked, const std::shared_ptr<capture_answer>& reply);
+  void give_credit(const credit_request& asked, const std::shared_ptr<credit_answer>& reply);
   /// Queues \p steps, which run one after the other when no operation is in flight. The turn is that of the first one.
   /// Requires that objection_to_maintenance() is errc::none.
   void maintain(std::deque<maintenance> steps);

@@ -137,6 +137,7 @@ std::vector<buffer> registered_pool::allocate(std::size_t size_bytes) {
   const auto share =
       std::make_shared<block::share>(shared_from_this(), room{*offset, std::max<std::size_t>(size_bytes, 1), {}});
   std::vector<buffer> made;
+  made.reserve(on.size());
   for (const auto& region : on) made.emplace_back(std::make_shared<block>(*region, *offset, size_bytes, share));
   return made;
 }

@@ -76,14 +76,14 @@ public:
 private:
   static constexpr std::size_t max_bytes = static_cast<std::size_t>(PTRDIFF_MAX);
 
-  objection check_rank(rank one, std::string_view role) const {
+  [[nodiscard]] objection check_rank(rank one, std::string_view role) const {
     if (one.value() >= 0 && one.value() < at_.world_size) return {};
     return refuse(errc::invalid_argument, std::string{role} + " " + to_string(one) +
                                               " is not in this world: its ranks are 0 to " +
                                               std::to_string(at_.world_size - 1));
   }
 
-  objection check_parts(const partition& parts, std::string_view role, std::size_t width) const {
+  [[nodiscard]] objection check_parts(const partition& parts, std::string_view role, std::size_t width) const {
     if (parts.counts.size() != size_ || parts.displacements.size() != size_)
       return refuse(errc::invalid_argument, std::string{role} + " has " + std::to_string(parts.counts.size()) +
                                                 " counts and " + std::to_string(parts.displacements.size()) +
@@ -305,7 +305,7 @@ public:
 
 private:
   template <class Operation>
-  bool is_fine(const Operation& what, std::size_t sent, std::size_t received) const {
+  [[nodiscard]] bool is_fine(const Operation& what, std::size_t sent, std::size_t received) const {
     if constexpr (requires { what.factor; })
       if (what.factor.memory) return false;
     if (!is_at_hand(what.send, sent, what.type, at_.where) || !is_at_hand(what.recv, received, what.type, at_.where))

@@ -270,7 +270,7 @@ void ordered_world::add_registered(std::shared_ptr<registered_pool> pool) {
 }
 
 std::shared_ptr<latch> ordered_world::hold() {
-  const auto held = std::make_shared<latch>();
+  auto held = std::make_shared<latch>();
   above_->queue_.run([world = shared_from_this(), held] {
     for (const auto& one : world->ranks_) one->hold();
     held->open();
@@ -293,7 +293,7 @@ void ordered_world::sequence(std::function<void(rank_pipeline&)> work) {
 }
 
 std::shared_ptr<latch> ordered_world::close(error why) {
-  const auto closed = std::make_shared<latch>();
+  auto closed = std::make_shared<latch>();
   above_->queue_.run([world = shared_from_this(), why = std::move(why), closed] {
     arbiter& above = *world->above_;
     world->closed_ = why;

@@ -30,9 +30,9 @@ struct transport_limits {
   std::chrono::milliseconds connect{5'000};   ///< For a dialer to connect, all addresses together.
   /// Time for a peer to read the bytes that wait for it, and to send the rest of a frame that it has begun.
   std::chrono::milliseconds stall{60'000};
-  std::uint32_t frame_bytes = 16u << 20; ///< Maximum payload of a frame.
+  std::uint32_t frame_bytes = 16U << 20U; ///< Maximum payload of a frame.
   /// Maximum number of bytes that wait for one peer. A peer that lets more accumulate is disconnected.
-  std::size_t queue_bytes = 64u << 20;
+  std::size_t queue_bytes = 64U << 20U;
   int connections = 256; ///< Maximum number of admitted connections.
   int pending = 64;      ///< Maximum number of connections not yet admitted; another one replaces the oldest.
   int reports = 20;      ///< Maximum number of events about refused connections per report_window.

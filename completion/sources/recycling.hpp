@@ -9,7 +9,8 @@ namespace troupe {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool recycles_blocks = false;
 #elif defined(__has_feature)
-inline constexpr bool recycles_blocks = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+inline constexpr bool recycles_blocks =
+    !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer); // NOLINT(misc-redundant-expression)
 #else
 inline constexpr bool recycles_blocks = true;
 #endif
@@ -26,6 +27,7 @@ void give_block(void* block, std::size_t size_bytes) noexcept;
 
 /// Base class of objects that use these blocks. A class deleted through a base needs a virtual destructor.
 struct recycled {
+  // NOLINTNEXTLINE(misc-new-delete-overloads): the sized delete matches
   static void* operator new(std::size_t size_bytes) { return take_block(size_bytes); }
   static void operator delete(void* block, std::size_t size_bytes) noexcept { give_block(block, size_bytes); }
 };
@@ -40,8 +42,10 @@ struct recycling_allocator {
   recycling_allocator(const recycling_allocator<Other>&) noexcept { // NOLINT(google-explicit-constructor): allocators
   }
 
+  // NOLINTBEGIN(bugprone-sizeof-expression): T may be a pointer
   [[nodiscard]] T* allocate(std::size_t count) { return static_cast<T*>(take_block(count * sizeof(T))); }
   void deallocate(T* first, std::size_t count) noexcept { give_block(first, count * sizeof(T)); }
+  // NOLINTEND(bugprone-sizeof-expression)
 
   template <class Other>
   bool operator==(const recycling_allocator<Other>&) const noexcept {

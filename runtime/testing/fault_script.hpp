@@ -149,7 +149,7 @@ private:
 
   /// A request that is about to be launched.
   struct imminent_launch {
-    const operation* what;
+    const operation* what = nullptr;
     launch_asker by;
   };
 

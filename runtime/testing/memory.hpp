@@ -56,6 +56,7 @@ template <class T, class World>
 /// Returns every rank's part of an in-place all_reduce over all elements of \p values, which has one buffer per rank.
 [[nodiscard]] inline std::vector<operation> sums_of(const std::vector<buffer>& values, dtype type = dtype::f32) {
   std::vector<operation> parts;
+  parts.reserve(values.size());
   for (const buffer& one : values)
     parts.emplace_back(
         all_reduce{.send = one, .recv = one, .count = one.size_bytes() / size_bytes(type), .type = type});

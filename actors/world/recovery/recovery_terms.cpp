@@ -86,7 +86,7 @@ nanoseconds total_backoff(const recovery_terms& terms) noexcept {
   const std::size_t growing = std::min(terms.rebuilds, most_doublings + 1);
   double sum = 0;
   for (std::size_t before = 0; before < growing; ++before) sum += to_count(backoff_before(terms, before));
-  const double others = static_cast<double>(terms.rebuilds - growing); // each with the maximum delay
+  const auto others = static_cast<double>(terms.rebuilds - growing); // each with the maximum delay
   return to_span(sum + others * to_count(backoff_before(terms, growing)));
 }
 

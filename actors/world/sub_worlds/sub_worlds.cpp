@@ -25,7 +25,7 @@ void abort_unused(deadline_pool& helpers, nanoseconds deadline, std::shared_ptr<
 } // namespace
 
 void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent,
-                       world_split& made, ordered_split place, std::shared_ptr<split_answer> reply) {
+                       world_split& made, const ordered_split& place, std::shared_ptr<split_answer> reply) {
   const auto all = std::make_shared<pending_split>();
   all->reply = std::move(reply);
   if (place.order) {
@@ -130,7 +130,8 @@ std::vector<sub_worlds::split_record> sub_worlds::take_stock(int world_size, boo
   return splits_;
 }
 
-void sub_worlds::restore(std::uint64_t number, const world_plan& parent, world_split& made, ordered_split place) {
+void sub_worlds::restore(std::uint64_t number, const world_plan& parent, world_split& made,
+                         const ordered_split& place) {
   const auto found = std::ranges::find(splits_, number, &split_record::number);
   if (found == splits_.end()) return;
   for (const child& one : living_)
@@ -153,7 +154,7 @@ void sub_worlds::epoch_ended(epoch of, const error& why, bool for_good) {
 }
 
 std::shared_ptr<latch> sub_worlds::quiesce(epoch of, const error& why) {
-  const auto idle = std::make_shared<latch>();
+  auto idle = std::make_shared<latch>();
   const std::shared_ptr<void> until_idle{nullptr, [idle](void*) { idle->open(); }};
   for (const child& one : living_) {
     if (!one.channel) continue;

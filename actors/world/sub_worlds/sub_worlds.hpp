@@ -66,7 +66,7 @@ public:
   /// Spawns the sub-worlds of \p made with parent \p parent. Delivers to \p reply when each has become ready or failed.
   /// If one fails, all are stopped.
   void raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent, world_split& made,
-             ordered_split place, std::shared_ptr<split_answer> reply);
+             const ordered_split& place, std::shared_ptr<split_answer> reply);
 
   // Of a world over processes.
   /// A split that was made, and is repeated in each epoch.
@@ -80,7 +80,7 @@ public:
   /// Returns the splits to repeat in an epoch of \p world_size ranks. Those that cannot be repeated end for good.
   [[nodiscard]] std::vector<split_record> take_stock(int world_size, bool has_newcomers);
   /// Orders the sub-worlds of split \p number to form with the communicators of \p made.
-  void restore(std::uint64_t number, const world_plan& parent, world_split& made, ordered_split place);
+  void restore(std::uint64_t number, const world_plan& parent, world_split& made, const ordered_split& place);
   /// Ends the sub-worlds' epoch \p of; \p for_good: and the sub-worlds.
   void epoch_ended(epoch of, const error& why, bool for_good);
   /// Lets the sub-worlds finish what is in flight. The latch opens when they have.

@@ -19,7 +19,6 @@ feature_finding find_in_gloo(feature what) {
       return {what, availability::yes, "sockets read and write any host memory: there is nothing to register"};
     case feature::split: return {what, availability::yes, "the ranks of each part connect again"};
     case feature::shrink:
-      return {what, availability::no, "Gloo's connections fail together: forming a new world costs as little"};
     case feature::revoke:
       return {what, availability::no, "Gloo's connections fail together: forming a new world costs as little"};
     case feature::suspend:

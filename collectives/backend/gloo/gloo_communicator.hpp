@@ -105,7 +105,7 @@ private:
 
   /// State that the tasks in the streams share with their communicator. Tasks may outlive the communicator.
   struct shared_state {
-    shared_state(std::shared_ptr<gloo_network> network, rank self, int world_size, std::shared_ptr<mock_waker> engine);
+    shared_state(std::shared_ptr<gloo_network> network, rank me, int size, std::shared_ptr<mock_waker> engine);
 
     const rank self;
     const int world_size;

@@ -68,11 +68,11 @@ unique_id to_unique_id(const gloo_endpoint& endpoint) {
 }
 
 gloo_endpoint to_endpoint(const unique_id& id) {
-  packed_endpoint packed;
+  packed_endpoint packed{};
   std::memcpy(&packed, id.bytes.data(), sizeof packed);
   gloo_endpoint endpoint{.where = {.bytes = {}, .size_bytes = packed.address_bytes}, .secret = packed.secret};
   std::memcpy(&endpoint.where.bytes, packed.address.data(), packed.address.size());
-  sockaddr_in either;
+  sockaddr_in either{};
   std::memcpy(&either, packed.address.data(), sizeof either);
   const bool is_v4 = either.sin_family == AF_INET && packed.address_bytes == sizeof(sockaddr_in);
   const bool is_v6 = either.sin_family == AF_INET6 && packed.address_bytes == sizeof(sockaddr_in6);

@@ -213,7 +213,7 @@ void hierarchical_communicator::form_part(part& which, bool takes_part, const sp
     flat_->split_none();
 }
 
-void hierarchical_communicator::form(part& which, part made) {
+void hierarchical_communicator::form(part& which, const part& made) {
   bool ended = false;
   {
     const std::lock_guard lock{mutex_};
@@ -351,7 +351,7 @@ hierarchy_memory::hierarchy_memory(const std::shared_ptr<device>& where, std::si
   pool_->reserve(2 * size_bytes_);
 }
 
-void hierarchy_memory::give_back(buffer scratch, const event& last_use) {
+void hierarchy_memory::give_back(const buffer& scratch, const event& last_use) {
   const std::lock_guard lock{mutex_};
   side_.ref().wait(last_use);
   scratch.note_use(side_);

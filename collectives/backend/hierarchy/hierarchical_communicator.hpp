@@ -29,7 +29,7 @@ public:
   [[nodiscard]] buffer take() { return take(size_bytes_); }
   [[nodiscard]] buffer take(std::size_t size_bytes) { return pool_->allocate(size_bytes); }
   /// Returns \p scratch for reuse after \p last_use is reached. No thread waits.
-  void give_back(buffer scratch, const event& last_use);
+  void give_back(const buffer& scratch, const event& last_use);
 
 private:
   std::size_t size_bytes_;
@@ -125,7 +125,7 @@ private:
   void form_inside();
   void form_across();
   void form_part(part& which, bool takes_part, const split_spec& as);
-  void form(part& which, part made);
+  void form(part& which, const part& made);
   [[nodiscard]] std::vector<unique_id> exchanged_names(bool makes_one);
   [[nodiscard]] std::optional<hierarchy_plan> plan_of(const operation& what) const;
   struct composed;

@@ -128,7 +128,7 @@ void remove_stale_boards(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> all{::opendir(folder.c_str()), ::closedir};
   if (!all) return;
   const std::string prefix = name_prefix();
-  while (const dirent* const one = ::readdir(all.get())) {
+  while (const dirent* const one = ::readdir(all.get())) { // NOLINT(concurrency-mt-unsafe): no other thread reads it
     if (!std::string_view{one->d_name}.starts_with(prefix)) continue;
     const std::string path = folder + "/" + one->d_name;
     const auto board = board_text::parse(read_link(path));

@@ -105,14 +105,14 @@ public:
   mock_communicator(mock_communicator& parent, std::shared_ptr<mock_rendezvous> all, const unique_id& id,
                     const split_spec& as)
     : mock_communicator{id, as.self, as.world_size, parent.where(), parent.driver_, parent.features_} {
-    first_ = std::move(all);
+    first_ = std::move(all); // NOLINT(cppcoreguidelines-prefer-member-initializer): another constructor runs first
     self_in_parent_ = parent.self();
   }
 
   /// Makes a successor of \p failed, whose operations end when the successor forms.
   mock_communicator(mock_communicator& failed, const unique_id& id, rank self, int world_size)
     : mock_communicator{id, self, world_size, failed.where(), failed.driver_, failed.features_} {
-    failed_ = failed.place_;
+    failed_ = failed.place_; // NOLINT(cppcoreguidelines-prefer-member-initializer): as above
     self_in_parent_ = failed.self();
   }
 

@@ -105,7 +105,7 @@ struct averaged {
   std::size_t ranks;
 
   template <class Element>
-  auto before(typename Element::combined value, const reduce_part&) const noexcept {
+  [[nodiscard]] auto before(typename Element::combined value, const reduce_part&) const noexcept {
     using number = typename Element::combined;
     if constexpr (std::is_floating_point_v<number>)
       return rounded<Element>(value * rounded<Element>(number{1} / static_cast<number>(ranks)));
@@ -113,7 +113,7 @@ struct averaged {
       return value;
   }
   template <class Element>
-  auto after(typename Element::combined value) const noexcept {
+  [[nodiscard]] auto after(typename Element::combined value) const noexcept {
     using number = typename Element::combined;
     if constexpr (std::is_floating_point_v<number>)
       return value;

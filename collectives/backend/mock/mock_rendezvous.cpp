@@ -243,6 +243,7 @@ mock_launch make_launch(std::span<const operation* const> all, rank self, int wo
   std::vector<mock_call> calls;
   for (const operation* one : all) std::ranges::move(calls_of(*one, self, world_size), std::back_inserter(calls));
   std::vector<signature> asked;
+  asked.reserve(calls.size());
   for (const mock_call& one : calls) asked.push_back(one.what);
   for (const std::size_t i : point_to_point_order(asked)) {
     const auto mine = static_cast<std::size_t>(self.value());

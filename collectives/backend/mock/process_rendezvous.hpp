@@ -74,6 +74,7 @@ private:
     std::uint64_t ordinal = 0;
     [[nodiscard]] end_key other() const noexcept { return {!sends, from, to, ordinal}; }
     [[nodiscard]] std::size_t peer() const noexcept { return sends ? to : from; }
+    // NOLINTNEXTLINE(modernize-use-nullptr,readability-implicit-bool-conversion): checks take "< 0" for a pointer
     friend auto operator<=>(const end_key&, const end_key&) = default;
   };
   struct own_end {

@@ -116,8 +116,8 @@ void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call
                effect touched = effect::rejected);
 
 /// The structure up to a field of NCCL 2.31. A library reads the fields that it knows, and uses defaults for the fields
-/// that it knows beyond these (src/init.cc, parseCommConfig(): the smaller size counts, then the version). There must be
-/// no padding at the end, because a newer library would read it as its next field.
+/// that it knows beyond these (src/init.cc, parseCommConfig(): the smaller size counts, then the version). There must
+/// be no padding at the end, because a newer library would read it as its next field.
 struct nccl_native_config {
   static constexpr int unset = INT_MIN;
 

@@ -13,11 +13,11 @@ namespace troupe {
 /// The communicator and stream that an operation is enqueued to.
 struct nccl_target {
   const nccl_functions& nccl;
-  ncclComm_t communicator;
-  cudaStream_t stream;
+  ncclComm_t communicator = nullptr;
+  cudaStream_t stream = nullptr;
   rank self;
-  int world_size;
-  void* barrier_word; ///< One i32 on the device.
+  int world_size = 0;
+  void* barrier_word = nullptr; ///< One i32 on the device.
 };
 
 /// The outcome of an operation: success, in progress, or the first failure and the call that failed.

@@ -173,7 +173,7 @@ void check(const nccl_environment& wanted) {
   if (!wanted.proto.empty()) static_cast<void>(parse_nccl_protocols(wanted.proto));
   for (const nccl_variable& one : variables)
     if (one.is_number) require_number(one.name, wanted.*one.member);
-  if (wanted.p2p_level.empty() || !std::isdigit(static_cast<unsigned char>(wanted.p2p_level.front())))
+  if (wanted.p2p_level.empty() || std::isdigit(static_cast<unsigned char>(wanted.p2p_level.front())) == 0)
     require_one_of("NCCL_P2P_LEVEL", wanted.p2p_level,
                    {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"});
   require_one_of("NCCL_DEBUG", wanted.debug, {"NONE", "VERSION", "WARN", "INFO", "ABORT", "TRACE"});

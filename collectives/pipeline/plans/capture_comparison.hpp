@@ -63,7 +63,7 @@ private:
   };
   using transfer_key = std::tuple<std::size_t, std::size_t, std::uint64_t>; ///< Sender, receiver, k.
   struct unmatched_end {
-    std::size_t rank;
+    std::size_t rank = 0;
     signature what;
   };
 

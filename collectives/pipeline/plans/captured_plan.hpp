@@ -109,7 +109,7 @@ public:
 private:
   /// A device on which the plan has memory, with its device epoch at the capture.
   struct home {
-    const device* where;
+    const device* where = nullptr;
     device_epoch made_in;
   };
   struct held_content {
