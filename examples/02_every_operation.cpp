@@ -222,7 +222,7 @@ void run_all_to_all_v(world& ranks, int n) {
   const auto in = place(ranks, [n](int r) { return repeat(n * (r + 1), 0); });
   const per_rank sends{ranks.local_ranks(), [n](rank) { return growing_parts(n); }};
   const per_rank receives{ranks.local_ranks(), [n](rank self) {
-                            const auto from_each = static_cast<std::size_t>(self.value() + 1);
+                            const auto from_each = static_cast<std::size_t>(self.value()) + 1;
                             return partition::packed(std::vector(static_cast<std::size_t>(n), from_each));
                           }};
   ranks.all_to_all_v(out, in, sends, receives, dtype::f32).get();

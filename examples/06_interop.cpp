@@ -140,15 +140,15 @@ struct receiver {
   troupe::resume_queue* queue;
   bool* succeeded;
 
-  void set_value(const troupe::completion&) && {
+  void set_value(const troupe::completion&) const&& {
     *succeeded = true;
     queue->close();
   }
-  void set_error(const troupe::error& why) && {
+  void set_error(const troupe::error& why) const&& {
     std::fprintf(stderr, "%s\n", to_string(why).c_str());
     queue->close();
   }
-  void set_stopped() && { queue->close(); }
+  void set_stopped() const&& { queue->close(); }
 };
 
 bool send_barrier(troupe::world& world) {

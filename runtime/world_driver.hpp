@@ -53,7 +53,7 @@ public:
   /// Returns the present state.
   [[nodiscard]] world_driver_event status() const;
   /// Waits until the world is ready, has ended, or \p at_most has passed. Returns the state.
-  world_driver_event wait_ready(nanoseconds at_most) const;
+  world_driver_event wait_ready(nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
   /// Calls \p heard for every later change. It runs on a thread of the driver, and must neither block nor throw.
   void on_event(std::function<void(const world_driver_event&)> heard);
   /// Returns the number of ranks in the present epoch, 0 before the first.

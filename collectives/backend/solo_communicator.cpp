@@ -24,7 +24,7 @@ void move(const operand& to, std::size_t to_first, const operand& from, std::siz
 
 /// Executes any operation of a world of one rank as a transfer of the rank to itself.
 struct solo_launch {
-  stream_ref stream{};
+  stream_ref stream; // NOLINT(cppcoreguidelines-pro-type-member-init): it has no empty state
   solo_scale& scale;
 
   template <class Operation>

@@ -32,7 +32,7 @@ struct helper {
 };
 using helpers = std::list<helper>;
 
-void report(deadline_pool::done on_done, error result) noexcept {
+void report(const deadline_pool::done& on_done, error result) noexcept {
   try {
     on_done(std::move(result));
   } catch (...) {

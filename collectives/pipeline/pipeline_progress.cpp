@@ -56,7 +56,7 @@ operation_sketch::operation_sketch(const operation& what, request_origin from) n
   if (what.valueless_by_exception()) return;
   std::visit(
       [&](const auto& one) {
-        std::uint32_t nature = static_cast<std::uint32_t>(what.index());
+        auto nature = static_cast<std::uint32_t>(what.index());
         nature |= static_cast<std::uint32_t>(reach_of(what)) << reach_shift;
         int tag = 0;
         if constexpr (requires { one.type; }) nature |= static_cast<std::uint32_t>(one.type) << 8U;

@@ -15,7 +15,7 @@ enum class ending : std::uint32_t { finished, answered };
 constexpr std::uint64_t low_half = 0xFFFF'FFFFU;
 
 std::uint64_t packed(flight_name name) noexcept {
-  return name.ticket.value() << 1U | std::uint64_t{name.of_world};
+  return name.ticket.value() << 1U | std::uint64_t{name.of_world ? 1U : 0U};
 }
 
 std::uint64_t packed(epoch formed_in, std::uint64_t beside) noexcept {
@@ -98,6 +98,7 @@ std::vector<flight> flight_line::read() const {
     to.what = operation_sketch{operation_sketch::words{one[2], one[3], one[4], one[5]}}.unpack();
     to.client = one[6];
     to.bytes = static_cast<std::size_t>(one[7]);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the log holds words
     to.site = {reinterpret_cast<const char*>(static_cast<std::uintptr_t>(one[8])),
                static_cast<unsigned>(one[9] & low_half)};
   }
@@ -149,7 +150,7 @@ std::shared_ptr<flight_line> flight_recorder::line_of(const flight_place& who) {
   const auto known = std::ranges::find_if(lines_, [&](const auto& one) { return one->who() == who; });
   if (known != lines_.end()) return *known;
   lines_.push_back(std::make_shared<flight_line>(who, requests_));
-  const auto made = lines_.back();
+  auto made = lines_.back();
   const auto has_ended = [](const auto& one) { return one.use_count() == 1; };
   auto ended = std::ranges::count_if(lines_, has_ended);
   std::erase_if(lines_, [&](const auto& one) { return has_ended(one) && ended-- > most_ended; });

@@ -92,6 +92,7 @@ struct flight_name {
   bool of_world = false;
   troupe::epoch epoch{};
 
+  // NOLINTNEXTLINE(modernize-use-nullptr,readability-implicit-bool-conversion): checks take "< 0" for a pointer
   friend auto operator<=>(const flight_name&, const flight_name&) = default;
 };
 

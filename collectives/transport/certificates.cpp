@@ -26,6 +26,7 @@
 #include <cstring>
 #include <ctime>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -59,7 +60,7 @@ openssl_owner<evp_pkey_st> new_key() {
 void set_serial(X509* certificate) {
   std::array<unsigned char, serial_bytes> bytes{};
   made_or_throw(RAND_bytes(bytes.data(), serial_bytes) == 1, "RAND_bytes");
-  bytes[0] = static_cast<unsigned char>((bytes[0] & 0x3fu) | 0x40u); // positive and of full length
+  bytes[0] = static_cast<unsigned char>((bytes[0] & 0x3fU) | 0x40U); // positive and of full length
   const std::unique_ptr<BIGNUM, decltype(&BN_free)> serial{BN_bin2bn(bytes.data(), serial_bytes, nullptr), &BN_free};
   made_or_throw(serial != nullptr && BN_to_ASN1_INTEGER(serial.get(), X509_get_serialNumber(certificate)) != nullptr,
                 "BN_to_ASN1_INTEGER");
@@ -186,7 +187,7 @@ constexpr mode_t owner_only = S_IRUSR | S_IWUSR;
                         .text = what,
                         .call = call,
                         .native_code = code,
-                        .native_text = std::strerror(code)}};
+                        .native_text = std::generic_category().message(code)}};
 }
 
 void write_new_file(const std::filesystem::path& file, std::string_view text) {

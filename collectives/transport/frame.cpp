@@ -28,7 +28,7 @@ std::string encode_frame(frame_kind kind, std::string_view payload) {
   made.reserve(frame_header_bytes + payload.size());
   made += static_cast<char>(transport_protocol);
   made += static_cast<char>(kind);
-  for (const unsigned shift : {24u, 16u, 8u, 0u}) made += static_cast<char>(payload.size() >> shift & 0xffu);
+  for (const unsigned shift : {24U, 16U, 8U, 0U}) made += static_cast<char>(payload.size() >> shift & 0xffU);
   made += payload;
   return made;
 }
@@ -51,10 +51,8 @@ void frame_parser::judge_header() noexcept {
   } else if (header_count_ == frame_header_bytes) {
     payload_length_ = 0;
     for (std::size_t i = at_length; i < frame_header_bytes; ++i)
-      payload_length_ = payload_length_ << 8u | header_byte(i);
-    if (longest_ == 0 && payload_length_ != preamble_length(header_byte(at_kind)))
-      fault_ = fault::length;
-    else if (longest_ > 0 && payload_length_ > longest_)
+      payload_length_ = payload_length_ << 8U | header_byte(i);
+    if (longest_ > 0 ? payload_length_ > longest_ : payload_length_ != preamble_length(header_byte(at_kind)))
       fault_ = fault::length;
     else if (payload_length_ == 0)
       fault_ = fault::emptiness;

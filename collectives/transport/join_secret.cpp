@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <system_error>
 
 namespace troupe {
 
@@ -68,8 +69,8 @@ std::string make_join_token() {
   join_nonce bits = fresh_nonce();
   std::string made;
   for (const std::uint8_t one : bits) {
-    made += digits[one >> 4u];
-    made += digits[one & 15u];
+    made += digits[one >> 4U];
+    made += digits[one & 15U];
   }
   OPENSSL_cleanse(bits.data(), bits.size());
   return made;
@@ -83,7 +84,7 @@ std::string read_join_token(const std::filesystem::path& file) {
                           .text = "the join token's file '" + file.string() + "' cannot be read",
                           .call = "open",
                           .native_code = errno,
-                          .native_text = std::strerror(errno)}};
+                          .native_text = std::generic_category().message(errno)}};
   if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     throw exception{errc::invalid_argument,
                     "the join token's file '" + file.string() + "' can be read or written by others: chmod 600 it"};

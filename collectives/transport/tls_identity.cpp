@@ -17,13 +17,14 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
 
 namespace {
 
-constexpr std::size_t most_pem_bytes = 1u << 20;
+constexpr std::size_t most_pem_bytes = 1U << 20;
 constexpr int seconds_of_a_day = 86'400;
 constexpr int days_of_warning = 7;
 constexpr int security_level = 2; ///< OpenSSL's level 2: RSA of at least 2,048 bits, no SHA-1.
@@ -63,7 +64,8 @@ void read_pem(const std::string& what, const std::filesystem::path& file, pem_te
   std::ifstream from{file, std::ios::binary};
   if (!from)
     throw exception{error{.code = errc::missing,
-                          .text = "the " + what + " file " + quoted(file) + " cannot be read: " + std::strerror(errno),
+                          .text = "the " + what + " file " + quoted(file) +
+                                  " cannot be read: " + std::generic_category().message(errno),
                           .call = "open",
                           .native_code = errno}};
   into.text.resize(most_pem_bytes + 1);

@@ -118,7 +118,7 @@ transport_fault tls_fault(const ssl_st& session, bool in_handshake, const std::s
 namespace {
 
 constexpr std::string_view binding_label = "EXPORTER-troupe-transport";
-constexpr std::size_t read_bytes = 16u << 10; ///< One record.
+constexpr std::size_t read_bytes = 16U << 10; ///< One record.
 
 int tls_length(std::size_t bytes) {
   return static_cast<int>(std::min<std::size_t>(bytes, INT_MAX));
@@ -134,8 +134,8 @@ void expect_peer(SSL* tls, const std::string& name) {
 
 } // namespace
 
-tls_session::tls_session(ssl_ctx_st& context, connection_side side, const std::string& expected_peer)
-  : tls_{SSL_new(&context)}, expected_peer_{expected_peer} {
+tls_session::tls_session(ssl_ctx_st& context, connection_side side, std::string expected_peer)
+  : tls_{SSL_new(&context)}, expected_peer_{std::move(expected_peer)} {
   openssl_owner<bio_st> in{BIO_new(BIO_s_mem())};
   openssl_owner<bio_st> out{BIO_new(BIO_s_mem())};
   if (!tls_ || !in || !out) throw exception{errc::out_of_memory, "OpenSSL could not make the TLS side of a connection"};

@@ -32,7 +32,7 @@ class tls_session {
 public:
   /// If \p expected_peer is not empty, the peer's certificate must name this DNS name or IP address. Errors:
   /// out_of_memory, invalid_argument.
-  tls_session(ssl_ctx_st& context, connection_side side, const std::string& expected_peer);
+  tls_session(ssl_ctx_st& context, connection_side side, std::string expected_peer);
 
   /// Adds bytes that the peer has sent. Errors: out_of_memory.
   void feed(std::string_view bytes);

@@ -39,7 +39,7 @@ using failure = asio::error_code;
 constexpr std::size_t most_addresses = 4;
 constexpr int listen_backlog = 128;
 constexpr int accepts_per_turn = 32;
-constexpr std::size_t read_bytes = 64u << 10;
+constexpr std::size_t read_bytes = 64U << 10;
 constexpr std::chrono::seconds pause_without_descriptors{1};
 
 time_point transport_now() {
@@ -118,7 +118,7 @@ file_descriptor listen_at(const tcp::endpoint& where) {
                                           : ": choose an address of this machine and a port that you may use"),
               .call = call,
               .native_code = code,
-              .native_text = std::strerror(code)}};
+              .native_text = std::generic_category().message(code)}};
   };
   file_descriptor made = new_socket(where);
   if (!made) refuse("socket");
@@ -136,7 +136,7 @@ std::string connect_failure_text(int native_code) {
     case ETIMEDOUT: return "it does not answer";
     case EMFILE:
     case ENFILE: return "this process has no file descriptors left";
-    default: return std::strerror(native_code);
+    default: return std::generic_category().message(native_code);
   }
 }
 
@@ -311,7 +311,7 @@ private:
   }
 
   void lose(int code, time_point now) {
-    state_.lose("broke the connection off (" + std::string{std::strerror(code)} + ")", now);
+    state_.lose("broke the connection off (" + std::generic_category().message(code) + ")", now);
   }
 
   /// An exception ends this connection, not the transport.
@@ -456,7 +456,7 @@ struct transport_listener::parts {
         admit(std::move(socket), peer);
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         terms.reports.report_stranger(transport_event_kind::too_many, {},
-                                      "cannot accept a connection: " + std::string{std::strerror(errno)},
+                                      "cannot accept a connection: " + std::generic_category().message(errno),
                                       transport_now());
         return false;
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -34,18 +34,20 @@ public:
   void conclude(outcome result) noexcept {
     std::shared_ptr<value_promise<troupe::enqueued>> first;
     reply_promise asker;
+    bool is_asked = false;
     std::optional<error> failure;
     {
       const std::lock_guard lock{mutex_};
       first = std::exchange(first_, nullptr);
       if (const error* why = failure_of(result)) failure = *why;
-      if (is_asked_)
+      is_asked = is_asked_;
+      if (is_asked)
         asker = std::move(asker_);
       else
         result_ = std::move(result);
     }
     if (first && failure) first->deliver(std::move(*failure));
-    asker.deliver(std::move(result));
+    if (is_asked) asker.deliver(std::move(result));
   }
 
   void redeem(reply_promise to) {

@@ -36,7 +36,7 @@ void require_some(std::size_t size_bytes) {
 } // namespace
 
 void mock_memory::aligned_delete::operator()(std::byte* address) const noexcept {
-  std::free(address);
+  std::free(address); // NOLINT(cppcoreguidelines-no-malloc)
 }
 
 mock_memory::mock_memory(int device_count, std::size_t limit_bytes)

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,7 @@ constexpr std::array unwanted{"cuda", "nvml", "opencl", "gl", "rsmi", "levelzero
 topology_owner examine(const std::string* description) {
   hwloc_topology_t made = nullptr;
   if (hwloc_topology_init(&made) != 0)
-    throw exception{errc::unsupported, "hwloc cannot be initialised: " + std::string{std::strerror(errno)}};
+    throw exception{errc::unsupported, "hwloc cannot be initialised: " + std::generic_category().message(errno)};
   topology_owner owner{made, &hwloc_topology_destroy};
   for (const char* part : unwanted)
     static_cast<void>(hwloc_topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, part));
@@ -38,7 +39,7 @@ topology_owner examine(const std::string* description) {
       throw exception{errc::invalid_argument, "the description is not XML of hwloc: create one with lstopo --of xml"};
   }
   if (hwloc_topology_load(made) != 0) {
-    const std::string why = std::strerror(errno);
+    const std::string why = std::generic_category().message(errno);
     if (description != nullptr)
       throw exception{errc::invalid_argument,
                       "hwloc cannot load the description (" + why + "): create one with lstopo --of xml"};
@@ -119,10 +120,10 @@ link_kind machine::path(const pci_address& from, const pci_address& to) const {
   const auto nodes_of = [&](hwloc_obj_t object) { return hwloc_get_non_io_ancestor_obj(host, object)->nodeset; };
   const hwloc_const_bitmap_t left = nodes_of(here);
   const hwloc_const_bitmap_t right = nodes_of(there);
-  if (!hwloc_bitmap_intersects(left, right)) return link_kind::numa;
+  if (hwloc_bitmap_intersects(left, right) == 0) return link_kind::numa;
   // Common nodes prove nothing if one of the two devices may be at any of several nodes.
-  return hwloc_bitmap_weight(left) == 1 && hwloc_bitmap_isequal(left, right) ? link_kind::host_bridge
-                                                                             : link_kind::unknown;
+  return hwloc_bitmap_weight(left) == 1 && hwloc_bitmap_isequal(left, right) != 0 ? link_kind::host_bridge
+                                                                                  : link_kind::unknown;
 }
 
 int machine::numa_node_count() const {

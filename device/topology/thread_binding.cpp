@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,11 @@ bitmap_owner new_bitmap() {
 
 [[noreturn]] void throw_failed(const char* call, const std::string& text) {
   const int code = errno;
-  throw exception{error{
-      .code = errc::unsupported, .text = text, .call = call, .native_code = code, .native_text = std::strerror(code)}};
+  throw exception{error{.code = errc::unsupported,
+                        .text = text,
+                        .call = call,
+                        .native_code = code,
+                        .native_text = std::generic_category().message(code)}};
 }
 
 cpu_set bind(const cpu_set& wanted, const machine& host) {
@@ -34,7 +38,7 @@ cpu_set bind(const cpu_set& wanted, const machine& host) {
                     "hwloc uses a description of a machine instead of this machine, so threads cannot be bound: unset "
                     "HWLOC_XMLFILE and HWLOC_SYNTHETIC, or use TROUPE_PLACEMENT=none"};
   const cpu_set usable = usable_cpus(host);
-  const cpu_set chosen = intersection_of(wanted, usable);
+  cpu_set chosen = intersection_of(wanted, usable);
   if (chosen.empty())
     throw exception{errc::unsupported, "this process may use none of the CPUs " + to_string(wanted) + ", only " +
                                            to_string(usable) +

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace {
@@ -108,7 +109,7 @@ http_server::http_server(const std::string& address, std::uint16_t port, std::si
   if (!place || ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
       ::bind(listener_, reinterpret_cast<const sockaddr*>(&*place), size) != 0 || ::listen(listener_, SOMAXCONN) != 0 ||
       ::getsockname(listener_, reinterpret_cast<sockaddr*>(&*place), &size) != 0) {
-    const std::string why = place ? std::strerror(errno) : "not an IPv4 address";
+    const std::string why = place ? std::generic_category().message(errno) : "not an IPv4 address";
     ::close(listener_);
     throw troupe::exception{troupe::errc::invalid_argument,
                             "cannot listen at " + address + ":" + std::to_string(port) + ": " + why};

@@ -37,7 +37,7 @@ public:
     {
       const std::lock_guard lock{mutex_};
       if (waiting_.size() == most_waiting) waiting_.pop_front();
-      waiting_.push_back({to, std::move(bytes)});
+      waiting_.emplace_back(to, std::move(bytes));
     }
     changed_.notify_all();
   }

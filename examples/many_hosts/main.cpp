@@ -31,7 +31,7 @@ void take_signal(int which) {
 }
 
 std::string variable(const char* name) {
-  const char* const text = std::getenv(name);
+  const char* const text = std::getenv(name); // NOLINT(concurrency-mt-unsafe)
   return text != nullptr ? text : "";
 }
 
@@ -132,7 +132,7 @@ private:
     const number root = least(mine == kept_.end() ? ranks : static_cast<number>(self.value()));
     if (root == ranks) {
       std::printf("no process has the weights of step %llu\n", static_cast<unsigned long long>(step_));
-      std::exit(1);
+      std::exit(1); // NOLINT(concurrency-mt-unsafe)
     }
     if (mine != kept_.end()) std::ranges::copy(mine->weights, memory.host_span<number>().begin());
     lane.broadcast(memory, memory, weights_.size(), troupe::dtype::u64, troupe::rank{static_cast<int>(root)}).get();

@@ -43,10 +43,10 @@ ON_BOTH inline float drawn(std::uint64_t place) {
 /// out [rows][columns] = in [rows][depth] · weights [depth][columns] + kept · out. If `transposed`, the weights are
 /// stored as [columns][depth].
 struct product {
-  const float *in, *weights;
-  float* out;
-  std::size_t rows, depth, columns;
-  bool transposed;
+  const float *in = nullptr, *weights = nullptr;
+  float* out = nullptr;
+  std::size_t rows = 0, depth = 0, columns = 0;
+  bool transposed = false;
   float kept = 0;
 };
 
@@ -69,6 +69,7 @@ void run_stage(const Maths& maths, const shard& on, std::size_t stage) {
   maths.multiply({on.x, first, inner, rows, width, up * mine, true});
   if (attends)
     maths.each(rows * mine, [=] ON_BOTH(std::size_t i) { // softmax(queries · keys) · values, within a request
+      // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): with no columns of its own, a rank has no elements here
       const std::size_t row = i / mine, column = i % mine, begin = row / tokens * tokens, head = width / heads;
       const float* query = inner + 3 * row * mine + column / head * head;
       float sum = 0, all = 0;

@@ -28,8 +28,7 @@ public:
       remedy_{std::move(remedy)},
       name_{path_.string() + "." + std::to_string(::getpid()) + ".part"} {
     const int file = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (file < 0)
-      refuse(path_, std::strerror(errno), remedy_); // NOLINT(concurrency-mt-unsafe): one thread writes files
+    if (file < 0) refuse(path_, std::generic_category().message(errno), remedy_);
     file_.reset(::fdopen(file, "w"));
   }
   temporary(const temporary&) = delete;
@@ -41,7 +40,7 @@ public:
   void write(std::string_view text) {
     if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() || std::fflush(file_.get()) != 0 ||
         ::fsync(::fileno(file_.get())) != 0)
-      refuse(path_, std::strerror(errno), remedy_); // NOLINT(concurrency-mt-unsafe)
+      refuse(path_, std::generic_category().message(errno), remedy_);
   }
   void keep() {
     std::error_code problem;

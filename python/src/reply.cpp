@@ -17,12 +17,13 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <system_error>
 
 namespace troupe::python {
 
 loop_mailbox::loop_mailbox() : descriptor_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {
   if (descriptor_ < 0)
-    throw exception{errc::internal, "eventfd() failed: " + std::string{std::strerror(errno)} +
+    throw exception{errc::internal, "eventfd() failed: " + std::generic_category().message(errno) +
                                         ": raise the limit of open files (ulimit -n)"};
 }
 

@@ -81,7 +81,7 @@ class [[nodiscard]] awaitable_reply : public awaitable_outcome {
 public:
   using awaitable_outcome::awaitable_outcome;
 
-  completion await_resume() const;
+  completion await_resume() const; // NOLINT(modernize-use-nodiscard)
   /// Returns the same request as an awaitable that does not throw.
   [[nodiscard]] awaitable_outcome as_outcome() && noexcept { return std::move(*this); }
 };

@@ -118,7 +118,7 @@ private:
 /// A receiver of a request's completion.
 template <class T>
 concept request_receiver = std::move_constructible<T> && requires(T&& receiver, completion reply, error failure) {
-  std::move(receiver).set_value(std::move(reply));
+  std::move(receiver).set_value(std::move(reply)); // NOLINT(performance-move-const-arg)
   std::move(receiver).set_error(std::move(failure));
   std::move(receiver).set_stopped();
 };

@@ -130,7 +130,7 @@ template <contiguous_elements Range>
 template <class Range>
 requires contiguous_elements<Range> &&(!std::is_lvalue_reference_v<Range>)&&(!std::ranges::borrowed_range<Range>)
     [[nodiscard]] tensor give(const world& where, rank target, Range&& range) {
-  return share(where, target, std::make_shared<Range>(std::move(range)));
+  return share(where, target, std::make_shared<Range>(std::move(range))); // NOLINT(bugprone-move-forwarding-reference)
 }
 
 } // namespace troupe

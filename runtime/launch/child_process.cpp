@@ -64,8 +64,11 @@ pipe_ends make_pipe() {
 
 void throw_system_error(const char* call, const std::string& text) {
   const int code = errno;
-  throw exception{error{
-      .code = errc::unsupported, .text = text, .call = call, .native_code = code, .native_text = std::strerror(code)}};
+  throw exception{error{.code = errc::unsupported,
+                        .text = text,
+                        .call = call,
+                        .native_code = code,
+                        .native_text = std::generic_category().message(code)}};
 }
 
 namespace {
@@ -213,7 +216,7 @@ void child_process::await_exec(file_descriptor told, const process_spec& what) {
                         .text = "'" + what.program + "' cannot be started",
                         .call = "execve",
                         .native_code = why.code,
-                        .native_text = std::strerror(why.code)}};
+                        .native_text = std::generic_category().message(why.code)}};
 }
 
 child_process::~child_process() {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -34,7 +35,7 @@ int open_descriptor(int number) {
   std::atomic<int>& descriptor = descriptor_of(number);
   if (descriptor.load() < 0) {
     const int made = ::eventfd(0, EFD_CLOEXEC);
-    if (made < 0) throw exception{errc::internal, std::string{"eventfd: "} + std::strerror(errno)};
+    if (made < 0) throw exception{errc::internal, std::string{"eventfd: "} + std::generic_category().message(errno)};
     descriptor.store(made);
   }
   pollfd waits{.fd = descriptor.load(), .events = POLLIN, .revents = 0};

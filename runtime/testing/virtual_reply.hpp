@@ -28,9 +28,9 @@ public:
   /// Lets time pass until the answer arrives, for at most one virtual hour, and returns it like a future: throws
   /// troupe::exception if the answer is an error. May be called again. Errors: deadline_exceeded (no answer within an
   /// hour).
-  completion get() const;
+  completion get() const; // NOLINT(modernize-use-nodiscard)
   /// Lets time pass until the answer arrives, for at most \p at_most.
-  std::future_status wait_for(nanoseconds at_most) const;
+  std::future_status wait_for(nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
 
 private:
   struct state;

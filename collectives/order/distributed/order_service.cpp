@@ -45,6 +45,7 @@ void order_service::open(epoch of, std::vector<order_route> ranks, std::vector<h
     const auto lock = enter();
     order_.open(of, static_cast<int>(ranks.size()));
     std::vector<place> places;
+    places.reserve(ranks.size());
     for (order_route& one : ranks) places.push_back({.route = std::move(one)});
     for (const host_route& host : hosts) {
       order_.delegate(host.ranks);
@@ -63,6 +64,7 @@ void order_service::open_host(epoch of, int world_size, std::vector<std::pair<ra
   {
     const auto lock = enter();
     std::vector<rank> present;
+    present.reserve(ranks.size());
     for (const auto& one : ranks) present.push_back(one.first);
     order_.open_host(of, world_size, present, previous, limits);
     std::vector<place> places(static_cast<std::size_t>(world_size));

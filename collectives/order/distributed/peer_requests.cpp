@@ -36,7 +36,7 @@ lane lane_of(process_address one) {
 
 template <class Kind>
 std::string begin(Kind kind) {
-  return std::string(1, static_cast<char>(kind));
+  return {static_cast<char>(kind)};
 }
 
 } // namespace

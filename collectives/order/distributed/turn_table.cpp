@@ -155,7 +155,7 @@ bool turn_table::settle(std::uint64_t place, open_capture& one, answers& out) co
 void turn_table::refuse_late(named_turn& one, time_point now, answers& out) {
   std::vector<rank> missing;
   for (std::size_t r = 0; r < one.ranks.size(); ++r)
-    if (one.ranks[r].empty()) missing.push_back(rank{static_cast<int>(r)});
+    if (one.ranks[r].empty()) missing.emplace_back(static_cast<int>(r));
   const auto refusal = [&] {
     std::string text = describe(one.of) + " was not begun in time: " + name_ranks(missing) +
                        (missing.size() == 1 ? " has" : " have") + " not asked for it";

@@ -49,9 +49,9 @@ capture_session::capture_session(std::shared_ptr<captured_plan> plan, std::vecto
   plan_->begin(stamp, ranks_);
 }
 
-capture_session::capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
-                                 world_stamp stamp, time_point deadline,
-                                 std::vector<std::shared_ptr<registered_pool>> registered)
+capture_session::capture_session(std::shared_ptr<captured_plan> plan,
+                                 const std::vector<std::shared_ptr<rank_pipeline>>& ranks, world_stamp stamp,
+                                 time_point deadline, std::vector<std::shared_ptr<registered_pool>> registered)
   : capture_session{std::move(plan), ranks, stamp, deadline,
                     std::make_shared<capture_match>(static_cast<int>(ranks.size()), deadline,
                                                     compare_places(std::move(registered)))} {}

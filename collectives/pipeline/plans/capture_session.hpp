@@ -27,7 +27,7 @@ public:
                   world_stamp stamp, time_point deadline, std::shared_ptr<capture_agreement> peers);
   /// For a world of which all ranks are \p ranks. \p registered: pools of memory for which ranks must use the same
   /// offsets.
-  capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
+  capture_session(std::shared_ptr<captured_plan> plan, const std::vector<std::shared_ptr<rank_pipeline>>& ranks,
                   world_stamp stamp, time_point deadline,
                   std::vector<std::shared_ptr<registered_pool>> registered = {});
 

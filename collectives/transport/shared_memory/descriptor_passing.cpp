@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 namespace troupe {
 
@@ -25,7 +26,7 @@ struct control_room {
                         .text = std::move(text),
                         .call = call,
                         .native_code = native,
-                        .native_text = std::strerror(native)}};
+                        .native_text = std::generic_category().message(native)}};
 }
 
 void check_passing(const file_descriptor& socket, std::size_t size_bytes, std::size_t count) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <system_error>
 
 namespace troupe {
 
@@ -77,7 +78,7 @@ order_gate::order_gate(std::uint16_t port, const gate_limits& limits) : listener
                                 ", at which processes of this host get rings in shared memory, cannot be opened",
                         .call = "bind",
                         .native_code = native,
-                        .native_text = std::strerror(native)}};
+                        .native_text = std::generic_category().message(native)}};
 }
 
 void order_gate::drain(time_point now) {

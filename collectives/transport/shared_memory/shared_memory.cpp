@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -31,7 +32,7 @@ void throw_memory_failure(const char* call, const std::string& text) {
                         .text = text,
                         .call = call,
                         .native_code = code,
-                        .native_text = std::strerror(code)}};
+                        .native_text = std::generic_category().message(code)}};
 }
 
 shared_memory::shared_memory(file_descriptor descriptor, std::size_t size_bytes)

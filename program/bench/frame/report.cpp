@@ -15,6 +15,7 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <thread>
 
 namespace troupe::program {
@@ -124,8 +125,7 @@ void json_file::write(const nlohmann::ordered_json& document) const {
   const std::string text = report_text(document);
   if (file_) return file_->write(text);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw exception{errc::invalid_argument, "cannot write standard output: " +
-                                                std::string{std::strerror(errno)} + // NOLINT(concurrency-mt-unsafe)
+    throw exception{errc::invalid_argument, "cannot write standard output: " + std::generic_category().message(errno) +
                                                 ": name a file instead"};
 }
 

@@ -34,7 +34,7 @@ transport_credentials credentials_in(const std::filesystem::path& folder, const 
 mode_t mode_of(const std::filesystem::path& file) {
   struct stat found {};
   REQUIRE(::stat(file.c_str(), &found) == 0);
-  return found.st_mode & 0777u;
+  return found.st_mode & 0777U;
 }
 
 } // namespace
@@ -44,10 +44,10 @@ TEST_CASE("what is made for controller and hosts lets them in, under the names a
   const std::filesystem::path folder = scratch.path() / "new" / "certs";
   const auto made = make_certificates({.folder = folder, .hosts = {"gpu-1.example.org", "10.1.2.3"}, .days = 20});
   CHECK(made.size() == 7);
-  CHECK(mode_of(folder) == 0700u);
+  CHECK(mode_of(folder) == 0700U);
   for (const made_file& one : made) {
     INFO(one.file);
-    CHECK(mode_of(one.file) == 0600u);
+    CHECK(mode_of(one.file) == 0600U);
     CHECK_FALSE(one.purpose.empty());
   }
   CHECK(read_join_token(folder / "join.token").size() == 64);

@@ -30,7 +30,7 @@ public:
                    dialers_version,         said.sink()} {}
 
   /// Carries bytes both ways, in pieces of \p piece, until there are none.
-  void carry(std::size_t piece = 1u << 16u) {
+  void carry(std::size_t piece = 1U << 16U) {
     while (carry_one(listener, dialer, piece) || carry_one(dialer, listener, piece)) {
     }
   }
@@ -64,7 +64,7 @@ private:
 
 TEST_CASE("two ends admit each other and exchange messages, whatever pieces their bytes come in", "[transport]") {
   for (const transport_mode mode : {transport_mode::plain, transport_mode::mutual_tls}) {
-    for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, std::size_t{1'000}, std::size_t{1} << 20u}) {
+    for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, std::size_t{1'000}, std::size_t{1} << 20U}) {
       wire between{mode};
       between.carry(piece);
       REQUIRE(between.listener.is_open());

@@ -84,9 +84,9 @@ TEST_CASE("a frame longer than the bound stops at its length, and nothing passes
 TEST_CASE("the longest length that the format has is no more than a long one", "[transport]") {
   const std::string head{"TR\x02\x04\xff\xff\xff\xff", 8};
   std::optional<frame> complete;
-  frame_parser parser = parser_of_messages(~0u);
+  frame_parser parser = parser_of_messages(~0U);
   CHECK(parser.receive(head, complete) == head.size()); // a frame may be that long where nobody bounds it
-  frame_parser bounded = parser_of_messages(16u << 20u);
+  frame_parser bounded = parser_of_messages(16U << 20U);
   CHECK(bounded.receive(head, complete) == 7);
   CHECK(bounded.fault_text() == "sent a frame of 4294967295 bytes, and the limit is 16777216");
 }

@@ -53,13 +53,13 @@ TEST_CASE("a proof is of one token, one side and one occasion", "[transport]") {
   CHECK_FALSE(is_same(proof, secret.proof(connection_side::listener, occasion)));
 
   handshake_transcript later_one = occasion;
-  later_one.of_listener[31] ^= 1u;
+  later_one.of_listener[31] ^= 1U;
   CHECK_FALSE(is_same(proof, secret.proof(connection_side::dialer, later_one)));
   later_one = occasion;
-  later_one.of_dialer[0] ^= 1u;
+  later_one.of_dialer[0] ^= 1U;
   CHECK_FALSE(is_same(proof, secret.proof(connection_side::dialer, later_one)));
   later_one = occasion;
-  later_one.channel[5] ^= 1u;
+  later_one.channel[5] ^= 1U;
   CHECK_FALSE(is_same(proof, secret.proof(connection_side::dialer, later_one)));
   later_one = occasion;
   later_one.version_of_listener = encode_version("1.1");

@@ -45,8 +45,8 @@ TEST_CASE("ten MiB go to a listener and come back as they were, in order", "[tra
   rig.listen();
   test_dialer dialer{rig.dialer_options()};
   REQUIRE(dialer.join());
-  for (unsigned i = 0; i < 10; ++i) dialer.send(pattern(1u << 20u, i));
-  for (unsigned i = 0; i < 10; ++i) CHECK((dialer.receive() == pattern(1u << 20u, i)));
+  for (unsigned i = 0; i < 10; ++i) dialer.send(pattern(1U << 20U, i));
+  for (unsigned i = 0; i < 10; ++i) CHECK((dialer.receive() == pattern(1U << 20U, i)));
   CHECK(rig.heard.first(transport_event_kind::admitted));
   CHECK(rig.said.first(transport_event_kind::admitted));
   CHECK(rig.keeps_secrets());
@@ -259,7 +259,7 @@ TEST_CASE("an oversize frame ends its connection, and no byte of it is delivered
   transport_rig rig{transport_mode::plain, limits};
   rig.listen();
   transport_dialer_options trusting = rig.dialer_options();
-  trusting.limits.frame_bytes = 1u << 20u;
+  trusting.limits.frame_bytes = 1U << 20U;
   test_dialer dialer{trusting}, beside{trusting};
   const std::string good = pattern(1'000);
   REQUIRE(dialer.join());
@@ -329,12 +329,12 @@ TEST_CASE("a client that has said all and ends is heard to its last message", "[
   const auto port = rig.listen().port();
   {
     loopback_client client = admitted_client(port);
-    for (unsigned i = 0; i < 3; ++i) CHECK(client.send(message_frame(pattern(1u << 20u, i))));
+    for (unsigned i = 0; i < 3; ++i) CHECK(client.send(message_frame(pattern(1U << 20U, i))));
     client.finish();
     CHECK(rig.heard.first(transport_event_kind::ended));
   }
   CHECK(rig.loses(1));
-  CHECK(rig.delivered_bytes() == 3u << 20u);
+  CHECK(rig.delivered_bytes() == 3U << 20U);
   CHECK(rig.heard.count(transport_event_kind::broken) == 0);
 }
 
@@ -482,7 +482,7 @@ TEST_CASE("TIM-1: a frame without its rest, and bytes that nobody takes, end the
   CHECK(rig.heard.comes_to(transport_event_kind::broken, 1));
 
   loopback_client deaf = admitted_client(port);
-  const std::string frame = message_frame(pattern(8u << 20u));
+  const std::string frame = message_frame(pattern(8U << 20U));
   while (deaf.send(frame)) { // until the listener has had enough: nothing of the echo is read
   }
   CHECK(rig.heard.comes_to(transport_event_kind::broken, 2));
@@ -491,13 +491,13 @@ TEST_CASE("TIM-1: a frame without its rest, and bytes that nobody takes, end the
 
 TEST_CASE("a peer that does not drain is disconnected at the limit, and the others are served", "[transport]") {
   transport_limits limits;
-  limits.queue_bytes = 1u << 20u;
+  limits.queue_bytes = 1U << 20U;
   transport_rig rig{transport_mode::plain, limits};
   const auto port = rig.listen().port();
   test_dialer beside{rig.dialer_options()};
   REQUIRE(beside.join());
   loopback_client deaf = admitted_client(port);
-  const std::string frame = message_frame(pattern(256u << 10u));
+  const std::string frame = message_frame(pattern(256U << 10U));
   while (deaf.send(frame)) CHECK(beside.exchanges("five!"));
   const auto event = rig.heard.first(transport_event_kind::broken);
   REQUIRE(event);

@@ -44,8 +44,8 @@ TEST_CASE("ten MiB go through mutual TLS and come back as they were", "[transpor
   {
     test_dialer dialer{rig.dialer_options()};
     REQUIRE(dialer.join());
-    for (unsigned i = 0; i < 10; ++i) dialer.send(pattern(1u << 20u, i));
-    for (unsigned i = 0; i < 10; ++i) CHECK((dialer.receive() == pattern(1u << 20u, i)));
+    for (unsigned i = 0; i < 10; ++i) dialer.send(pattern(1U << 20U, i));
+    for (unsigned i = 0; i < 10; ++i) CHECK((dialer.receive() == pattern(1U << 20U, i)));
   }
   CHECK(rig.heard.first(transport_event_kind::ended));
   CHECK(rig.said.first(transport_event_kind::ended));

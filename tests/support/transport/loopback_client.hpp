@@ -22,7 +22,7 @@ namespace troupe::tests {
 /// Bytes that repeat themselves every 4,099 bytes and differ by \p seed.
 inline std::string pattern(std::size_t bytes, unsigned seed = 0) {
   std::string unit(4'099, '\0');
-  for (std::size_t i = 0; i < unit.size(); ++i) unit[i] = static_cast<char>(seed + i + (i >> 8u));
+  for (std::size_t i = 0; i < unit.size(); ++i) unit[i] = static_cast<char>(seed + i + (i >> 8U));
   std::string made;
   made.reserve(bytes + unit.size());
   while (made.size() < bytes) made += unit;

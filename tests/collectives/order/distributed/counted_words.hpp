@@ -33,7 +33,7 @@ inline strike planned_strike;
 class counted_words {
 public:
   explicit counted_words(std::uint64_t* words) noexcept : real_{words} {}
-  std::uint64_t load(std::size_t at, std::memory_order order, ring_step step) const {
+  [[nodiscard]] std::uint64_t load(std::size_t at, std::memory_order order, ring_step step) const {
     planned_strike.count(step);
     return real_.load(at, order, step);
   }
