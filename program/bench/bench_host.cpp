@@ -163,8 +163,8 @@ buffer host_memory(const world& where, memory_kind kind, std::size_t size_bytes)
 /// The buffers of one kind of memory, and its figures.
 class host_trial {
 public:
-  host_trial(const world& where, memory_kind kind, std::size_t size_bytes, dtype type)
-    : world_{where}, kind_{kind}, type_{type}, count_{size_bytes / troupe::size_bytes(type)} {
+  host_trial(world where, memory_kind kind, std::size_t size_bytes, dtype type)
+    : world_{std::move(where)}, kind_{kind}, type_{type}, count_{size_bytes / troupe::size_bytes(type)} {
     for (const rank self : world_.local_ranks())
       ranks_.push_back({.where = world_.device_of(self),
                         .host_send = host_memory(world_, kind, size_bytes),

@@ -101,7 +101,8 @@ public:
     constexpr float untouched = -1;
     for (const auto which : {&step_memory::got, &step_memory::moved}) set_all(which, [](rank) { return untouched; });
     static_cast<void>(measure(what));
-    const auto sum = static_cast<float>(world_.size() * (world_.size() + 1) / 2);
+    const int all = world_.size() * (world_.size() + 1) / 2;
+    const auto sum = static_cast<float>(all);
     return count_other(&step_memory::got, sum) + count_other(&step_memory::moved, with_work_ ? sum : untouched);
   }
 

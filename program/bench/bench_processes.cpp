@@ -91,9 +91,11 @@ std::int64_t now_ns() {
 class report_file {
 public:
   report_file() {
+    // NOLINTBEGIN(concurrency-mt-unsafe): no other thread sets variables
     if (const char* const path = std::getenv(traffic_report_variable))
       file_ = ::open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (const char* const name = std::getenv("TROUPE_PROCESS")) process_ = name;
+    // NOLINTEND(concurrency-mt-unsafe)
   }
   report_file(const report_file&) = delete;
   report_file& operator=(const report_file&) = delete;
@@ -164,7 +166,8 @@ private:
     traffic_line line{.epoch = now.epoch, .rank = self.value(), .world_size = now.world_size};
     try {
       const traffic_memory memory{world_, self};
-      const auto expected = static_cast<float>(now.world_size * (now.world_size + 1) / 2);
+      const int all = now.world_size * (now.world_size + 1) / 2;
+      const auto expected = static_cast<float>(all);
       await(now, self, memory.fill(static_cast<float>(self.value() + 1)), line);
       for (bool is_first = true;; is_first = false) {
         do_harm();
@@ -299,7 +302,7 @@ public:
     const int made = ::mkstemp(path_.data());
     if (made < 0) throw exception{errc::missing, "a temporary file cannot be created: set TMPDIR to a writable folder"};
     ::close(made);
-    ::setenv(traffic_report_variable, path_.c_str(), 1);
+    ::setenv(traffic_report_variable, path_.c_str(), 1); // NOLINT(concurrency-mt-unsafe)
     from_.open(path_);
   }
   traffic_reports(const traffic_reports&) = delete;

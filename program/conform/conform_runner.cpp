@@ -84,8 +84,8 @@ conform_meeting::conform_meeting(world where, rank self, std::size_t image_bytes
 
 conform_meeting::conform_meeting(int ranks, std::size_t image_bytes,
                                  std::function<std::future<completion>(std::vector<operation>)> ask,
-                                 const std::function<std::future<remote_buffer>(rank, const std::string&)>& find)
-  : ranks_{ranks}, ask_{std::move(ask)}, find_{find} {
+                                 std::function<std::future<remote_buffer>(rank, const std::string&)> find)
+  : ranks_{ranks}, ask_{std::move(ask)}, find_{std::move(find)} {
   for (int r = 0; r < ranks_; ++r) {
     flags_.push_back(wait_for(rank{r}, "conform done")); // exported last
     counts_.push_back(wait_for(rank{r}, "conform counts"));
@@ -396,7 +396,7 @@ conform_tally run_meeting(std::optional<world> where, conform_meeting& meeting, 
 conform_suite::conform_suite(world where, ordering order, std::uint64_t seed, std::string only, hooks reports)
   : world_{std::move(where)},
     order_{order},
-    chosen_{[only](const std::string& name) { return name.find(only) != std::string::npos; }},
+    chosen_{[only = std::move(only)](const std::string& name) { return name.find(only) != std::string::npos; }},
     reports_{std::move(reports)},
     whole_{.ranks = world_.size(), .seed = seed} {
   for (rank_group& group : groups_of(world_.size())) {

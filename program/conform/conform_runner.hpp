@@ -45,7 +45,7 @@ public:
   /// under a name.
   conform_meeting(int ranks, std::size_t image_bytes,
                   std::function<std::future<completion>(std::vector<operation>)> ask,
-                  const std::function<std::future<remote_buffer>(rank, const std::string&)>& find);
+                  std::function<std::future<remote_buffer>(rank, const std::string&)> find);
 
   [[nodiscard]] bool is_asker() const noexcept { return ask_ != nullptr; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }

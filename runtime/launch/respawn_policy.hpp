@@ -85,7 +85,7 @@ public:
 private:
   struct process_slot {
     respawn_budget budget;
-    bool spare;
+    bool spare = false;
     bool stands_in = false; ///< A spare that has a rank.
     bool done = false;      ///< Its process returned 0, and it counted for the job.
     bool joined = false;    ///< A process of the place has ever joined.

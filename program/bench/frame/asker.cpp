@@ -287,12 +287,12 @@ private:
 
 } // namespace
 
-std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where, answered_by who) {
-  return std::make_unique<actor_asker>(system, std::move(where), who);
+std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, const world& where, answered_by who) {
+  return std::make_unique<actor_asker>(system, where, who);
 }
 
-std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, world where, lane in) {
-  return std::make_unique<rank_actor_asker>(system, std::move(where), in);
+std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, const world& where, lane in) {
+  return std::make_unique<rank_actor_asker>(system, where, in);
 }
 
 namespace {
@@ -369,7 +369,7 @@ private:
 
 class rank_thread_asker final : public asker {
 public:
-  rank_thread_asker(const world& where, lane in) : world_{where}, lane_{in} {}
+  rank_thread_asker(world where, lane in) : world_{std::move(where)}, lane_{in} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "rank threads"; }
 
@@ -403,7 +403,7 @@ private:
 } // namespace
 
 std::unique_ptr<asker> make_rank_thread_asker(world where, lane in) {
-  return std::make_unique<rank_thread_asker>(where, in);
+  return std::make_unique<rank_thread_asker>(std::move(where), in);
 }
 
 } // namespace troupe::program

@@ -95,12 +95,12 @@ public:
 /// Returns an asker whose thread spins while it waits for replies. A parked thread would add its wake-up time to the
 /// figures.
 [[nodiscard]] std::unique_ptr<asker> make_thread_asker(world where);
-[[nodiscard]] std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, world where,
+[[nodiscard]] std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, const world& where,
                                                       answered_by who = answered_by::world);
 
 /// Returns an asker that runs one actor per rank, all in lane \p in. Each actor sends its next request as soon as its
 /// previous one is answered, so only the operations themselves keep the ranks in step.
-[[nodiscard]] std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, world where, lane in);
+[[nodiscard]] std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, const world& where, lane in);
 /// Returns an asker that runs one spinning thread per rank. One atomic releases all of them for each operation.
 [[nodiscard]] std::unique_ptr<asker> make_rank_thread_asker(world where, lane in);
 

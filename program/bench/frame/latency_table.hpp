@@ -68,7 +68,7 @@ public:
   /// Adds a block of the raw reference.
   void add_raw_block(const std::vector<double>& each);
   /// \p raw_p50 is the median of raw in the same block; it is empty if raw was not measured.
-  void add_block(std::size_t way, const latency_block& measured, std::optional<double> raw_p50);
+  void add_block(std::size_t which, const latency_block& measured, std::optional<double> raw_p50);
 
   void print(std::FILE* to) const;
   /// Prints one line per range of times and one column per way, from the shortest to the longest time seen.

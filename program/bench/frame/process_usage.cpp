@@ -107,7 +107,7 @@ nanoseconds sum_of(const std::vector<thread_use>& uses, thread_group group) noex
 
 // A function of the sanitizers' runtime. Allocations of a sanitized program do not go through the heap that mallinfo2
 // reports.
-extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
+extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes(); // NOLINT(bugprone-reserved-identifier)
 
 namespace troupe::program {
 

@@ -157,7 +157,7 @@ public:
   }
 
 private:
-  number combine(number left, number right) const noexcept {
+  [[nodiscard]] number combine(number left, number right) const noexcept {
     switch (op_) {
       case reduction::prod: return wrapping_product(left, right);
       case reduction::min: return std::min(left, right);
@@ -165,7 +165,7 @@ private:
       default: return wrapping_sum(left, right);
     }
   }
-  number mean(number sum) const noexcept {
+  [[nodiscard]] number mean(number sum) const noexcept {
     if constexpr (std::is_integral_v<number> && std::is_unsigned_v<number>)
       return static_cast<number>(sum / static_cast<std::uint64_t>(ranks_));
     else if constexpr (std::is_integral_v<number>)
@@ -174,7 +174,7 @@ private:
       return sum / ranks_;
   }
   /// Returns the bound that the comment of reference_values states, plus the rounding of subnormal numbers.
-  double allowance(const std::vector<std::vector<std::byte>>& inputs, std::size_t at) const noexcept {
+  [[nodiscard]] double allowance(const std::vector<std::vector<std::byte>>& inputs, std::size_t at) const noexcept {
     double sizes = 0;
     for (const auto& one : inputs) sizes += std::fabs(static_cast<double>(load_element<Element>(&one[at])));
     const double roundoff = std::ldexp(1.0, -Element::digits);

@@ -126,7 +126,7 @@ buffer allocate_plain(const std::shared_ptr<device>& where, std::size_t size_byt
       static_cast<void>(cuda.free(reinterpret_cast<unsigned long long>(given)));
     });
   };
-  auto* const place = reinterpret_cast<void*>(address);
+  auto* const place = reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): CUDA's form of an address
   return adopt(where, place, size_bytes, std::shared_ptr<void>{place, give_back});
 }
 
