@@ -25,7 +25,6 @@ public:
   [[nodiscard]] constexpr Rep value() const noexcept { return value_; }
   /// Returns the following number.
   [[nodiscard]] constexpr strong_number next() const noexcept { return strong_number{static_cast<Rep>(value_ + 1)}; }
-  // NOLINTNEXTLINE(modernize-use-nullptr): the check takes the compiler's "< 0" for a pointer
   friend constexpr auto operator<=>(strong_number, strong_number) noexcept = default;
 
 private:

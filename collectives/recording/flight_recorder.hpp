@@ -92,7 +92,7 @@ struct flight_name {
   bool of_world = false;
   troupe::epoch epoch{};
 
-  // NOLINTNEXTLINE(modernize-use-nullptr,readability-implicit-bool-conversion): checks take "< 0" for a pointer
+  // NOLINTNEXTLINE(readability-implicit-bool-conversion): of a bool, by the compiler
   friend auto operator<=>(const flight_name&, const flight_name&) = default;
 };
 

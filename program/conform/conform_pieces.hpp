@@ -22,7 +22,6 @@ struct value_source {
   dtype type = dtype::u8;
   reduction op = reduction::sum;
   value_kind kind = value_kind::bits;
-  // NOLINTNEXTLINE(modernize-use-nullptr): the check takes the compiler's "< 0" for a pointer
   friend auto operator<=>(const value_source&, const value_source&) = default;
 };
 

@@ -35,7 +35,7 @@ namespace troupe::program {
 
 /// Raises one fault in a world under traffic and prints what happened, with times in milliseconds. Returns the exit
 /// status. Errors: invalid_argument (unknown kind of fault).
-[[nodiscard]] int run_fault_demo(std::string_view kind, const gathered_settings& asked);
+[[nodiscard]] int run_fault_demo(std::string_view name, const gathered_settings& asked);
 
 namespace {
 

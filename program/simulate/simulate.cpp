@@ -202,7 +202,7 @@ int run(simulate_options options) {
   for (const auto& [kind, count] : all.faults) faults += count;
   const std::string kinds = counts_of(all.faults);
   std::printf("runs %llu, failed %zu, requests %zu, faults %zu%s, %.1f s\n",
-              static_cast<unsigned long long>(seeds.last - seeds.first + 1), all.failed.size(), all.requests, faults,
+              static_cast<unsigned long long>(seeds.last - seeds.first) + 1, all.failed.size(), all.requests, faults,
               kinds.empty() ? "" : (" (" + kinds + ")").c_str(),
               std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   std::printf("asked: %s; on registered memory %zu\n", counts_of(all.kinds).c_str(), all.on_registered);

@@ -13,7 +13,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <stdlib.h>
+#include <stdlib.h> // NOLINT(modernize-deprecated-headers): for mkdtemp()
 
 #include <algorithm>
 #include <chrono>
@@ -128,7 +128,7 @@ std::vector<rank_group> stress_groups(int ranks) {
 /// Splits \p whole, and prepares each world that has ranks in this process.
 stress_scenes make_scenes(const order_options& options, const world& whole) {
   stress_scenes made;
-  const auto add = [&](std::string name, std::size_t kind, world where) {
+  const auto add = [&](std::string name, std::size_t kind, const world& where) {
     // not by make_unique, because a ledger cannot be moved
     made.emplace_back(new stress_scene{.name = std::move(name),
                                        .kind = kind,
@@ -356,8 +356,8 @@ int run_processes(const order_options& options) {
   pass("count", options.largest);
   if (options.pending > 0) pass("pending", options.pending);
   pass("seed", options.seed);
-  if (!options.plans) request.arguments.push_back("--no-plans");
-  if (!options.splits) request.arguments.push_back("--no-splits");
+  if (!options.plans) request.arguments.emplace_back("--no-plans");
+  if (!options.splits) request.arguments.emplace_back("--no-splits");
   pass("mock-devices", ranks);
   if (options.drivers > 0) pass("drivers", options.drivers);
   launch::job_terms terms;

@@ -26,7 +26,7 @@ public:
       lanes_(task.lanes) {
     for (own_lane& one : lanes_)
       for (const rank self : scene->where.local_ranks())
-        one.images.push_back(conform_image{scene->where, self, memory_kind::device, scene->script.room_bytes()});
+        one.images.emplace_back(scene->where, self, memory_kind::device, scene->script.room_bytes());
   }
 
   behavior_type make_behavior() override {

@@ -115,7 +115,8 @@ void expect_cuda_success(const char* call, int result) {
 /// device is poisoned.
 class cuda_fault_kernels final : public fault_kernels {
 public:
-  explicit cuda_fault_kernels(const std::shared_ptr<device>& where) : where_{where}, cuda_{module_functions::find()} {
+  explicit cuda_fault_kernels(std::shared_ptr<device> where)
+    : where_{std::move(where)}, cuda_{module_functions::find()} {
     enter();
     void* module = nullptr;
     expect_cuda_success("cuModuleLoadData", cuda_.load_data(&module, kernels));

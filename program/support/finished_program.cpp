@@ -36,7 +36,7 @@ void fill(const file_descriptor& file, std::string_view text) {
 
 std::string content(const file_descriptor& file) {
   std::string text;
-  std::array<char, 65536> part;
+  std::array<char, 65536> part; // NOLINT(cppcoreguidelines-pro-type-member-init): read() fills it
   ::lseek(file.native(), 0, SEEK_SET);
   while (true) {
     const auto got = ::read(file.native(), part.data(), part.size());
