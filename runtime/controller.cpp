@@ -72,20 +72,20 @@ struct controller::parts {
       system{compat::make_actor_system(*settings)} {
     controller_hooks inner{.send = [this](peer_id to, std::string bytes) { transport->send(to, std::move(bytes)); },
                            .heard =
-                               [told = reports.heard](const control_event& event) {
+                               [told = std::move(reports.heard)](const control_event& event) {
                                  log_info(describe(event));
                                  if (told) told(event);
                                },
                            .straggling = [](const absence_report& late) { log_warning(describe(late)); },
                            .refused = [](const error& why) { log_warning(to_string(why)); },
                            .without_rings = [](const error& why) { log_warning(to_string(why)); },
-                           .kill = reports.kill,
+                           .kill = std::move(reports.kill),
                            .host_joined =
                                [](const process_identity& who) {
                                  log_info("the order service of host " + who.host + " has joined: " + describe(who));
                                },
-                           .joined = reports.joined,
-                           .wanted = reports.wanted,
+                           .joined = std::move(reports.joined),
+                           .wanted = std::move(reports.wanted),
                            .ended =
                                [this](const error& why) {
                                  const std::lock_guard lock{ended_guard};

@@ -60,7 +60,8 @@ public:
   /// Returns the versions of driver and backend on one line.
   [[nodiscard]] std::string versions() const;
   /// See runtime::write_flight_record().
-  std::filesystem::path write_record(const std::optional<std::filesystem::path>& file, std::string_view why) const;
+  [[nodiscard]] std::filesystem::path write_record(const std::optional<std::filesystem::path>& file,
+                                                   std::string_view why) const;
 
   memory_reserve for_answers;
   configuration settings;

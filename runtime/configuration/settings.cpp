@@ -91,7 +91,7 @@ constexpr quantity<nanoseconds> duration(nanoseconds least, nanoseconds most, bo
 template <class Element>
 struct list_of {
   std::string_view name;
-  char separator;
+  char separator = ',';
   Element element;
   [[nodiscard]] std::string range() const requires requires { element.range(); }
   { return element.range(); }

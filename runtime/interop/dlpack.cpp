@@ -318,7 +318,7 @@ owned_dlpack to_dlpack(const buffer& memory, dtype type, std::span<const std::in
 }
 
 owned_dlpack to_dlpack(const tensor& lent, dlpack_reader reader) {
-  return to_dlpack(lent.memory, lent.type, extents_of(lent), reader_behind(lent, reader));
+  return to_dlpack(lent.memory, lent.type, extents_of(lent), reader_behind(lent, std::move(reader)));
 }
 
 owned_versioned_dlpack to_versioned_dlpack(const buffer& memory, dtype type, std::span<const std::int64_t> shape,
@@ -327,7 +327,7 @@ owned_versioned_dlpack to_versioned_dlpack(const buffer& memory, dtype type, std
 }
 
 owned_versioned_dlpack to_versioned_dlpack(const tensor& lent, dlpack_reader reader) {
-  return to_versioned_dlpack(lent.memory, lent.type, extents_of(lent), reader_behind(lent, reader));
+  return to_versioned_dlpack(lent.memory, lent.type, extents_of(lent), reader_behind(lent, std::move(reader)));
 }
 
 dlpack_device dlpack_device_of(const buffer& memory) {

@@ -54,8 +54,9 @@ std::vector<std::string> host_shortcomings(const caf::actor_system_config& host,
                     "worker meanwhile: 60 messages occupied one for 600 us in a measurement");
   const auto spin = host_spin(host, settings);
   if (spin && compat::worker_spin_of(host) < *spin / 2)
-    found.push_back("its workers sleep between polls for work: a reply to an actor that wakes one took 50 to 100 us in "
-                    "a measurement, where a spinning one takes 2 to 5");
+    found.emplace_back(
+        "its workers sleep between polls for work: a reply to an actor that wakes one took 50 to 100 us in "
+        "a measurement, where a spinning one takes 2 to 5");
   if (settings.profile != latency_profile::frugal && !spin)
     found.push_back("its " + std::to_string(host_workers(host, settings)) +
                     " workers, with troupe's own threads, are too many to spin on this machine's " +

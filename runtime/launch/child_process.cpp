@@ -90,7 +90,7 @@ std::string find_program(const std::string& program) {
   }
   std::istringstream folders{process_variables()("PATH").value_or("/usr/local/bin:/usr/bin:/bin")};
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = (folder.empty() ? "." : folder) + "/" + program;
+    std::string path = (folder.empty() ? "." : folder) + "/" + program;
     if (!program.empty() && is_executable(path)) return path;
   }
   throw exception{errc::missing, "the program '" + program + "' is not in PATH: write its path, as in ./" + program};
@@ -146,7 +146,7 @@ std::vector<std::string> changed_environment(const std::vector<variable_change>&
 
 [[noreturn]] void fail(const exec_plan& plan, exec_failure::step at) noexcept {
   const exec_failure why{at, errno};
-  static_cast<void>(!::write(plan.tell, &why, sizeof why));
+  static_cast<void>(::write(plan.tell, &why, sizeof why) != 0);
   ::_exit(127);
 }
 
@@ -158,7 +158,7 @@ std::vector<std::string> changed_environment(const std::vector<variable_change>&
   if (::setpgid(0, 0) != 0) fail(plan, step::start);
   for (int i = 0; i < 3; ++i)
     if (::dup2(plan.standard[i], i) < 0) fail(plan, step::start);
-  ::sigprocmask(SIG_SETMASK, &plan.signals, nullptr);
+  ::sigprocmask(SIG_SETMASK, &plan.signals, nullptr); // NOLINT(concurrency-mt-unsafe): the child has one thread
   ::execve(plan.program.c_str(), plan.argument_pointers.data(), plan.variable_pointers.data());
   fail(plan, step::exec);
 }
@@ -178,8 +178,10 @@ child_process::child_process(const process_spec& what, const sigset_t& signals) 
   auto [output, its_output] = make_pipe();
   auto [errors, its_errors] = make_pipe();
   auto [told, tell] = make_pipe();
+  // NOLINTBEGIN(cppcoreguidelines-prefer-member-initializer): the pipes are made after what can fail without them
   output_ = std::move(output);
   errors_ = std::move(errors);
+  // NOLINTEND(cppcoreguidelines-prefer-member-initializer)
   make_nonblocking(output_);
   make_nonblocking(errors_);
   plan.standard[STDIN_FILENO] = nothing.native();

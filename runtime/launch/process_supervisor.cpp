@@ -134,7 +134,7 @@ public:
   void post(std::function<void()> action);
   void wake() const {
     const std::uint64_t one = 1;
-    static_cast<void>(!::write(wake_.native(), &one, sizeof one));
+    static_cast<void>(::write(wake_.native(), &one, sizeof one) != 0);
   }
   void stop() {
     stopping_ = true;
@@ -143,7 +143,7 @@ public:
   output_writer& writer() { return writer_; }
 
   // Called by the supervisor's thread alone:
-  started_process start(const process_spec& what, process_handlers handlers);
+  started_process start(const process_spec& what, process_handlers&& handlers);
   [[nodiscard]] supervised_process* find(process_number which) {
     const auto found = kept_.find(which);
     return found != kept_.end() ? &found->second : nullptr;
@@ -230,7 +230,7 @@ void process_supervisor::loop::wait() {
   if (::ppoll(polled_.data(), polled_.size(), timers_.empty() ? nullptr : &rest, nullptr) <= 0)
     for (pollfd& one : polled_) one.revents = 0;
   std::uint64_t count = 0;
-  if (polled_[0].revents != 0) static_cast<void>(!::read(wake_.native(), &count, sizeof count));
+  if (polled_[0].revents != 0) static_cast<void>(::read(wake_.native(), &count, sizeof count) != 0);
 }
 
 void process_supervisor::loop::take_events() {
@@ -302,7 +302,7 @@ void process_supervisor::loop::post(std::function<void()> action) {
   wake();
 }
 
-started_process process_supervisor::loop::start(const process_spec& what, process_handlers handlers) {
+started_process process_supervisor::loop::start(const process_spec& what, process_handlers&& handlers) {
   next_ = next_.next();
   auto [at, added] = kept_.try_emplace(next_, what, std::move(handlers), former_signals_);
   return {next_, at->second.child().pid()};

@@ -137,7 +137,7 @@ membership::membership(join_request who, const configuration& settings, std::sha
             world->hear(std::move(what));
           },
       .make_id =
-          [pool = helpers_, collectives = selected.collectives, deadline](std::function<void(unique_id)> take) {
+          [pool = helpers_, collectives = selected.collectives, deadline](const std::function<void(unique_id)>& take) {
             pool->run(
                 "the creation of a unique id", deadline, [collectives, take] { take(collectives->make_unique_id()); },
                 [](const error& failure) {

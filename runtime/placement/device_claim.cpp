@@ -167,7 +167,7 @@ std::filesystem::path device_claims_folder() {
   const std::string own = "troupe-" + std::to_string(::geteuid());
   for (const char* const one : {"/run/lock", "/dev/shm", "/tmp"}) {
     if (::access(one, W_OK | X_OK) != 0) continue;
-    const std::filesystem::path folder = std::filesystem::path{one} / own;
+    std::filesystem::path folder = std::filesystem::path{one} / own;
     struct stat found {};
     if (::lstat(folder.c_str(), &found) != 0 || is_own(found, S_IFDIR)) return folder;
     log_warning(folder.string() + " belongs to user " + std::to_string(found.st_uid) +
