@@ -26,7 +26,7 @@ rank_lane::rank_lane(world where, rank target, lane which)
     client_{next_client()} {}
 
 rank_lane::rank_lane(rank_lane&& other) noexcept
-  : world_{other.world_},
+  : world_{other.world_}, // NOLINT(performance-move-constructor-init): a lane that was moved from keeps its world
     target_{other.target_},
     place_{other.place_},
     lane_{other.lane_},

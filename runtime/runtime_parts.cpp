@@ -141,7 +141,7 @@ std::string runtime::parts::versions() const {
 std::filesystem::path runtime::parts::write_record(const std::optional<std::filesystem::path>& file,
                                                    std::string_view why) const {
   const record_stamp stamp = record_stamp::now(versions());
-  const auto path = file ? *file : flight_record_path(settings.report_folder.value_or("."), stamp);
+  auto path = file ? *file : flight_record_path(settings.report_folder.value_or("."), stamp);
   troupe::write_flight_record(path, *services.recorder, stamp, why);
   return path;
 }

@@ -17,7 +17,7 @@ namespace troupe {
 std::string utc_of(std::chrono::system_clock::time_point at, utc_form form) {
   const auto since = std::chrono::floor<std::chrono::microseconds>(at.time_since_epoch());
   const auto whole = std::chrono::floor<std::chrono::seconds>(since);
-  const std::time_t seconds = static_cast<std::time_t>(whole.count());
+  const auto seconds = static_cast<std::time_t>(whole.count());
   std::tm parts{};
   ::gmtime_r(&seconds, &parts);
   std::array<char, 24> date{};

@@ -40,7 +40,7 @@ int open_descriptor(int number) {
   }
   pollfd waits{.fd = descriptor.load(), .events = POLLIN, .revents = 0};
   std::uint64_t count = 0;
-  if (::poll(&waits, 1, 0) > 0) static_cast<void>(!::read(waits.fd, &count, sizeof count));
+  if (::poll(&waits, 1, 0) > 0) static_cast<void>(::read(waits.fd, &count, sizeof count) != 0);
   return waits.fd;
 }
 
@@ -48,7 +48,7 @@ void notify(int number) noexcept {
   const int kept = errno;
   const std::uint64_t one = 1;
   if (const int descriptor = descriptor_of(number).load(); descriptor >= 0)
-    static_cast<void>(!::write(descriptor, &one, sizeof one)); // if it is full, a notification is already pending
+    static_cast<void>(::write(descriptor, &one, sizeof one) != 0); // if it is full, a notification is already pending
   errno = kept;
 }
 
@@ -88,7 +88,7 @@ public:
     ::sigaction(number_, &usual, nullptr);
     stopping_.store(true);
     const std::uint64_t one = 1;
-    static_cast<void>(!::write(descriptor_, &one, sizeof one));
+    static_cast<void>(::write(descriptor_, &one, sizeof one) != 0);
     thread_.join();
   }
   waiter(const waiter&) = delete;

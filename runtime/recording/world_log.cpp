@@ -130,7 +130,7 @@ std::string as_json(const fault_report& report, const report_stamp& stamp, int i
 
 std::filesystem::path write_fault_report(const std::filesystem::path& folder, const fault_report& report,
                                          const report_stamp& stamp) {
-  const std::filesystem::path path =
+  std::filesystem::path path =
       folder / ("world" + std::to_string(report.world) + "-epoch" + to_string(report.epoch) + "-pid" +
                 std::to_string(stamp.pid) + "-" + utc_of(stamp.at, utc_form::compact) + ".json");
   std::error_code problem;

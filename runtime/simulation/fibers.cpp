@@ -130,6 +130,7 @@ fibers::~fibers() {
 
 void fibers::enter(unsigned high, unsigned low) {
   // makecontext passes only ints.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   auto* const self = reinterpret_cast<fibers*>((static_cast<std::uintptr_t>(high) << 32U) | low);
   fiber& mine = *self->running_;
 #ifdef TROUPE_ASAN_FIBERS

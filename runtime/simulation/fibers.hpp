@@ -85,7 +85,7 @@ private:
   struct fiber;
 
   [[nodiscard]] std::shared_ptr<thread> start(std::function<void()> body) override;
-  void join(thread& one) override;
+  void join(thread& ended) override;
   [[nodiscard]] bool is_running(const thread& one) const noexcept override;
   void wait(thread_list& list, time_point until) override;
   void wake(thread_list& list) noexcept override;

@@ -376,7 +376,7 @@ void simulated_deployment::ask_replays(const planned_request& one, const planned
     for (auto& part : held.parts) part.plan = nullptr;
 }
 
-void simulated_deployment::ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan) {
+void simulated_deployment::ask_replay(const planned_request& one, const std::shared_ptr<captured_plan>& plan) {
   const world_event now = where_.latest();
   const std::vector<rank> ranks = ranks_in(now);
   memory_.ask_among(one, ranks, now.epoch);

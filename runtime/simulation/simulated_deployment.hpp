@@ -40,7 +40,7 @@ private:
   void ask_registration(const planned_request& one);
   /// Captures a plan and requests its replays, one after the other, because all use the same memory.
   void ask_capture(const planned_request& one);
-  void ask_replay(const planned_request& one, std::shared_ptr<captured_plan> plan);
+  void ask_replay(const planned_request& one, const std::shared_ptr<captured_plan>& plan);
   /// As ask_capture(), over processes: the client of each process captures the plan, and that of a process that has
   /// joined does so, too, before the next replay.
   void ask_captures(const planned_request& one);

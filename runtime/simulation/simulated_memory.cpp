@@ -117,7 +117,7 @@ simulated_memory::shape simulated_memory::shape_of(const planned_request& what, 
     case operation_kind::transfer:
       if (n == 1) return {};
       return {root ? what.count : 0, self == all.after(all.root) ? what.count : 0};
-    case operation_kind::capture: return {what.count, 2 * what.count};
+    case operation_kind::capture:
     case operation_kind::replay: return {what.count, 2 * what.count};
     case operation_kind::barrier:
     case operation_kind::registration: return {};

@@ -431,6 +431,7 @@ bool simulation_ledger::may_have_succeeded(const entry& one, epoch of) const {
   return found == simulated_memory::finding::nothing || found == simulated_memory::finding::right;
 }
 
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): the rules of one bound
 void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete) {
   std::uint64_t least = 0, most = 0;
   // The least is exact only where all ranks take part in everything, and where one client asks in the planned order.
@@ -461,7 +462,9 @@ void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size
     // could not be captured again is refused by them, changes nothing, and counts.
     const std::size_t refused = one.what == operation_kind::replay ? rejected : 0;
     if (of_.processes)
-      most += std::ranges::all_of(parts, [&](std::size_t index) { return may_have_succeeded(entries_[index], ended); });
+      most += std::ranges::all_of(parts, [&](std::size_t index) { return may_have_succeeded(entries_[index], ended); })
+                  ? 1
+                  : 0;
     else
       most += is_local ? succeeded + unknown : succeeded + unknown + refused > 0 ? 1 : 0;
     if (!was_asked_then) continue;

@@ -16,8 +16,8 @@ namespace troupe::testing {
 /// Simulated devices and the fibers that serve them. Threads: only the one that constructed it.
 class virtual_machine {
 public:
-  /// Errors: invalid_argument (invalid \p ranks or options, or another virtual machine on this thread).
-  virtual_machine(int ranks, virtual_options wanted);
+  /// Errors: invalid_argument (invalid \p count or options, or another virtual machine on this thread).
+  virtual_machine(int count, virtual_options wanted);
   virtual_machine(const virtual_machine&) = delete;
   virtual_machine& operator=(const virtual_machine&) = delete;
   /// Lets hanging calls return. Its worlds must have ended.

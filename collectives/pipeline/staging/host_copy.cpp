@@ -28,7 +28,7 @@ host_copies::host_copies() = default;
 host_copies::~host_copies() {
   // Kept reachable, so that leak checkers do not report it.
   static std::mutex mutex;
-  static auto* const left_behind = new std::vector<std::unique_ptr<job>>; // NOLINT(bugprone-unhandled-exception-at-new)
+  static auto* const left_behind = new std::vector<std::unique_ptr<job>>;
   for (auto& one : jobs_)
     if (!one->ran.load(std::memory_order_acquire)) {
       const std::lock_guard lock{mutex};
