@@ -98,10 +98,10 @@ public:
   /// Does the same, and delivers the answer to \p reply, whose sink must neither block nor throw.
   void read(const remote_buffer& from, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
 
-  /// Asks all ranks: parts[i] is for rank i. If the options name no epoch, the request is for the present one. Errors:
+  /// Asks all ranks: asked[i] is for rank i. If the options name no epoch, the request is for the present one. Errors:
   /// those of the operation; rebuilding (the world is not ready), busy (too many requests of this driver are pending),
   /// stale_buffer, invalid_argument (a buffer that is not remote).
-  [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, request_options options = {},
+  [[nodiscard]] std::future<completion> ask(std::vector<operation> asked, request_options options = {},
                                             call_site from = call_site::current());
   /// Asks all ranks, and delivers the outcome to \p reply.
   void ask(world_request asked, reply_promise reply);
@@ -136,7 +136,7 @@ public:
 
 private:
   friend class collective_methods<world_driver, arguments_of_all, std::future<completion>>;
-  [[nodiscard]] std::future<completion> perform(std::vector<operation> parts, request_options options, call_site from);
+  [[nodiscard]] std::future<completion> perform(std::vector<operation> asked, request_options options, call_site from);
   [[nodiscard]] std::size_t part_count() const { return static_cast<std::size_t>(size()); }
 
   struct parts;

@@ -355,7 +355,7 @@ void sequencer::state::expire(time_point now, sequencing_effects& effects) {
 }
 
 void sequencer::state::scan(lane_table& at, time_point now, std::vector<place>& expired,
-                            std::vector<place>& straggling) {
+                            std::vector<place>& straggling) const {
   at.due = time_point::max();
   for (std::size_t self = 0; self < at.queues.size(); ++self) {
     lane_queue& queue = at.queues[self];

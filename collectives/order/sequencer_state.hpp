@@ -112,7 +112,7 @@ private:
 
   // Deadlines.
   void note_due(lane_table& at, const sequencing_terms& asked) noexcept;
-  void scan(lane_table& at, time_point now, std::vector<place>& expired, std::vector<place>& straggling);
+  void scan(lane_table& at, time_point now, std::vector<place>& expired, std::vector<place>& straggling) const;
   [[nodiscard]] std::shared_ptr<absence_report> report_on(const place& which, time_point now) const;
 
   sequencer_limits limits_;

@@ -80,6 +80,7 @@ def _await_virtual(self: Any) -> Generator[Any, None, Any]:
     yield
 
 
-_troupe.Reply.__await__ = _await_reply  # type: ignore[assignment]
-_troupe.ValueReply.__await__ = _await_reply  # type: ignore[assignment]
-_troupe.VirtualReply.__await__ = _await_virtual  # type: ignore[assignment]
+# By setattr(), since versions of mypy name the error of an assignment differently.
+setattr(_troupe.Reply, "__await__", _await_reply)
+setattr(_troupe.ValueReply, "__await__", _await_reply)
+setattr(_troupe.VirtualReply, "__await__", _await_virtual)

@@ -273,7 +273,7 @@ private:
 
   [[nodiscard]] link_services services();
   void live();
-  void hear(controller_directive what) {
+  void hear(controller_directive what) const {
     if (simulated_world* const mine = world()) mine->tell(std::move(what));
   }
   /// Ends the process soon, because the controller has removed it from the world.
