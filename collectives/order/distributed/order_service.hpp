@@ -83,8 +83,8 @@ public:
   /// exist).
   void open_host(epoch of, int world_size, std::vector<std::pair<rank, ring_connection>> ranks, epoch previous,
                  const sequencer_limits& limits, std::function<void(std::string message)> to_controller);
-  /// Lets a process without a rank, at \p where, which is negative, exchange messages with the ranks in the present
-  /// epoch. An earlier route to it is dropped. Does nothing before the first epoch. In the controller's object only.
+  /// Lets a process without a rank exchange messages with the ranks in the present epoch. Its address \p where is
+  /// negative. An earlier route to it is dropped. Does nothing before the first epoch. Only in the controller's object.
   void attach(process_address where, order_route route);
   void detach(process_address where);
   /// As receive(), from a process without a rank. Errors: internal (it cannot be read): nothing more can be read from
