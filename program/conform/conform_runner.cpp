@@ -393,10 +393,10 @@ conform_tally run_meeting(std::optional<world> where, conform_meeting& meeting, 
   return runner.tally();
 }
 
-conform_suite::conform_suite(world where, ordering order, std::uint64_t seed, std::string only, hooks reports)
+conform_suite::conform_suite(world where, ordering order, std::uint64_t seed, const std::string& only, hooks reports)
   : world_{std::move(where)},
     order_{order},
-    chosen_{[only = std::move(only)](const std::string& name) { return name.find(only) != std::string::npos; }},
+    chosen_{[only](const std::string& name) { return name.find(only) != std::string::npos; }},
     reports_{std::move(reports)},
     whole_{.ranks = world_.size(), .seed = seed} {
   for (rank_group& group : groups_of(world_.size())) {

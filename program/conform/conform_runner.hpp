@@ -164,7 +164,7 @@ public:
   };
 
   /// Runs only cases whose names contain \p only. Errors: invalid_argument if there are none.
-  conform_suite(world where, ordering order, std::uint64_t seed, std::string only, hooks reports);
+  conform_suite(world where, ordering order, std::uint64_t seed, const std::string& only, hooks reports);
 
   [[nodiscard]] std::size_t count_cases() const;
   /// Runs the cases. Errors: those of conform_runner and world::split().
