@@ -98,9 +98,9 @@ public:
   /// Does the same, and delivers the answer to \p reply, whose sink must neither block nor throw.
   void read(const remote_buffer& from, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
 
-  /// Asks all ranks: asked[i] is for rank i. If the options name no epoch, the request is for the present one. Errors:
-  /// those of the operation; rebuilding (the world is not ready), busy (too many requests of this driver are pending),
-  /// stale_buffer, invalid_argument (a buffer that is not remote).
+  /// Asks all ranks; asked[i] is the operation of rank i. If the options name no epoch, the request is for the present
+  /// one. Errors: those of the operation; rebuilding (the world is not ready), busy (too many requests of this driver
+  /// are pending), stale_buffer, invalid_argument (a buffer that is not remote).
   [[nodiscard]] std::future<completion> ask(std::vector<operation> asked, request_options options = {},
                                             call_site from = call_site::current());
   /// Asks all ranks, and delivers the outcome to \p reply.

@@ -93,7 +93,7 @@ private:
   void accept_rings(const formation_order& order);
   /// Drops the rings of an epoch that is over. Their thread is waited for by a later tick().
   void retire_rings();
-  /// Delivers \p what when as many batches of decisions have been followed as it says. Only those in rings can be
+  /// Delivers \p what when `what.decided` batches of decisions have been followed. Only batches in rings can be
   /// missing.
   template <class Order>
   void deliver_after(Order what);

@@ -92,7 +92,7 @@ struct flight_name {
   bool of_world = false;
   troupe::epoch epoch{};
 
-  // NOLINTNEXTLINE(readability-implicit-bool-conversion): of a bool, by the compiler
+  // NOLINTNEXTLINE(readability-implicit-bool-conversion): the generated code converts a bool
   friend auto operator<=>(const flight_name&, const flight_name&) = default;
 };
 

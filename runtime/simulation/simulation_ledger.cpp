@@ -431,7 +431,7 @@ bool simulation_ledger::may_have_succeeded(const entry& one, epoch of) const {
   return found == simulated_memory::finding::nothing || found == simulated_memory::finding::right;
 }
 
-// NOLINTNEXTLINE(readability-function-cognitive-complexity): the rules of one bound
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): a rule for each kind of request
 void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete) {
   std::uint64_t least = 0, most = 0;
   // The least is exact only where all ranks take part in everything, and where one client asks in the planned order.

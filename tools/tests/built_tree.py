@@ -5,7 +5,8 @@ from fixture import TreeTest
 
 
 class BuiltTreeTest(TreeTest):
-    """A layer with a correct header and a correct source. build() adds a source to the build."""
+    """A layer with a correct header and a correct source. build() adds a source to the build, by default with the
+    flags of the layer."""
 
     def setUp(self):
         super().setUp()
@@ -19,9 +20,10 @@ class BuiltTreeTest(TreeTest):
         self.sources = []
         self.build("device/stream.cpp")
 
-    def build(self, source):
+    def build(self, source, flags=None):
         folder = self.root / "build/edit"
-        flags = f"c++ -std=c++20 -Wall -Wextra -I{folder}/include/device"
+        if flags is None:
+            flags = f"-Wall -Wextra -I{folder}/include/device"
         self.sources.append({"directory": str(folder), "file": str(self.root / source),
-                             "command": f"{flags} -o x.o -c {self.root / source}"})
+                             "command": f"c++ -std=c++20 {flags} -o x.o -c {self.root / source}"})
         self.plant("build/edit/compile_commands.json", json.dumps(self.sources))

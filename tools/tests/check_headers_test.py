@@ -16,6 +16,15 @@ class CheckHeaders(BuiltTreeTest):
         self.plant("tests/support/gate.hpp", "#pragma once\nstd::string gate();\n")
         self.assert_catches("check-headers", "tests/support/gate.hpp")
 
+    def test_a_header_has_the_flags_of_a_source_that_includes_it(self):
+        self.plant("tests/support/gate.hpp", "#pragma once\n#include <troupe/device/stream.hpp>\nstream gate();\n")
+        self.plant("tests/support/plugin.cpp", "")
+        self.build("tests/support/plugin.cpp", flags="")
+        self.assert_catches("check-headers", "tests/support/gate.hpp")
+        self.plant("tests/gate_test.cpp", '#include "support/gate.hpp"\n')
+        self.build("tests/gate_test.cpp")
+        self.assert_passes("check-headers")
+
     def test_a_warning_is_an_error(self):
         self.plant("device/event.hpp", "#pragma once\ninline void wait(int timeout) {}\n")
         self.assert_catches("check-headers", "device/event.hpp", "unused parameter")

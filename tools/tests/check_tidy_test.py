@@ -37,6 +37,11 @@ class CheckTidy(BuiltTreeTest):
         self.plant("device/stream.cpp", "int answer() { return question; }\n")
         self.assert_catches("check-tidy", "device/stream.cpp:1:", "question")
 
+    def test_sources_for_nvcc_are_left_out(self):
+        self.plant("device/kernel.cu", "__global__ void kernel();\n")
+        self.build("device/kernel.cu")
+        self.assert_passes("check-tidy")
+
     def test_fix_mends_what_can_be_mended(self):
         self.plant("device/stream.cpp", "#include <string>\nbool none(const std::string& in) { return in.size() == 0; }\n")
         self.assert_catches("check-tidy", "readability-container-size-empty")

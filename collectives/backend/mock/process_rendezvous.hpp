@@ -74,7 +74,7 @@ private:
     std::uint64_t ordinal = 0;
     [[nodiscard]] end_key other() const noexcept { return {!sends, from, to, ordinal}; }
     [[nodiscard]] std::size_t peer() const noexcept { return sends ? to : from; }
-    // NOLINTNEXTLINE(readability-implicit-bool-conversion): of a bool, by the compiler
+    // NOLINTNEXTLINE(readability-implicit-bool-conversion): the generated code converts a bool
     friend auto operator<=>(const end_key&, const end_key&) = default;
   };
   struct own_end {
