@@ -105,17 +105,17 @@ private:
     std::array<bench_case, most_placements> cases;
     std::array<std::vector<operation>, most_placements> parts;
     const std::size_t width = troupe::size_bytes(type);
-    const bench_shape shape = plan_.what->shape(size_bytes / width, ranks_, width);
-    if (shape.count == 0) return; // The size is less than one element per rank.
+    const std::size_t count = plan_.what->count_within(size_bytes / width, ranks_, width);
+    if (count == 0) return; // The size is less than one element per rank.
     for (const bool in_place : placements_) {
       cases[index_of(in_place)] = {
-          .what = plan_.what, .shape = shape, .type = type, .op = op, .root = plan_.root, .in_place = in_place};
+          .what = plan_.what, .count = count, .type = type, .op = op, .root = plan_.root, .in_place = in_place};
       parts[index_of(in_place)] = memory_.parts(cases[index_of(in_place)]);
       static_cast<void>(who_.ask(parts[index_of(in_place)], plan_.warmups,
                                  plan_.warmups)); // Validates the request before raw runs it.
       if (raw_ != nullptr) static_cast<void>(raw_->run(parts[index_of(in_place)], plan_.warmups, plan_.warmups));
     }
-    const std::size_t bytes = shape.size(width);
+    const std::size_t bytes = plan_.what->buffer_bytes(count, ranks_, width);
     std::array<placement_times, most_placements> times;
     for (std::size_t block = 0; block < plan_.blocks; ++block) {
       progress_.show(position_ + ", block " + std::to_string(block + 1) + "/" + std::to_string(plan_.blocks));
@@ -133,7 +133,7 @@ private:
         times[index_of(in_place)].wrong += memory_.count_wrong(who_, cases[index_of(in_place)], ++seed_);
         progress_.done(check_work(bytes, ranks_));
       }
-    report(bytes, shape.count, type, op, times);
+    report(bytes, count, type, op, times);
   }
 
   void measure_pair(const std::vector<operation>& what, bool raw_first, placement_times& times) {
@@ -217,14 +217,15 @@ double operation_work(std::size_t size_bytes) noexcept {
 }
 
 std::vector<bool> bandwidth_plan::placements() const {
-  return what->has_in_place ? std::vector{false, true} : std::vector{false};
+  return what->can_be_in_place ? std::vector{false, true} : std::vector{false};
 }
 
 double bandwidth_plan::expected_work(int ranks, bool with_raw) const {
   double work = 0;
   for (const dtype type : types)
     for (const std::size_t size : sizes) {
-      const std::size_t bytes = what->shape(size / size_bytes(type), ranks, size_bytes(type)).size(size_bytes(type));
+      const std::size_t width = size_bytes(type);
+      const std::size_t bytes = what->buffer_bytes(what->count_within(size / width, ranks, width), ranks, width);
       work += operation_work(bytes) * static_cast<double>(blocks * iterations) * (with_raw ? 2 : 1);
       work += check_work(bytes, ranks) * static_cast<double>(checks);
     }

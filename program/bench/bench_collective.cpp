@@ -171,9 +171,9 @@ bench_case smallest_case(const bandwidth_plan& plan, int ranks) {
   const dtype type = plan.types.front();
   const std::size_t width = size_bytes(type);
   std::size_t elements = std::max<std::size_t>(1, 8 / width);
-  while (plan.what->moves_data && plan.what->shape(elements, ranks, width).count == 0) ++elements;
+  while (plan.what->moves_data && plan.what->count_within(elements, ranks, width) == 0) ++elements;
   return {.what = plan.what,
-          .shape = plan.what->shape(elements, ranks, width),
+          .count = plan.what->count_within(elements, ranks, width),
           .type = type,
           .op = plan.ops.front(),
           .root = plan.root};
@@ -191,7 +191,7 @@ int run(const collective_options& options) {
   runtime rt{settings};
   const world where = rt.form_world();
   const bench_case small = smallest_case(plan, where.size());
-  const strategies_plan small_plan{.size_bytes = small.shape.size(size_bytes(small.type)),
+  const strategies_plan small_plan{.size_bytes = what.buffer_bytes(small.count, where.size(), size_bytes(small.type)),
                                    .iterations = options.latency_iterations,
                                    .blocks = options.common.blocks};
   bench_memory memory{where, std::max(plan.sizes.back(), small_plan.size_bytes), options.unaligned};

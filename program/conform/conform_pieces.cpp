@@ -53,7 +53,7 @@ public:
   [[nodiscard]] std::size_t count() const { return spec_.count; }
   [[nodiscard]] dtype type() const { return spec_.values.type; }
   [[nodiscard]] reduction op() const { return spec_.values.op; }
-  [[nodiscard]] int draw_root() { return static_cast<int>(draw_.below(size())); }
+  [[nodiscard]] int root() { return spec_.root ? *spec_.root : static_cast<int>(draw_.below(size())); }
   [[nodiscard]] draws& draw() { return draw_; }
 
   /// Returns \p count elements of \p from's input, beginning with its element \p at, or of the result.
@@ -126,6 +126,7 @@ public:
 
   /// Returns parts of these sizes with gaps between them, in ascending or descending order.
   [[nodiscard]] partition spread(std::vector<std::size_t> counts) {
+    if (spec_.even) return partition::packed(std::move(counts));
     partition made{std::move(counts), {}};
     made.displacements.resize(made.counts.size());
     const bool descending = draw_.below(2) == 1;
@@ -139,7 +140,8 @@ public:
   }
   /// Returns uneven sizes up to count(). One of them equals count(); if there are several, one is 0.
   [[nodiscard]] std::vector<std::size_t> uneven() {
-    std::vector<std::size_t> counts(size());
+    std::vector<std::size_t> counts(size(), count());
+    if (spec_.even) return counts;
     for (std::size_t& one : counts) one = draw_.below(count() + 1);
     const std::size_t longest = draw_.below(size());
     counts[longest] = count();
@@ -194,7 +196,7 @@ conform_piece make_all_reduce(const piece_spec& spec) {
 conform_piece make_reduce(const piece_spec& spec) {
   piece_builder made{spec};
   const std::size_t n = made.count();
-  const int root = made.draw_root();
+  const int root = made.root();
   for (int r = 0; r < made.ranks(); ++r) {
     const places at =
         r == root ? made.arguments(r, made.input(r, n), made.result(n)) : made.send_only(r, made.input(r, n));
@@ -237,7 +239,7 @@ conform_piece make_reduce_scatter_v(const piece_spec& spec) {
 conform_piece make_broadcast(const piece_spec& spec) {
   piece_builder made{spec};
   const std::size_t n = made.count();
-  const int root = made.draw_root();
+  const int root = made.root();
   for (int r = 0; r < made.ranks(); ++r) {
     const places at =
         r == root ? made.arguments(r, made.input(r, n), made.input(root, n)) : made.recv_only(r, made.input(root, n));
@@ -284,7 +286,7 @@ conform_piece make_all_gather_v(const piece_spec& spec) {
 conform_piece make_gather(const piece_spec& spec) {
   piece_builder made{spec};
   const std::size_t n = made.count();
-  const int root = made.draw_root();
+  const int root = made.root();
   for (int r = 0; r < made.ranks(); ++r) {
     const places at = r == root ? made.arguments(r, made.input(r, n), gathered(made, n), offset(index(r) * n))
                                 : made.send_only(r, made.input(r, n));
@@ -298,7 +300,7 @@ conform_piece make_gather(const piece_spec& spec) {
 conform_piece make_scatter(const piece_spec& spec) {
   piece_builder made{spec};
   const std::size_t n = made.count();
-  const int root = made.draw_root();
+  const int root = made.root();
   for (int r = 0; r < made.ranks(); ++r) {
     const std::size_t own = index(r) * n;
     const argument part{n, {made.values(root, n, own)}};
@@ -314,7 +316,7 @@ conform_piece make_scatter(const piece_spec& spec) {
 conform_piece make_gather_v(const piece_spec& spec) {
   piece_builder made{spec};
   const partition parts = made.spread(made.uneven());
-  const int root = made.draw_root();
+  const int root = made.root();
   for (int r = 0; r < made.ranks(); ++r) {
     const std::size_t own = parts.counts[index(r)];
     argument all{piece_builder::extent(parts), {}};
@@ -333,7 +335,7 @@ conform_piece make_gather_v(const piece_spec& spec) {
 conform_piece make_scatter_v(const piece_spec& spec) {
   piece_builder made{spec};
   const partition parts = made.spread(made.uneven());
-  const int root = made.draw_root();
+  const int root = made.root();
   for (int r = 0; r < made.ranks(); ++r) {
     const std::size_t own = parts.displacements[index(r)];
     const std::size_t count = parts.counts[index(r)];
@@ -390,18 +392,18 @@ conform_piece make_all_to_all_v(const piece_spec& spec) {
 std::span<const conform_collective> conform_collectives() noexcept {
   static constexpr conform_collective all[] = {
       {.name = "all_reduce", .reduces = true, .make = &make_all_reduce},
-      {.name = "reduce", .reduces = true, .make = &make_reduce},
-      {.name = "reduce_scatter", .reduces = true, .count_is_part = true, .make = &make_reduce_scatter},
-      {.name = "reduce_scatter_v", .reduces = true, .count_is_part = true, .make = &make_reduce_scatter_v},
-      {.name = "broadcast", .make = &make_broadcast},
+      {.name = "reduce", .reduces = true, .has_root = true, .make = &make_reduce},
+      {.name = "broadcast", .has_root = true, .make = &make_broadcast},
       {.name = "all_gather", .count_is_part = true, .make = &make_all_gather},
       {.name = "all_gather_v", .count_is_part = true, .make = &make_all_gather_v},
-      {.name = "gather", .count_is_part = true, .make = &make_gather},
-      {.name = "scatter", .count_is_part = true, .make = &make_scatter},
-      {.name = "gather_v", .count_is_part = true, .make = &make_gather_v},
-      {.name = "scatter_v", .count_is_part = true, .make = &make_scatter_v},
+      {.name = "reduce_scatter", .reduces = true, .count_is_part = true, .make = &make_reduce_scatter},
+      {.name = "reduce_scatter_v", .reduces = true, .count_is_part = true, .make = &make_reduce_scatter_v},
       {.name = "all_to_all", .can_be_in_place = false, .count_is_part = true, .make = &make_all_to_all},
       {.name = "all_to_all_v", .can_be_in_place = false, .count_is_part = true, .make = &make_all_to_all_v},
+      {.name = "gather", .has_root = true, .count_is_part = true, .make = &make_gather},
+      {.name = "scatter", .has_root = true, .count_is_part = true, .make = &make_scatter},
+      {.name = "gather_v", .has_root = true, .count_is_part = true, .make = &make_gather_v},
+      {.name = "scatter_v", .has_root = true, .count_is_part = true, .make = &make_scatter_v},
   };
   return all;
 }
@@ -433,6 +435,26 @@ conform_piece make_transfer(const transfer_spec& spec) {
   return made;
 }
 
+conform_piece make_ring(int ranks, const transfer_spec& like) {
+  conform_piece ring;
+  for (int from = 0; from < ranks; ++from) {
+    transfer_spec spec = like;
+    spec.from = from;
+    spec.to = (from + 1) % ranks;
+    spec.seed = like.seed + static_cast<std::uint64_t>(from);
+    conform_piece one = make_transfer(spec);
+    const std::size_t first = ring.ranges.size();
+    for (conform_range& range : one.ranges) ring.ranges.push_back(std::move(range));
+    for (conform_step& step : one.steps)
+      ring.steps.push_back({step.rank,
+                            [first, make = std::move(step.make)](std::span<const buffer> buffers) {
+                              return make(buffers.subspan(first, 2));
+                            },
+                            true});
+  }
+  return ring;
+}
+
 conform_piece make_barrier(int ranks) {
   conform_piece made;
   for (int r = 0; r < ranks; ++r) made.steps.push_back({r, [](auto) { return barrier{}; }});
@@ -460,6 +482,17 @@ conform_piece make_copies(const copy_spec& spec) {
     made.steps.push_back({r, [from](auto in) { return copy{in[from], in[from + 1]}; }});
   }
   return made;
+}
+
+group part_of(const conform_piece& piece, rank self, std::span<const buffer> memory) {
+  group mine;
+  for (const conform_step& one : piece.steps)
+    if (one.rank == self.value()) mine.parts.push_back(one.make(memory));
+  return mine;
+}
+
+operation as_operation(group parts) {
+  return parts.parts.size() == 1 ? std::move(parts.parts.front()) : operation{std::move(parts)};
 }
 
 } // namespace troupe::program

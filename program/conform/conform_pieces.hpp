@@ -89,6 +89,8 @@ struct piece_spec {
   bool unaligned = false; ///< If true, no range begins at a multiple of 16 bytes.
   bool factor_on_device = false;
   std::uint64_t seed = 0; ///< Determines roots, parts, gaps, and the position in the reference values.
+  std::optional<int> root{};
+  bool even = false; ///< True: the parts of a v-form all have `count` elements, without gaps between them.
 };
 
 /// A collective operation that the suite tests.
@@ -96,6 +98,7 @@ struct conform_collective {
   std::string_view name;
   bool reduces = false;
   bool can_be_in_place = true;
+  bool has_root = false;
   bool count_is_part = false; ///< True: the count is that of each rank's part, so buffers hold up to n times as much.
   conform_piece (*make)(const piece_spec& spec);
 };
@@ -113,6 +116,8 @@ struct transfer_spec {
   std::uint64_t seed = 0;
 };
 [[nodiscard]] conform_piece make_transfer(const transfer_spec& spec);
+/// Makes a piece in which every rank sends to the next and receives from the previous one. \p like: except its ranks.
+[[nodiscard]] conform_piece make_ring(int ranks, const transfer_spec& like);
 
 [[nodiscard]] conform_piece make_barrier(int ranks);
 
@@ -126,5 +131,10 @@ struct copy_spec {
   std::uint64_t seed = 0;
 };
 [[nodiscard]] conform_piece make_copies(const copy_spec& spec);
+
+/// Returns the operations of \p self in \p piece. memory[i] is for the i-th range.
+[[nodiscard]] group part_of(const conform_piece& piece, rank self, std::span<const buffer> memory);
+/// Returns the only operation of \p parts, or all of them as a group.
+[[nodiscard]] operation as_operation(group parts);
 
 } // namespace troupe::program

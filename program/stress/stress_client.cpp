@@ -27,27 +27,6 @@ constexpr std::array value_sources{
     value_source{.type = dtype::u64, .op = reduction::sum, .kind = value_kind::exact},
 };
 
-/// Every rank sends to the next and receives from the previous one: a group of two operations at every rank.
-conform_piece make_ring(int ranks, const transfer_spec& like) {
-  conform_piece ring;
-  for (int from = 0; from < ranks; ++from) {
-    transfer_spec spec = like;
-    spec.from = from;
-    spec.to = (from + 1) % ranks;
-    spec.seed = like.seed + static_cast<std::uint64_t>(from);
-    conform_piece one = make_transfer(spec);
-    const std::size_t first = ring.ranges.size();
-    for (conform_range& range : one.ranges) ring.ranges.push_back(std::move(range));
-    for (conform_step& step : one.steps)
-      ring.steps.push_back({step.rank,
-                            [first, make = std::move(step.make)](std::span<const buffer> buffers) {
-                              return make(buffers.subspan(first, 2));
-                            },
-                            true});
-  }
-  return ring;
-}
-
 } // namespace
 
 stress_script::stress_script(int ranks, std::uint64_t seed, std::size_t largest)
@@ -111,22 +90,6 @@ std::vector<buffer> stress_slot::fill(conform_piece piece, rank self,
   }
   return memory;
 }
-
-namespace {
-
-/// Returns the parts of \p self in \p piece, on \p memory.
-group part_of(const conform_piece& piece, rank self, const std::vector<buffer>& memory) {
-  group mine;
-  for (const conform_step& one : piece.steps)
-    if (one.rank == self.value()) mine.parts.push_back(one.make(memory));
-  return mine;
-}
-
-operation as_operation(group parts) {
-  return parts.parts.size() == 1 ? std::move(parts.parts.front()) : operation{std::move(parts)};
-}
-
-} // namespace
 
 void capture_stress_plan(stress_scene& scene, std::size_t client, std::size_t lane) {
   const conform_piece piece = scene.script.planned_piece(client, lane);

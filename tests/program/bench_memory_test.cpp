@@ -42,7 +42,7 @@ constexpr auto without_the_last_element = [](std::vector<operation>& parts) {
 
 bench_case case_of(std::size_t elements, bool in_place) {
   const bench_operation& what = bench_operations().front();
-  return {.what = &what, .shape = what.shape(elements, 3, 4), .in_place = in_place};
+  return {.what = &what, .count = what.count_within(elements, 3, 4), .in_place = in_place};
 }
 
 } // namespace
@@ -123,7 +123,7 @@ constexpr auto nothing = [](std::vector<operation>& parts) {
 };
 
 std::vector<bool> placements_of(const bench_operation& what) {
-  return what.has_in_place ? std::vector{false, true} : std::vector{false};
+  return what.can_be_in_place ? std::vector{false, true} : std::vector{false};
 }
 
 } // namespace
@@ -140,7 +140,7 @@ TEST_CASE("every operation's check finds right results right, for every dtype, r
           if (!what.reduces && op != reduction::sum) continue;
           CAPTURE(what.name, in_place, to_string(type), to_string(op));
           const bench_case one{.what = &what,
-                               .shape = what.shape(8000 / size_bytes(type), 3, size_bytes(type)),
+                               .count = what.count_within(8000 / size_bytes(type), 3, size_bytes(type)),
                                .type = type,
                                .op = op,
                                .root = what.has_root ? 2 : 0,
@@ -159,11 +159,10 @@ TEST_CASE("every operation's check finds what was not done, also in place", "[be
       if (!what.moves_data) continue;
       CAPTURE(what.name, in_place);
       const bench_case one{
-          .what = &what, .shape = what.shape(2000, 3, 4), .root = what.has_root ? 1 : 0, .in_place = in_place};
+          .what = &what, .count = what.count_within(2000, 3, 4), .root = what.has_root ? 1 : 0, .in_place = in_place};
       std::size_t elements = 0;
-      for (int self = 0; self < 3; ++self)
-        for (const value_part& part : what.result(one.shape, {.self = self, .ranks = 3, .root = one.root}))
-          elements += part.count;
+      for (const conform_range& range : one.piece(3, 1).ranges)
+        for (const value_part& part : range.after) elements += part.count;
       CHECK(elements >= 1992); // of all ranks
       const std::size_t wrong = memory.count_wrong(idle, one, 1);
       if (in_place)
@@ -230,13 +229,14 @@ TEST_CASE("the operations of the bench say what nccl-tests says of sizes and ban
     const bench_operation& what = bench_operations()[i];
     CAPTURE(what.name);
     CHECK(what.name == expected[i].name);
-    const bench_shape shape = what.shape(1000, 4, 4);
-    CHECK(shape.count == expected[i].count);
-    CHECK(shape.send_count == expected[i].send);
-    CHECK(shape.recv_count == expected[i].recv);
-    CHECK(shape.size(4) == std::max(expected[i].send, expected[i].recv) * 4);
+    const std::size_t count = what.count_within(1000, 4, 4);
+    CHECK(count == expected[i].count);
+    const auto ranges = bench_case{.what = &what, .count = count}.piece(4, 1).ranges; // of rank 0, the root, first
+    CHECK((ranges.empty() ? 0 : ranges.at(0).count) == expected[i].send);
+    CHECK((ranges.empty() ? 0 : ranges.at(1).count) == expected[i].recv);
+    CHECK(what.buffer_bytes(count, 4, 4) == std::max(expected[i].send, expected[i].recv) * 4);
     CHECK(what.bus_factor(4) == expected[i].bus_factor);
-    CHECK(what.has_in_place == expected[i].has_in_place);
+    CHECK(what.can_be_in_place == expected[i].has_in_place);
   }
   CHECK(bench_operations().front().bus_factor(1) == 0.0);
   CHECK(bench_operations().front().bus_factor(2) == 1.0);
