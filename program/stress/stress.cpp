@@ -206,29 +206,19 @@ using stress_ledgers = std::map<std::string, stress_ledger*>;
 /// Prints the results of a run. Returns the exit status.
 int report(const order_options& options, ordering order, std::size_t ranks, const stress_ledgers& ledgers,
            const sampled_footprint& seen, std::chrono::duration<double> took,
-           const std::vector<stress_driver_result>& drivers = {}) {
-  stress_ledger::totals sums;
+           const std::vector<stress_totals>& drivers = {}) {
+  stress_totals sums;
   std::size_t by_drivers = 0;
-  for (const stress_driver_result& one : drivers) {
+  for (const stress_totals& one : drivers) {
     by_drivers += one.answered;
-    sums.asked += one.asked;
-    sums.answered += one.answered;
-    sums.failed += one.failed;
-    sums.verified += one.verified;
-    sums.wrong += one.wrong;
-    if (sums.first.empty()) sums.first = one.first;
+    sums += one;
   }
   std::size_t compared = 0, doubled = 0;
   std::string disorder;
   for (const auto& [name, ledger] : ledgers) {
-    const auto one = ledger->sum();
-    sums.asked += one.asked;
-    sums.answered += one.answered;
-    sums.failed += one.failed;
-    sums.refused += one.refused;
-    sums.verified += one.verified;
-    sums.wrong += one.wrong;
-    if (sums.first.empty() && !one.first.empty()) sums.first = "world '" + name + "': " + one.first;
+    stress_totals one = ledger->sum();
+    if (!one.first.empty()) one.first = "world '" + name + "': " + one.first;
+    sums += one;
     std::size_t of_world = 0;
     const std::string found = ledger->disorder(of_world);
     compared += of_world;
@@ -336,7 +326,7 @@ private:
 };
 
 int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well,
-               const std::vector<stress_driver_result>& drivers = {});
+               const std::vector<stress_totals>& drivers = {});
 
 /// Starts a process for each rank. Each runs the clients of its own rank and writes a log; this one compares the logs.
 int run_processes(const order_options& options) {
@@ -368,7 +358,7 @@ int run_processes(const order_options& options) {
   terms.supervisor.signals = {SIGINT, SIGTERM};
   std::signal(SIGCHLD, SIG_DFL);
   launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
-  std::vector<std::future<stress_driver_result>> running;
+  std::vector<std::future<stress_totals>> running;
   for (std::size_t i = 0; i < options.drivers; ++i) {
     configuration mine = settings;
     mine.control.address = job.control().address();
@@ -379,14 +369,14 @@ int run_processes(const order_options& options) {
   }
   const bool has_ended_well = job.run() == 0;
   job.control().stop(); // ends the drivers, if the processes have ended before they were ready
-  std::vector<stress_driver_result> drivers;
+  std::vector<stress_totals> drivers;
   for (auto& one : running) drivers.push_back(one.get());
   return judge_logs(options, logs.path(), has_ended_well, drivers);
 }
 
 /// Compares the logs that the processes of all ranks have left in \p logs.
 int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well,
-               const std::vector<stress_driver_result>& drivers) {
+               const std::vector<stress_totals>& drivers) {
   const configuration settings = options.runtime.settings();
   const std::size_t ranks = process_count(settings);
   std::map<std::string, std::unique_ptr<stress_ledger>> all;

@@ -91,6 +91,12 @@ std::vector<buffer> stress_slot::fill(conform_piece piece, rank self,
   return memory;
 }
 
+std::string stress_slot::find_fault() {
+  for (const std::size_t one : placed)
+    if (std::string fault = image.find_fault(one); !fault.empty()) return fault;
+  return {};
+}
+
 void capture_stress_plan(stress_scene& scene, std::size_t client, std::size_t lane) {
   const conform_piece piece = scene.script.planned_piece(client, lane);
   stress_plan made;
@@ -246,7 +252,7 @@ private:
   void ask_from(const std::shared_ptr<started>& all, std::size_t first) {
     all->missing = all->requests.size() - first;
     for (std::size_t i = first; i < all->requests.size(); ++i) {
-      scene_.ledger.asked(1);
+      scene_.ledger.asked();
       rank_request asked{.what = all->requests[i], .epoch = epoch_, .lane = all->in.name};
       asked.position = all->first_position + i;
       asked.credit = task_.under;
@@ -285,9 +291,7 @@ private:
 
   void finish(own_lane& in, const stress_step& step, stress_slot& place) {
     if (!failed_) {
-      std::string fault;
-      for (const std::size_t one : place.placed)
-        if (fault.empty()) fault = place.image.find_fault(one);
+      const std::string fault = place.find_fault();
       scene_.ledger.verified(step, fault);
       failed_ = failed_ || !fault.empty();
     }
@@ -329,33 +333,36 @@ std::string name_of(const stress_step& step) {
 
 } // namespace
 
+stress_totals& stress_totals::operator+=(const stress_totals& more) {
+  asked += more.asked;
+  answered += more.answered;
+  failed += more.failed;
+  refused += more.refused;
+  verified += more.verified;
+  wrong += more.wrong;
+  if (first.empty()) first = more.first;
+  return *this;
+}
+
 void stress_ledger::launched(rank self, const stress_step& step, std::uint64_t launch) {
   log& mine = logs_[static_cast<std::size_t>(self.value())];
   const std::lock_guard lock{mine.mutex};
   mine.entries.push_back({step, launch});
 }
 
-void stress_ledger::answered(const error& failure) {
-  ++answered_;
-  ++failed_;
-  note(to_string(failure));
-}
-
 void stress_ledger::verified(const stress_step& step, const std::string& fault) {
-  ++verified_;
-  if (fault.empty()) return;
-  ++wrong_;
-  note(name_of(step) + ": " + fault);
+  if (fault.empty()) return add({.verified = 1});
+  add({.verified = 1, .wrong = 1, .first = name_of(step) + ": " + fault});
 }
 
-void stress_ledger::note(const std::string& what) {
+void stress_ledger::add(const stress_totals& more) {
   const std::lock_guard lock{mutex_};
-  if (first_.empty()) first_ = what;
+  totals_ += more;
 }
 
-stress_ledger::totals stress_ledger::sum() const {
+stress_totals stress_ledger::sum() const {
   const std::lock_guard lock{mutex_};
-  return {asked_, answered_, failed_, refused_, verified_, wrong_, first_};
+  return totals_;
 }
 
 void stress_ledger::sort() {
@@ -376,7 +383,7 @@ void stress_ledger::write(std::ostream& out) const {
     std::ranges::replace(text, '\n', ' ');
     return text;
   };
-  const totals sums = sum();
+  const stress_totals sums = sum();
   out << sums.asked << ' ' << sums.answered << ' ' << sums.failed << ' ' << sums.refused << ' ' << sums.verified << ' '
       << sums.wrong << '\n'
       << one_line(sums.first) << '\n';
@@ -389,18 +396,12 @@ void stress_ledger::write(std::ostream& out) const {
 }
 
 bool stress_ledger::read(std::istream& in) {
-  totals sums;
-  std::string first, end;
+  stress_totals sums;
+  std::string end;
   in >> sums.asked >> sums.answered >> sums.failed >> sums.refused >> sums.verified >> sums.wrong;
   in.ignore(1); // the end of that line
-  std::getline(in, first);
-  asked_ += sums.asked;
-  answered_ += sums.answered;
-  failed_ += sums.failed;
-  refused_ += sums.refused;
-  verified_ += sums.verified;
-  wrong_ += sums.wrong;
-  if (!first.empty()) note(first);
+  std::getline(in, sums.first);
+  add(sums);
   for (log& one : logs_) {
     std::size_t count = 0;
     in >> count;

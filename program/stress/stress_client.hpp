@@ -10,7 +10,6 @@
 
 #include <caf/fwd.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -56,35 +55,36 @@ private:
   std::size_t largest_;
 };
 
+/// What was asked and seen in a run, or in a part of it.
+struct stress_totals {
+  std::size_t asked = 0;
+  std::size_t answered = 0;
+  std::size_t failed = 0;
+  std::size_t refused = 0;  ///< Refused requests, which are sent again.
+  std::size_t verified = 0; ///< Ranks' parts that were checked, over all operations.
+  std::size_t wrong = 0;
+  std::string first{}; ///< The first failure.
+
+  stress_totals& operator+=(const stress_totals& more);
+};
+
 /// Records requests, replies and launches, and compares the orders of launches. Threads: safe from any, except
 /// disorder(), which must be called after all recording.
 class stress_ledger {
 public:
   explicit stress_ledger(std::size_t ranks) : logs_(ranks) {}
 
-  void asked(std::size_t requests) noexcept { asked_ += requests; }
-  void answered() noexcept { ++answered_; }
+  void asked() { add({.asked = 1}); }
+  void answered() { add({.answered = 1}); }
   /// Records \p launch, the position of \p self's part of the operation in the order of the rank's launches.
   void launched(rank self, const stress_step& step, std::uint64_t launch);
-  void answered(const error& failure);
+  void answered(const error& failure) { add({.answered = 1, .failed = 1, .first = to_string(failure)}); }
   /// Records a request that was refused as busy, or that was behind a refused one. It is sent again.
-  void refused() noexcept {
-    ++answered_;
-    ++refused_;
-  }
+  void refused() { add({.answered = 1, .refused = 1}); }
   /// Records that one part was checked. \p fault is empty if all elements were correct.
   void verified(const stress_step& step, const std::string& fault);
 
-  struct totals {
-    std::size_t asked = 0;
-    std::size_t answered = 0;
-    std::size_t failed = 0;
-    std::size_t refused = 0;  ///< Refused requests, which are sent again.
-    std::size_t verified = 0; ///< Ranks' parts that were checked, over all operations.
-    std::size_t wrong = 0;
-    std::string first{}; ///< The first failure.
-  };
-  [[nodiscard]] totals sum() const;
+  [[nodiscard]] stress_totals sum() const;
   /// Describes in one line what two ranks launched in different orders. Returns an empty string if all agree. \p
   /// compared is set to the number of operations compared, over all pairs of ranks.
   [[nodiscard]] std::string disorder(std::size_t& compared);
@@ -106,12 +106,11 @@ private:
     std::mutex mutex;
     std::vector<entry> entries;
   };
-  void note(const std::string& what);
+  void add(const stress_totals& more);
   void sort();
 
-  std::atomic<std::size_t> asked_{0}, answered_{0}, failed_{0}, refused_{0}, verified_{0}, wrong_{0};
   mutable std::mutex mutex_;
-  std::string first_;
+  stress_totals totals_;
   std::vector<log> logs_;
 };
 
@@ -132,6 +131,8 @@ struct stress_slot {
   /// Places the ranges of \p self. Returns the memory of each range of \p piece; empty for those of other ranks.
   std::vector<buffer> fill(conform_piece piece, rank self,
                            const std::map<value_source, std::shared_ptr<const reference_values>>& values);
+  /// Describes the first range with a wrong element. Returns an empty string if there is none.
+  [[nodiscard]] std::string find_fault();
 
   conform_image image;
   std::vector<std::size_t> placed{};

@@ -45,7 +45,7 @@ public:
   stress_driver(const configuration& settings, std::size_t number, std::uint64_t seed)
     : driver_{settings}, number_{number}, seed_{seed} {}
 
-  stress_driver_result run(std::size_t requests) {
+  stress_totals run(std::size_t requests) {
     const auto ready = driver_.wait_ready(std::chrono::minutes{5});
     if (!ready.is_ready) throw exception{ready.reason};
     ranks_ = static_cast<std::size_t>(ready.world_size);
@@ -147,7 +147,7 @@ private:
   const std::uint64_t seed_;
   std::size_t ranks_ = 0;
   std::vector<rank_handles> handles_;
-  stress_driver_result result_;
+  stress_totals result_;
 };
 
 } // namespace
@@ -177,8 +177,8 @@ void stress_driver_memory::await_drivers() const {
     }
 }
 
-stress_driver_result run_stress_driver(const configuration& settings, std::size_t number, std::size_t requests,
-                                       std::uint64_t seed) {
+stress_totals run_stress_driver(const configuration& settings, std::size_t number, std::size_t requests,
+                                std::uint64_t seed) {
   try {
     return stress_driver{settings, number, seed}.run(requests);
   } catch (const exception& failure) {

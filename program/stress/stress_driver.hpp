@@ -1,13 +1,13 @@
 /// Drivers of a stress run: processes without a rank that send requests to all ranks beside the ranks' own clients.
 #pragma once
 
+#include <troupe/program/stress/stress_client.hpp>
+
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 namespace troupe::program {
 
@@ -25,19 +25,9 @@ private:
   buffer ended_; ///< One number for each driver, 1 when it has ended.
 };
 
-/// What a driver has seen.
-struct stress_driver_result {
-  std::size_t asked = 0;
-  std::size_t answered = 0;
-  std::size_t failed = 0;
-  std::size_t verified = 0;
-  std::size_t wrong = 0;
-  std::string first{}; ///< The first failure.
-};
-
 /// Runs the \p number-th of \p drivers drivers, until about \p requests parts of requests have been answered. \p
 /// settings name the controller. Its requests are copies into a rank's memory, sums, and copies out, several in flight.
-[[nodiscard]] stress_driver_result run_stress_driver(const configuration& settings, std::size_t number,
-                                                     std::size_t requests, std::uint64_t seed);
+[[nodiscard]] stress_totals run_stress_driver(const configuration& settings, std::size_t number, std::size_t requests,
+                                              std::uint64_t seed);
 
 } // namespace troupe::program

@@ -4,6 +4,7 @@
 
 #include <troupe/actors/caf/actor_error.hpp>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,7 +27,7 @@ public:
       lanes_(task.lanes) {
     for (own_lane& one : lanes_)
       for (const rank self : scene->where.local_ranks())
-        one.images.emplace_back(scene->where, self, memory_kind::device, scene->script.room_bytes());
+        one.slots.emplace_back(scene->where, self, memory_kind::device, scene->script.room_bytes());
   }
 
   behavior_type make_behavior() override {
@@ -51,11 +52,10 @@ public:
 private:
   /// A lane with one operation in progress at a time: copies in, the operation, copies out, one after another.
   struct own_lane {
-    std::size_t next = 0; ///< The next step.
-    std::size_t at = 0;   ///< Index of the current request.
-    bool refused = false; ///< The current request was refused as busy and must be sent again.
-    std::vector<conform_image> images{};
-    std::vector<std::vector<std::size_t>> placed{}; ///< Numbers of ranges in the images, by rank.
+    std::size_t next = 0;             ///< The next step.
+    std::size_t at = 0;               ///< Index of the current request.
+    bool refused = false;             ///< The current request was refused as busy and must be sent again.
+    std::vector<stress_slot> slots{}; ///< By rank.
     std::vector<std::vector<operation>> requests{};
     std::size_t operation_at = 0; ///< Index of the request that is not a copy.
   };
@@ -66,32 +66,23 @@ private:
       if (++finished_ == lanes_.size()) quit();
       return;
     }
-    conform_piece piece = scene_.script.piece_of({task_.client, which, in.next});
-    const std::size_t ranks = in.images.size();
-    in.placed.assign(ranks, {});
-    for (conform_image& image : in.images) image.clear();
-    std::vector<buffer> memory(piece.ranges.size());
-    for (std::size_t i = 0; i < piece.ranges.size(); ++i) {
-      const auto owner = static_cast<std::size_t>(piece.ranges[i].owner);
-      auto values = scene_.values.at(piece.ranges[i].values);
-      in.placed[owner].push_back(in.images[owner].place(std::move(piece.ranges[i]), std::move(values)));
-      memory[i] = in.images[owner].memory_of(in.placed[owner].back());
+    const conform_piece piece = scene_.script.piece_of({task_.client, which, in.next});
+    std::vector<group> groups;
+    for (std::size_t r = 0; r < in.slots.size(); ++r) {
+      const rank self{static_cast<int>(r)};
+      groups.push_back(part_of(piece, self, in.slots[r].fill(piece, self, scene_.values)));
     }
-    std::vector<group> groups(ranks);
-    bool is_simple = true;
-    for (const conform_step& one : piece.steps)
-      groups[static_cast<std::size_t>(one.rank)].parts.push_back(one.make(memory));
-    for (const group& mine : groups) is_simple = is_simple && mine.parts.size() == 1;
+    const bool is_simple = std::ranges::all_of(groups, [](const group& mine) { return mine.parts.size() == 1; });
     std::vector<operation> parts;
     for (group& mine : groups) parts.push_back(is_simple ? std::move(mine.parts.front()) : operation{std::move(mine)});
 
     in.at = 0;
     in.requests.clear();
-    const bool has_memory = !memory.empty();
+    const bool has_memory = !piece.ranges.empty();
     in.operation_at = has_memory ? 1 : 0;
     const auto copies = [&](copy (conform_image::*make)() const) {
       std::vector<operation> all;
-      for (const conform_image& image : in.images) all.emplace_back((image.*make)());
+      for (const stress_slot& one : in.slots) all.emplace_back((one.image.*make)());
       return all;
     };
     if (has_memory) in.requests.push_back(copies(&conform_image::upload));
@@ -104,7 +95,7 @@ private:
   /// outcome.
   void ask(std::size_t which) {
     own_lane& in = lanes_[which];
-    scene_.ledger.asked(1);
+    scene_.ledger.asked();
     compat::request_unbounded(this, at_, overlapped_world_request{{in.requests[in.at], epoch_}})
         .then(
             [this, which](const enqueued& told) {
@@ -143,10 +134,8 @@ private:
   }
 
   void verify(own_lane& in, const stress_step& step) {
-    for (std::size_t r = 0; r < in.images.size(); ++r) {
-      std::string fault;
-      for (const std::size_t one : in.placed[r])
-        if (fault.empty()) fault = in.images[r].find_fault(one);
+    for (stress_slot& one : in.slots) {
+      const std::string fault = one.find_fault();
       scene_.ledger.verified(step, fault);
       failed_ = failed_ || !fault.empty();
     }
