@@ -7,6 +7,7 @@
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/bench/frame/reference_values.hpp>
+#include <troupe/program/bench/frame/thread_team.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
@@ -17,13 +18,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstring>
-#include <exception>
-#include <latch>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -97,36 +94,19 @@ nanoseconds host_copies_floor::run_enqueued() {
 }
 
 nanoseconds host_copies_floor::run_threaded() {
-  std::latch ready{static_cast<std::ptrdiff_t>(lanes_.size())};
-  std::latch release{1};
-  std::atomic<std::size_t> left{lanes_.size()};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  steady::time_point began;
-  steady::time_point ended;
-  {
-    std::vector<std::jthread> threads;
-    for (const lane& one : lanes_)
-      threads.emplace_back([&] {
-        ready.count_down();
-        release.wait();
-        try {
-          one.where->api().enter_thread(one.where->id());
-          one.line.ref().copy(one.to, one.from, one.size_bytes);
-          one.line.ref().synchronize();
-        } catch (...) {
-          const std::lock_guard lock{mutex};
-          failure = std::current_exception();
-        }
-        --left;
-      });
-    ready.wait();
-    began = steady::now();
-    release.count_down();
-    while (left > 0) std::this_thread::yield();
-    ended = steady::now();
-  }
-  if (failure) std::rethrow_exception(failure);
+  thread_team team{lanes_.size(),
+                   [this](std::size_t i) { lanes_[i].where->api().enter_thread(lanes_[i].where->id()); }};
+  team.rest();
+  const thread_team::task copy = [this](std::size_t i) {
+    const lane& one = lanes_[i];
+    one.line.ref().copy(one.to, one.from, one.size_bytes);
+    one.line.ref().synchronize();
+  };
+  const auto began = steady::now();
+  team.release(copy);
+  while (!team.finished()) std::this_thread::yield();
+  const auto ended = steady::now();
+  team.await(); // Throws the first error.
   return ended - began;
 }
 
