@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <future>
 #include <string>
@@ -186,28 +185,16 @@ void measure_one_process(const driver_options& options, configuration settings, 
 int run(const driver_options& options) {
   const configuration settings = options.common.runtime.settings();
   if (!settings.control.address.empty()) return run_rank(options); // in a process that this one has started
-  const std::size_t count = process_count(settings);
-  launch::launch_request request{
-      .processes = count, .program = launch::own_program(), .arguments = {"bench", "driver"}};
-  const auto passed_on = options.common.runtime.arguments({"ranks", "mock.devices"});
-  request.arguments.insert(request.arguments.end(), passed_on.begin(), passed_on.end());
-  request.arguments.push_back("--iters=" + std::to_string(options.common.iterations));
-  request.arguments.push_back("--blocks=" + std::to_string(options.common.blocks));
-  request.arguments.push_back("--mock-devices=" + std::to_string(count));
-  launch::job_terms terms;
-  terms.control.terms.policy = loss_policy::fail;
-  terms.respawns.count = 0;
-  terms.supervisor.signals = {SIGINT, SIGTERM};
-  std::signal(SIGCHLD, SIG_DFL);
-  launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
-  configuration mine = settings;
-  mine.control.address = job.control().address();
-  mine.assignment.token = job.plan().token;
+  launch::launched_job job = launch_ranks(options.common.runtime,
+                                          {"bench", "driver", "--iters=" + std::to_string(options.common.iterations),
+                                           "--blocks=" + std::to_string(options.common.blocks)},
+                                          {});
+  const configuration mine = settings_of_driver(job, settings);
   auto driven = std::async(std::launch::async, [&] { drive(options, mine); });
   const int status = job.run();
   job.control().stop(); // ends the driver, if the processes have ended before they were ready
   driven.get();
-  if (status == 0) measure_one_process(options, settings, static_cast<int>(count));
+  if (status == 0) measure_one_process(options, settings, static_cast<int>(job.plan().places.size()));
   return status;
 }
 

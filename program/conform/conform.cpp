@@ -6,21 +6,21 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
+#include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world_driver.hpp>
-
-#include <troupe/runtime/launch/launched_job.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <future>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace troupe::program {
 
@@ -149,27 +149,15 @@ bool drive(const configuration& settings, int ranks, std::uint64_t seed, const s
 int run_processes(const conform_options& options) {
   const configuration settings = options.runtime.settings();
   const std::uint64_t seed = options.seed ? *options.seed : random_seed();
-  const std::size_t count = process_count(settings);
-  launch::launch_request request{.processes = count, .program = launch::own_program(), .arguments = {"conform"}};
-  const auto passed_on = options.runtime.arguments({"ranks", "mock.devices"});
-  request.arguments.insert(request.arguments.end(), passed_on.begin(), passed_on.end());
-  request.arguments.push_back("--seed=" + std::to_string(seed));
-  if (!options.only.empty()) request.arguments.push_back("--only=" + options.only);
-  if (options.asked_by != "ranks") request.arguments.push_back("--asked-by=" + options.asked_by);
-  request.arguments.push_back("--mock-devices=" + std::to_string(count));
-  launch::job_terms terms;
-  terms.control.terms.policy = loss_policy::fail;
-  terms.respawns.count = 0;
-  terms.supervisor.signals = {SIGINT, SIGTERM};
-  std::signal(SIGCHLD, SIG_DFL);
-  launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
+  std::vector<std::string> arguments{"conform", "--seed=" + std::to_string(seed)};
+  if (!options.only.empty()) arguments.push_back("--only=" + options.only);
+  if (options.asked_by != "ranks") arguments.push_back("--asked-by=" + options.asked_by);
+  launch::launched_job job = launch_ranks(options.runtime, std::move(arguments), {});
+  const std::size_t count = job.plan().places.size();
   std::future<bool> driven;
   if (options.asked_by == "driver")
     driven = std::async(std::launch::async, [&] {
-      configuration mine = settings;
-      mine.control.address = job.control().address();
-      mine.assignment.token = job.plan().token;
-      return drive(mine, static_cast<int>(count), seed, options.only);
+      return drive(settings_of_driver(job, settings), static_cast<int>(count), seed, options.only);
     });
   int status = job.run();
   job.control().stop(); // ends the driver, if the processes have ended before they were ready

@@ -6,7 +6,6 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
-#include <troupe/runtime/launch/child_process.hpp>
 #include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
@@ -17,7 +16,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -331,14 +329,10 @@ int judge_logs(const order_options& options, const std::string& logs, bool has_e
 /// Starts a process for each rank. Each runs the clients of its own rank and writes a log; this one compares the logs.
 int run_processes(const order_options& options) {
   const configuration settings = options.runtime.settings();
-  const std::size_t ranks = process_count(settings);
   const log_folder logs;
-  launch::launch_request request{
-      .processes = ranks, .program = launch::own_program(), .arguments = {"stress", "order", "--logs=" + logs.path()}};
-  const auto passed_on = options.runtime.arguments({"ranks", "mock.devices"});
-  request.arguments.insert(request.arguments.end(), passed_on.begin(), passed_on.end());
+  std::vector<std::string> arguments{"stress", "order", "--logs=" + logs.path()};
   const auto pass = [&](const std::string& name, std::uint64_t value) {
-    request.arguments.push_back("--" + name + "=" + std::to_string(value));
+    arguments.push_back("--" + name + "=" + std::to_string(value));
   };
   pass("clients", options.clients);
   pass("lanes", options.lanes);
@@ -346,27 +340,18 @@ int run_processes(const order_options& options) {
   pass("count", options.largest);
   if (options.pending > 0) pass("pending", options.pending);
   pass("seed", options.seed);
-  if (!options.plans) request.arguments.emplace_back("--no-plans");
-  if (!options.splits) request.arguments.emplace_back("--no-splits");
-  pass("mock-devices", ranks);
+  if (!options.plans) arguments.emplace_back("--no-plans");
+  if (!options.splits) arguments.emplace_back("--no-splits");
   if (options.drivers > 0) pass("drivers", options.drivers);
   launch::job_terms terms;
-  terms.control.terms.policy = loss_policy::fail;
   terms.control.sequencing = settings.sequencing;
   terms.control.sequencing.lead = std::max(settings.sequencing.lead, options.lead());
-  terms.respawns.count = 0;
-  terms.supervisor.signals = {SIGINT, SIGTERM};
-  std::signal(SIGCHLD, SIG_DFL);
-  launch::launched_job job{launch::make_launch_plan(std::move(request)), std::move(terms)};
+  launch::launched_job job = launch_ranks(options.runtime, std::move(arguments), std::move(terms));
   std::vector<std::future<stress_totals>> running;
-  for (std::size_t i = 0; i < options.drivers; ++i) {
-    configuration mine = settings;
-    mine.control.address = job.control().address();
-    mine.assignment.token = job.plan().token;
-    running.push_back(std::async(std::launch::async, [mine, i, &options] {
+  for (std::size_t i = 0; i < options.drivers; ++i)
+    running.push_back(std::async(std::launch::async, [mine = settings_of_driver(job, settings), i, &options] {
       return run_stress_driver(mine, i, options.requests / 4 / options.drivers, options.seed);
     }));
-  }
   const bool has_ended_well = job.run() == 0;
   job.control().stop(); // ends the drivers, if the processes have ended before they were ready
   std::vector<stress_totals> drivers;

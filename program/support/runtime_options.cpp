@@ -1,11 +1,14 @@
 #include <troupe/program/support/runtime_options.hpp>
 
+#include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/placement/backend_selection.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <optional>
+#include <utility>
 
 namespace troupe::program {
 
@@ -56,6 +59,28 @@ std::size_t process_count(const configuration& settings) {
   if (settings.ranks > 0) return static_cast<std::size_t>(settings.ranks);
   const selected_backend chosen = select_backend(settings);
   return chosen.api->name() == "mock" ? on_mock : static_cast<std::size_t>(chosen.api->device_count());
+}
+
+launch::launched_job launch_ranks(const runtime_options& options, std::vector<std::string> arguments,
+                                  launch::job_terms terms) {
+  const std::size_t count = process_count(options.settings());
+  const auto passed_on = options.arguments({"ranks", "mock.devices"});
+  arguments.insert(arguments.end(), passed_on.begin(), passed_on.end());
+  arguments.push_back("--mock-devices=" + std::to_string(count));
+  terms.control.terms.policy = loss_policy::fail;
+  terms.respawns.count = 0;
+  terms.supervisor.signals = {SIGINT, SIGTERM};
+  std::signal(SIGCHLD, SIG_DFL); // If it were ignored, the exit statuses of the processes would be lost.
+  return launch::launched_job{
+      launch::make_launch_plan(
+          {.processes = count, .program = launch::own_program(), .arguments = std::move(arguments)}),
+      std::move(terms)};
+}
+
+configuration settings_of_driver(launch::launched_job& job, configuration settings) {
+  settings.control.address = job.control().address();
+  settings.assignment.token = job.plan().token;
+  return settings;
 }
 
 } // namespace troupe::program
