@@ -1,7 +1,6 @@
 /// `troupe bench clients`: many clients, each with its own requests in flight. Measures the time of a burst of one
 /// request per client, the requests per second and the CPU time, with and without fusion, and compares with raw NCCL.
 
-#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/bench/frame/latency_table.hpp>
@@ -15,9 +14,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
-#include <future>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -98,26 +95,20 @@ public:
   /// Measures CAF alone: every client sends one request to the same actor, which answers at once.
   [[nodiscard]] std::vector<std::vector<request_times>> ask_null_actor() { return floor_.run(floor_work_, 1, 1); }
   /// Measures a burst by this thread alone: it sends one request for each client, to the world or, if the clients have
-  /// lanes, to each local rank, all before it waits for the first reply. \p together: it sends one request, which is a
-  /// group. In microseconds.
-  [[nodiscard]] double thread_burst_us(bool together);
+  /// lanes, to each local rank. \p together: it sends one request, which is a group. In microseconds.
+  [[nodiscard]] double thread_burst_us(bool together) { return burst_->ask(where_, thread_lanes_, together); }
   /// Returns the time that the raw threads need for one operation per client, in one group if \p together, otherwise
   /// with one launch each. In microseconds.
-  [[nodiscard]] double raw_us(raw_ranks& raw, bool together) const;
+  [[nodiscard]] double raw_us(raw_ranks& raw, bool together) const { return burst_->launch(raw, together); }
 
 private:
-  [[nodiscard]] std::vector<std::future<completion>> ask_by_thread(bool together);
-
-  std::vector<std::vector<operation>> raw_;              ///< Indexed by rank.
-  std::vector<operation> groups_;                        ///< Each rank's operations of raw_ as one request.
-  std::vector<std::vector<const operation*>> addresses_; ///< Addresses of the operations in raw_.
   std::vector<std::shared_ptr<const client_work>> work_;
   std::vector<std::shared_ptr<const client_work>> floor_work_;
   client_group clients_;
   client_group floor_;
   world where_;
-  std::vector<std::vector<operation>> firsts_; ///< The first request of each client; each has a part for every rank.
-  std::vector<rank_lane> thread_lanes_;        ///< Indexed by local rank; empty if clients ask the world.
+  std::optional<request_burst> burst_;  ///< The first request of each client.
+  std::vector<rank_lane> thread_lanes_; ///< Indexed by local rank; empty if clients ask the world.
 };
 
 client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
@@ -128,57 +119,19 @@ client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
   if (plan.lanes > 0)
     for (const rank each : where_.local_ranks())
       thread_lanes_.emplace_back(where_, each, lane::named("bench " + plan.name + "thread"));
+  std::vector<std::vector<operation>> firsts;
   for (std::size_t c = 0; c < plan.clients; ++c) {
     // Buffers of one allocation share a reference count, for which the clients would contend.
     const auto memory = allocate_operands(rig.where, operand_memory::pool, room);
     const auto sums = make_sums(memory, plan.size_bytes, plan.in_flight);
-    firsts_.push_back(sums.front());
+    firsts.push_back(sums.front());
     std::vector<lane> lanes;
     for (std::size_t i = 0; i < plan.lanes; ++i)
       lanes.push_back(lane::named("bench " + plan.name + std::to_string(c) + '.' + std::to_string(i)));
     std::ranges::move(work_of(rig.where, sums, lanes), std::back_inserter(work_));
     std::ranges::move(work_of(rig.where, {sums.front()}), std::back_inserter(floor_work_));
   }
-  raw_ = by_rank(firsts_);
-  for (const auto& mine : raw_) {
-    groups_.emplace_back(group{mine});
-    auto& addresses = addresses_.emplace_back();
-    for (const operation& one : mine) addresses.push_back(&one);
-  }
-}
-
-std::vector<std::future<completion>> client_scene::ask_by_thread(bool together) {
-  std::vector<std::future<completion>> replies;
-  if (thread_lanes_.empty()) {
-    if (together)
-      replies.push_back(where_.ask(groups_));
-    else
-      for (const std::vector<operation>& parts : firsts_) replies.push_back(where_.ask(parts));
-  }
-  for (std::size_t i = 0; i < thread_lanes_.size(); ++i) {
-    if (together)
-      replies.push_back(thread_lanes_[i].ask(groups_[i]));
-    else
-      for (const operation& one : raw_[i]) replies.push_back(thread_lanes_[i].ask(one));
-  }
-  return replies;
-}
-
-double client_scene::thread_burst_us(bool together) {
-  const auto began = std::chrono::steady_clock::now();
-  auto replies = ask_by_thread(together);
-  for (const auto& one : replies)
-    while (one.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
-  const auto ended = std::chrono::steady_clock::now();
-  for (auto& one : replies) static_cast<void>(one.get());
-  return in_microseconds(ended - began);
-}
-
-double client_scene::raw_us(raw_ranks& raw, bool together) const {
-  return in_microseconds(raw.time([&](std::size_t index, communicator& peers, stream_ref stream) {
-    if (together) return peers.launch_together(addresses_[index], stream);
-    for (const operation* one : addresses_[index]) peers.launch(*one, stream);
-  }));
+  burst_.emplace(std::move(firsts));
 }
 
 /// The times when the last request of a burst passed each stage, in microseconds after the first request was sent.

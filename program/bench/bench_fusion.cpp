@@ -1,7 +1,6 @@
 /// `troupe bench fusion`: compares several all_reduces launched one at a time with one launch of all. The size from
 /// which one launch is no longer faster determines the limits of fusion.
 
-#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
@@ -14,19 +13,14 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <future>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace troupe::program {
 
 namespace {
-
-using steady = std::chrono::steady_clock;
 
 struct fusion_options {
   bench_options common{7, 20};
@@ -50,21 +44,15 @@ constexpr std::array<fusion_contender, 4> fusion_contenders{{{"raw", "separate",
 /// \p count all_reduces of one size on every rank, each in place and in its own memory.
 class fusion_trial {
 public:
-  fusion_trial(const std::vector<buffer>& memory, std::size_t count, std::size_t bytes) : count_{count}, bytes_{bytes} {
-    separate_ = make_sums(memory, bytes, count);
-    for (auto& mine : by_rank(separate_)) together_.emplace_back(group{std::move(mine)});
-    for (const operation& mine : together_) addresses_.push_back(pointers_to(std::get<group>(mine).parts));
-  }
+  fusion_trial(const std::vector<buffer>& memory, std::size_t count, std::size_t bytes)
+    : count_{count}, bytes_{bytes}, burst_{make_sums(memory, bytes, count)} {}
 
   /// Returns the time from the first request to the last reply in microseconds.
   [[nodiscard]] double measure(const fusion_contender& how, bench_rig& rig) const {
-    if (how.asker == std::string_view{"troupe"}) return ask(rig.where, how.together);
-    const nanoseconds took = rig.raw->time([&](std::size_t index, communicator& peers, stream_ref stream) {
-      if (how.together) return peers.launch_together(addresses_[index], stream);
-      for (const operation* one : addresses_[index]) peers.launch(*one, stream);
-    });
+    if (how.asker == std::string_view{"troupe"}) return burst_.ask(rig.where, {}, how.together);
+    const double took = burst_.launch(*rig.raw, how.together);
     rig.raw->rest();
-    return in_microseconds(took);
+    return took;
   }
 
   /// Returns, for each block, the time of one launch divided by that of separate launches. Below 1, one is faster.
@@ -77,26 +65,9 @@ public:
   std::array<block_figures, fusion_contenders.size()> figures{};
 
 private:
-  [[nodiscard]] double ask(world& where, bool together) const {
-    std::vector<std::future<completion>> replies;
-    replies.reserve(count_);
-    const auto began = steady::now();
-    if (together)
-      replies.push_back(where.ask(together_));
-    else
-      for (const auto& parts : separate_) replies.push_back(where.ask(parts));
-    for (const auto& one : replies)
-      while (one.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
-    const auto ended = steady::now();
-    for (auto& one : replies) static_cast<void>(one.get());
-    return in_microseconds(ended - began);
-  }
-
   std::size_t count_;
   std::size_t bytes_;
-  std::vector<std::vector<operation>> separate_;         ///< The requests; each has a part for every rank.
-  std::vector<operation> together_;                      ///< The group of each rank.
-  std::vector<std::vector<const operation*>> addresses_; ///< The addresses of the operations in together_.
+  request_burst burst_;
 };
 
 void print_row(const text_table& table, const fusion_trial& trial) {

@@ -1,5 +1,6 @@
 #include <troupe/program/bench/frame/rig.hpp>
 
+#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/topology/topology.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
@@ -7,9 +8,13 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <variant>
 
 namespace troupe::program {
 
@@ -181,6 +186,38 @@ std::vector<std::vector<operation>> by_rank(const std::vector<std::vector<operat
   for (const auto& one : sums)
     for (std::size_t r = 0; r < turned.size(); ++r) turned[r].push_back(one[r]);
   return turned;
+}
+
+request_burst::request_burst(std::vector<std::vector<operation>> separate) : separate_{std::move(separate)} {
+  for (auto& mine : by_rank(separate_)) together_.emplace_back(group{std::move(mine)});
+  for (const operation& mine : together_) addresses_.push_back(pointers_to(std::get<group>(mine).parts));
+}
+
+double request_burst::ask(world& where, std::span<rank_lane> lanes, bool together) const {
+  std::vector<std::future<completion>> replies;
+  replies.reserve(separate_.size() * std::max<std::size_t>(1, lanes.size()));
+  const auto began = std::chrono::steady_clock::now();
+  if (lanes.empty() && together)
+    replies.push_back(where.ask(together_));
+  else if (lanes.empty())
+    for (const auto& parts : separate_) replies.push_back(where.ask(parts));
+  for (std::size_t i = 0; i < lanes.size(); ++i)
+    if (together)
+      replies.push_back(lanes[i].ask(together_[i]));
+    else
+      for (const operation* const one : addresses_[i]) replies.push_back(lanes[i].ask(*one));
+  for (const auto& one : replies)
+    while (one.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+  const auto ended = std::chrono::steady_clock::now();
+  for (auto& one : replies) static_cast<void>(one.get());
+  return in_microseconds(ended - began);
+}
+
+double request_burst::launch(raw_ranks& raw, bool together) const {
+  return in_microseconds(raw.time([&](std::size_t index, communicator& peers, stream_ref stream) {
+    if (together) return peers.launch_together(addresses_[index], stream);
+    for (const operation* const one : addresses_[index]) peers.launch(*one, stream);
+  }));
 }
 
 } // namespace troupe::program

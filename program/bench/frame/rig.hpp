@@ -6,12 +6,14 @@
 #include <troupe/program/bench/frame/raw_ranks.hpp>
 #include <troupe/program/bench/frame/report.hpp>
 
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,5 +64,26 @@ inline constexpr operand_memory all_operand_memories[] = {operand_memory::ordina
                                                             std::size_t count, std::size_t first = 0);
 /// Returns the same parts by rank: result[r][i] is rank r's part of the i-th operation.
 [[nodiscard]] std::vector<std::vector<operation>> by_rank(const std::vector<std::vector<operation>>& sums);
+
+/// Several operations at once: as separate requests, or as one request, which is a group.
+class request_burst {
+public:
+  /// separate[i][r] is local rank r's part of the i-th request, as make_sums() returns them.
+  explicit request_burst(std::vector<std::vector<operation>> separate);
+  request_burst(const request_burst&) = delete;
+  request_burst& operator=(const request_burst&) = delete;
+  ~request_burst() = default;
+
+  /// Returns the time from the first request to the last reply in microseconds, if the calling thread sends all
+  /// requests before it waits for the first reply. It asks the world or, with \p lanes, each local rank in its lane.
+  [[nodiscard]] double ask(world& where, std::span<rank_lane> lanes, bool together) const;
+  /// Returns the time in microseconds that the raw threads need: with one launch of each operation, or of the group.
+  [[nodiscard]] double launch(raw_ranks& raw, bool together) const;
+
+private:
+  std::vector<std::vector<operation>> separate_;
+  std::vector<operation> together_;                      ///< The group of each rank.
+  std::vector<std::vector<const operation*>> addresses_; ///< Of the operations in together_.
+};
 
 } // namespace troupe::program
