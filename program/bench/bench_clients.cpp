@@ -30,13 +30,8 @@ class cpu_figures {
 public:
   void add_block(const thread_times& before, const thread_times& after, std::size_t requests);
 
-  /// Returns how many cores \p group kept busy: CPU seconds per second, median over blocks.
-  [[nodiscard]] double cores(thread_group group) const;
-  /// Returns how many cores all threads kept busy.
-  [[nodiscard]] double cores() const { return median(all_cores_); }
-  /// Returns the CPU time of all threads per request, in microseconds.
-  [[nodiscard]] double us_each() const { return median(us_each_); }
-  /// Returns a JSON object with cores and us_per_request, in total and by group.
+  /// Returns a JSON object with cores (CPU seconds per second) and us_per_request, in total and by group: medians over
+  /// blocks.
   [[nodiscard]] json report() const;
 
 private:
@@ -61,13 +56,8 @@ void cpu_figures::add_block(const thread_times& before, const thread_times& afte
   us_each_.push_back(all_us / count);
 }
 
-double cpu_figures::cores(thread_group group) const {
-  const auto found = cores_.find(group);
-  return found == cores_.end() ? 0 : median(found->second);
-}
-
 json cpu_figures::report() const {
-  json made{{"cores", cores()}, {"us_per_request", us_each()}};
+  json made{{"cores", median(all_cores_)}, {"us_per_request", median(us_each_)}};
   for (const auto& [group, blocks] : cores_)
     made[std::string{to_string(group)}] = {{"cores", median(blocks)}, {"us_per_request", median(group_us_.at(group))}};
   return made;
@@ -224,8 +214,8 @@ public:
       progress.done(1);
     });
     progress.clear();
-    print(session_.out());
     for (const mode_figures& one : modes_) session_.add_row(row_report(one));
+    print(session_.out());
     return session_.finish();
   }
 
@@ -341,65 +331,51 @@ private:
   }
 
   void print(std::FILE* out) const {
+    const auto print_table = [&](std::vector<table_column> columns) {
+      const text_table table{out, std::move(columns)};
+      table.print_heading();
+      for (const json& row : session_.report["rows"]) table.print_members(row);
+    };
     const bool with_raw = !options_.without_raw;
-    std::vector<table_column> columns{{"burst,", "fusion", 13},   {"p50", "(us)", 10},      {"p99", "(us)", 10},
-                                      {"null actor", "(us)", 10}, {"a thread", "(us)", 10}, {"one group", "(us)", 10}};
+    std::vector<table_column> columns{
+        {"burst,", "fusion", 13, "fusion"},        {"p50", "(us)", 10, "burst_us/p50"},
+        {"p99", "(us)", 10, "burst_us/p99"},       {"null actor", "(us)", 10, "null_actor_us/p50"},
+        {"a thread", "(us)", 10, "thread_us/p50"}, {"one group", "(us)", 10, "one_group_us/p50"}};
     if (with_raw)
-      columns.insert(columns.end(), {{"raw group", "(us)", 10},
-                                     {"burst /", "group", 8},
-                                     {"thread /", "group", 8},
-                                     {"one /", "group", 8},
-                                     {"raw each", "(us)", 10},
-                                     {"each /", "burst", 8}});
-    const text_table bursts{out, std::move(columns)};
-    bursts.print_heading();
-    for (const mode_figures& one : modes_) {
-      std::vector<std::string> cells{std::string{to_string(one.mode)}, fixed(median(one.burst.p50)),
-                                     fixed(median(one.burst.p99)),     fixed(median(one.floor.p50)),
-                                     fixed(median(one.thread.p50)),    fixed(median(one.one_group.p50))};
-      if (with_raw)
-        cells.insert(cells.end(), {fixed(median(one.group.p50)), fixed(median(one.of_group())),
-                                   fixed(median(one.thread_of_group())), fixed(median(one.one_of_group())),
-                                   fixed(median(one.launches.p50)), fixed(median(one.launches_of_burst()))});
-      bursts.print_row(cells);
-    }
+      columns.insert(columns.end(), {{"raw group", "(us)", 10, "raw/group_us/p50"},
+                                     {"burst /", "group", 8, "burst_of_raw_group/p50"},
+                                     {"thread /", "group", 8, "thread_of_raw_group/p50"},
+                                     {"one /", "group", 8, "one_group_of_raw_group/p50"},
+                                     {"raw each", "(us)", 10, "raw/separate_us/p50"},
+                                     {"each /", "burst", 8, "raw_separate_of_burst/p50"}});
+    print_table(std::move(columns));
     std::fputs("#\n", out);
-    columns = {{"burst, last is", "fusion", 15}, {"asked", "(us)", 10}, {"queued", "(us)", 10},
-               {"launched", "(us)", 10},         {"done", "(us)", 10},  {"replied", "(us)", 10}};
-    const text_table timestamps{out, columns};
-    timestamps.print_heading();
-    for (const mode_figures& one : modes_)
-      timestamps.print_row({std::string{to_string(one.mode)}, fixed(median(one.timestamps.asked)),
-                            fixed(median(one.timestamps.queued)), fixed(median(one.timestamps.launched)),
-                            fixed(median(one.timestamps.done)), fixed(median(one.burst.p50))});
+    print_table({{"burst, last is", "fusion", 15, "fusion"},
+                 {"asked", "(us)", 10, "burst_last_us/asked"},
+                 {"queued", "(us)", 10, "burst_last_us/queued"},
+                 {"launched", "(us)", 10, "burst_last_us/launched"},
+                 {"done", "(us)", 10, "burst_last_us/done"},
+                 {"replied", "(us)", 10, "burst_us/p50"}});
     std::fputs("#\n", out);
-    columns = {{"rate,", "fusion", 13},   {"operations", "/s", 11}, {"rank requests", "/s", 13},
-               {"reply p50", "(us)", 10}, {"p99", "(us)", 10},      {"p99.9", "(us)", 10}};
-    if (with_raw) columns.insert(columns.end(), {{"raw group", "/s", 11}, {"raw each", "/s", 11}});
-    const text_table rates{out, std::move(columns)};
-    rates.print_heading();
-    for (const mode_figures& one : modes_) {
-      const double rate = median(one.rates);
-      std::vector<std::string> cells{std::string{to_string(one.mode)},
-                                     fixed(rate, 0),
-                                     fixed(rate * static_cast<double>(ranks_), 0),
-                                     fixed(median(one.replies.blocks(0))),
-                                     fixed(median(one.replies.blocks(2))),
-                                     fixed(median(one.replies.blocks(3)))};
-      if (with_raw) cells.insert(cells.end(), {fixed(median(one.group_rates), 0), fixed(median(one.launch_rates), 0)});
-      rates.print_row(cells);
-    }
+    columns = {{"rate,", "fusion", 13, "fusion"},
+               {"operations", "/s", 11, "operations_per_s/p50", 0},
+               {"rank requests", "/s", 13, "rank_requests_per_s", 0},
+               {"reply p50", "(us)", 10, "reply_us/p50"},
+               {"p99", "(us)", 10, "reply_us/p99"},
+               {"p99.9", "(us)", 10, "reply_us/p99_9"}};
+    if (with_raw)
+      columns.insert(columns.end(),
+                     {{"raw group", "/s", 11, "raw/group_per_s", 0}, {"raw each", "/s", 11, "raw/separate_per_s", 0}});
+    print_table(std::move(columns));
     std::fputs("#\n", out);
-    columns = {{"CPU of rate,", "fusion", 13}, {"us of CPU", "/operation", 10}, {"all", "(cores)", 8}};
-    for (const thread_group group : all_thread_groups) columns.push_back({std::string{to_string(group)}, "(cores)", 9});
-    const text_table cores{out, std::move(columns)};
-    cores.print_heading();
-    for (const mode_figures& one : modes_) {
-      std::vector<std::string> cells{std::string{to_string(one.mode)}, fixed(one.cpu.us_each()),
-                                     fixed(one.cpu.cores())};
-      for (const thread_group group : all_thread_groups) cells.push_back(fixed(one.cpu.cores(group), 3));
-      cores.print_row(cells);
+    columns = {{"CPU of rate,", "fusion", 13, "fusion"},
+               {"us of CPU", "/operation", 10, "cpu/us_per_request"},
+               {"all", "(cores)", 8, "cpu/cores"}};
+    for (const thread_group group : all_thread_groups) {
+      const std::string name{to_string(group)};
+      columns.push_back({name, "(cores)", 9, "cpu/" + name + "/cores", 3});
     }
+    print_table(std::move(columns));
   }
 
   [[nodiscard]] json row_report(const mode_figures& one) const {

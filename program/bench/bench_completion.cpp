@@ -109,22 +109,20 @@ std::vector<double> of_bare(const completion_contender& one, const completion_co
   return paired_ratios(one.figures[what].p50, bare.figures[what].p50);
 }
 
-void print_table(std::FILE* to, const std::vector<completion_contender>& all) {
-  std::vector<table_column> columns{{"strategy", "", 9}};
-  for (const quantity& one : quantities)
-    columns.insert(columns.end(), {{one.title, "p50 us", 12}, {"", "p99 us", 8}, {"", "of bare", 8}});
-  columns.insert(columns.end(), {{"op unmarked", "p50 us", 12}, {"marked", "p50 us", 8}, {"added", "us", 8}});
+void print_table(std::FILE* to, const json& rows) {
+  std::vector<table_column> columns{{"strategy", "", 9, "strategy"}};
+  for (const quantity& one : quantities) {
+    const std::string path = one.key;
+    columns.insert(columns.end(), {{one.title, "p50 us", 12, path + "/p50", 3},
+                                   {"", "p99 us", 8, path + "/p99", 3},
+                                   {"", "of bare", 8, path + "/of_bare/p50"}});
+  }
+  columns.insert(columns.end(), {{"op unmarked", "p50 us", 12, "operation_unmarked/p50", 3},
+                                 {"marked", "p50 us", 8, "operation_marked/p50", 3},
+                                 {"added", "us", 8, "operation_marked/added/p50", 3}});
   const text_table table{to, columns};
   table.print_heading();
-  for (const completion_contender& one : all) {
-    std::vector<std::string> cells{one.name};
-    for (std::size_t what = 0; what < quantity_count; ++what)
-      cells.insert(cells.end(), {fixed(median(one.figures[what].p50), 3), fixed(median(one.figures[what].p99), 3),
-                                 fixed(median(of_bare(one, all.front(), what)))});
-    cells.insert(cells.end(),
-                 {fixed(median(one.unarmed.p50), 3), fixed(median(one.armed.p50), 3), fixed(median(one.added), 3)});
-    table.print_row(cells);
-  }
+  for (const json& row : rows) table.print_members(row);
 }
 
 json rows_report(const std::vector<completion_contender>& all) {
@@ -171,8 +169,8 @@ int run(const completion_options& options) {
   session.report["versions"] = {{"driver", api->version()}};
   session.report["devices"].push_back(device_report(*where));
   measure_all(contenders, options);
-  print_table(session.out(), contenders);
   session.report["rows"] = rows_report(contenders);
+  print_table(session.out(), session.report["rows"]);
   return session.finish();
 }
 

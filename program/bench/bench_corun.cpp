@@ -263,22 +263,19 @@ public:
     });
     progress.clear();
     const text_table table{session_.out(),
-                           {{"beside", "", 8},
-                            {"product", "(us)", 10},
-                            {"slower", "(%)", 8},
-                            {"than beside raw", "(%)", 15},
-                            {"all_reduces", "/s", 11}}};
+                           {{"beside", "", 8, "beside"},
+                            {"product", "(us)", 10, "product_us/p50"},
+                            {"slower", "(%)", 8, "slower_percent/p50"},
+                            {"than beside raw", "(%)", 15, "slower_than_beside_raw_percent/p50"},
+                            {"all_reduces", "/s", 11, "all_reduces_per_s/p50", 0}}};
     table.print_heading();
     for (std::size_t what = 0; what < beside.size(); ++what) {
-      const auto slower = percent_over(what, 0);
-      const auto than_raw = percent_over(what, 1);
-      table.print_row({beside[what], fixed(median(product_us_[what])), what == 0 ? "-" : fixed(median(slower)),
-                       what == 2 ? fixed(median(than_raw)) : "-", fixed(median(rates_[what]), 0)});
       json row{{"beside", beside[what]},
                {"product_us", by_block(product_us_[what])},
                {"all_reduces_per_s", by_block(rates_[what])}};
-      if (what > 0) row["slower_percent"] = by_block(slower);
-      if (what > 1) row["slower_than_beside_raw_percent"] = by_block(than_raw);
+      if (what > 0) row["slower_percent"] = by_block(percent_over(what, 0));
+      if (what > 1) row["slower_than_beside_raw_percent"] = by_block(percent_over(what, 1));
+      table.print_members(row);
       session_.add_row(std::move(row));
     }
     return session_.finish();

@@ -70,16 +70,6 @@ private:
   request_burst burst_;
 };
 
-void print_row(const text_table& table, const fusion_trial& trial) {
-  std::vector<std::string> cells{std::to_string(trial.count()), std::to_string(trial.size_bytes())};
-  for (std::size_t what = 0; what < fusion_contenders.size(); ++what) {
-    cells.push_back(fixed(median(trial.figures[what].p50)));
-    cells.push_back(fixed(median(trial.figures[what].p99)));
-    if (fusion_contenders[what].together) cells.push_back(fixed(median(trial.ratios(what)), 3));
-  }
-  table.print_row(cells);
-}
-
 json row_report(const fusion_trial& trial) {
   json row{{"count", trial.count()}, {"size_bytes", trial.size_bytes()}};
   for (std::size_t what = 0; what < fusion_contenders.size(); ++what) {
@@ -91,10 +81,12 @@ json row_report(const fusion_trial& trial) {
 }
 
 std::vector<table_column> fusion_columns() {
-  std::vector<table_column> all{{"count", "", 6}, {"size", "(B)", 9}};
+  std::vector<table_column> all{{"count", "", 6, "count"}, {"size", "(B)", 9, "size_bytes"}};
   for (const fusion_contender& one : fusion_contenders) {
-    all.insert(all.end(), {{one.asker, std::string{one.way} + " p50", 13}, {"", "p99", 9}});
-    if (one.together) all.push_back({"ratio", "", 7});
+    const std::string path = std::string{one.asker} + "/" + one.way;
+    all.insert(all.end(),
+               {{one.asker, std::string{one.way} + " p50", 13, path + "/p50"}, {"", "p99", 9, path + "/p99"}});
+    if (one.together) all.push_back({"ratio", "", 7, path + "/of_separate/p50", 3});
   }
   return all;
 }
@@ -132,8 +124,9 @@ int run(const fusion_options& options) {
           [&](std::size_t) { progress.show(std::to_string(count) + " of " + std::to_string(bytes) + " bytes"); });
       progress.done(1);
       progress.clear();
-      print_row(table, trial);
-      session.add_row(row_report(trial));
+      json row = row_report(trial);
+      table.print_members(row);
+      session.add_row(std::move(row));
     }
   return session.finish();
 }

@@ -222,22 +222,12 @@ void measure_all(host_trial& trial, const host_options& options, asker& who, pro
   progress.clear();
 }
 
-void print_row(const text_table& table, const host_trial& trial, const host_options& options) {
-  std::vector<std::string> cells{std::to_string(trial.size_bytes()), std::string{to_string(trial.kind())}};
-  for (std::size_t what = 0; what < staging_ways.size(); ++what) {
-    const double median_us = median(trial.figures[what].p50);
-    cells.insert(cells.end(), {fixed(median_us), fixed(median(trial.figures[what].p99)),
-                               fixed(static_cast<double>(trial.size_bytes()) / median_us / 1e3)});
-  }
-  cells.push_back(fixed(median(trial.of_floor())));
-  cells.push_back(options.checks > 0 ? std::to_string(trial.wrong) : "N/A");
-  table.print_row(cells);
-}
-
 json row_report(const host_trial& trial, const host_options& options) {
   json row{{"memory", to_string(trial.kind())}, {"size_bytes", trial.size_bytes()}};
-  for (std::size_t what = 0; what < staging_ways.size(); ++what)
-    row[staging_ways[what]] = figures_report(trial.figures[what]);
+  for (std::size_t what = 0; what < staging_ways.size(); ++what) {
+    json& way = row[staging_ways[what]] = figures_report(trial.figures[what]);
+    way["gb_per_s"] = static_cast<double>(trial.size_bytes()) / median(trial.figures[what].p50) / 1e3;
+  }
   const auto ratios = trial.of_floor();
   row["staged"]["of_floor"] = by_block(ratios);
   row["wrong"] = options.checks > 0 ? json(trial.wrong) : json(nullptr);
@@ -245,11 +235,13 @@ json row_report(const host_trial& trial, const host_options& options) {
 }
 
 std::vector<table_column> host_columns() {
-  std::vector<table_column> all{{"size", "(B)", 12}, {"memory", "", 8}};
-  for (const char* const name : staging_ways)
-    all.insert(all.end(), {{name, "p50 us", 11}, {"", "p99 us", 10}, {"", "(GB/s)", 8}});
-  all.push_back({"of floor", "", 8});
-  all.push_back({"#wrong", "", 6});
+  std::vector<table_column> all{{"size", "(B)", 12, "size_bytes"}, {"memory", "", 8, "memory"}};
+  for (const std::string name : staging_ways)
+    all.insert(all.end(), {{name, "p50 us", 11, name + "/p50"},
+                           {"", "p99 us", 10, name + "/p99"},
+                           {"", "(GB/s)", 8, name + "/gb_per_s"}});
+  all.push_back({"of floor", "", 8, "staged/of_floor/p50"});
+  all.push_back({"#wrong", "", 6, "wrong"});
   return all;
 }
 
@@ -296,8 +288,9 @@ int run(const host_options& options) {
     for (const std::size_t bytes : sizes) {
       host_trial trial{where, kind, bytes, type};
       measure_all(trial, options, *who, progress);
-      print_row(table, trial, options);
-      session.add_row(row_report(trial, options));
+      json row = row_report(trial, options);
+      table.print_members(row);
+      session.add_row(std::move(row));
       wrong += trial.wrong;
     }
   session.note_wrong(options.checks > 0 ? std::optional{wrong} : std::nullopt);

@@ -214,17 +214,6 @@ std::vector<double> ratios(const workload& what, plan_contender to) {
   return paired_ratios(what.figures[plan].p50, what.figures[to].p50);
 }
 
-void print_row(const text_table& table, const workload& what, std::size_t wrong) {
-  std::vector<std::string> cells{what.name(), std::to_string(what.size_bytes())};
-  for (const block_figures& one : what.figures) {
-    cells.push_back(fixed(median(one.p50)));
-    cells.push_back(fixed(median(one.p99)));
-  }
-  for (const plan_contender other : {raw, eager}) cells.push_back(fixed(median(ratios(what, other)), 3));
-  cells.push_back(std::to_string(wrong));
-  table.print_row(cells);
-}
-
 json row_report(const workload& what, std::size_t wrong) {
   json row{{"workload", what.name()}, {"size_bytes", what.size_bytes()}};
   for (std::size_t who = 0; who < plan_contender_count; ++who)
@@ -236,9 +225,12 @@ json row_report(const workload& what, std::size_t wrong) {
 }
 
 std::vector<table_column> plan_columns() {
-  std::vector<table_column> all{{"workload", "", 14}, {"size", "(B)", 9}};
-  for (const char* one : plan_contender_names) all.insert(all.end(), {{one, "p50", 10}, {"", "p99", 10}});
-  all.insert(all.end(), {{"plan/raw", "", 9}, {"plan/eager", "", 11}, {"#wrong", "", 7}});
+  std::vector<table_column> all{{"workload", "", 14, "workload"}, {"size", "(B)", 9, "size_bytes"}};
+  for (const std::string one : plan_contender_names)
+    all.insert(all.end(), {{one, "p50", 10, one + "/p50"}, {"", "p99", 10, one + "/p99"}});
+  all.insert(all.end(), {{"plan/raw", "", 9, "plan/of_raw/p50", 3},
+                         {"plan/eager", "", 11, "plan/of_eager/p50", 3},
+                         {"#wrong", "", 7, "wrong"}});
   return all;
 }
 
@@ -275,8 +267,9 @@ int run(const plan_bench_options& options) {
         [&](std::size_t block) { progress.show(at_block(what.name(), block, options.common.blocks)); });
     progress.done(1);
     progress.clear();
-    print_row(table, what, mine);
-    session.add_row(row_report(what, mine));
+    json row = row_report(what, mine);
+    table.print_members(row);
+    session.add_row(std::move(row));
     wrong += mine;
   }
   session.note_wrong(wrong);

@@ -78,17 +78,17 @@ int run(const registered_options& options) {
        "raw: NCCL's own calls on ordinary memory, a thread for each GPU"},
       {{"operation", options.operation}, {"depth", options.depth}});
   const text_table table{session.out(),
-                         {{"size", "B", 10},
-                          {"raw", "alone p50", 10},
-                          {"ordinary", "alone p50", 10},
-                          {"", "p99", 8},
-                          {"registered", "alone p50", 10},
-                          {"", "p99", 8},
-                          {"ratio", "", 7},
-                          {"raw", "rate", 8},
-                          {"ordinary", "rate", 9},
-                          {"registered", "rate", 10},
-                          {"ratio", "", 7}}};
+                         {{"size", "B", 10, "bytes"},
+                          {"raw", "alone p50", 10, "raw/alone/p50"},
+                          {"ordinary", "alone p50", 10, "ordinary/alone/p50"},
+                          {"", "p99", 8, "ordinary/alone/p99"},
+                          {"registered", "alone p50", 10, "registered/alone/p50"},
+                          {"", "p99", 8, "registered/alone/p99"},
+                          {"ratio", "", 7, "alone_ratio", 3},
+                          {"raw", "rate", 8, "raw/rate/p50"},
+                          {"ordinary", "rate", 9, "ordinary/rate/p50"},
+                          {"registered", "rate", 10, "registered/rate/p50"},
+                          {"ratio", "", 7, "rate_ratio", 3}}};
   table.print_heading();
   progress_line progress{stderr, static_cast<double>(std::size(sizes_bytes))};
   for (const std::size_t bytes : sizes_bytes) {
@@ -109,15 +109,12 @@ int run(const registered_options& options) {
     }
     progress.done(1);
     progress.clear();
-    const double alone = median(paired_ratios(all[2].alone.p50, all[1].alone.p50));
-    const double rate = median(paired_ratios(all[2].rate.p50, all[1].rate.p50));
-    table.print_row({std::to_string(bytes), fixed(median(all[0].alone.p50)), fixed(median(all[1].alone.p50)),
-                     fixed(median(all[1].alone.p99)), fixed(median(all[2].alone.p50)), fixed(median(all[2].alone.p99)),
-                     fixed(alone, 3), fixed(median(all[0].rate.p50)), fixed(median(all[1].rate.p50)),
-                     fixed(median(all[2].rate.p50)), fixed(rate, 3)});
-    json row{{"bytes", bytes}, {"alone_ratio", alone}, {"rate_ratio", rate}};
+    json row{{"bytes", bytes},
+             {"alone_ratio", median(paired_ratios(all[2].alone.p50, all[1].alone.p50))},
+             {"rate_ratio", median(paired_ratios(all[2].rate.p50, all[1].rate.p50))}};
     for (const memory_contender& one : all)
       row[one.memory] = {{"alone", figures_report(one.alone)}, {"rate", figures_report(one.rate)}};
+    table.print_members(row);
     session.add_row(std::move(row));
   }
   return session.finish();

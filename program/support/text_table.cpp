@@ -2,6 +2,8 @@
 
 #include <troupe/device/error.hpp>
 
+#include <nlohmann/json.hpp>
+
 namespace troupe::program {
 
 void text_table::print_heading() const {
@@ -25,6 +27,22 @@ void text_table::print_row(const std::vector<std::string>& cells) const {
   for (std::size_t i = 0; i < cells.size(); ++i) std::fprintf(to_, " %*s", columns_[i].width, cells[i].c_str());
   std::fputc('\n', to_);
   std::fflush(to_);
+}
+
+void text_table::print_members(const nlohmann::ordered_json& row) const {
+  std::vector<std::string> cells;
+  for (const table_column& one : columns_) {
+    const nlohmann::ordered_json::json_pointer at{"/" + one.path};
+    if (!row.contains(at))
+      cells.emplace_back("-");
+    else if (const auto& value = row.at(at); value.is_null())
+      cells.emplace_back("N/A");
+    else if (value.is_string())
+      cells.push_back(value.get<std::string>());
+    else
+      cells.push_back(value.is_number_float() ? fixed(value.get<double>(), one.digits) : value.dump());
+  }
+  print_row(cells);
 }
 
 std::string fixed(double value, int digits) {

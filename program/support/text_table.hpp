@@ -1,6 +1,8 @@
 /// Prints tables in the format of nccl-tests: right-aligned columns, heading lines that begin with '#'.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstddef>
 #include <cstdio>
 #include <string>
@@ -12,7 +14,9 @@ namespace troupe::program {
 struct table_column {
   std::string title;
   std::string unit;
-  int width = 8; ///< A blank precedes it; longer cells are not cut.
+  int width = 8;      ///< A blank precedes it; longer cells are not cut.
+  std::string path{}; ///< For print_members(): the names of the members that lead to the cell's value, e.g. "raw/p50".
+  int digits = 2;     ///< For print_members(): the digits behind the point of a number that is not whole.
 };
 
 class text_table {
@@ -24,6 +28,8 @@ public:
   void print_heading() const;
   /// Prints a cell for each column and flushes, because a row may take minutes to measure.
   void print_row(const std::vector<std::string>& cells) const;
+  /// Prints the values that the columns' paths lead to in \p row: "-" for a missing one, "N/A" for null.
+  void print_members(const nlohmann::ordered_json& row) const;
 
 private:
   std::FILE* to_;
