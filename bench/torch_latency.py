@@ -7,35 +7,17 @@ polling an event (--wait). Each rank continues as soon as it has seen its own co
 the ranks in step: a barrier of the processes before each operation would add their wake-up times. If torch, its NCCL
 or two GPUs are missing, prints the reason and exits with 0.
 """
-import argparse
-import os
 import statistics
 import sys
-import time
 
-
-def percentile(values, fraction):
-    """Returns the nearest-rank percentile, as program/statistics.hpp does."""
-    ordered = sorted(values)
-    return ordered[round(fraction * (len(ordered) - 1))]
-
-
-def spin_until_done(torch):
-    event = torch.cuda.Event()
-    event.record()
-    while not event.query():
-        pass
+from torch_ranks import find_torch, join, make_parser, timed, wait_for_gpu
 
 
 def measure(rank, options, meeting, results):
-    import torch
-    import torch.distributed as dist
+    torch, dist = join(rank, options)
 
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ["MASTER_PORT"] = str(options.port)
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=options.ranks, device_id=torch.device("cuda", rank))
-    finish = torch.cuda.synchronize if options.wait == "synchronize" else (lambda: spin_until_done(torch))
+    def finish():
+        wait_for_gpu(torch, options.wait)
 
     def tensor(size_bytes):
         return torch.zeros(max(1, size_bytes // 4), dtype=torch.float32, device="cuda")
@@ -63,15 +45,10 @@ def measure(rank, options, meeting, results):
     found = {name: [] for name, *_ in cases}
     for block in range(options.blocks + 1):  # the first is a warm-up
         for name, work, what, count in cases:
-            times = []
             meeting.wait()
-            for i in range(count + 3):
-                began = time.perf_counter()
-                work(what)
-                if i >= 3:  # the first operations include the barrier's wake-up times
-                    times.append((time.perf_counter() - began) * 1e6)
+            figures = timed(lambda: work(what), count)  # pylint: disable=cell-var-from-loop
             if block > 0:
-                found[name].append((percentile(times, 0.5), percentile(times, 0.99)))
+                found[name].append(figures)
     if rank == 0:
         results.put((torch.__version__, ".".join(map(str, torch.cuda.nccl.version())), torch.cuda.get_device_name(0),
                      found))
@@ -79,34 +56,13 @@ def measure(rank, options, meeting, results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=0, help="processes, each with a GPU (default: all GPUs)")
-    parser.add_argument("--size", type=int, default=8, help="bytes of the one operation (default %(default)s)")
+    parser = make_parser(__doc__, "processes, each with a GPU (default: all GPUs)", "bytes of the one operation", 29507)
     parser.add_argument("--many", type=int, default=64, help="operations of a burst (default %(default)s)")
     parser.add_argument("--many-bytes", type=int, default=4096, help="bytes of each of them (default %(default)s)")
-    parser.add_argument("--iters", type=int, default=2000,
-                        help="samples of the one operation in a block (default %(default)s)")
-    parser.add_argument("--blocks", type=int, default=5,
-                        help="number of blocks; medians over blocks are reported (default %(default)s)")
     parser.add_argument("--wait", choices=("synchronize", "spin"), default="synchronize",
                         help="how a completion is awaited (default %(default)s)")
-    parser.add_argument("--port", type=int, default=29507,
-                        help="rendezvous port of the processes on this host (default %(default)s)")
     options = parser.parse_args()
-    try:
-        import torch
-        import torch.distributed
-        import torch.multiprocessing as processes
-    except ImportError as why:
-        print(f"torch_latency: not available: {why}")
-        return 0
-    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
-        print("torch_latency: not available: this torch has no NCCL")
-        return 0
-    options.ranks = options.ranks or torch.cuda.device_count()
-    if options.ranks < 2 or torch.cuda.device_count() < options.ranks:
-        print(f"torch_latency: not available: {torch.cuda.device_count()} GPUs found, {max(2, options.ranks)} needed")
-        return 0
+    _, processes = find_torch("torch_latency", options)
 
     context = processes.get_context("spawn")
     meeting, results = context.Barrier(options.ranks), context.SimpleQueue()

@@ -10,24 +10,18 @@
 
 Exits with 1 on wrong results. If torch, its NCCL or two GPUs are missing, prints the reason and exits with 0.
 """
-import argparse
 import asyncio
 import ctypes
 import hashlib
-import os
 import statistics
 import sys
 import time
 
+from torch_ranks import WARM_UPS, find_torch, join, make_parser, percentiles, timed, wait_for_gpu
+
 CASES = [("float32", "sum"), ("float32", "max"), ("float16", "sum"), ("bfloat16", "sum"), ("float64", "prod"),
          ("int32", "sum"), ("int64", "min"), ("uint8", "max")]
 COUNTS = [1, 2, 1000, 1 << 20]
-
-
-def percentile(values, fraction):
-    """Returns the nearest-rank percentile, as program/statistics.hpp does."""
-    ordered = sorted(values)
-    return ordered[round(fraction * (len(ordered) - 1))]
 
 
 def given(torch, dtype, count, rank, device):
@@ -44,22 +38,14 @@ def digest(tensor):
 
 def serve(rank, options, orders, answers, meeting):
     """Runs one process of torch.distributed, which executes the orders in its queue in step with the others."""
-    import torch
-    import torch.distributed as dist
-
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ["MASTER_PORT"] = str(options.port)
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=options.ranks, device_id=torch.device("cuda", rank))
+    torch, dist = join(rank, options)
     reductions = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN,
                   "prod": dist.ReduceOp.PRODUCT}
     small = torch.zeros(max(1, options.size // 4), dtype=torch.float32, device="cuda")
 
-    def spin():
-        event = torch.cuda.Event()
-        event.record()
-        while not event.query():
-            pass
+    def reduce(how):
+        dist.all_reduce(small)
+        wait_for_gpu(torch, how)
 
     while True:
         order = orders[rank].get()
@@ -73,17 +59,10 @@ def serve(rank, options, orders, answers, meeting):
             if rank == 0:
                 answers.put(digest(mine))
             continue
-        finish = torch.cuda.synchronize if order[1] == "synchronize" else spin
-        times = []
         meeting.wait()
-        for i in range(options.iters + 3):
-            began = time.perf_counter()
-            dist.all_reduce(small)
-            finish()
-            if i >= 3:  # the first operations include the barrier's wake-up times
-                times.append((time.perf_counter() - began) * 1e6)
+        figures = timed(lambda: reduce(order[1]), options.iters)  # pylint: disable=cell-var-from-loop
         if rank == 0:
-            answers.put((percentile(times, 0.5), percentile(times, 0.99)))
+            answers.put(figures)
     dist.destroy_process_group()
 
 
@@ -136,34 +115,13 @@ def check_order(torch, world, options):
     return wrong
 
 
-def measure_result(request, iters):
-    times = []
-    for i in range(iters + 3):
-        began = time.perf_counter()
-        request.ask().result()
-        if i >= 3:
-            times.append((time.perf_counter() - began) * 1e6)
-    return percentile(times, 0.5), percentile(times, 0.99)
-
-
 async def measure_await(request, iters):
     times = []
-    for i in range(iters + 3):
+    for _ in range(iters + WARM_UPS):
         began = time.perf_counter()
         await request.ask()
-        if i >= 3:
-            times.append((time.perf_counter() - began) * 1e6)
-    return percentile(times, 0.5), percentile(times, 0.99)
-
-
-def measure_unprepared(world, tensors, iters):
-    times = []
-    for i in range(iters + 3):
-        began = time.perf_counter()
-        world.all_reduce(tensors).result()
-        if i >= 3:
-            times.append((time.perf_counter() - began) * 1e6)
-    return percentile(times, 0.5), percentile(times, 0.99)
+        times.append((time.perf_counter() - began) * 1e6)
+    return percentiles(times[WARM_UPS:])
 
 
 def measure(torch, troupe, world, options, orders, answers):
@@ -187,12 +145,13 @@ def measure(torch, troupe, world, options, orders, answers):
     cases = {
         "torch.distributed, synchronize": lambda: distributed("synchronize"),
         "torch.distributed, event in a loop": lambda: distributed("spin"),
-        "troupe prepared, result()": lambda: measure_result(by_torch, options.iters),
+        "troupe prepared, result()": lambda: timed(lambda: by_torch.ask().result(), options.iters),
         "troupe prepared, await": lambda: awaiting(by_torch, 50e-6),
         "troupe prepared, await, no spin": lambda: awaiting(by_torch, 0),
-        "troupe prepared, ready, result()": lambda: measure_result(ready, options.iters),
-        "troupe registered memory, result()": lambda: measure_result(registered, options.iters),
-        "troupe all_reduce(tensors), result()": lambda: measure_unprepared(world, tensors, options.iters),
+        "troupe prepared, ready, result()": lambda: timed(lambda: ready.ask().result(), options.iters),
+        "troupe registered memory, result()": lambda: timed(lambda: registered.ask().result(), options.iters),
+        "troupe all_reduce(tensors), result()": lambda: timed(lambda: world.all_reduce(tensors).result(),
+                                                              options.iters),
     }
     found = {name: [] for name in cases}
     for block in range(options.blocks + 1):  # the first is a warm-up
@@ -211,29 +170,10 @@ def measure(torch, troupe, world, options, orders, answers):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=0, help="GPUs (default: all)")
-    parser.add_argument("--size", type=int, default=8, help="bytes of the all_reduce (default %(default)s)")
-    parser.add_argument("--iters", type=int, default=2000, help="samples in a block (default %(default)s)")
-    parser.add_argument("--blocks", type=int, default=5, help="number of blocks (default %(default)s)")
-    parser.add_argument("--port", type=int, default=29511,
-                        help="rendezvous port of the processes on this host (default %(default)s)")
+    parser = make_parser(__doc__, "GPUs (default: all)", "bytes of the all_reduce", 29511)
     parser.add_argument("--profile", default="latency", help="troupe's latency profile (default %(default)s)")
     options = parser.parse_args()
-    try:
-        import torch
-        import torch.distributed
-        import torch.multiprocessing as processes
-    except ImportError as why:
-        print(f"torch_python: not available: {why}")
-        return 0
-    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
-        print("torch_python: not available: this torch has no NCCL")
-        return 0
-    options.ranks = options.ranks or torch.cuda.device_count()
-    if options.ranks < 2 or torch.cuda.device_count() < options.ranks:
-        print(f"torch_python: not available: {torch.cuda.device_count()} GPUs found, {max(2, options.ranks)} needed")
-        return 0
+    torch, processes = find_torch("torch_python", options)
     import troupe
 
     context = processes.get_context("spawn")
