@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -17,6 +18,7 @@
 #include <iterator>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace troupe::program {
 
@@ -114,6 +116,43 @@ std::string why_no_plots() {
 }
 
 } // namespace
+
+void whole_file::refuse(const std::string& why) const {
+  throw exception{errc::invalid_argument, "cannot write " + path_.string() + ": " + why + ": " + remedy_};
+}
+
+whole_file::whole_file(const std::string& path, std::string remedy) : remedy_{std::move(remedy)} {
+  std::error_code problem;
+  path_ = std::filesystem::weakly_canonical(path, problem); // A link is kept; its target is replaced.
+  while (!problem && std::filesystem::is_symlink(path_))    // The link's target does not exist yet.
+    path_ = std::filesystem::weakly_canonical(path_.parent_path() / std::filesystem::read_symlink(path_), problem);
+  if (problem) {
+    path_ = path;
+    refuse(problem.message());
+  }
+  const auto status = std::filesystem::status(path_, problem);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    refuse("it exists and is not a regular file");
+  const auto folder = std::filesystem::absolute(path_).parent_path();
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse(std::generic_category().message(errno));
+}
+
+void whole_file::write(std::string_view text) const {
+  const std::string part = path_.string() + "." + std::to_string(::getpid()) + ".part";
+  const auto expect = [&](bool good) {
+    if (good) return;
+    const int problem = errno;
+    ::unlink(part.c_str());
+    refuse(std::generic_category().message(problem));
+  };
+  ::unlink(part.c_str());
+  std::FILE* const file = std::fopen(part.c_str(), "wxe"); // Does not follow a link.
+  expect(file != nullptr);
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0 &&
+                          ::fsync(::fileno(file)) == 0;
+  expect(std::fclose(file) == 0 && is_written);
+  expect(std::rename(part.c_str(), path_.c_str()) == 0);
+}
 
 json_file::json_file(const std::string& path) : standard_output_{path == "-"} {
   if (path.empty() || standard_output_) return;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <troupe/program/support/statistics.hpp>
-#include <troupe/program/support/whole_file.hpp>
 
 #include <troupe/device/device.hpp>
 
@@ -12,6 +11,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +48,26 @@ void print_heading(std::FILE* to, const std::vector<std::string>& lines);
 }
 [[nodiscard]] std::vector<double> in_microseconds(const std::vector<std::chrono::nanoseconds>& spans);
 
+/// A file that is written completely or not at all.
+class whole_file {
+public:
+  /// Checks that the file can be written, without creating it. \p remedy is the end of error texts: it states what to
+  /// name instead. Errors: invalid_argument.
+  explicit whole_file(const std::string& path, std::string remedy = "name a file in a folder that you may write to");
+
+  /// Returns the resolved path: the target of a link.
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  /// Writes a temporary file beside the target and renames it, so that a reader never sees half of it.
+  /// Errors: invalid_argument.
+  void write(std::string_view text) const;
+
+private:
+  [[noreturn]] void refuse(const std::string& why) const;
+
+  std::filesystem::path path_;
+  std::string remedy_;
+};
+
 /// The destination of a bench's JSON report.
 class json_file {
 public:
@@ -58,8 +78,7 @@ public:
   [[nodiscard]] bool wanted() const noexcept { return standard_output_ || file_.has_value(); }
   /// Returns where tables are printed: standard error when the document goes to standard output.
   [[nodiscard]] std::FILE* text_output() const noexcept { return standard_output_ ? stderr : stdout; }
-  /// Writes a temporary file beside the target and renames it, so that a reader never sees half of it. Does nothing
-  /// without a path. Errors: invalid_argument.
+  /// Does nothing without a path. Errors: invalid_argument.
   void write(const nlohmann::ordered_json& document) const;
 
 private:
