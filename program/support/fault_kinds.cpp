@@ -17,13 +17,14 @@ raised_fault happened_at(time_point when) {
   return {told.get_future()};
 }
 
-/// Arms a consequence of another armed call. It is not awaited, because it follows from that call.
-void arm_also(const fault_scene& scene, armed_call what, rank target, nanoseconds span = nanoseconds{0}) {
-  static_cast<void>(scene.faults.arm(what, target, span));
-}
-
 raised_fault refuse_next_launch(const fault_scene& scene) {
   return {scene.faults.arm(armed_call::refused_launch, scene.target)};
+}
+
+/// Also arms a consequence of that launch. It is not awaited, because it follows from the launch.
+raised_fault refuse_next_launch(const fault_scene& scene, armed_call also, nanoseconds span = nanoseconds{0}) {
+  static_cast<void>(scene.faults.arm(also, scene.target, span));
+  return refuse_next_launch(scene);
 }
 
 std::size_t place_of(const fault_scene& scene) {
@@ -35,29 +36,10 @@ raised_fault raise_withheld(const fault_scene& scene) {
   return {scene.faults.arm(armed_call::withheld_launch, scene.target)};
 }
 
-raised_fault raise_refused(const fault_scene& scene) {
-  return refuse_next_launch(scene);
-}
-
 raised_fault raise_async(const fault_scene& scene) {
-  auto withheld = scene.faults.arm(armed_call::withheld_launch, scene.target);
-  arm_also(scene, armed_call::failed_check, rank{(scene.target.value() + 1) % scene.where.size()});
-  return {std::move(withheld)};
-}
-
-raised_fault raise_init(const fault_scene& scene) {
-  arm_also(scene, armed_call::failed_init, scene.target);
-  return refuse_next_launch(scene);
-}
-
-raised_fault raise_hung_init(const fault_scene& scene) {
-  arm_also(scene, armed_call::hung_init, scene.target);
-  return refuse_next_launch(scene);
-}
-
-raised_fault raise_slow_abort(const fault_scene& scene) {
-  arm_also(scene, armed_call::slow_abort, scene.target, scene.slow_abort_takes);
-  return refuse_next_launch(scene);
+  raised_fault withheld = raise_withheld(scene);
+  static_cast<void>(scene.faults.arm(armed_call::failed_check, rank{(scene.target.value() + 1) % scene.where.size()}));
+  return withheld;
 }
 
 raised_fault raise_memory(const fault_scene& scene) {
@@ -116,15 +98,22 @@ constexpr fault_kind kinds[] = {
      .raise = &raise_withheld},
     {.name = "refused",
      .what = "a rank's launch fails; its peers' operations hang on the device",
-     .raise = &raise_refused},
+     .raise = [](const fault_scene& scene) { return refuse_next_launch(scene); }},
     {.name = "async",
      .what = "a rank launches nothing any more, and a peer's communicator reports an error",
      .raise = &raise_async},
-    {.name = "init", .what = "a launch fails, and then the forming of the next epoch", .raise = &raise_init},
+    {.name = "init",
+     .what = "a launch fails, and then the forming of the next epoch",
+     .raise = [](const fault_scene& scene) { return refuse_next_launch(scene, armed_call::failed_init); }},
     {.name = "init-hang",
      .what = "a launch fails, and the forming of the next epoch hangs (until deadlines.form)",
-     .raise = &raise_hung_init},
-    {.name = "slow-abort", .what = "a launch fails, and a rank's abort is slow", .raise = &raise_slow_abort},
+     .raise = [](const fault_scene& scene) { return refuse_next_launch(scene, armed_call::hung_init); }},
+    {.name = "slow-abort",
+     .what = "a launch fails, and a rank's abort is slow",
+     .raise =
+         [](const fault_scene& scene) {
+           return refuse_next_launch(scene, armed_call::slow_abort, scene.slow_abort_takes);
+         }},
     {.name = "memory",
      .what = "an allocation of more than a device has is refused; the world stays ready",
      .raise = &raise_memory,

@@ -237,67 +237,49 @@ void register_client_messages() {
 
 namespace {
 
+/// One client actor that asks the world or, with a lane, one for each local rank.
 class actor_asker final : public asker {
 public:
-  actor_asker(caf::actor_system& system, const world& where, answered_by who)
-    : world_{where}, clients_{system, where, 1, who} {}
+  actor_asker(caf::actor_system& system, const world& where, std::vector<lane> lanes, answered_by who)
+    : world_{where},
+      lanes_{std::move(lanes)},
+      clients_{system, where, lanes_.empty() ? 1 : where.local_ranks().size(), who} {}
 
-  [[nodiscard]] std::string_view name() const noexcept override { return "actor"; }
-
-  [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
-    const auto times = clients_.run(work_of(world_, {parts}), total, depth);
-    series result{.all = span_of(times)};
-    for (const request_times& one : times.front()) result.each.push_back(one.replied - one.asked);
-    return result;
-  }
-
-private:
-  world world_;
-  client_group clients_;
-};
-
-class rank_actor_asker final : public asker {
-public:
-  rank_actor_asker(caf::actor_system& system, const world& where, lane in)
-    : world_{where}, lane_{in}, clients_{system, where, where.local_ranks().size()} {}
-
-  [[nodiscard]] std::string_view name() const noexcept override { return "rank actors"; }
+  [[nodiscard]] std::string_view name() const noexcept override { return lanes_.empty() ? "actor" : "rank actors"; }
 
   [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
-    const auto times = clients_.run(work_of(world_, {parts}, {lane_}), total, depth);
+    const auto times = clients_.run(work_of(world_, {parts}, lanes_), total, depth);
     series result{.all = span_of(times)};
     for (std::size_t i = 0; i < total; ++i) {
       time_point first = time_point::max();
       time_point last = time_point::min();
-      for (const auto& rank : times) {
-        result.each.push_back(rank[i].replied - rank[i].asked);
-        first = std::min(first, rank[i].asked);
-        last = std::max(last, rank[i].replied);
+      for (const auto& client : times) {
+        result.each.push_back(client[i].replied - client[i].asked);
+        first = std::min(first, client[i].asked);
+        last = std::max(last, client[i].replied);
       }
-      result.spans.push_back(last - first);
+      if (!lanes_.empty()) result.spans.push_back(last - first);
     }
     return result;
   }
 
 private:
   world world_;
-  lane lane_;
+  std::vector<lane> lanes_; ///< None, or the one of all ranks.
   client_group clients_;
 };
 
 } // namespace
 
 std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, const world& where, answered_by who) {
-  return std::make_unique<actor_asker>(system, where, who);
+  return std::make_unique<actor_asker>(system, where, std::vector<lane>{}, who);
 }
 
 std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, const world& where, lane in) {
-  return std::make_unique<rank_actor_asker>(system, where, in);
+  return std::make_unique<actor_asker>(system, where, std::vector{in}, answered_by::world);
 }
 
 namespace {
-
-using steady = std::chrono::steady_clock;
 
 class thread_asker final : public asker {
 public:
@@ -337,8 +319,6 @@ std::unique_ptr<asker> make_thread_asker(world where) {
 }
 
 namespace {
-
-using steady = std::chrono::steady_clock;
 
 /// The client of one rank. It runs on a thread of its own.
 class rank_client {
