@@ -19,6 +19,8 @@
 #include <troupe/collectives/order/distributed/order_service.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
 
+#include <CLI/CLI.hpp>
+
 #include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -32,7 +34,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -42,7 +43,6 @@
 #include <fstream>
 #include <new>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -57,7 +57,7 @@ constexpr auto time_limit = 20s; ///< For everything that is waited for.
 
 struct bench_settings {
   int blocks = 5;
-  std::chrono::milliseconds block{250};
+  int block_ms = 250;
 };
 
 [[noreturn]] void give_up(const std::string& why) {
@@ -387,7 +387,7 @@ void run_block(row& of_row, const bench_settings& settings, const std::vector<in
   }
   const auto began = std::chrono::steady_clock::now();
   shared.start = true;
-  std::this_thread::sleep_for(settings.block);
+  std::this_thread::sleep_for(std::chrono::milliseconds{settings.block_ms});
   shared.stop = true;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   for (const pid_t one : processes) await_end(one);
@@ -424,9 +424,8 @@ void print_heading(const bench_settings& settings, const std::vector<int>& cpus)
   for (const int one : cpus) std::printf(" %d", one);
   const ring_settings rings;
   const sequencer_limits limits;
-  std::printf("\nsettings: %d blocks of %lld ms a row, rings of %zu KiB, lead %zu, batches of at most 64\n\n",
-              settings.blocks, static_cast<long long>(settings.block.count()), rings.capacity_bytes >> 10U,
-              limits.lead);
+  std::printf("\nsettings: %d blocks of %d ms a row, rings of %zu KiB, lead %zu, batches of at most 64\n\n",
+              settings.blocks, settings.block_ms, rings.capacity_bytes >> 10U, limits.lead);
 }
 
 void print_rows(const std::vector<row>& rows, const std::vector<int>& cpus) {
@@ -452,28 +451,14 @@ void print_rows(const std::vector<row>& rows, const std::vector<int>& cpus) {
   }
 }
 
-bench_settings parse(int argc, char** argv) {
-  bench_settings made;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string_view name = argv[i];
-    const std::string_view text = i + 1 < argc ? argv[i + 1] : "";
-    int value = 0;
-    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_number = failure == std::errc{} && end == text.data() + text.size();
-    if (name == "--blocks" && is_number && value >= 1 && value <= 1000)
-      made.blocks = value;
-    else if (name == "--block-ms" && is_number && value >= 20 && value <= 60'000)
-      made.block = std::chrono::milliseconds{value};
-    else
-      give_up("options are --blocks (1 to 1000) and --block-ms (20 to 60000)");
-  }
-  return made;
-}
-
 } // namespace
 
 int main(int argc, char** argv) {
-  const bench_settings settings = parse(argc, argv);
+  bench_settings settings;
+  CLI::App program{"measures the agreed order over rings in shared memory"};
+  program.add_option("--blocks", settings.blocks, "blocks of each row")->check(CLI::Range(1, 1'000));
+  program.add_option("--block-ms", settings.block_ms, "milliseconds of a block")->check(CLI::Range(20, 60'000));
+  CLI11_PARSE(program, argc, argv);
   const std::vector<int> cpus = cpus_by_core();
   print_heading(settings, cpus);
   std::vector<row> rows;
