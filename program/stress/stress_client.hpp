@@ -1,11 +1,12 @@
-/// Defines the clients of a stress run: actors that send requests to one rank or to the whole world. Their requests are
-/// a function of the seed alone, so that every rank's client knows them without communication.
+/// Defines the clients of a stress run: drivers, and actors that send requests to one rank or to the whole world. Their
+/// requests are a function of the seed alone, so that every rank's client knows them without communication.
 #pragma once
 
 #include <troupe/program/conform/conform_image.hpp>
 #include <troupe/program/conform/conform_pieces.hpp>
 
 #include <troupe/completion/reply/outcome.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <caf/fwd.hpp>
@@ -177,5 +178,26 @@ void spawn_stress_client(caf::actor_system& system, const stress_task& task, ran
 /// Spawns an actor that sends the world all ranks' parts of each step, each in one request, and verifies the memory.
 void spawn_stress_world_client(caf::actor_system& system, const stress_task& task, stress_scene& scene,
                                std::latch& ended);
+
+// Drivers: processes without a rank that send requests to all ranks beside the ranks' own clients.
+
+/// The memory of one rank that drivers use: exported by name. Each driver has its own part of it.
+class stress_driver_memory {
+public:
+  stress_driver_memory(const world& where, rank self, std::size_t drivers);
+
+  /// Waits until all drivers have ended.
+  void await_drivers() const;
+
+private:
+  world where_;
+  std::size_t drivers_;
+  buffer ended_; ///< One number for each driver, 1 when it has ended.
+};
+
+/// Runs the \p number-th of \p drivers drivers, until about \p requests parts of requests have been answered. \p
+/// settings name the controller. Its requests are copies into a rank's memory, sums, and copies out, several in flight.
+[[nodiscard]] stress_totals run_stress_driver(const configuration& settings, std::size_t number, std::size_t requests,
+                                              std::uint64_t seed);
 
 } // namespace troupe::program

@@ -1,5 +1,5 @@
 #include <troupe/program/bench/frame/reference_values.hpp>
-#include <troupe/program/stress/stress_driver.hpp>
+#include <troupe/program/stress/stress_client.hpp>
 
 #include <troupe/runtime/world_driver.hpp>
 
