@@ -1,26 +1,26 @@
-#include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/controller.hpp>
 
-#include <troupe/actors/caf/caf_host.hpp>
-#include <troupe/actors/caf/message_types.hpp>
-#include <troupe/actors/control/control_notes.hpp>
-#include <troupe/actors/control/controller_actor.hpp>
+#include <troupe/actors/control/control_server.hpp>
 #include <troupe/collectives/transport/transport.hpp>
+#include <troupe/device/error.hpp>
 #include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/worker.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
 namespace {
-
-constexpr std::size_t controller_workers = 2;
 
 controller_options checked(controller_options options) {
   const auto require = [](bool holds, const std::string& text) {
@@ -38,13 +38,6 @@ controller_options checked(controller_options options) {
               ", which other machines can reach, without certificates: create them with troupe certs and name them, or "
               "use 127.0.0.1");
   return options;
-}
-
-std::unique_ptr<caf::actor_system_config> make_controller_settings() {
-  register_message_types();
-  auto made = std::make_unique<caf::actor_system_config>();
-  compat::set_worker_count(*made, controller_workers);
-  return made;
 }
 
 wait_profile wait_of_order(const controller_options& options) {
@@ -65,11 +58,9 @@ std::shared_ptr<order_gate> open_gate(std::uint16_t port) {
 
 } // namespace
 
+/// A thread that handles frames, ticks and calls one at a time, in the order in which they come.
 struct controller::parts {
-  parts(controller_options wanted, hooks reports)
-    : options{checked(std::move(wanted))},
-      settings{make_controller_settings()},
-      system{compat::make_actor_system(*settings)} {
+  parts(controller_options wanted, hooks reports) : options{checked(std::move(wanted))} {
     controller_hooks inner{.send = [this](peer_id to, std::string bytes) { transport->send(to, std::move(bytes)); },
                            .heard =
                                [told = std::move(reports.heard)](const control_event& event) {
@@ -88,14 +79,12 @@ struct controller::parts {
                            .wanted = std::move(reports.wanted),
                            .ended =
                                [this](const error& why) {
-                                 const std::lock_guard lock{ended_guard};
+                                 const std::lock_guard lock{guard};
                                  if (!ended) ended = why;
                                  changed.notify_all();
                                }};
     transport_credentials credentials = options.certificates.value_or(transport_credentials{});
     credentials.token = options.terms.token;
-    // The listener is made before the actor: if it throws, there is no actor that the actor system would wait for.
-    const std::lock_guard lock{self_guard}; // a message that arrives meanwhile waits for the actor
     transport = std::make_unique<transport_listener>(transport_listener_options{
         .mode = options.certificates ? transport_mode::mutual_tls : transport_mode::plain,
         .address = options.host,
@@ -104,9 +93,9 @@ struct controller::parts {
         .credentials = std::move(credentials),
         .on_message =
             [this](peer_id from, std::string bytes) {
-              post({peer_message{from, std::move(bytes)}});
+              post([this, from, bytes = std::move(bytes)] { server->hear(from, bytes); });
             },
-        .on_lost = [this](peer_id which, const transport_fault&) { post({peer_lost{which}}); },
+        .on_lost = [this](peer_id which, const transport_fault&) { post([this, which] { server->lose(which); }); },
         .on_event =
             [](const transport_event& event) {
               const bool is_usual =
@@ -114,30 +103,79 @@ struct controller::parts {
               const std::string text = event.peer.empty() ? event.text : event.peer + " " + event.text;
               is_usual ? log_info(text) : log_warning(text);
             }});
-    self = system->spawn<controller_actor>(options.terms, options.sequencing, wait_of_order(options),
-                                           open_gate(transport->port()), std::move(inner));
+    server = std::make_unique<control_server>(
+        options.terms,
+        order_service_settings{.limits = options.sequencing,
+                               .wait = wait_of_order(options),
+                               .on_news = [this] { post([this] { server->hear_of_order(); }); }},
+        open_gate(transport->port()), std::move(inner));
+    thread = worker{[this] { run(); }};
   }
 
   ~parts() {
     transport->stop();
-    compat::post(self, controller_note{quit_control{}});
-    self = controller_inner_handle{};
+    {
+      const std::lock_guard lock{guard};
+      is_ending = true;
+    }
+    changed.notify_all();
+    thread.join();
   }
 
-  void post(controller_note note) {
-    const std::lock_guard lock{self_guard};
-    compat::post(self, std::move(note));
+  void post(std::function<void()> turn) {
+    {
+      const std::lock_guard lock{guard};
+      if (has_failed) return;
+      turns.push_back(std::move(turn));
+    }
+    changed.notify_all();
   }
 
-  controller_options options;
-  std::mutex ended_guard;
-  condition changed;
+  void run() noexcept {
+    name_this_thread("troupe/members");
+    try {
+      server->run_order();
+      serve();
+      server->end_order();
+    } catch (...) {
+      {
+        const std::lock_guard lock{guard};
+        has_failed = true;
+      }
+      server->end_order();
+      server->fail(
+          {.code = errc::world_failed,
+           .text = "the controller has ended with an internal error: start the job again: " + current_error().text});
+    }
+  }
+
+  /// Handles what has arrived before each tick, so that a peer is not taken for silent whose messages are here.
+  void serve() {
+    time_point due = later(steady_now(), control_server::tick_interval);
+    std::unique_lock lock{guard};
+    while (!is_ending || !turns.empty()) {
+      changed.wait_until(lock, due, [this] { return is_ending || !turns.empty(); });
+      const auto arrived = std::exchange(turns, {});
+      lock.unlock();
+      for (const auto& turn : arrived) turn();
+      if (steady_now() >= due) {
+        due = later(steady_now(), control_server::tick_interval);
+        server->tick();
+      }
+      lock.lock();
+    }
+  }
+
+  const controller_options options;
+  std::mutex guard; ///< Protects the next four members.
+  std::vector<std::function<void()>> turns;
+  bool is_ending = false;
+  bool has_failed = false;
   std::optional<error> ended;
-  std::unique_ptr<transport_listener> transport; ///< Outlives the actor, which sends through it.
-  std::unique_ptr<caf::actor_system_config> settings;
-  std::unique_ptr<caf::actor_system> system;
-  std::mutex self_guard; ///< Needed because the transport listens before the actor exists.
-  controller_inner_handle self;
+  condition changed;
+  std::unique_ptr<transport_listener> transport; ///< Outlives the server, which sends through it.
+  std::unique_ptr<control_server> server;        ///< Used by the thread below, once that runs.
+  worker thread;
 };
 
 controller::controller(controller_options options) : controller{std::move(options), hooks{}} {}
@@ -152,20 +190,22 @@ std::string controller::address() const {
 }
 
 void controller::process_ended(std::string name, std::int64_t pid, std::string how) {
-  compat::post(parts_->self, controller_note{process_end{std::move(name), pid, std::move(how)}});
+  parts_->post([server = parts_->server.get(), name = std::move(name), pid, how = std::move(how)] {
+    server->process_ended(name, pid, how);
+  });
 }
 
 void controller::stop() {
-  compat::post(parts_->self, controller_note{stop_control{}});
+  parts_->post([server = parts_->server.get()] { server->stop(); });
 }
 
 bool controller::wait(nanoseconds at_most) {
-  std::unique_lock lock{parts_->ended_guard};
+  std::unique_lock lock{parts_->guard};
   return parts_->changed.wait_for(lock, at_most, [this] { return parts_->ended.has_value(); });
 }
 
 error controller::reason() const {
-  const std::lock_guard lock{parts_->ended_guard};
+  const std::lock_guard lock{parts_->guard};
   return parts_->ended.value_or(error{});
 }
 

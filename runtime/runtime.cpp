@@ -146,7 +146,7 @@ world runtime::form_world(const world_options& options) {
   plan.status->listen(make_world_log(p.settings.report_folder, p.helpers, {p.services.recorder, p.versions()}));
   auto spawned = spawn_world(*p.system, std::move(plan));
   if (has_controller && p.settings.assignment.spare) rehearse(*p.selected.collectives, first_device);
-  if (has_controller) p.member->begin(*p.system, spawned.world);
+  if (has_controller) p.member->begin(spawned.world);
   shared->actor = spawned.world;
   shared->ranks = std::move(spawned.ranks);
   p.worlds->add(shared);

@@ -41,7 +41,8 @@ world_driver_event event_of(const driver_state& now) {
 } // namespace
 
 struct world_driver::parts {
-  explicit parts(const configuration& settings) : controller{settings.control, settings.assignment.token} {
+  explicit parts(const configuration& settings)
+    : controller{settings.control, settings.assignment.token, settings.control.patience} {
     const std::string host = host_name();
     link = std::make_shared<driver_link>(
         process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
@@ -55,22 +56,23 @@ struct world_driver::parts {
             .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
             .default_deadline = settings.deadlines.operation,
             .holder = draw_holder()});
-    controller.begin(
-        {.introduction = [this] { return link->introduction(); },
-         .receive = [this](std::string_view bytes) { link->receive(bytes); },
-         .disconnected = [this](const error& why) { link->disconnected(why); },
-         .tick =
-             [this] {
-               const bool is_silent = link->tick();
-               const driver_state now = link->state();
-               return controller_connection::finding{now.is_over ? std::optional{now.reason} : std::nullopt, is_silent};
-             },
-         .gave_up =
-             [this](const error& why) {
-               link->close(why);
-               hear(event_of(link->state()));
-             }},
-        "troupe/driver");
+    controller.begin({.introduction = [this] { return link->introduction(); },
+                      .receive = [this](std::string_view bytes) { link->receive(bytes); },
+                      .disconnected = [this](const transport_fault& why,
+                                             bool) { link->disconnected({.code = errc::missing, .text = why.text}); },
+                      .tick =
+                          [this] {
+                            const bool is_silent = link->tick();
+                            const driver_state now = link->state();
+                            return controller_connection::finding{
+                                .over = now.is_over ? std::optional{now.reason} : std::nullopt, .is_silent = is_silent};
+                          },
+                      .gave_up =
+                          [this](const error& why) {
+                            link->close(why);
+                            hear(event_of(link->state()));
+                          }},
+                     "troupe/driver");
   }
 
   ~parts() {

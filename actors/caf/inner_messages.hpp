@@ -14,12 +14,10 @@
 
 namespace troupe {
 class admission_quota;
-struct controller_note;
 struct leave;
 template <class Request>
 struct posted;
 struct posted_to_world;
-struct process_note;
 class rank_directory;
 struct sub_worlds_report;
 struct watch_client;
@@ -28,11 +26,9 @@ struct world_notice;
 } // namespace troupe
 
 TROUPE_LOCAL_TYPES_BEGIN(troupe_inner, 0)
-TROUPE_LOCAL_TYPE(troupe_inner, troupe::controller_note)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::leave)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::posted<troupe::rank_request>)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::posted_to_world)
-TROUPE_LOCAL_TYPE(troupe_inner, troupe::process_note)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::sub_worlds_report)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::watch_client)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::world_notice)

@@ -1,6 +1,5 @@
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/caf/message_types.hpp>
-#include <troupe/actors/control/control_notes.hpp>
 
 #include <mutex>
 

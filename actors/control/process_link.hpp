@@ -55,7 +55,7 @@ public:
   /// \p orphaned_for: how long the process may be without a controller before it gives up.
   process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for);
 
-  /// Returns the first message to a controller. The actor that sends it receives the controller's answers.
+  /// Returns the first message of a connection to a controller.
   [[nodiscard]] std::string introduction();
   /// Reports that the introduction has been sent to a connected controller.
   void connected();

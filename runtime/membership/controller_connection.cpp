@@ -7,6 +7,7 @@
 #include <troupe/runtime/membership/membership.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 
@@ -16,36 +17,40 @@ namespace {
 
 constexpr std::chrono::milliseconds look_every{20};
 
-bool is_refusal(transport_event_kind kind) noexcept {
-  return kind == transport_event_kind::bad_token || kind == transport_event_kind::bad_certificate ||
-         kind == transport_event_kind::other_version;
-}
-
 } // namespace
 
+bool is_refusal(const transport_fault& why) noexcept {
+  return why.kind == transport_event_kind::bad_token || why.kind == transport_event_kind::bad_certificate ||
+         why.kind == transport_event_kind::other_version;
+}
+
 struct controller_connection::parts {
-  parts(const control_settings& wanted, std::string token)
-    : patience{wanted.patience}, dialer{make_control_dialer(wanted, std::move(token))} {}
+  parts(const control_settings& settings, std::string token, nanoseconds longest_absence)
+    : patience{longest_absence}, dialer{make_control_dialer(settings, std::move(token))} {}
 
   void watch() {
     time_point reached = steady_now();
     bool is_told = false; // by the hooks themselves
+    bool is_wanted = true;
     std::unique_lock lock{guard};
     while (!is_stopped && !ended) {
-      if (!is_connecting && !is_connected) {
+      if (!is_connecting && !is_connected && is_wanted) {
         is_connecting = true;
+        const std::uint64_t mine = ++attempt;
         lock.unlock();
-        connect();
+        connect(mine);
         lock.lock();
       }
       changed.wait_for(lock, look_every, [this] { return is_stopped; });
       const time_point now = steady_now();
       if (is_connected) reached = now;
       if (now - reached > patience) ended = lost;
+      const bool was_connecting = is_connecting; // the attempt may succeed during the tick, which may miss that
       lock.unlock();
       finding found = what.tick();
       lock.lock();
-      if (found.is_silent) is_connected = false;
+      if (found.is_silent && !was_connecting) is_connected = false;
+      is_wanted = found.is_wanted && !was_connecting;
       if (found.over && !ended) {
         ended = std::move(found.over);
         is_told = true;
@@ -57,7 +62,8 @@ struct controller_connection::parts {
     changed.notify_all();
   }
 
-  void connect() {
+  /// \p mine numbers the attempts: an earlier connection may end when a later one has been begun.
+  void connect(std::uint64_t mine) {
     dialer->connect({.on_admitted =
                          [this] {
                            dialer->send(what.introduction());
@@ -67,13 +73,17 @@ struct controller_connection::parts {
                          },
                      .on_message = [this](const std::string& bytes) { what.receive(bytes); },
                      .on_lost =
-                         [this](const transport_fault& why) {
-                           const error failure{.code = errc::missing, .text = why.text};
-                           what.disconnected(failure);
-                           const std::lock_guard lock{guard};
+                         [this, mine](const transport_fault& why) {
+                           std::unique_lock lock{guard};
+                           if (mine != attempt) return;
+                           const bool was_admitted = !is_connecting;
+                           lock.unlock();
+                           what.disconnected(why, was_admitted);
+                           lock.lock();
+                           if (mine != attempt) return;
                            is_connected = is_connecting = false;
-                           lost = failure;
-                           if (is_refusal(why.kind)) ended = failure;
+                           lost = {.code = errc::missing, .text = why.text};
+                           if (is_refusal(why)) ended = lost;
                          }});
   }
 
@@ -85,13 +95,14 @@ struct controller_connection::parts {
   bool is_stopped = false;
   bool is_connecting = false;
   bool is_connected = false;
+  std::uint64_t attempt = 0;
   error lost{};
   std::optional<error> ended;
   worker watching;
 };
 
-controller_connection::controller_connection(const control_settings& settings, std::string token)
-  : parts_{std::make_unique<parts>(settings, std::move(token))} {}
+controller_connection::controller_connection(const control_settings& settings, std::string token, nanoseconds patience)
+  : parts_{std::make_unique<parts>(settings, std::move(token), patience)} {}
 
 controller_connection::~controller_connection() {
   stop();

@@ -1,6 +1,7 @@
-/// Keeps a process that is no member of a world connected to the world's controller.
+/// Keeps a process connected to the controller of a world, whether it is a member of the world or not.
 #pragma once
 
+#include <troupe/collectives/transport/transport.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -14,7 +15,7 @@
 namespace troupe {
 
 /// Connects to a controller, and again if the connection is lost. It gives up when the controller refuses the process,
-/// or has not been reached for settings.patience.
+/// or has not been reached for some time.
 /// Threads: safe from any.
 class controller_connection {
 public:
@@ -22,21 +23,24 @@ public:
   struct finding {
     std::optional<error> over{}; ///< Why the process has nothing more to do, if so.
     bool is_silent = false;      ///< The controller is silent: the connection is closed, and made again.
+    bool is_wanted = true;       ///< Whether another connection is made if there is none.
   };
 
   /// What its threads call, once at a time each. None of these functions may block.
   struct hooks {
     std::function<std::string()> introduction{}; ///< Returns the first message of each connection.
     std::function<void(std::string_view bytes)> receive{};
-    std::function<void(const error& why)> disconnected{};
+    /// The connection has ended or, if it was not \p admitted, could not be made.
+    std::function<void(const transport_fault& why, bool admitted)> disconnected{};
     /// Called every 20 ms, also without a connection.
     std::function<finding()> tick{};
     /// Called once when it has given up, after the last tick.
     std::function<void(const error& why)> gave_up{};
   };
 
-  /// Errors: invalid_argument (the address; certificates or token missing), missing (certificate files).
-  controller_connection(const control_settings& settings, std::string token);
+  /// \p patience: how long the controller may be out of reach. Errors: invalid_argument (the address; certificates or
+  /// token missing), missing (certificate files).
+  controller_connection(const control_settings& settings, std::string token, nanoseconds patience);
   /// Waits for its threads, after which no hook is called.
   ~controller_connection();
   controller_connection(const controller_connection&) = delete;
@@ -57,5 +61,8 @@ private:
   struct parts;
   std::unique_ptr<parts> parts_;
 };
+
+/// Returns whether the controller has refused the process, which another attempt would not change.
+[[nodiscard]] bool is_refusal(const transport_fault& why) noexcept;
 
 } // namespace troupe

@@ -1,6 +1,5 @@
 #include <troupe/runtime/membership/membership.hpp>
 
-#include <troupe/actors/control/control_notes.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
@@ -67,6 +66,14 @@ void leave_soon(const error& why) {
   }}.detach();
 }
 
+/// Returns why process_link has no connection: invalid_argument means that another attempt is in vain.
+error error_of(const transport_fault& why, bool admitted) {
+  if (!admitted) return {.code = is_refusal(why) ? errc::invalid_argument : errc::missing, .text = why.text};
+  return {.code = errc::communicator_failed,
+          .text = why.kind == transport_event_kind::ended ? why.text
+                                                          : "the connection to the controller has ended: " + why.text};
+}
+
 } // namespace
 
 join_request describe_process(const configuration& settings, driver& api, const backend& collectives, device_id where) {
@@ -115,19 +122,20 @@ struct membership::listener {
 
 membership::membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
                        const selected_backend& selected, std::shared_ptr<const clock> time, const wait_profile& wait)
-  : settings_{settings.control},
-    claim_{who.who.gpu.empty() ? device_claim{}
+  : claim_{who.who.gpu.empty() ? device_claim{}
                                : device_claim{device_claims_folder(), who.who.gpu, settings.control.address,
                                               describe(who.who) + " of the controller at " + settings.control.address}},
-    helpers_{std::move(helpers)},
+    api_{selected.api},
     world_{std::make_shared<listener>()},
-    dialer_{make_control_dialer(settings_, settings.assignment.token)} {
+    // process_link decides when the process gives up
+    controller_{
+        std::make_shared<controller_connection>(settings.control, settings.assignment.token, nanoseconds::max())} {
   const auto deadline = settings.deadlines.form;
   link_services services{
       .time = std::move(time),
       .send =
-          [weak = std::weak_ptr{dialer_}](std::string bytes) {
-            if (const auto dialer = weak.lock()) dialer->send(std::move(bytes));
+          [weak = std::weak_ptr{controller_}](std::string bytes) {
+            if (const auto controller = weak.lock()) controller->send(std::move(bytes));
           },
       .deliver =
           [world = world_, nodes = selected.nodes](controller_directive what) {
@@ -137,7 +145,8 @@ membership::membership(join_request who, const configuration& settings, std::sha
             world->hear(std::move(what));
           },
       .make_id =
-          [pool = helpers_, collectives = selected.collectives, deadline](const std::function<void(unique_id)>& take) {
+          [pool = std::move(helpers), collectives = selected.collectives,
+           deadline](const std::function<void(unique_id)>& take) {
             pool->run(
                 "the creation of a unique id", deadline, [collectives, take] { take(collectives->make_unique_id()); },
                 [](const error& failure) {
@@ -161,16 +170,32 @@ membership::membership(join_request who, const configuration& settings, std::sha
       .ring_wait = wait,
       .enter_ring_thread = [api = selected.api] { api->enter_thread(std::nullopt); }};
   if (settings.ordering == ordering::agreed) // else there is no order to agree on
-    services.knock = [port = parse_control_address(settings_.address).port] { return knock_at_gate(port); };
-  link_ = std::make_shared<process_link>(std::move(who), std::move(services), settings_.orphaned, settings_.patience);
+    services.knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); };
+  link_ = std::make_shared<process_link>(std::move(who), std::move(services), settings.control.orphaned,
+                                         settings.control.patience);
 }
 
-void membership::begin(caf::actor_system& system, world_inner_handle target) {
+void membership::begin(world_inner_handle target) {
   {
     const std::lock_guard lock{world_->mutex};
     world_->to = std::move(target);
   }
-  self_ = system.spawn<process_actor>(link_, dialer_);
+  controller_->begin({.introduction =
+                          [link = link_, api = api_] {
+                            api->enter_thread(std::nullopt); // this thread follows the decisions about requests
+                            link->connected();
+                            return link->introduction();
+                          },
+                      .receive = [link = link_](std::string_view bytes) { link->receive(bytes); },
+                      .disconnected = [link = link_](const transport_fault& why,
+                                                     bool admitted) { link->disconnected(error_of(why, admitted)); },
+                      .tick =
+                          [link = link_] {
+                            link->beat();
+                            const bool is_needed = link->tick();
+                            return controller_connection::finding{.is_silent = is_needed, .is_wanted = is_needed};
+                          }},
+                     "troupe/pulse");
 }
 
 std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& settings, std::string token) {
@@ -201,9 +226,7 @@ std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& se
 void membership::end() {
   link_->await_farewell(time_for_farewells);
   link_->close_rings();
-  if (self_) compat::post(self_, process_note{stop_control{}});
-  self_ = process_inner_handle{};
-  dialer_->stop();
+  controller_->stop();
   const std::lock_guard lock{world_->mutex};
   world_->to = world_inner_handle{};
 }

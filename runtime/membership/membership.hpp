@@ -2,14 +2,13 @@
 #pragma once
 
 #include <troupe/actors/caf/inner_messages.hpp>
-#include <troupe/actors/control/process_actor.hpp>
+#include <troupe/actors/control/process_link.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
 #include <troupe/collectives/transport/transport.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
+#include <troupe/runtime/membership/controller_connection.hpp>
 #include <troupe/runtime/placement/backend_selection.hpp>
 #include <troupe/runtime/placement/device_claim.hpp>
-
-#include <caf/actor_system.hpp>
 
 #include <memory>
 #include <string>
@@ -32,8 +31,9 @@ namespace troupe {
 [[nodiscard]] std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& settings,
                                                                     std::string token);
 
-/// Connects this process and its world to the controller. Lifetime: create it before the world, and call begin() when
-/// the world exists. It outlives the world and ends before the actor system.
+/// Connects this process and its world to the controller. Its own threads hear the controller and send heartbeats, so
+/// clients' actors that occupy all workers of the actor system delay neither. Lifetime: create it before the world, and
+/// call begin() when the world exists. It outlives the world and ends before the actor system.
 class membership {
 public:
   /// Errors: invalid_argument (the controller's address; certificates that are not valid, or are missing beyond
@@ -45,20 +45,18 @@ public:
 
   [[nodiscard]] const std::shared_ptr<process_link>& link() const noexcept { return link_; }
   /// Starts to connect to the controller, whose messages are forwarded to \p whom.
-  void begin(caf::actor_system& system, world_inner_handle target);
+  void begin(world_inner_handle target);
   /// Leaves the world. Idempotent.
   void end();
 
 private:
   struct listener;
 
-  control_settings settings_;
   device_claim claim_; ///< The claim on this process's GPU, if it uses one.
-  std::shared_ptr<deadline_pool> helpers_;
+  std::shared_ptr<driver> api_;
   std::shared_ptr<listener> world_;
-  std::shared_ptr<transport_dialer> dialer_;
+  std::shared_ptr<controller_connection> controller_;
   std::shared_ptr<process_link> link_;
-  process_inner_handle self_;
 };
 
 } // namespace troupe

@@ -32,7 +32,7 @@ order_gate open_gate_of(const control_settings& settings) {
 struct order_host::parts {
   parts(const control_settings& settings, std::string token, const wait_profile& wait,
         std::function<void(epoch of, std::size_t ranks)> serving)
-    : controller{settings, token},
+    : controller{settings, token, settings.patience},
       gate{open_gate_of(settings)},
       service{std::make_shared<order_service>(order_service_settings{.wait = wait})} {
     const std::string host = host_name();
@@ -60,7 +60,8 @@ struct order_host::parts {
     }};
     controller.begin({.introduction = [this] { return link->introduction(); },
                       .receive = [this](std::string_view bytes) { link->receive(bytes); },
-                      .disconnected = [this](const error& why) { link->disconnected(why); },
+                      .disconnected = [this](const transport_fault& why,
+                                             bool) { link->disconnected({.code = errc::missing, .text = why.text}); },
                       .tick =
                           [this] {
                             {
@@ -68,7 +69,7 @@ struct order_host::parts {
                               gate.drain(steady_now());
                             }
                             const bool is_silent = link->beat();
-                            return controller_connection::finding{link->ended(), is_silent};
+                            return controller_connection::finding{.over = link->ended(), .is_silent = is_silent};
                           }},
                      "troupe/host");
   }

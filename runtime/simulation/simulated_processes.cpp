@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr nanoseconds look_every = 20ms; ///< As process_actor does.
+constexpr nanoseconds look_every = 20ms; ///< As controller_connection does.
 constexpr nanoseconds farewell = 300ms;
 /// The time in which a process that was removed from its world answers its clients, before it ends.
 constexpr nanoseconds grace_of_outcasts = 100ms;
