@@ -315,48 +315,24 @@ void fault_script::scripted_place::add(fault_action what, errc code, nanoseconds
   of_.add(one);
 }
 
-void fault_script::operation_line::fail(errc code) const {
+void fault_script::scripted_place::fail(errc code) const {
   add(fault_action::fail, checked(code));
 }
 
-void fault_script::operation_line::fail_later(errc code) const {
+void fault_script::scripted_place::fail_later(errc code) const {
   add(fault_action::fail_later, checked(code));
 }
 
-void fault_script::operation_line::hang() const {
+void fault_script::scripted_place::hang() const {
   add(fault_action::hang, errc::none);
 }
 
-void fault_script::operation_line::delay(nanoseconds span) const {
+void fault_script::scripted_place::delay(nanoseconds span) const {
   add(fault_action::delay, errc::none, checked(span));
 }
 
-void fault_script::operation_line::lose_device(errc code) const {
+void fault_script::scripted_place::lose_device(errc code) const {
   add(fault_action::lose_device, checked_loss(code));
-}
-
-void fault_script::forming_line::fail(errc code) const {
-  add(fault_action::fail, checked(code));
-}
-
-void fault_script::forming_line::hang() const {
-  add(fault_action::hang, errc::none);
-}
-
-void fault_script::forming_line::delay(nanoseconds span) const {
-  add(fault_action::delay, errc::none, checked(span));
-}
-
-void fault_script::registering_line::fail(errc code) const {
-  add(fault_action::fail, checked(code));
-}
-
-void fault_script::registering_line::delay(nanoseconds span) const {
-  add(fault_action::delay, errc::none, checked(span));
-}
-
-void fault_script::abort_line::delay(nanoseconds span) const {
-  add(fault_action::delay, errc::none, checked(span));
 }
 
 fault_script::rank_lines fault_script::rank_lines::in(epoch one) const {

@@ -178,13 +178,31 @@ private:
   std::uint64_t releases_ = 0;
 };
 
-/// A line whose place is known and whose fault is not.
+/// A line whose place is known and whose fault is not. Which faults are possible depends on the place.
 class fault_script::scripted_place {
+public:
+  /// Makes the call fail with \p code. A launch fails its epoch, because peers may have launched theirs. A registration
+  /// fails the epoch in which it was requested, or the forming that repeats it. Errors: invalid_argument (errc::none).
+  void fail(errc code = errc::communicator_failed) const;
+  /// Lets it launch; the communicator then reports an error, as NCCL does for asynchronous errors. The error is noticed
+  /// while requests are in flight, every limits.check_interval.
+  void fail_later(errc code = errc::communicator_failed) const;
+  /// Stops the rank from reaching its peers from this operation to the end of the epoch: the peers hang on their
+  /// devices. A forming hangs until the communicator is aborted.
+  void hang() const;
+  /// Delays the call by \p span. Errors: invalid_argument (below 0).
+  void delay(nanoseconds span) const;
+  /// Makes its device fail at this operation, or at an operation that is queued before it: everything in the device's
+  /// queues is lost. device_failed is cleared once it has been reported; process_poisoned is sticky and affects all
+  /// devices. Errors: invalid_argument (another code).
+  void lose_device(errc code = errc::device_failed) const;
+
 protected:
   scripted_place(fault_script& of, line start) : of_{of}, start_{start} {}
-  void add(fault_action what, errc code, nanoseconds span = {}) const;
 
 private:
+  void add(fault_action what, errc code, nanoseconds span = {}) const;
+
   fault_script& of_;
   line start_;
 };
@@ -192,21 +210,11 @@ private:
 /// A line for one operation of a rank.
 class fault_script::operation_line : scripted_place {
 public:
-  /// Makes its launch fail, and with it the epoch, because peers may have launched theirs. Errors: invalid_argument
-  /// (errc::none).
-  void fail(errc code = errc::communicator_failed) const;
-  /// Lets it launch; the communicator then reports an error, as NCCL does for asynchronous errors. The error is noticed
-  /// while requests are in flight, every limits.check_interval.
-  void fail_later(errc code = errc::communicator_failed) const;
-  /// Stops the rank from reaching its peers from this operation to the end of the epoch: the peers hang on their
-  /// devices.
-  void hang() const;
-  /// Delays its launch call by \p span. Errors: invalid_argument (below 0).
-  void delay(nanoseconds span) const;
-  /// Makes its device fail at this operation, or at an operation that is queued before it: everything in the device's
-  /// queues is lost. device_failed is cleared once it has been reported; process_poisoned is sticky and affects all
-  /// devices. Errors: invalid_argument (another code).
-  void lose_device(errc code = errc::device_failed) const;
+  using scripted_place::delay;
+  using scripted_place::fail;
+  using scripted_place::fail_later;
+  using scripted_place::hang;
+  using scripted_place::lose_device;
 
 private:
   friend class fault_script;
@@ -216,12 +224,9 @@ private:
 /// A line for one forming of a rank's communicator.
 class fault_script::forming_line : scripted_place {
 public:
-  /// Makes the forming fail with \p code.
-  void fail(errc code = errc::communicator_failed) const;
-  /// Makes the forming hang until the communicator is aborted.
-  void hang() const;
-  /// Delays the forming by \p span.
-  void delay(nanoseconds span) const;
+  using scripted_place::delay;
+  using scripted_place::fail;
+  using scripted_place::hang;
 
 private:
   friend class fault_script;
@@ -231,10 +236,8 @@ private:
 /// A line for one registration of memory by a rank in an epoch: a new one, or one that is repeated in a new epoch.
 class fault_script::registering_line : scripted_place {
 public:
-  /// Makes the registration fail with \p code, and with it the world's forming, or the epoch in which it was requested.
-  void fail(errc code = errc::communicator_failed) const;
-  /// Delays the registration by \p span.
-  void delay(nanoseconds span) const;
+  using scripted_place::delay;
+  using scripted_place::fail;
 
 private:
   friend class fault_script;
@@ -244,8 +247,7 @@ private:
 /// A line for the abort of a rank's communicator.
 class fault_script::abort_line : scripted_place {
 public:
-  /// Delays the abort by \p span.
-  void delay(nanoseconds span) const;
+  using scripted_place::delay;
 
 private:
   friend class fault_script;

@@ -1,29 +1,10 @@
 #include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/runtime/world_core.hpp>
 #include <troupe/testing/mock_world.hpp>
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 namespace troupe::testing {
-
-/// Wakes threads that wait for an event.
-class mock_world::phases {
-public:
-  void changed() {
-    { const std::lock_guard lock{mutex_}; }
-    heard_.notify_all();
-  }
-  template <class Enough>
-  bool wait(nanoseconds at_most, Enough enough) {
-    std::unique_lock lock{mutex_};
-    return heard_.wait_for(lock, at_most, enough);
-  }
-
-private:
-  std::mutex mutex_;
-  std::condition_variable heard_;
-};
 
 configuration mock_settings(int ranks) {
   configuration settings;
@@ -48,8 +29,6 @@ mock_world::mock_world(configuration settings) {
                                             "make a troupe::runtime"};
   runtime_ = std::make_unique<troupe::runtime>(std::move(settings));
   world_ = std::make_unique<troupe::world>(runtime_->form_world());
-  phases_ = std::make_shared<phases>();
-  world_->on_event([heard = phases_](const world_event&) { heard->changed(); });
   devices_ = &dynamic_cast<mock_driver&>(runtime_->api());
   script_->attach(devices_);
 }
@@ -60,10 +39,8 @@ mock_world::~mock_world() {
 }
 
 bool mock_world::wait_until_ready(epoch wanted, nanoseconds at_most) const {
-  return phases_->wait(at_most, [&] {
-    const world_event latest = world_->status();
-    return latest.phase == world_phase::ready && latest.epoch >= wanted;
-  });
+  return core_of(*world_).status->wait(
+      [wanted](const world_event& now) { return now.phase == world_phase::ready && now.epoch >= wanted; }, at_most);
 }
 
 } // namespace troupe::testing

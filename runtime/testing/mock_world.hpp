@@ -51,13 +51,10 @@ public:
   [[nodiscard]] bool wait_until_ready(epoch wanted, nanoseconds at_most) const;
 
 private:
-  class phases;
-
   std::shared_ptr<fault_script> script_;
   std::unique_ptr<troupe::runtime> runtime_;
   mock_driver* devices_ = nullptr;
   std::unique_ptr<troupe::world> world_;
-  std::shared_ptr<phases> phases_;
 };
 
 } // namespace troupe::testing
