@@ -2,9 +2,13 @@
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -13,35 +17,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-template <class Value>
-using named_value = std::pair<Value, std::string_view>;
-constexpr named_value<backend_choice> backend_names[] = {{backend_choice::automatic, "auto"},
-                                                         {backend_choice::mock, "mock"},
-                                                         {backend_choice::nccl, "nccl"},
-                                                         {backend_choice::gloo, "gloo"}};
-constexpr named_value<latency_profile> profile_names[] = {{latency_profile::latency, "latency"},
-                                                          {latency_profile::balanced, "balanced"},
-                                                          {latency_profile::frugal, "frugal"}};
-constexpr named_value<across_choice> across_names[] = {{across_choice::same, "same"}, {across_choice::gloo, "gloo"}};
-constexpr named_value<nvtx_choice> nvtx_names[] = {
-    {nvtx_choice::automatic, "auto"}, {nvtx_choice::on, "on"}, {nvtx_choice::off, "off"}};
+// The names of enumerators, in the order of their values.
+constexpr std::array<std::string_view, 4> backend_names{"auto", "mock", "nccl", "gloo"};
+constexpr std::array<std::string_view, 3> profile_names{"latency", "balanced", "frugal"};
+constexpr std::array<std::string_view, 2> across_names{"same", "gloo"};
+constexpr std::array<std::string_view, 3> nvtx_names{"auto", "on", "off"};
+static_assert(static_cast<std::size_t>(backend_choice::gloo) + 1 == backend_names.size());
+static_assert(static_cast<std::size_t>(latency_profile::frugal) + 1 == profile_names.size());
+static_assert(static_cast<std::size_t>(across_choice::gloo) + 1 == across_names.size());
+static_assert(static_cast<std::size_t>(nvtx_choice::off) + 1 == nvtx_names.size());
 
+/// Returns an empty name for an unknown value.
 template <class Value>
-std::string_view name_in(std::span<const named_value<Value>> names, Value value) noexcept {
-  for (const auto& [known, name] : names)
-    if (known == value) return name;
-  return {};
-}
-
-template <class Value>
-Value value_in(std::span<const named_value<Value>> names, std::string_view what, std::string_view name) {
-  std::string choices;
-  for (const auto& [value, known] : names) {
-    if (known == name) return value;
-    choices += (choices.empty() ? "" : ", ") + std::string{known};
-  }
-  throw exception{errc::invalid_argument,
-                  "unknown " + std::string{what} + " '" + std::string{name} + "': choose one of " + choices};
+std::string_view name_in(std::span<const std::string_view> names, Value value) noexcept {
+  const auto index = static_cast<std::size_t>(value);
+  return index < names.size() ? names[index] : std::string_view{};
 }
 
 void require(bool holds, const std::string& otherwise) {
@@ -86,35 +76,35 @@ void check_position(const process_position& at, int own_ranks) {
 } // namespace
 
 std::string_view to_string(backend_choice choice) noexcept {
-  return name_in<decltype(choice)>(backend_names, choice);
+  return name_in(backend_names, choice);
 }
 
 std::string_view to_string(latency_profile profile) noexcept {
-  return name_in<latency_profile>(profile_names, profile);
+  return name_in(profile_names, profile);
 }
 
 std::string_view to_string(nvtx_choice choice) noexcept {
-  return name_in<decltype(choice)>(nvtx_names, choice);
+  return name_in(nvtx_names, choice);
 }
 
 std::string_view to_string(across_choice choice) noexcept {
-  return name_in<decltype(choice)>(across_names, choice);
+  return name_in(across_names, choice);
 }
 
 backend_choice parse_backend_choice(std::string_view name) {
-  return value_in<backend_choice>(backend_names, "backend", name);
+  return static_cast<backend_choice>(index_in(backend_names, "backend", name));
 }
 
 latency_profile parse_latency_profile(std::string_view name) {
-  return value_in<latency_profile>(profile_names, "latency profile", name);
+  return static_cast<latency_profile>(index_in(profile_names, "latency profile", name));
 }
 
 across_choice parse_across_choice(std::string_view name) {
-  return value_in<across_choice>(across_names, "backend between nodes", name);
+  return static_cast<across_choice>(index_in(across_names, "backend between nodes", name));
 }
 
 nvtx_choice parse_nvtx_choice(std::string_view name) {
-  return value_in<nvtx_choice>(nvtx_names, "choice of NVTX ranges", name);
+  return static_cast<nvtx_choice>(index_in(nvtx_names, "choice of NVTX ranges", name));
 }
 
 configuration configuration::from_environment() {

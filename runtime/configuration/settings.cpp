@@ -142,15 +142,6 @@ constexpr converted<bool> yes_or_no{"yes|no",
 constexpr converted<int> signal_name{"NAME", parse_record_signal,
                                      [](const int& value) { return std::string{record_signal_name(value)}; }};
 
-/// Returns the index of \p value in \p names. \p what describes the value in the message of an error.
-static std::size_t index_in(std::span<const std::string_view> names, std::string_view what, std::string_view value) {
-  const auto found = std::ranges::find(names, value);
-  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
-  std::string choices;
-  for (const std::string_view one : names) choices += (choices.empty() ? "" : ", ") + std::string{one};
-  throw exception{errc::invalid_argument,
-                  "unknown " + std::string{what} + " '" + std::string{value} + "': choose one of " + choices};
-}
 constexpr converted<std::string> level_name{
     "NAME", [](std::string_view value) { return std::string{log_levels.at(index_in(log_levels, "log level", value))}; },
     plain_text.print};
