@@ -141,6 +141,9 @@ private:
   /// Requests one operation for each of \p count ranks: make(i), in rank order.
   template <class Make>
   Result each(std::size_t count, const Make& make, Options options, call_site from);
+  /// Requests an Operation for each rank that has operands. Its members are \p send, \p recv and \p others.
+  template <class Operation, class Send, class Recv, class... Others>
+  Result request(Options& options, call_site from, Send send, Recv recv, const Others&... others);
 };
 
 } // namespace troupe

@@ -12,54 +12,65 @@
 
 namespace troupe {
 
-/// Selects the arguments of single ranks from those of a method.
-template <class Arguments>
-struct collective_arguments {
-  using operands = typename Arguments::operands;
+/// An argument of a method of which each rank has its own part. A handle for one rank gets only that part, and moves it
+/// out.
+template <class Argument>
+struct each_of {
+  Argument& all;
 
-  static constexpr bool is_for_all = std::is_same_v<Arguments, arguments_of_all>;
-
-  [[noreturn]] static void refuse(std::size_t send, std::size_t recv, const char* what) {
-    throw exception{errc::invalid_argument, "there are " + std::to_string(send) + " send and " + std::to_string(recv) +
-                                                " recv " + what + ": give one of each per rank"};
+  [[nodiscard]] auto part([[maybe_unused]] std::size_t i) const {
+    if constexpr (requires { all[i]; })
+      return all[i];
+    else
+      return std::move(all);
   }
-
-  [[nodiscard]] static std::size_t count_of(const operands& one) noexcept {
-    if constexpr (is_for_all)
-      return one.size();
+  [[nodiscard]] std::size_t size() const noexcept {
+    if constexpr (requires { all.size(); })
+      return all.size();
     else
       return 1;
   }
-  [[nodiscard]] static std::size_t count_of(const operands& send, const operands& recv) {
-    const std::size_t count = count_of(send);
-    if (count_of(recv) != count) refuse(count, count_of(recv), "buffers");
-    return count;
-  }
+};
+template <class Argument>
+each_of(Argument&) -> each_of<Argument>;
 
-  /// Returns the argument of the rank at place \p i. A rank's own arguments are moved out.
-  template <class Argument>
-  [[nodiscard]] static auto part(Argument& all, std::size_t i) {
-    if constexpr (is_for_all) {
-      return all[i];
-    } else {
-      static_cast<void>(i);
-      return std::move(all);
-    }
-  }
-  /// Returns \p one for the root and an empty operand for other ranks. A rank's own operand is passed on in any case.
-  [[nodiscard]] static operand at_root(operand& one, rank root, std::size_t i) {
-    if constexpr (is_for_all)
+/// The operand of \p root. Other ranks get an empty one, but a rank's own operand is passed on in any case.
+template <class Arguments>
+struct root_operand {
+  operand& one;
+  rank root;
+
+  [[nodiscard]] operand part(std::size_t i) const {
+    if constexpr (std::is_same_v<Arguments, arguments_of_all>)
       if (root.value() != static_cast<int>(i)) return {};
     return std::move(one);
   }
 };
+
+[[noreturn]] inline void refuse_counts(std::size_t send, std::size_t recv, const char* what) {
+  throw exception{errc::invalid_argument, "there are " + std::to_string(send) + " send and " + std::to_string(recv) +
+                                              " recv " + what + ": give one of each per rank"};
+}
+
+/// Returns the number of ranks that have operands.
+template <class Send, class Recv>
+[[nodiscard]] std::size_t rank_count(const Send& send, const Recv& recv) {
+  if constexpr (!requires { recv.size(); })
+    return send.size();
+  else if constexpr (!requires { send.size(); })
+    return recv.size();
+  else if (send.size() != recv.size())
+    refuse_counts(send.size(), recv.size(), "buffers");
+  else
+    return send.size();
+}
 
 template <class Handle, class Arguments, class Result, class Options>
 template <class Make>
 Result collective_methods<Handle, Arguments, Result, Options>::each(std::size_t count, const Make& make,
                                                                     Options options, call_site from) {
   auto& handle = static_cast<Handle&>(*this);
-  if constexpr (collective_arguments<Arguments>::is_for_all) {
+  if constexpr (std::is_same_v<Arguments, arguments_of_all>) {
     std::vector<operation> parts;
     parts.reserve(count);
     for (std::size_t i = 0; i < count; ++i) parts.push_back(make(i));
@@ -70,68 +81,58 @@ Result collective_methods<Handle, Arguments, Result, Options>::each(std::size_t 
 }
 
 template <class Handle, class Arguments, class Result, class Options>
+template <class Operation, class Send, class Recv, class... Others>
+Result collective_methods<Handle, Arguments, Result, Options>::request(Options& options, call_site from, Send send,
+                                                                       Recv recv, const Others&... others) {
+  const auto part = [](const auto& argument, std::size_t i) -> decltype(auto) {
+    if constexpr (requires { argument.part(i); })
+      return argument.part(i);
+    else
+      return (argument);
+  };
+  return each(
+      rank_count(send, recv),
+      [&](std::size_t i) -> operation {
+        return Operation{send.part(i), recv.part(i), part(others, i)...};
+      },
+      std::move(options), from);
+}
+
+template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::all_reduce(operands send, operands recv,
                                                                           std::size_t count, dtype type, reduce_op op,
                                                                           Options options, call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(send, recv),
-      [&](std::size_t i) -> operation {
-        return troupe::all_reduce{of::part(send, i), of::part(recv, i), count, type, op.kind, op.factor};
-      },
-      std::move(options), from);
+  return request<troupe::all_reduce>(options, from, each_of{send}, each_of{recv}, count, type, op.kind, op.factor);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::reduce(operands send, operand recv, std::size_t count,
                                                                       dtype type, reduce_op op, rank root,
                                                                       Options options, call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(send),
-      [&](std::size_t i) -> operation {
-        return troupe::reduce{of::part(send, i), of::at_root(recv, root, i), count, type, op.kind, root, op.factor};
-      },
-      std::move(options), from);
+  return request<troupe::reduce>(options, from, each_of{send}, root_operand<Arguments>{recv, root}, count, type,
+                                 op.kind, root, op.factor);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::broadcast(operand send, operands recv, std::size_t count,
                                                                          dtype type, rank root, Options options,
                                                                          call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(recv),
-      [&](std::size_t i) -> operation {
-        return troupe::broadcast{of::at_root(send, root, i), of::part(recv, i), count, type, root};
-      },
-      std::move(options), from);
+  return request<troupe::broadcast>(options, from, root_operand<Arguments>{send, root}, each_of{recv}, count, type,
+                                    root);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::all_gather(operands send, operands recv,
                                                                           std::size_t count, dtype type,
                                                                           Options options, call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(send, recv),
-      [&](std::size_t i) -> operation {
-        return troupe::all_gather{of::part(send, i), of::part(recv, i), count, type};
-      },
-      std::move(options), from);
+  return request<troupe::all_gather>(options, from, each_of{send}, each_of{recv}, count, type);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::all_gather_v(operands send, operands recv,
                                                                             partition recv_parts, dtype type,
                                                                             Options options, call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(send, recv),
-      [&](std::size_t i) -> operation {
-        return troupe::all_gather_v{of::part(send, i), of::part(recv, i), recv_parts, type};
-      },
-      std::move(options), from);
+  return request<troupe::all_gather_v>(options, from, each_of{send}, each_of{recv}, recv_parts, type);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
@@ -139,13 +140,7 @@ Result collective_methods<Handle, Arguments, Result, Options>::reduce_scatter(op
                                                                               std::size_t count, dtype type,
                                                                               reduce_op op, Options options,
                                                                               call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(send, recv),
-      [&](std::size_t i) -> operation {
-        return troupe::reduce_scatter{of::part(send, i), of::part(recv, i), count, type, op.kind, op.factor};
-      },
-      std::move(options), from);
+  return request<troupe::reduce_scatter>(options, from, each_of{send}, each_of{recv}, count, type, op.kind, op.factor);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
@@ -153,26 +148,15 @@ Result collective_methods<Handle, Arguments, Result, Options>::reduce_scatter_v(
                                                                                 partition send_parts, dtype type,
                                                                                 reduce_op op, Options options,
                                                                                 call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(send, recv),
-      [&](std::size_t i) -> operation {
-        return troupe::reduce_scatter_v{of::part(send, i), of::part(recv, i), send_parts, type, op.kind, op.factor};
-      },
-      std::move(options), from);
+  return request<troupe::reduce_scatter_v>(options, from, each_of{send}, each_of{recv}, send_parts, type, op.kind,
+                                           op.factor);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::all_to_all(operands send, operands recv,
                                                                           std::size_t count, dtype type,
                                                                           Options options, call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(send, recv),
-      [&](std::size_t i) -> operation {
-        return troupe::all_to_all{of::part(send, i), of::part(recv, i), count, type};
-      },
-      std::move(options), from);
+  return request<troupe::all_to_all>(options, from, each_of{send}, each_of{recv}, count, type);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
@@ -180,70 +164,41 @@ Result collective_methods<Handle, Arguments, Result, Options>::all_to_all_v(oper
                                                                             partitions send_parts,
                                                                             partitions recv_parts, dtype type,
                                                                             Options options, call_site from) {
-  using of = collective_arguments<Arguments>;
-  const std::size_t count = of::count_of(send, recv);
-  if constexpr (of::is_for_all)
-    if (send_parts.size() != count || recv_parts.size() != count)
-      of::refuse(send_parts.size(), recv_parts.size(), "partitions");
-  return each(
-      count,
-      [&](std::size_t i) -> operation {
-        return troupe::all_to_all_v{of::part(send, i), of::part(recv, i), of::part(send_parts, i),
-                                    of::part(recv_parts, i), type};
-      },
-      std::move(options), from);
+  const each_of sent{send_parts}, received{recv_parts};
+  if (const std::size_t count = rank_count(each_of{send}, each_of{recv});
+      sent.size() != count || received.size() != count)
+    refuse_counts(sent.size(), received.size(), "partitions");
+  return request<troupe::all_to_all_v>(options, from, each_of{send}, each_of{recv}, sent, received, type);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::gather(operands send, operand recv, std::size_t count,
                                                                       dtype type, rank root, Options options,
                                                                       call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(send),
-      [&](std::size_t i) -> operation {
-        return troupe::gather{of::part(send, i), of::at_root(recv, root, i), count, type, root};
-      },
-      std::move(options), from);
+  return request<troupe::gather>(options, from, each_of{send}, root_operand<Arguments>{recv, root}, count, type, root);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::gather_v(operands send, operand recv,
                                                                         partition recv_parts, dtype type, rank root,
                                                                         Options options, call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(send),
-      [&](std::size_t i) -> operation {
-        return troupe::gather_v{of::part(send, i), of::at_root(recv, root, i), recv_parts, type, root};
-      },
-      std::move(options), from);
+  return request<troupe::gather_v>(options, from, each_of{send}, root_operand<Arguments>{recv, root}, recv_parts, type,
+                                   root);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::scatter(operand send, operands recv, std::size_t count,
                                                                        dtype type, rank root, Options options,
                                                                        call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(recv),
-      [&](std::size_t i) -> operation {
-        return troupe::scatter{of::at_root(send, root, i), of::part(recv, i), count, type, root};
-      },
-      std::move(options), from);
+  return request<troupe::scatter>(options, from, root_operand<Arguments>{send, root}, each_of{recv}, count, type, root);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::scatter_v(operand send, operands recv,
                                                                          partition send_parts, dtype type, rank root,
                                                                          Options options, call_site from) {
-  using of = collective_arguments<Arguments>;
-  return each(
-      of::count_of(recv),
-      [&](std::size_t i) -> operation {
-        return troupe::scatter_v{of::at_root(send, root, i), of::part(recv, i), send_parts, type, root};
-      },
-      std::move(options), from);
+  return request<troupe::scatter_v>(options, from, root_operand<Arguments>{send, root}, each_of{recv}, send_parts, type,
+                                    root);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
@@ -260,9 +215,8 @@ Result collective_methods<Handle, Arguments, Result, Options>::commit(std::uint6
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::meet(troupe::barrier what, Options options,
                                                                     call_site from) {
-  using of = collective_arguments<Arguments>;
   std::size_t count = 1;
-  if constexpr (of::is_for_all) count = static_cast<Handle&>(*this).part_count();
+  if constexpr (std::is_same_v<Arguments, arguments_of_all>) count = static_cast<Handle&>(*this).part_count();
   return each(
       count, [&](std::size_t) -> operation { return what; }, std::move(options), from);
 }
