@@ -5,6 +5,7 @@
 #include <troupe/device/stream.hpp>
 
 #include <memory>
+#include <utility>
 
 namespace troupe {
 
@@ -12,17 +13,14 @@ namespace troupe {
 /// Lifetime: launches that are in flight when the graph is destroyed still run.
 class graph {
 public:
-  graph(std::shared_ptr<device> where, native_graph native) noexcept : device_{std::move(where)}, native_{native} {}
-  graph(graph&& other) noexcept;
-  graph& operator=(graph&& other) noexcept;
-  ~graph();
+  graph(std::shared_ptr<device> where, native_graph native) noexcept
+    : native_{native, handle_destroyer{std::move(where)}} {}
 
   /// Launches the graph as one piece of work in \p stream, which must be on the graph's device.
   void launch(stream_ref stream) const;
 
 private:
-  std::shared_ptr<device> device_;
-  native_graph native_ = nullptr;
+  std::unique_ptr<opaque_graph, handle_destroyer> native_;
 };
 
 /// Captures a stream. Work enqueued in the stream goes into the graph that end() returns.

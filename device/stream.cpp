@@ -30,46 +30,30 @@ void stream_ref::synchronize() const {
   device_->api().synchronize(device_->id(), native_);
 }
 
-stream::stream(std::shared_ptr<device> where)
-  : device_{std::move(where)}, native_{device_->api().create_stream(device_->id())} {}
-
-stream::stream(stream&& other) noexcept
-  : device_{std::move(other.device_)}, native_{std::exchange(other.native_, nullptr)} {}
-
-stream& stream::operator=(stream&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(native_, other.native_);
-  return *this;
+void handle_destroyer::operator()(native_stream one) const noexcept {
+  return_or_report("a stream", [&] { where->api().destroy_stream(where->id(), one); });
 }
 
-stream::~stream() {
-  if (native_ == nullptr) return;
-  return_or_report("a stream", [this] { device_->api().destroy_stream(device_->id(), native_); });
+void handle_destroyer::operator()(native_event one) const noexcept {
+  return_or_report("an event", [&] { where->api().destroy_event(where->id(), one); });
 }
 
-event::event(std::shared_ptr<device> where)
-  : device_{std::move(where)}, native_{device_->api().create_event(device_->id())} {}
-
-event::event(event&& other) noexcept
-  : device_{std::move(other.device_)}, native_{std::exchange(other.native_, nullptr)} {}
-
-event& event::operator=(event&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(native_, other.native_);
-  return *this;
+void handle_destroyer::operator()(native_graph one) const noexcept {
+  return_or_report("a graph", [&] { where->api().destroy_graph(where->id(), one); });
 }
 
-event::~event() {
-  if (native_ == nullptr) return;
-  return_or_report("an event", [this] { device_->api().destroy_event(device_->id(), native_); });
-}
+stream::stream(const std::shared_ptr<device>& where)
+  : native_{where->api().create_stream(where->id()), handle_destroyer{where}} {}
+
+event::event(const std::shared_ptr<device>& where)
+  : native_{where->api().create_event(where->id()), handle_destroyer{where}} {}
 
 void event::record(stream_ref stream) {
-  device_->api().record(device_->id(), native_, stream.native());
+  where().api().record(where().id(), native(), stream.native());
 }
 
 bool event::reached() const {
-  return device_->api().query(native_) == progress::reached;
+  return where().api().query(native()) == progress::reached;
 }
 
 shared_event record_event(const std::shared_ptr<device>& where, stream_ref stream) {

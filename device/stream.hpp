@@ -42,23 +42,28 @@ private:
   native_stream native_;
 };
 
+/// Destroys a handle of a device's driver. A failure is reported as a leak.
+struct handle_destroyer {
+  std::shared_ptr<device> where;
+
+  void operator()(native_stream one) const noexcept;
+  void operator()(native_event one) const noexcept;
+  void operator()(native_graph one) const noexcept;
+};
+
 /// Owns a stream. Work that is in the stream when it is destroyed still runs.
 class stream {
 public:
   /// Creates a stream on \p where. Errors: those of the driver.
-  explicit stream(std::shared_ptr<device> where);
-  stream(stream&& other) noexcept;
-  stream& operator=(stream&& other) noexcept;
-  ~stream();
+  explicit stream(const std::shared_ptr<device>& where);
 
   /// Returns a reference that does not own the stream.
-  [[nodiscard]] stream_ref ref() const noexcept { return {*device_, native_}; }
+  [[nodiscard]] stream_ref ref() const noexcept { return {*native_.get_deleter().where, native_.get()}; }
   // NOLINTNEXTLINE(google-explicit-constructor): an owner passes as its view
   operator stream_ref() const noexcept { return ref(); }
 
 private:
-  std::shared_ptr<device> device_;
-  native_stream native_ = nullptr;
+  std::unique_ptr<opaque_stream, handle_destroyer> native_;
 };
 
 /// Owns an event without timing. An event that was never recorded counts as reached.
@@ -66,23 +71,19 @@ private:
 class event {
 public:
   /// Creates an event on \p where, not recorded.
-  explicit event(std::shared_ptr<device> where);
-  event(event&& other) noexcept;
-  event& operator=(event&& other) noexcept;
-  ~event();
+  explicit event(const std::shared_ptr<device>& where);
 
   /// Records the event behind the work currently in \p stream, which must be on this event's device.
   void record(stream_ref stream);
   /// Returns whether the work before the event has finished. Never blocks. Errors: those of the device.
   [[nodiscard]] bool reached() const;
   /// Returns the driver's handle. Cast it to a `cudaEvent_t`.
-  [[nodiscard]] native_event native() const noexcept { return native_; }
+  [[nodiscard]] native_event native() const noexcept { return native_.get(); }
   /// Returns the device of the event.
-  [[nodiscard]] const device& where() const noexcept { return *device_; }
+  [[nodiscard]] const device& where() const noexcept { return *native_.get_deleter().where; }
 
 private:
-  std::shared_ptr<device> device_;
-  native_event native_ = nullptr;
+  std::unique_ptr<opaque_event, handle_destroyer> native_;
 };
 
 /// An event that a request waits for. The request holds it until its outcome.
