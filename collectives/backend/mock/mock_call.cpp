@@ -52,6 +52,25 @@ mock_call call_of(const operation& what, rank self, int world_size) {
   return made;
 }
 
+std::size_t value_at(const std::vector<std::size_t>& of_ranks, std::size_t rank) {
+  return rank < of_ranks.size() ? of_ranks[rank] : 0;
+}
+
+/// Returns the part of the send buffer of \p call that goes to rank \p to. Without counts, all parts have one size.
+element_range sent_part(const mock_call& call, std::size_t to) {
+  if (call.what.send_counts.empty()) return {to * call.what.count, call.what.count};
+  return {value_at(call.send_at, to), value_at(call.what.send_counts, to)};
+}
+
+/// Returns the part of the receive buffer of \p call that comes from rank \p from.
+element_range received_part(const mock_call& call, std::size_t from) {
+  if (call.what.recv_counts.empty()) return {from * call.what.count, call.what.count};
+  return {value_at(call.recv_at, from), value_at(call.what.recv_counts, from)};
+}
+
+template <class Operation, class... Others>
+constexpr bool is_one_of = (std::is_same_v<Operation, Others> || ...);
+
 /// Computes the collectives from the parts of all ranks.
 class performance {
 public:
@@ -61,62 +80,34 @@ public:
       if (!ranks[i]->is_remote) here_.push_back(i);
   }
 
+  /// Moves or reduces what each rank here receives. A barrier ends when all ranks have arrived.
+  template <class Operation>
+  void operator()(const Operation&) const {
+    for (const std::size_t to : here_) {
+      if constexpr (is_one_of<Operation, all_gather, all_gather_v>) gather_at(to);
+      if constexpr (is_one_of<Operation, gather, gather_v>)
+        if (to == root()) gather_at(to);
+      if constexpr (is_one_of<Operation, broadcast>) move(root(), 0, to, {0, count_});
+      if constexpr (is_one_of<Operation, scatter, scatter_v>) {
+        const element_range part = sent_part(*ranks_[root()], to);
+        move(root(), part.first, to, {0, part.count});
+      }
+      if constexpr (is_one_of<Operation, all_to_all, all_to_all_v>)
+        for (std::size_t from = 0; from < size(); ++from)
+          move(from, sent_part(*ranks_[from], to).first, to, received_part(*ranks_[to], from));
+      if constexpr (is_one_of<Operation, reduce_scatter, reduce_scatter_v>) {
+        std::vector<std::size_t> firsts;
+        for (const mock_call* one : ranks_) firsts.push_back(sent_part(*one, to).first);
+        reduce_into(firsts, sent_part(*ranks_.front(), to).count, [&](std::size_t rank) { return rank == to; });
+      }
+    }
+  }
   void operator()(const all_reduce&) const {
     reduce_into({}, count_, [](std::size_t) { return true; });
   }
   void operator()(const reduce&) const {
     reduce_into({}, count_, [&](std::size_t rank) { return rank == root(); });
   }
-  void operator()(const broadcast&) const {
-    for (const std::size_t to : here_) move(root(), 0, to, 0, count_);
-  }
-  void operator()(const all_gather&) const {
-    for (const std::size_t to : here_)
-      for (std::size_t from = 0; from < size(); ++from) move(from, 0, to, from * count_, count_);
-  }
-  void operator()(const reduce_scatter&) const {
-    for (const std::size_t to : here_)
-      reduce_into(std::vector<std::size_t>(size(), to * count_), count_, [&](std::size_t rank) { return rank == to; });
-  }
-  void operator()(const all_to_all&) const {
-    for (const std::size_t to : here_)
-      for (std::size_t from = 0; from < size(); ++from) move(from, to * count_, to, from * count_, count_);
-  }
-  void operator()(const gather&) const {
-    if (!ranks_[root()]->is_remote)
-      for (std::size_t from = 0; from < size(); ++from) move(from, 0, root(), from * count_, count_);
-  }
-  void operator()(const scatter&) const {
-    for (const std::size_t to : here_) move(root(), to * count_, to, 0, count_);
-  }
-  void operator()(const all_gather_v&) const {
-    for (const std::size_t to : here_)
-      for (std::size_t from = 0; from < size(); ++from)
-        move(from, 0, to, ranks_[to]->recv_at[from], ranks_[to]->what.recv_counts[from]);
-  }
-  void operator()(const reduce_scatter_v&) const {
-    for (const std::size_t to : here_) {
-      std::vector<std::size_t> from;
-      for (const mock_call* one : ranks_) from.push_back(one->send_at[to]);
-      reduce_into(from, ranks_.front()->what.send_counts[to], [&](std::size_t rank) { return rank == to; });
-    }
-  }
-  void operator()(const gather_v&) const {
-    const mock_call& to = *ranks_[root()];
-    for (std::size_t from = 0; from < size() && !to.is_remote; ++from)
-      move(from, 0, root(), to.recv_at[from], to.what.recv_counts[from]);
-  }
-  void operator()(const scatter_v&) const {
-    const mock_call& from = *ranks_[root()];
-    for (const std::size_t to : here_) move(root(), from.send_at[to], to, 0, from.what.send_counts[to]);
-  }
-  void operator()(const all_to_all_v&) const {
-    for (const std::size_t to : here_)
-      for (std::size_t from = 0; from < size(); ++from)
-        move(from, ranks_[from]->send_at[to], to, ranks_[to]->recv_at[from], ranks_[to]->what.recv_counts[from]);
-  }
-  template <class Other>
-  void operator()(const Other&) const {} // a barrier ends when all ranks have arrived
 
 private:
   [[nodiscard]] std::size_t size() const { return ranks_.size(); }
@@ -125,9 +116,12 @@ private:
     return ranks_[rank]->send + (first - ranks_[rank]->send_first) * width_;
   }
 
-  void move(std::size_t from, std::size_t from_first, std::size_t to, std::size_t to_first, std::size_t count) const {
-    if (count == 0) return;
-    std::memmove(ranks_[to]->recv + to_first * width_, sent_by(from, from_first), count * width_);
+  void move(std::size_t from, std::size_t first, std::size_t to, element_range part) const {
+    if (part.count == 0) return;
+    std::memmove(ranks_[to]->recv + part.first * width_, sent_by(from, first), part.count * width_);
+  }
+  void gather_at(std::size_t to) const {
+    for (std::size_t from = 0; from < size(); ++from) move(from, 0, to, received_part(*ranks_[to], from));
   }
 
   /// \p firsts: the first element of each rank; empty means 0 for all.
@@ -152,42 +146,6 @@ private:
   std::size_t count_;
 };
 
-/// Finds the elements that rank \p from gives to rank \p to.
-struct elements_given {
-  const mock_call& call;
-  std::size_t from;
-  std::size_t to;
-
-  element_range operator()(const all_reduce&) const { return {0, call.what.count}; }
-  element_range operator()(const reduce&) const { return to == root() ? all() : element_range{}; }
-  element_range operator()(const broadcast&) const { return from == root() ? all() : element_range{}; }
-  element_range operator()(const all_gather&) const { return all(); }
-  element_range operator()(const reduce_scatter&) const { return part(); }
-  element_range operator()(const all_to_all&) const { return part(); }
-  element_range operator()(const gather&) const { return to == root() ? all() : element_range{}; }
-  element_range operator()(const scatter&) const { return from == root() ? part() : element_range{}; }
-  element_range operator()(const all_gather_v&) const { return {0, at(call.what.recv_counts, from)}; }
-  element_range operator()(const reduce_scatter_v&) const { return part_v(); }
-  element_range operator()(const gather_v&) const {
-    return {0, to == root() ? at(call.what.recv_counts, from) : std::size_t{0}};
-  }
-  element_range operator()(const scatter_v&) const { return from == root() ? part_v() : element_range{}; }
-  element_range operator()(const all_to_all_v&) const { return part_v(); }
-  template <class Other>
-  element_range operator()(const Other&) const {
-    return {};
-  }
-
-private:
-  static std::size_t at(const std::vector<std::size_t>& of_ranks, std::size_t rank) {
-    return rank < of_ranks.size() ? of_ranks[rank] : 0;
-  }
-  [[nodiscard]] std::size_t root() const { return static_cast<std::size_t>(call.what.root.value()); }
-  [[nodiscard]] element_range all() const { return {0, call.what.count}; }
-  [[nodiscard]] element_range part() const { return {to * call.what.count, call.what.count}; }
-  [[nodiscard]] element_range part_v() const { return {at(call.send_at, to), at(call.what.send_counts, to)}; }
-};
-
 } // namespace
 
 std::vector<mock_call> calls_of(const operation& what, rank self, int world_size) {
@@ -200,8 +158,20 @@ std::vector<mock_call> calls_of(const operation& what, rank self, int world_size
 }
 
 element_range elements_for(const mock_call& call, std::size_t from, std::size_t to) {
+  const auto root = static_cast<std::size_t>(call.what.root.value());
+  const element_range all{0, received_part(call, from).count};
   element_range found;
-  visit_kind(call.what.kind, [&](const auto& kind) { found = elements_given{call, from, to}(kind); });
+  visit_kind(call.what.kind, [&]<class Operation>(const Operation&) {
+    if constexpr (is_one_of<Operation, all_reduce, all_gather, all_gather_v>) found = all;
+    if constexpr (is_one_of<Operation, broadcast>)
+      if (from == root) found = all;
+    if constexpr (is_one_of<Operation, reduce, gather, gather_v>)
+      if (to == root) found = all;
+    if constexpr (is_one_of<Operation, scatter, scatter_v>)
+      if (from == root) found = sent_part(call, to);
+    if constexpr (is_one_of<Operation, reduce_scatter, reduce_scatter_v, all_to_all, all_to_all_v>)
+      found = sent_part(call, to);
+  });
   return found;
 }
 
