@@ -2,67 +2,52 @@
 
 #include <troupe/collectives/backend/mock/mock_reduce.hpp>
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/pipeline/launch_parts.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
+#include <variant>
 #include <vector>
 
 namespace troupe {
 
 namespace {
 
-void move(const operand& to, std::size_t to_first, const operand& from, std::size_t from_first, std::size_t count,
-          dtype type, stream_ref stream) {
-  const std::size_t width = size_bytes(type);
-  std::byte* const target = to.memory.data() + to_first * width;
-  const std::byte* const source = from.memory.data() + from_first * width;
-  if (count > 0 && target != source) stream.copy(target, source, count * width);
-}
-
 /// Executes any operation of a world of one rank as a transfer of the rank to itself.
 struct solo_launch {
   stream_ref stream; // NOLINT(cppcoreguidelines-pro-type-member-init): it has no empty state
   solo_scale& scale;
 
-  template <class Operation>
-  void operator()(const Operation& what) const {
-    if constexpr (requires { what.op; })
-      if (what.op == reduction::pre_mul_sum)
-        return scale.enqueue(what.recv.memory.data(), what.send.memory.data(), what.count, what.type, what.factor,
-                             stream);
-    if constexpr (requires {
-                    what.count;
-                    what.recv;
-                  })
-      move(what.recv, 0, what.send, 0, what.count, what.type, stream);
+  void move(std::byte* to, const std::byte* from, std::size_t length) const {
+    if (length > 0 && to != from) stream.copy(to, from, length);
   }
-  void operator()(const all_gather_v& what) const {
-    move(what.recv, what.recv_parts.displacements[0], what.send, 0, what.recv_parts.counts[0], what.type, stream);
+
+  void operator()(const operation& what) const {
+    if (const auto* several = std::get_if<group>(&what)) return together(pointers_to(several->parts));
+    if (std::holds_alternative<replay>(what))
+      throw exception{errc::internal, "a replay launches its plan's graph and never reaches a communicator"};
+    extent from, to; // the range that is read, beside a factor, and the range that is written
+    auto note = [&](const extent& one) {
+      if (one.role != "factor") (one.written ? to : from) = one;
+    };
+    visit_extents(what, rank{0}, 1, note);
+    if (from.memory == nullptr || to.memory == nullptr) return;
+    const std::size_t width = size_bytes(to.type);
+    std::byte* const target = to.memory->data() + to.first * width;
+    const std::byte* const source = from.memory->data() + from.first * width;
+    const factor* const by = std::visit(
+        [](const auto& one) -> const factor* {
+          if constexpr (requires { one.op; })
+            if (one.op == reduction::pre_mul_sum) return &one.factor;
+          return nullptr;
+        },
+        what);
+    if (by != nullptr) return scale.enqueue(target, source, to.count, to.type, *by, stream);
+    move(target, source, to.count * width);
   }
-  void operator()(const reduce_scatter_v& what) const {
-    if (what.op == reduction::pre_mul_sum)
-      return scale.enqueue(what.recv.memory.data(),
-                           what.send.memory.data() + what.send_parts.displacements[0] * size_bytes(what.type),
-                           what.send_parts.counts[0], what.type, what.factor, stream);
-    move(what.recv, 0, what.send, what.send_parts.displacements[0], what.send_parts.counts[0], what.type, stream);
-  }
-  void operator()(const gather_v& what) const {
-    move(what.recv, what.recv_parts.displacements[0], what.send, 0, what.recv_parts.counts[0], what.type, stream);
-  }
-  void operator()(const scatter_v& what) const {
-    move(what.recv, 0, what.send, what.send_parts.displacements[0], what.send_parts.counts[0], what.type, stream);
-  }
-  void operator()(const all_to_all_v& what) const {
-    move(what.recv, what.recv_parts.displacements[0], what.send, what.send_parts.displacements[0],
-         what.send_parts.counts[0], what.type, stream);
-  }
-  void operator()(const replay&) const {
-    throw exception{errc::internal, "a replay launches its plan's graph and never reaches a communicator"};
-  }
-  void operator()(const group& what) const { together(pointers_to(what.parts)); }
 
   void together(std::span<const operation* const> all) const {
     const launch_parts parts = parts_of_launch(all);
@@ -75,8 +60,9 @@ struct solo_launch {
     if (sends.size() != recvs.size())
       throw exception{errc::mismatch, "a world of one rank sends to itself: give a recv for each send"};
     for (std::size_t i = 0; i < sends.size(); ++i)
-      move(recvs[i]->memory, 0, sends[i]->memory, 0, sends[i]->count, sends[i]->type, stream);
-    for (const operation* one : parts.collectives) std::visit(*this, *one);
+      move(recvs[i]->memory.memory.data(), sends[i]->memory.memory.data(),
+           sends[i]->count * size_bytes(sends[i]->type));
+    for (const operation* one : parts.collectives) (*this)(*one);
   }
 };
 
@@ -87,7 +73,7 @@ std::shared_ptr<registered_region> solo_communicator::allocate_region(std::size_
 }
 
 void solo_communicator::launch(const operation& what, stream_ref stream) {
-  std::visit(solo_launch{stream, scale_}, what);
+  solo_launch{stream, scale_}(what);
 }
 
 void solo_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {

@@ -16,34 +16,14 @@
 
 namespace troupe {
 
-/// troupe declares the types of newer functions itself, because the build's nccl.h may be older than the library.
-using nccl_comm_revoke = ncclResult_t (*)(ncclComm_t, int flags);
-using nccl_comm_shrink = ncclResult_t (*)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
-                                          int flags);
-inline constexpr int nccl_shrink_abort = 1;   ///< NCCL_SHRINK_ABORT
-inline constexpr int nccl_revoke_default = 0; ///< NCCL_REVOKE_DEFAULT
-using nccl_get_last_error = const char* (*)(ncclComm_t);
-
-using nccl_all_to_all = ncclResult_t (*)(const void* from, void* to, std::size_t, ncclDataType_t, ncclComm_t,
-                                         cudaStream_t);
-/// ncclGather or ncclScatter.
-using nccl_rooted = ncclResult_t (*)(const void* from, void* to, std::size_t, ncclDataType_t, int root, ncclComm_t,
-                                     cudaStream_t);
-
-using nccl_mem_alloc = ncclResult_t (*)(void**, std::size_t);
-using nccl_mem_free = ncclResult_t (*)(void*);
-using nccl_comm_window_register = ncclResult_t (*)(ncclComm_t, void*, std::size_t, void** window, int flags);
-using nccl_comm_window_deregister = ncclResult_t (*)(ncclComm_t, void* window);
-inline constexpr int nccl_window_symmetric = 1; ///< NCCL_WIN_COLL_SYMMETRIC
-
-using nccl_comm_suspend = ncclResult_t (*)(ncclComm_t, int flags);
-using nccl_comm_resume = ncclResult_t (*)(ncclComm_t);
-using nccl_comm_mem_stats = ncclResult_t (*)(ncclComm_t, int statistic, std::uint64_t* value);
+inline constexpr int nccl_shrink_abort = 1;      ///< NCCL_SHRINK_ABORT
+inline constexpr int nccl_revoke_default = 0;    ///< NCCL_REVOKE_DEFAULT
+inline constexpr int nccl_window_symmetric = 1;  ///< NCCL_WIN_COLL_SYMMETRIC
 inline constexpr int nccl_suspend_memory = 1;    ///< NCCL_SUSPEND_MEM
 inline constexpr int nccl_memory_to_suspend = 0; ///< ncclStatGpuMemSuspend
 
 /// Addresses of NCCL's functions. Members down to group_end are never null. Later ones are null if the library lacks
-/// them.
+/// them. troupe declares their types itself, because the build's nccl.h may be older than the library.
 struct nccl_functions {
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetErrorString) get_error_string = nullptr;
@@ -66,19 +46,22 @@ struct nccl_functions {
   decltype(&ncclGroupStart) group_start = nullptr;
   decltype(&ncclGroupEnd) group_end = nullptr;
 
-  nccl_get_last_error get_last_error = nullptr;
-  nccl_comm_revoke comm_revoke = nullptr;
-  nccl_comm_shrink comm_shrink = nullptr;
-  nccl_all_to_all all_to_all = nullptr; ///< From NCCL 2.28.3 on, as the next two.
-  nccl_rooted gather = nullptr;
-  nccl_rooted scatter = nullptr;
-  nccl_mem_alloc mem_alloc = nullptr;
-  nccl_mem_free mem_free = nullptr;
-  nccl_comm_window_register comm_window_register = nullptr;
-  nccl_comm_window_deregister comm_window_deregister = nullptr;
-  nccl_comm_suspend comm_suspend = nullptr;
-  nccl_comm_resume comm_resume = nullptr;
-  nccl_comm_mem_stats comm_mem_stats = nullptr;
+  const char* (*get_last_error)(ncclComm_t) = nullptr;
+  ncclResult_t (*comm_revoke)(ncclComm_t, int flags) = nullptr;
+  ncclResult_t (*comm_shrink)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
+                              int flags) = nullptr;
+  ncclResult_t (*all_to_all)(const void* from, void* to, std::size_t, ncclDataType_t, ncclComm_t,
+                             cudaStream_t) = nullptr; ///< From NCCL 2.28.3 on, as the next two.
+  ncclResult_t (*gather)(const void* from, void* to, std::size_t, ncclDataType_t, int root, ncclComm_t,
+                         cudaStream_t) = nullptr;
+  decltype(gather) scatter = nullptr;
+  ncclResult_t (*mem_alloc)(void**, std::size_t) = nullptr;
+  ncclResult_t (*mem_free)(void*) = nullptr;
+  ncclResult_t (*comm_window_register)(ncclComm_t, void*, std::size_t, void** window, int flags) = nullptr;
+  ncclResult_t (*comm_window_deregister)(ncclComm_t, void* window) = nullptr;
+  ncclResult_t (*comm_suspend)(ncclComm_t, int flags) = nullptr;
+  ncclResult_t (*comm_resume)(ncclComm_t) = nullptr;
+  ncclResult_t (*comm_mem_stats)(ncclComm_t, int statistic, std::uint64_t* value) = nullptr;
 
   /// Finds the functions in a library that dlopen() returned. Errors: unsupported, with the name of a missing required
   /// one.

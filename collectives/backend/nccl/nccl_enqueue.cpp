@@ -43,9 +43,7 @@ public:
   void operator()(const all_reduce& what) {
     if (what.count == 0) return; // validation ensures that the count is 0 on all ranks (ORD-2)
     if (const auto op = operator_of(what))
-      note(to_.nccl.all_reduce(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type), *op,
-                               to_.communicator, to_.stream),
-           "ncclAllReduce");
+      call_on(what, to_.nccl.all_reduce, "ncclAllReduce", what.count, as_nccl(what.type), *op);
   }
 
   void operator()(const reduce& what) {
@@ -56,82 +54,41 @@ public:
 
   void operator()(const broadcast& what) {
     if (what.count == 0) return;
-    note(to_.nccl.broadcast(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
-                            what.root.value(), to_.communicator, to_.stream),
-         "ncclBroadcast");
+    call_on(what, to_.nccl.broadcast, "ncclBroadcast", what.count, as_nccl(what.type), what.root.value());
   }
 
   void operator()(const all_gather& what) {
     if (what.count == 0) return;
-    note(to_.nccl.all_gather(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
-                             to_.communicator, to_.stream),
-         "ncclAllGather");
+    call_on(what, to_.nccl.all_gather, "ncclAllGather", what.count, as_nccl(what.type));
   }
 
   void operator()(const reduce_scatter& what) {
     if (what.count == 0) return;
     if (const auto op = operator_of(what))
-      note(to_.nccl.reduce_scatter(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
-                                   *op, to_.communicator, to_.stream),
-           "ncclReduceScatter");
+      call_on(what, to_.nccl.reduce_scatter, "ncclReduceScatter", what.count, as_nccl(what.type), *op);
   }
 
   // Without NCCL's own calls (before 2.28.3) these three are groups of sends and receives. NCCL does the same with its
   // calls, but can move registered memory by copy engines.
   void operator()(const all_to_all& what) {
     if (what.count == 0) return;
-    if (to_.nccl.all_to_all != nullptr)
-      return note(to_.nccl.all_to_all(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
-                                      to_.communicator, to_.stream),
-                  "ncclAlltoAll");
-    open_group();
-    for (std::size_t peer = 0; peer < size(); ++peer) {
-      give(what.send, peer * what.count, what.count, what.type, peer);
-      take(what.recv, peer * what.count, what.count, what.type, peer);
-    }
+    if (to_.nccl.all_to_all == nullptr) return exchange(what, what.count, what.count);
+    call_on(what, to_.nccl.all_to_all, "ncclAlltoAll", what.count, as_nccl(what.type));
   }
-
   void operator()(const gather& what) {
     if (what.count == 0) return;
-    if (to_.nccl.gather != nullptr)
-      return note(to_.nccl.gather(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
-                                  what.root.value(), to_.communicator, to_.stream),
-                  "ncclGather");
-    open_group();
-    give(what.send, 0, what.count, what.type, index(what.root));
-    if (to_.self != what.root) return;
-    for (std::size_t peer = 0; peer < size(); ++peer) take(what.recv, peer * what.count, what.count, what.type, peer);
+    if (to_.nccl.gather == nullptr) return send_to_root(what, what.count);
+    call_on(what, to_.nccl.gather, "ncclGather", what.count, as_nccl(what.type), what.root.value());
   }
-
   void operator()(const scatter& what) {
     if (what.count == 0) return;
-    if (to_.nccl.scatter != nullptr)
-      return note(to_.nccl.scatter(what.send.memory.data(), what.recv.memory.data(), what.count, as_nccl(what.type),
-                                   what.root.value(), to_.communicator, to_.stream),
-                  "ncclScatter");
-    open_group();
-    if (to_.self == what.root)
-      for (std::size_t peer = 0; peer < size(); ++peer) give(what.send, peer * what.count, what.count, what.type, peer);
-    take(what.recv, 0, what.count, what.type, index(what.root));
+    if (to_.nccl.scatter == nullptr) return send_from_root(what, what.count);
+    call_on(what, to_.nccl.scatter, "ncclScatter", what.count, as_nccl(what.type), what.root.value());
   }
 
-  void operator()(const gather_v& what) {
-    const partition& parts = what.recv_parts;
-    open_group();
-    give(what.send, 0, parts.counts[index(to_.self)], what.type, index(what.root));
-    if (to_.self != what.root) return;
-    for (std::size_t peer = 0; peer < size(); ++peer)
-      take(what.recv, parts.displacements[peer], parts.counts[peer], what.type, peer);
-  }
-
-  void operator()(const scatter_v& what) {
-    const partition& parts = what.send_parts;
-    open_group();
-    if (to_.self == what.root)
-      for (std::size_t peer = 0; peer < size(); ++peer)
-        give(what.send, parts.displacements[peer], parts.counts[peer], what.type, peer);
-    take(what.recv, 0, parts.counts[index(to_.self)], what.type, index(what.root));
-  }
+  void operator()(const all_to_all_v& what) { exchange(what, what.send_parts, what.recv_parts); }
+  void operator()(const gather_v& what) { send_to_root(what, what.recv_parts); }
+  void operator()(const scatter_v& what) { send_from_root(what, what.send_parts); }
 
   void operator()(const all_gather_v& what) {
     const partition& parts = what.recv_parts;
@@ -151,14 +108,6 @@ public:
       if (parts.counts[root] > 0)
         reduce_to(rank{static_cast<int>(root)}, at(what.send, parts.displacements[root], what.type),
                   what.recv.memory.data(), parts.counts[root], what.type, *op);
-  }
-
-  void operator()(const all_to_all_v& what) {
-    open_group();
-    for (std::size_t peer = 0; peer < size(); ++peer) {
-      give(what.send, what.send_parts.displacements[peer], what.send_parts.counts[peer], what.type, peer);
-      take(what.recv, what.recv_parts.displacements[peer], what.recv_parts.counts[peer], what.type, peer);
-    }
   }
 
   void operator()(const send& what) { give(what.memory, 0, what.count, what.type, index(what.peer)); }
@@ -204,6 +153,43 @@ private:
   [[nodiscard]] bool failed() const { return outcome_.result != ncclSuccess && outcome_.result != ncclInProgress; }
   void note(ncclResult_t result, const char* call) {
     if (!failed()) outcome_ = {result, call};
+  }
+
+  /// Makes a call with the memory of \p what, and with the communicator and the stream.
+  template <class Operation, class Function, class... Arguments>
+  void call_on(const Operation& what, Function function, const char* name, Arguments... arguments) {
+    note(function(what.send.memory.data(), what.recv.memory.data(), arguments..., to_.communicator, to_.stream), name);
+  }
+
+  // The parts of a buffer: those of a partition, or one for each rank with this many elements.
+  static std::size_t first_of(const partition& parts, std::size_t peer) { return parts.displacements[peer]; }
+  static std::size_t count_of(const partition& parts, std::size_t peer) { return parts.counts[peer]; }
+  static std::size_t first_of(std::size_t count, std::size_t peer) { return peer * count; }
+  static std::size_t count_of(std::size_t count, std::size_t) { return count; }
+
+  template <class Operation, class Parts>
+  void exchange(const Operation& what, const Parts& sent, const Parts& received) {
+    open_group();
+    for (std::size_t peer = 0; peer < size(); ++peer) {
+      give(what.send, first_of(sent, peer), count_of(sent, peer), what.type, peer);
+      take(what.recv, first_of(received, peer), count_of(received, peer), what.type, peer);
+    }
+  }
+  template <class Operation, class Parts>
+  void send_to_root(const Operation& what, const Parts& parts) {
+    open_group();
+    give(what.send, 0, count_of(parts, index(to_.self)), what.type, index(what.root));
+    if (to_.self != what.root) return;
+    for (std::size_t peer = 0; peer < size(); ++peer)
+      take(what.recv, first_of(parts, peer), count_of(parts, peer), what.type, peer);
+  }
+  template <class Operation, class Parts>
+  void send_from_root(const Operation& what, const Parts& parts) {
+    open_group();
+    if (to_.self == what.root)
+      for (std::size_t peer = 0; peer < size(); ++peer)
+        give(what.send, first_of(parts, peer), count_of(parts, peer), what.type, peer);
+    take(what.recv, 0, count_of(parts, index(to_.self)), what.type, index(what.root));
   }
 
   void open_group() {
