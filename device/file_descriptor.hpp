@@ -1,6 +1,8 @@
 /// Defines an owner of a file descriptor, e.g. of a socket, a pipe or a pidfd.
 #pragma once
 
+#include <unistd.h>
+
 #include <utility>
 
 namespace troupe {
@@ -23,7 +25,9 @@ public:
   /// Returns the descriptor; negative if there is none.
   [[nodiscard]] int native() const noexcept { return native_; }
   [[nodiscard]] explicit operator bool() const noexcept { return native_ >= 0; }
-  void close() noexcept;
+  void close() noexcept {
+    if (native_ >= 0) ::close(release());
+  }
   /// Releases the descriptor to the caller, who must close it.
   [[nodiscard]] int release() noexcept { return std::exchange(native_, -1); }
 

@@ -33,8 +33,15 @@ public:
   }
 
 private:
-  void wake() noexcept;
-  void sleep(nanoseconds at_most);
+  void wake() noexcept {
+    const std::lock_guard lock{mutex_};
+    parked_.store(false);
+    wake_.notify_all();
+  }
+  void sleep(nanoseconds at_most) {
+    std::unique_lock lock{mutex_};
+    wake_.wait_for(lock, at_most, [this] { return !parked_.load(); });
+  }
 
   alignas(64) std::atomic<bool> parked_{false}; ///< Read by all notifying threads, written only around a sleep.
   std::mutex mutex_;

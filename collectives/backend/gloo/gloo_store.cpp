@@ -29,17 +29,6 @@ gloo_notifier::gloo_notifier() : file_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}
                           .native_code = errno}};
 }
 
-void gloo_notifier::notify() noexcept {
-  constexpr std::uint64_t once = 1;
-  // fails only if the counter is full; the descriptor is readable then
-  static_cast<void>(::write(file_.number(), &once, sizeof once) != 0);
-}
-
-void gloo_notifier::reset() noexcept {
-  std::uint64_t times = 0;
-  static_cast<void>(::read(file_.number(), &times, sizeof times) != 0);
-}
-
 namespace {
 
 using namespace std::chrono_literals;
@@ -76,7 +65,7 @@ struct gloo_store_server::formation {
 };
 
 struct gloo_store_server::connection {
-  open_file socket;
+  file_descriptor socket;
   clock::time_point greets_until{};
   std::shared_ptr<formation> of{}; ///< Null until the client has presented the secret.
   std::vector<std::byte> heard{};  ///< Bytes received and not yet parsed.
@@ -98,7 +87,7 @@ struct gloo_store_server::connection {
   [[nodiscard]] bool flush() {
     while (said < to_say.size()) {
       const ssize_t count =
-          ::send(socket.number(), to_say.data() + said, to_say.size() - said, MSG_NOSIGNAL | MSG_DONTWAIT);
+          ::send(socket.native(), to_say.data() + said, to_say.size() - said, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
       said += static_cast<std::size_t>(count);
     }
@@ -139,13 +128,13 @@ gloo_endpoint gloo_store_server::open() {
 }
 
 void gloo_store_server::listen() {
-  open_file made{::socket(interface_.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  file_descriptor made{::socket(interface_.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!made) refuse_address("socket");
-  if (::bind(made.number(), interface_.get(), interface_.size_bytes) != 0) refuse_address("bind");
-  if (::listen(made.number(), SOMAXCONN) != 0) refuse_address("listen");
+  if (::bind(made.native(), interface_.get(), interface_.size_bytes) != 0) refuse_address("bind");
+  if (::listen(made.native(), SOMAXCONN) != 0) refuse_address("listen");
   socket_address where;
   where.size_bytes = sizeof where.bytes;
-  if (::getsockname(made.number(), where.get(), &where.size_bytes) != 0) refuse_address("getsockname");
+  if (::getsockname(made.native(), where.get(), &where.size_bytes) != 0) refuse_address("getsockname");
   where_ = where;
   listener_ = std::move(made);
 }
@@ -160,19 +149,19 @@ void gloo_store_server::serve() {
     {
       const std::lock_guard lock{mutex_};
       if (stopping_ || (formations_.empty() && all.empty())) {
-        listener_ = open_file{};
+        listener_ = file_descriptor{};
         serving_ = false;
         return;
       }
     }
 
     polled.clear();
-    polled.push_back({.fd = notifier_.number(), .events = POLLIN, .revents = 0});
+    polled.push_back({.fd = notifier_.native(), .events = POLLIN, .revents = 0});
     const bool listens = deaf_until_ <= now && all.size() < gloo_wire::most_connections;
-    polled.push_back({.fd = listens ? listener_.number() : -1, .events = POLLIN, .revents = 0});
+    polled.push_back({.fd = listens ? listener_.native() : -1, .events = POLLIN, .revents = 0});
     for (const auto& one : all) {
       const int wanted = POLLRDHUP | (one->waits ? 0 : POLLIN) | (one->to_say.empty() ? 0 : POLLOUT);
-      polled.push_back({.fd = one->socket.number(), .events = static_cast<short>(wanted), .revents = 0});
+      polled.push_back({.fd = one->socket.native(), .events = static_cast<short>(wanted), .revents = 0});
     }
     const auto patience = std::chrono::ceil<std::chrono::milliseconds>(next_deadline(all) - now).count();
     ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<decltype(patience)>(patience, 0, 60'000)));
@@ -204,7 +193,7 @@ gloo_store_server::clock::time_point gloo_store_server::next_deadline(const visi
 
 void gloo_store_server::let_in(visitor_list& all, clock::time_point now) {
   while (all.size() < gloo_wire::most_connections) {
-    open_file socket{::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    file_descriptor socket{::accept4(listener_.native(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!socket) {
       // A connection that waits keeps the listening socket readable. Without a free descriptor the loop would spin.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
@@ -220,7 +209,7 @@ void gloo_store_server::let_in(visitor_list& all, clock::time_point now) {
 bool gloo_store_server::converse(connection& one, short seen) {
   if ((seen & POLLIN) != 0) {
     std::array<std::byte, piece_bytes> piece; // NOLINT(cppcoreguidelines-pro-type-member-init): recv() fills it
-    const ssize_t count = ::recv(one.socket.number(), piece.data(), piece.size(), MSG_DONTWAIT);
+    const ssize_t count = ::recv(one.socket.native(), piece.data(), piece.size(), MSG_DONTWAIT);
     if (count == 0) return false;
     if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return false;
     if (count > 0) one.heard.insert(one.heard.end(), piece.data(), piece.data() + count);
@@ -341,8 +330,8 @@ void gloo_store::await(short what, time_point until) {
       throw exception{
           errc::deadline_exceeded,
           "other ranks did not join the formation in time: check that all are started and have the same unique id"};
-    std::array polled{pollfd{.fd = socket_.number(), .events = what, .revents = 0},
-                      pollfd{.fd = notifier_.number(), .events = POLLIN, .revents = 0}};
+    std::array polled{pollfd{.fd = socket_.native(), .events = what, .revents = 0},
+                      pollfd{.fd = notifier_.native(), .events = POLLIN, .revents = 0}};
     ::poll(polled.data(), polled.size(), static_cast<int>(std::min<decltype(left)>(left, 60'000)));
     if (polled[0].revents != 0 && !interrupted_) return;
   }
@@ -352,7 +341,7 @@ void gloo_store::send_all(const void* from, std::size_t size_bytes, time_point u
   const auto* next = static_cast<const std::byte*>(from);
   while (size_bytes > 0) {
     await(POLLOUT, until);
-    const ssize_t count = ::send(socket_.number(), next, size_bytes, MSG_NOSIGNAL);
+    const ssize_t count = ::send(socket_.native(), next, size_bytes, MSG_NOSIGNAL);
     if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) report_lost_store("send", errno);
     if (count <= 0) continue;
     next += count;
@@ -364,7 +353,7 @@ void gloo_store::receive_all(void* to, std::size_t size_bytes, time_point until)
   auto* next = static_cast<std::byte*>(to);
   while (size_bytes > 0) {
     await(POLLIN, until);
-    const ssize_t count = ::recv(socket_.number(), next, size_bytes, 0);
+    const ssize_t count = ::recv(socket_.native(), next, size_bytes, 0);
     if (count == 0) report_lost_store("recv", 0);
     if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) report_lost_store("recv", errno);
     if (count < 0) continue;
@@ -379,14 +368,14 @@ void gloo_store::connect() {
 
 void gloo_store::connect(time_point until) {
   if (socket_) return;
-  socket_ = open_file{::socket(endpoint_.where.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  socket_ = file_descriptor{::socket(endpoint_.where.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket_) report_lost_store("socket", errno);
-  if (::connect(socket_.number(), endpoint_.where.get(), endpoint_.where.size_bytes) != 0) {
+  if (::connect(socket_.native(), endpoint_.where.get(), endpoint_.where.size_bytes) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) report_lost_store("connect", errno);
     await(POLLOUT, until);
     int code = 0;
     socklen_t size = sizeof code;
-    if (::getsockopt(socket_.number(), SOL_SOCKET, SO_ERROR, &code, &size) != 0 || code != 0)
+    if (::getsockopt(socket_.native(), SOL_SOCKET, SO_ERROR, &code, &size) != 0 || code != 0)
       report_lost_store("connect", code);
   }
   const gloo_wire::hello words{
@@ -455,7 +444,7 @@ void gloo_store::formed() {
   const auto until = store_clock::now() + gloo_wire::time_for_forming;
   ask(gloo_wire::request::formed, {}, {}, until);
   expect_agreement(until);
-  socket_ = open_file{};
+  socket_ = file_descriptor{};
 }
 
 } // namespace troupe

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <troupe/collectives/backend/gloo/gloo_endpoint.hpp>
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/device/threads/worker.hpp>
 
 #include <gloo/rendezvous/store.h>
 
-#include <unistd.h>
+#include <sys/eventfd.h>
 
 #include <atomic>
 #include <chrono>
@@ -23,41 +24,23 @@
 
 namespace troupe {
 
-/// Owns at most one file descriptor.
-class open_file {
-public:
-  open_file() noexcept = default;
-  explicit open_file(int number) noexcept : number_{number} {}
-  open_file(open_file&& other) noexcept : number_{std::exchange(other.number_, none)} {}
-  open_file& operator=(open_file&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~open_file() {
-    if (number_ != none) ::close(number_);
-  }
-
-  [[nodiscard]] int number() const noexcept { return number_; }
-  [[nodiscard]] explicit operator bool() const noexcept { return number_ >= 0; }
-
-private:
-  static constexpr int none = -1;
-  int number_ = none;
-};
-
 /// A notifier: a file descriptor (eventfd) that becomes readable on notify(). Threads: safe from any.
 class gloo_notifier {
 public:
   /// Errors: internal (no file descriptor is left).
   gloo_notifier();
 
-  void notify() noexcept;
+  /// Fails only if the counter is full; the descriptor is readable then.
+  void notify() noexcept { static_cast<void>(::eventfd_write(file_.native(), 1)); }
   /// Makes the descriptor unreadable again.
-  void reset() noexcept;
-  [[nodiscard]] int number() const noexcept { return file_.number(); }
+  void reset() noexcept {
+    ::eventfd_t times = 0;
+    static_cast<void>(::eventfd_read(file_.native(), &times));
+  }
+  [[nodiscard]] int native() const noexcept { return file_.native(); }
 
 private:
-  open_file file_;
+  file_descriptor file_;
 };
 
 /// The protocol between the store's clients and its server. Both ends must have the same byte order, which Gloo's own
@@ -141,7 +124,7 @@ private:
   socket_address where_{}; ///< Includes the port.
   bool serving_ = false;
   bool stopping_ = false;
-  open_file listener_; ///< Used only by the thread while it serves.
+  file_descriptor listener_; ///< Used only by the thread while it serves.
   clock::time_point deaf_until_{};
   worker thread_;
 };
@@ -185,7 +168,7 @@ private:
   const std::string prefix_;
   gloo_notifier notifier_;
   std::atomic<bool> interrupted_{false};
-  open_file socket_;
+  file_descriptor socket_;
   std::map<std::string, std::vector<char>> known_;
   std::function<void()> on_use_;
 };

@@ -23,36 +23,36 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-open_file connect_to(const gloo_endpoint& endpoint) {
-  open_file made{::socket(endpoint.where.bytes.ss_family, SOCK_STREAM, 0)};
-  REQUIRE(::connect(made.number(), endpoint.where.get(), endpoint.where.size_bytes) == 0);
+file_descriptor connect_to(const gloo_endpoint& endpoint) {
+  file_descriptor made{::socket(endpoint.where.bytes.ss_family, SOCK_STREAM, 0)};
+  REQUIRE(::connect(made.native(), endpoint.where.get(), endpoint.where.size_bytes) == 0);
   return made;
 }
 
-void say(const open_file& to, const void* what, std::size_t size_bytes) {
-  static_cast<void>(::send(to.number(), what, size_bytes, MSG_NOSIGNAL)); // it may be dropped meanwhile
+void say(const file_descriptor& to, const void* what, std::size_t size_bytes) {
+  static_cast<void>(::send(to.native(), what, size_bytes, MSG_NOSIGNAL)); // it may be dropped meanwhile
 }
 
 /// Whether the server closes the connection before \p limit, whatever it says before.
-bool is_dropped(const open_file& from, std::chrono::milliseconds limit) {
+bool is_dropped(const file_descriptor& from, std::chrono::milliseconds limit) {
   const auto until = steady::now() + limit;
   while (steady::now() < until) {
-    pollfd look{.fd = from.number(), .events = POLLIN, .revents = 0};
+    pollfd look{.fd = from.native(), .events = POLLIN, .revents = 0};
     if (::poll(&look, 1, 50) <= 0) continue;
     std::array<char, 64> heard;
-    if (::recv(from.number(), heard.data(), heard.size(), 0) <= 0) return true;
+    if (::recv(from.native(), heard.data(), heard.size(), 0) <= 0) return true;
   }
   return false;
 }
 
 /// A connection that has been let in.
-open_file enter(const gloo_endpoint& endpoint, std::uint32_t participants) {
-  open_file made = connect_to(endpoint);
+file_descriptor enter(const gloo_endpoint& endpoint, std::uint32_t participants) {
+  file_descriptor made = connect_to(endpoint);
   const gloo_wire::hello words{
       .magic = gloo_wire::hello_magic, .secret = endpoint.secret, .participants = participants, .reserved = 0};
   say(made, &words, sizeof words);
   std::byte answer{};
-  REQUIRE(::recv(made.number(), &answer, 1, MSG_WAITALL) == 1);
+  REQUIRE(::recv(made.native(), &answer, 1, MSG_WAITALL) == 1);
   REQUIRE(answer == gloo_wire::agreed);
   return made;
 }
@@ -122,9 +122,9 @@ TEST_CASE("garbage, silence and too much are dropped, and the others are served 
           "[collectives][gloo][SEC-1]") {
   gloo_store_server server{parse_socket_address("127.0.0.1")};
   const gloo_endpoint endpoint = server.open();
-  const open_file silent = connect_to(endpoint);
+  const file_descriptor silent = connect_to(endpoint);
 
-  const open_file noisy = connect_to(endpoint);
+  const file_descriptor noisy = connect_to(endpoint);
   const std::vector<char> garbage(100'000, 'G');
   say(noisy, garbage.data(), garbage.size());
   CHECK(is_dropped(noisy, 2s));
@@ -134,7 +134,7 @@ TEST_CASE("garbage, silence and too much are dropped, and the others are served 
         gloo_wire::request_header{gloo_wire::request::set, 1, gloo_wire::most_value_bytes + 1},
         gloo_wire::request_header{gloo_wire::request::get, 0xFFFFFFFF, 0xFFFFFFFF},
         gloo_wire::request_header{static_cast<gloo_wire::request>(77), 0, 0}}) {
-    const open_file greedy = enter(endpoint, 2);
+    const file_descriptor greedy = enter(endpoint, 2);
     say(greedy, &header, sizeof header);
     CHECK(is_dropped(greedy, 2s));
   }
