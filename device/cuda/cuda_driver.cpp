@@ -24,83 +24,6 @@ namespace troupe {
   return *all;
 }
 
-/// Opened primary contexts are kept until the process ends. No destructor here calls CUDA.
-class cuda_api final : public driver {
-public:
-  explicit cuda_api(int device_count);
-
-  // Devices, streams, events.
-  [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
-  [[nodiscard]] std::string version() const override;
-  [[nodiscard]] int device_count() override { return static_cast<int>(contexts_.size()); }
-  /// Describes a device. free_bytes is 0 until the device is open, because querying it would create a context.
-  [[nodiscard]] device_description describe(device_id id) override;
-  void open(device_id id) override;
-  void enter_thread(std::optional<device_id> id) override;
-
-  [[nodiscard]] native_stream create_stream(device_id id) override;
-  void destroy_stream(device_id id, native_stream stream) override;
-  [[nodiscard]] progress query(device_id id, native_stream stream) override;
-  void synchronize(device_id id, native_stream stream) override;
-
-  [[nodiscard]] native_event create_event(device_id id) override;
-  void destroy_event(device_id id, native_event event) override;
-  void record(device_id id, native_event event, native_stream stream) override;
-  void wait(device_id id, native_stream stream, native_event event) override;
-  [[nodiscard]] progress query(native_event event) override;
-
-  // Connections between devices.
-  [[nodiscard]] peer_description describe_peer(device_id from, device_id to) override;
-
-  // Memory, copies, words, host functions.
-  [[nodiscard]] native_pool create_pool(device_id id) override;
-  void destroy_pool(device_id id, native_pool pool) override;
-  [[nodiscard]] void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) override;
-  void free(device_id id, native_pool pool, void* address, native_stream stream) override;
-  [[nodiscard]] void* allocate_pinned(std::size_t size_bytes) override;
-  void free_pinned(void* address) override;
-  [[nodiscard]] pointer_description describe(const void* address) override;
-
-  void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) override;
-  void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) override;
-  [[nodiscard]] bool has_word_operations(device_id id) override;
-  void write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
-  void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
-  void call(device_id id, native_stream stream, host_function function, void* argument) override;
-
-  // Captures and graphs.
-  void begin_capture(device_id id, native_stream stream) override;
-  [[nodiscard]] native_graph end_capture(device_id id, native_stream stream) override;
-  [[nodiscard]] capture_status status_of_capture(device_id id, native_stream stream) override;
-  void launch_graph(device_id id, native_graph graph, native_stream stream) override;
-  void destroy_graph(device_id id, native_graph graph) override;
-
-private:
-  /// Returns the context of an opened device.
-  /// Errors: missing (no such device), invalid_argument (not opened), stopping (the process is ending).
-  [[nodiscard]] CUcontext context_of(device_id id) const;
-  /// Throws missing unless \p id is a device.
-  void expect_device(device_id id) const;
-  /// Throws stopping if the process is ending, because CUDA may already be unloaded.
-  static void expect_cuda();
-  /// Makes the device \p id current. For calls that create something.
-  [[nodiscard]] cuda_scope on(device_id id) const;
-  /// Makes the device \p id current if \p stream is a default stream, which belongs to the current device. Otherwise
-  /// makes some opened device current, because the stream identifies its own.
-  [[nodiscard]] cuda_scope for_stream(device_id id, native_stream stream) const;
-  /// Makes some opened device current. For calls that identify the device by their event or address.
-  [[nodiscard]] cuda_scope anywhere() const;
-
-  /// Frees all released pinned memory. Waits for all work of all devices. Precondition: the thread has a current
-  /// context.
-  void free_released_pinned();
-
-  cuda_entry_points entry_;
-  pinned_cache& pinned_ = pinned_of_process();
-  std::vector<std::atomic<CUcontext>> contexts_; ///< Indexed by device; null until opened.
-  std::atomic<CUcontext> first_opened_{nullptr};
-};
-
 inline cudaStream_t as_cuda(native_stream stream) noexcept {
   return reinterpret_cast<cudaStream_t>(stream);
 }
@@ -188,164 +111,11 @@ device_traits traits_of(const cuda_entry_points& entry, device_id id) {
           .dma_buf = has_attribute(entry, device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)};
 }
 
-} // namespace
-
-std::shared_ptr<driver> make_cuda_driver() {
-  return std::make_shared<cuda_api>(count_devices());
-}
-
-cuda_api::cuda_api(int device_count)
-  : entry_{cuda_entry_points::find()}, contexts_(static_cast<std::size_t>(device_count)) {}
-
-std::string cuda_api::version() const {
-  int supported = 0;
-  cuda_call(cudaDriverGetVersion(&supported), "cudaDriverGetVersion");
-  // CUDA does not report the version of the driver itself. The kernel module does, if /sys is mounted.
-  std::string module;
-  std::ifstream{"/sys/module/nvidia/version"} >> module;
-  return "driver " + (module.empty() ? "for" : module + " for") + " CUDA " + cuda_version_text(supported) +
-         ", runtime CUDA " + cuda_version_text(CUDART_VERSION);
-}
-
-void cuda_api::expect_device(device_id id) const {
-  if (id.value() < 0 || static_cast<std::size_t>(id.value()) >= contexts_.size())
-    throw exception{errc::missing, "there is no CUDA device " + to_string(id) + ": there are " +
-                                       std::to_string(contexts_.size()) + " (numbered from 0)"};
-}
-
-CUcontext cuda_api::context_of(device_id id) const {
-  expect_device(id);
-  expect_cuda();
-  const CUcontext context = contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire);
-  if (context == nullptr)
-    throw exception{errc::invalid_argument, "device " + to_string(id) + " has not been opened: call device::open()"};
-  return context;
-}
-
-cuda_scope cuda_api::on(device_id id) const {
-  return cuda_scope{entry_, context_of(id), cuda_scope::need::this_context};
-}
-
-void cuda_api::expect_cuda() {
-  if (process_is_ending()) throw exception{errc::stopping, "the process is ending, and CUDA cannot be used any more"};
-}
-
 /// Returns whether \p stream is a default stream, whose handle is the same for every device and refers to the current
 /// one.
-[[nodiscard]] static bool is_default(native_stream stream) noexcept {
+bool is_default(native_stream stream) noexcept {
   return stream == nullptr || as_cuda(stream) == cudaStreamLegacy || as_cuda(stream) == cudaStreamPerThread;
 }
-
-cuda_scope cuda_api::for_stream(device_id id, native_stream stream) const {
-  return is_default(stream) ? on(id) : anywhere();
-}
-
-cuda_scope cuda_api::anywhere() const {
-  expect_cuda();
-  return cuda_scope{entry_, first_opened_.load(std::memory_order_acquire), cuda_scope::need::any_context};
-}
-
-device_description cuda_api::describe(device_id id) {
-  expect_device(id);
-  cudaDeviceProp found{};
-  cuda_call(cudaGetDeviceProperties(&found, id.value()), "cudaGetDeviceProperties");
-  std::array<char, 32> bus{};
-  cuda_call(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), id.value()), "cudaDeviceGetPCIBusId");
-
-  device_description about{.name = found.name,
-                           .total_bytes = found.totalGlobalMem,
-                           .compute_major = found.major,
-                           .compute_minor = found.minor,
-                           .pci_bus_id = bus.data(),
-                           .traits = traits_of(entry_, id)};
-  if (contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire) != nullptr) {
-    const cuda_scope here = on(id);
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    cuda_call(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-    about.free_bytes = free_bytes;
-  }
-  return about;
-}
-
-void cuda_api::open(device_id id) {
-  expect_device(id);
-  std::atomic<CUcontext>& slot = contexts_[static_cast<std::size_t>(id.value())];
-  if (slot.load(std::memory_order_acquire) != nullptr) return;
-
-  // Initialises the device without making it current in this thread.
-  const cudaError_t result = cudaInitDevice(id.value(), 0, 0);
-  if (result == cudaErrorDevicesUnavailable)
-    throw_cuda_error(errc::device_occupied, result, "cudaInitDevice",
-                     "device " + to_string(id) +
-                         " is held exclusively by another process, or no longer accessible to this one: free it "
-                         "(nvidia-smi shows its processes) or choose another device");
-  cuda_call(result, "cudaInitDevice");
-
-  CUdevice native = 0;
-  cuda_call(entry_.device_get(&native, id.value()), "cuDeviceGet");
-  CUcontext context = nullptr;
-  cuda_call(entry_.primary_context_retain(&context, native), "cuDevicePrimaryCtxRetain");
-  CUcontext none = nullptr;
-  first_opened_.compare_exchange_strong(none, context, std::memory_order_acq_rel);
-  slot.store(context, std::memory_order_release);
-}
-
-void cuda_api::enter_thread(std::optional<device_id> id) {
-  if (id) static_cast<void>(context_of(*id));
-  enter_cuda_thread(id ? id->value() : -1);
-}
-
-native_stream cuda_api::create_stream(device_id id) {
-  const cuda_scope here = on(id);
-  cudaStream_t stream = nullptr;
-  cuda_call(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  return reinterpret_cast<native_stream>(stream);
-}
-
-void cuda_api::destroy_stream(device_id id, native_stream stream) {
-  const cuda_scope here = on(id);
-  cuda_return(cudaStreamDestroy(as_cuda(stream)), "cudaStreamDestroy");
-}
-
-progress cuda_api::query(device_id id, native_stream stream) {
-  const cuda_scope here = for_stream(id, stream);
-  return as_progress(cudaStreamQuery(as_cuda(stream)), "cudaStreamQuery");
-}
-
-void cuda_api::synchronize(device_id id, native_stream stream) {
-  const cuda_scope here = for_stream(id, stream);
-  cuda_call(cudaStreamSynchronize(as_cuda(stream)), "cudaStreamSynchronize");
-}
-
-native_event cuda_api::create_event(device_id id) {
-  const cuda_scope here = on(id);
-  cudaEvent_t event = nullptr;
-  cuda_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  return reinterpret_cast<native_event>(event);
-}
-
-void cuda_api::destroy_event(device_id id, native_event event) {
-  const cuda_scope here = on(id);
-  cuda_return(cudaEventDestroy(as_cuda(event)), "cudaEventDestroy");
-}
-
-void cuda_api::record(device_id id, native_event event, native_stream stream) {
-  const cuda_scope here = for_stream(id, stream);
-  cuda_call(cudaEventRecord(as_cuda(event), as_cuda(stream)), "cudaEventRecord");
-}
-
-void cuda_api::wait(device_id id, native_stream stream, native_event event) {
-  const cuda_scope here = for_stream(id, stream);
-  cuda_call(cudaStreamWaitEvent(as_cuda(stream), as_cuda(event), cudaEventWaitDefault), "cudaStreamWaitEvent");
-}
-
-progress cuda_api::query(native_event event) {
-  const cuda_scope here = anywhere();
-  return as_progress(cudaEventQuery(as_cuda(event)), "cudaEventQuery");
-}
-
-namespace {
 
 constexpr std::size_t widest_word_bytes = 16; ///< The widest load or store of one GPU thread.
 
@@ -372,147 +142,6 @@ CUdeviceptr as_device_address(std::uint32_t* word) noexcept {
   return reinterpret_cast<CUdeviceptr>(word);
 }
 
-} // namespace
-
-native_pool cuda_api::create_pool(device_id id) {
-  const cuda_scope here = on(id);
-  const std::vector<cudaMemAccessDesc> access = access_from_peers(id.value(), device_count());
-  cudaMemPoolProps properties{};
-  properties.allocType = cudaMemAllocationTypePinned;
-  properties.handleTypes = cudaMemHandleTypeNone;
-  properties.location.type = cudaMemLocationTypeDevice;
-  properties.location.id = id.value();
-  cudaMemPool_t pool = nullptr;
-  cuda_call(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
-  try {
-    // Never return memory to the device at a synchronisation: allocating it again could wait for peers (BUF-1).
-    std::uint64_t keep_bytes = std::numeric_limits<std::uint64_t>::max();
-    cuda_call(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_bytes), "cudaMemPoolSetAttribute");
-    if (!access.empty()) cuda_call(cudaMemPoolSetAccess(pool, access.data(), access.size()), "cudaMemPoolSetAccess");
-  } catch (...) {
-    static_cast<void>(cudaMemPoolDestroy(pool)); // the first failure is the one to report
-    throw;
-  }
-  return reinterpret_cast<native_pool>(pool);
-}
-
-void cuda_api::destroy_pool(device_id id, native_pool pool) {
-  const cuda_scope here = on(id);
-  cuda_return(cudaMemPoolDestroy(as_cuda(pool)), "cudaMemPoolDestroy");
-}
-
-void* cuda_api::allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) {
-  const cuda_scope here = on(id);
-  void* address = nullptr;
-  // NCCL's kernels read whole words, also beyond the end of a shorter buffer, so allocations are rounded up to whole
-  // words.
-  const std::size_t whole_words = (size_bytes + widest_word_bytes - 1) / widest_word_bytes * widest_word_bytes;
-  const cudaError_t result = cudaMallocFromPoolAsync(&address, whole_words, as_cuda(pool), as_cuda(stream));
-  if (result == cudaErrorMemoryAllocation)
-    throw_cuda_error(result, "cudaMallocFromPoolAsync",
-                     "device " + to_string(id) + " has no " + std::to_string(size_bytes) +
-                         " bytes left: free memory or request less");
-  cuda_call(result, "cudaMallocFromPoolAsync");
-  return address;
-}
-
-void cuda_api::free(device_id id, native_pool, void* address, native_stream stream) {
-  const cuda_scope here = on(id);
-  cuda_return(cudaFreeAsync(address, as_cuda(stream)), "cudaFreeAsync");
-}
-
-void* cuda_api::allocate_pinned(std::size_t size_bytes) {
-  const cuda_scope here = anywhere();
-  if (void* released = pinned_.take(size_bytes)) return released;
-  const std::size_t block_bytes = pinned_cache::block_bytes(size_bytes);
-  constexpr unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
-  void* address = nullptr;
-  cudaError_t result = cudaHostAlloc(&address, block_bytes, flags);
-  if (result == cudaErrorMemoryAllocation) {
-    forget_cuda_error(result);
-    free_released_pinned();
-    result = cudaHostAlloc(&address, block_bytes, flags);
-  }
-  if (result == cudaErrorMemoryAllocation)
-    throw_cuda_error(result, "cudaHostAlloc",
-                     "the host cannot page-lock " + std::to_string(size_bytes) +
-                         " bytes: free memory, request less, or raise the container's memory limit");
-  cuda_call(result, "cudaHostAlloc");
-  try {
-    pinned_.add(address, block_bytes);
-  } catch (...) { // no memory for its entry
-    static_cast<void>(cudaFreeHost(address));
-    throw;
-  }
-  return address;
-}
-
-void cuda_api::free_pinned(void* address) {
-  if (!pinned_.give(address))
-    throw exception{errc::invalid_argument, "the address is not pinned memory that troupe has allocated"};
-}
-
-void cuda_api::free_released_pinned() {
-  for (void* block : pinned_.take_released())
-    return_or_report("pinned memory", [block] { cuda_return(cudaFreeHost(block), "cudaFreeHost"); });
-}
-
-pointer_description cuda_api::describe(const void* address) {
-  const cuda_scope here = anywhere();
-  cudaPointerAttributes found{};
-  cuda_call(cudaPointerGetAttributes(&found, address), "cudaPointerGetAttributes");
-  switch (found.type) {
-    case cudaMemoryTypeHost: return {.kind = memory_kind::pinned, .device = {}};
-    case cudaMemoryTypeDevice:
-    case cudaMemoryTypeManaged: return {.kind = memory_kind::device, .device = device_id{found.device}};
-    case cudaMemoryTypeUnregistered: break;
-  }
-  return {.kind = memory_kind::pageable, .device = {}};
-}
-
-void cuda_api::copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) {
-  // CUDA may block the caller until the stream has reached the copy if the memory is pageable, and always does if both
-  // addresses are host memory. Requests therefore make both kinds of copies in host functions
-  // (collectives/pipeline/staging/).
-  const cuda_scope here = for_stream(id, stream);
-  cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
-}
-
-void cuda_api::fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) {
-  const cuda_scope here = for_stream(id, stream);
-  cuda_call(cudaMemsetAsync(to, value, size_bytes, as_cuda(stream)), "cudaMemsetAsync");
-}
-
-bool cuda_api::has_word_operations(device_id id) {
-  expect_device(id);
-  CUdevice native = 0;
-  cuda_call(entry_.device_get(&native, id.value()), "cuDeviceGet");
-  int found = 0;
-  cuda_call(entry_.device_get_attribute(&found, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, native),
-            "cuDeviceGetAttribute");
-  return found != 0;
-}
-
-void cuda_api::write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
-  // The default flags put a full memory fence before the write.
-  const cuda_scope here = for_stream(id, stream);
-  cuda_call(entry_.stream_write_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
-            "cuStreamWriteValue32");
-}
-
-void cuda_api::wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
-  const cuda_scope here = for_stream(id, stream);
-  cuda_call(entry_.stream_wait_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WAIT_VALUE_GEQ),
-            "cuStreamWaitValue32");
-}
-
-void cuda_api::call(device_id id, native_stream stream, host_function function, void* argument) {
-  const cuda_scope here = for_stream(id, stream);
-  cuda_call(cudaLaunchHostFunc(as_cuda(stream), function, argument), "cudaLaunchHostFunc");
-}
-
-namespace {
-
 pci_address address_of(device_id id) {
   std::array<char, 32> bus{};
   cuda_call(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), id.value()), "cudaDeviceGetPCIBusId");
@@ -527,67 +156,352 @@ nvlink_finding ask_nvml(device_id from, device_id to) {
 
 } // namespace
 
-peer_description cuda_api::describe_peer(device_id from, device_id to) {
-  expect_device(from);
-  expect_device(to);
-  if (from == to) return {.access = true, .nvlink_source = "CUDA"};
-  int access = 0;
-  cuda_call(cudaDeviceCanAccessPeer(&access, from.value(), to.value()), "cudaDeviceCanAccessPeer");
-  peer_description peers{.access = access != 0};
+/// Opened primary contexts are kept until the process ends. No destructor here calls CUDA.
+class cuda_api final : public driver {
+public:
+  explicit cuda_api(int device_count)
+    : entry_{cuda_entry_points::find()}, contexts_(static_cast<std::size_t>(device_count)) {}
 
-  const nvlink_finding found = ask_nvml(from, to);
-  if (found.joined) {
-    peers.nvlink = found.joined;
-    peers.nvlink_count = found.count;
-    peers.nvlink_source = "NVML";
+  // Devices, streams, events.
+  [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
+  [[nodiscard]] std::string version() const override {
+    int supported = 0;
+    cuda_call(cudaDriverGetVersion(&supported), "cudaDriverGetVersion");
+    // CUDA does not report the version of the driver itself. The kernel module does, if /sys is mounted.
+    std::string module;
+    std::ifstream{"/sys/module/nvidia/version"} >> module;
+    return "driver " + (module.empty() ? "for" : module + " for") + " CUDA " + cuda_version_text(supported) +
+           ", runtime CUDA " + cuda_version_text(CUDART_VERSION);
+  }
+  [[nodiscard]] int device_count() override { return static_cast<int>(contexts_.size()); }
+  /// Describes a device. free_bytes is 0 until the device is open, because querying it would create a context.
+  [[nodiscard]] device_description describe(device_id id) override {
+    expect_device(id);
+    cudaDeviceProp found{};
+    cuda_call(cudaGetDeviceProperties(&found, id.value()), "cudaGetDeviceProperties");
+    std::array<char, 32> bus{};
+    cuda_call(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), id.value()), "cudaDeviceGetPCIBusId");
+
+    device_description about{.name = found.name,
+                             .total_bytes = found.totalGlobalMem,
+                             .compute_major = found.major,
+                             .compute_minor = found.minor,
+                             .pci_bus_id = bus.data(),
+                             .traits = traits_of(entry_, id)};
+    if (contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire) != nullptr) {
+      const cuda_scope here = on(id);
+      std::size_t free_bytes = 0;
+      std::size_t total_bytes = 0;
+      cuda_call(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+      about.free_bytes = free_bytes;
+    }
+    return about;
+  }
+  void open(device_id id) override {
+    expect_device(id);
+    std::atomic<CUcontext>& slot = contexts_[static_cast<std::size_t>(id.value())];
+    if (slot.load(std::memory_order_acquire) != nullptr) return;
+
+    // Initialises the device without making it current in this thread.
+    const cudaError_t result = cudaInitDevice(id.value(), 0, 0);
+    if (result == cudaErrorDevicesUnavailable)
+      throw_cuda_error(errc::device_occupied, result, "cudaInitDevice",
+                       "device " + to_string(id) +
+                           " is held exclusively by another process, or no longer accessible to this one: free it "
+                           "(nvidia-smi shows its processes) or choose another device");
+    cuda_call(result, "cudaInitDevice");
+
+    CUdevice native = 0;
+    cuda_call(entry_.device_get(&native, id.value()), "cuDeviceGet");
+    CUcontext context = nullptr;
+    cuda_call(entry_.primary_context_retain(&context, native), "cuDevicePrimaryCtxRetain");
+    CUcontext none = nullptr;
+    first_opened_.compare_exchange_strong(none, context, std::memory_order_acq_rel);
+    slot.store(context, std::memory_order_release);
+  }
+  void enter_thread(std::optional<device_id> id) override {
+    if (id) static_cast<void>(context_of(*id));
+    enter_cuda_thread(id ? id->value() : -1);
+  }
+
+  [[nodiscard]] native_stream create_stream(device_id id) override {
+    const cuda_scope here = on(id);
+    cudaStream_t stream = nullptr;
+    cuda_call(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return reinterpret_cast<native_stream>(stream);
+  }
+  void destroy_stream(device_id id, native_stream stream) override {
+    const cuda_scope here = on(id);
+    cuda_return(cudaStreamDestroy(as_cuda(stream)), "cudaStreamDestroy");
+  }
+  [[nodiscard]] progress query(device_id id, native_stream stream) override {
+    const cuda_scope here = for_stream(id, stream);
+    return as_progress(cudaStreamQuery(as_cuda(stream)), "cudaStreamQuery");
+  }
+  void synchronize(device_id id, native_stream stream) override {
+    const cuda_scope here = for_stream(id, stream);
+    cuda_call(cudaStreamSynchronize(as_cuda(stream)), "cudaStreamSynchronize");
+  }
+
+  [[nodiscard]] native_event create_event(device_id id) override {
+    const cuda_scope here = on(id);
+    cudaEvent_t event = nullptr;
+    cuda_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    return reinterpret_cast<native_event>(event);
+  }
+  void destroy_event(device_id id, native_event event) override {
+    const cuda_scope here = on(id);
+    cuda_return(cudaEventDestroy(as_cuda(event)), "cudaEventDestroy");
+  }
+  void record(device_id id, native_event event, native_stream stream) override {
+    const cuda_scope here = for_stream(id, stream);
+    cuda_call(cudaEventRecord(as_cuda(event), as_cuda(stream)), "cudaEventRecord");
+  }
+  void wait(device_id id, native_stream stream, native_event event) override {
+    const cuda_scope here = for_stream(id, stream);
+    cuda_call(cudaStreamWaitEvent(as_cuda(stream), as_cuda(event), cudaEventWaitDefault), "cudaStreamWaitEvent");
+  }
+  [[nodiscard]] progress query(native_event event) override {
+    const cuda_scope here = anywhere();
+    return as_progress(cudaEventQuery(as_cuda(event)), "cudaEventQuery");
+  }
+
+  // Connections between devices.
+  [[nodiscard]] peer_description describe_peer(device_id from, device_id to) override {
+    expect_device(from);
+    expect_device(to);
+    if (from == to) return {.access = true, .nvlink_source = "CUDA"};
+    int access = 0;
+    cuda_call(cudaDeviceCanAccessPeer(&access, from.value(), to.value()), "cudaDeviceCanAccessPeer");
+    peer_description peers{.access = access != 0};
+
+    const nvlink_finding found = ask_nvml(from, to);
+    if (found.joined) {
+      peers.nvlink = found.joined;
+      peers.nvlink_count = found.count;
+      peers.nvlink_source = "NVML";
+      return peers;
+    }
+    // Native atomics are supported over NVLink. PCIe supports only some of them, so the attribute shows whether there
+    // is NVLink, but not the number of links.
+    int atomics = 0;
+    cuda_call(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from.value(), to.value()),
+              "cudaDeviceGetP2PAttribute");
+    peers.nvlink = atomics != 0;
+    peers.nvlink_source =
+        "CUDA's native atomics; the number of links is unknown, because NVML failed: " + found.failure;
     return peers;
   }
-  // Native atomics are supported over NVLink. PCIe supports only some of them, so the attribute shows whether there is
-  // NVLink, but not the number of links.
-  int atomics = 0;
-  cuda_call(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from.value(), to.value()),
-            "cudaDeviceGetP2PAttribute");
-  peers.nvlink = atomics != 0;
-  peers.nvlink_source = "CUDA's native atomics; the number of links is unknown, because NVML failed: " + found.failure;
-  return peers;
-}
 
-void cuda_api::begin_capture(device_id id, native_stream stream) {
-  const cuda_scope here = on(id);
-  // The global mode would refuse calls of other threads, and the relaxed mode would let another thread end the capture.
-  cuda_call(cudaStreamBeginCapture(as_cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-}
-
-native_graph cuda_api::end_capture(device_id id, native_stream stream) {
-  const cuda_scope here = on(id);
-  cudaGraph_t captured = nullptr;
-  cuda_call(cudaStreamEndCapture(as_cuda(stream), &captured), "cudaStreamEndCapture");
-  cudaGraphExec_t made = nullptr;
-  const cudaError_t result = cudaGraphInstantiate(&made, captured, 0);
-  cuda_return(cudaGraphDestroy(captured), "cudaGraphDestroy");
-  cuda_call(result, "cudaGraphInstantiate");
-  return reinterpret_cast<native_graph>(made);
-}
-
-capture_status cuda_api::status_of_capture(device_id id, native_stream stream) {
-  const cuda_scope here = for_stream(id, stream);
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cuda_call(cudaStreamIsCapturing(as_cuda(stream), &status), "cudaStreamIsCapturing");
-  switch (status) {
-    case cudaStreamCaptureStatusActive: return capture_status::active;
-    case cudaStreamCaptureStatusInvalidated: return capture_status::broken;
-    default: return capture_status::none;
+  // Memory, copies, words, host functions.
+  [[nodiscard]] native_pool create_pool(device_id id) override {
+    const cuda_scope here = on(id);
+    const std::vector<cudaMemAccessDesc> access = access_from_peers(id.value(), device_count());
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.handleTypes = cudaMemHandleTypeNone;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = id.value();
+    cudaMemPool_t pool = nullptr;
+    cuda_call(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
+    try {
+      // Never return memory to the device at a synchronisation: allocating it again could wait for peers (BUF-1).
+      std::uint64_t keep_bytes = std::numeric_limits<std::uint64_t>::max();
+      cuda_call(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_bytes), "cudaMemPoolSetAttribute");
+      if (!access.empty()) cuda_call(cudaMemPoolSetAccess(pool, access.data(), access.size()), "cudaMemPoolSetAccess");
+    } catch (...) {
+      static_cast<void>(cudaMemPoolDestroy(pool)); // the first failure is the one to report
+      throw;
+    }
+    return reinterpret_cast<native_pool>(pool);
   }
-}
+  void destroy_pool(device_id id, native_pool pool) override {
+    const cuda_scope here = on(id);
+    cuda_return(cudaMemPoolDestroy(as_cuda(pool)), "cudaMemPoolDestroy");
+  }
+  [[nodiscard]] void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) override {
+    const cuda_scope here = on(id);
+    void* address = nullptr;
+    // NCCL's kernels read whole words, also beyond the end of a shorter buffer, so allocations are rounded up to whole
+    // words.
+    const std::size_t whole_words = (size_bytes + widest_word_bytes - 1) / widest_word_bytes * widest_word_bytes;
+    const cudaError_t result = cudaMallocFromPoolAsync(&address, whole_words, as_cuda(pool), as_cuda(stream));
+    if (result == cudaErrorMemoryAllocation)
+      throw_cuda_error(result, "cudaMallocFromPoolAsync",
+                       "device " + to_string(id) + " has no " + std::to_string(size_bytes) +
+                           " bytes left: free memory or request less");
+    cuda_call(result, "cudaMallocFromPoolAsync");
+    return address;
+  }
+  void free(device_id id, native_pool, void* address, native_stream stream) override {
+    const cuda_scope here = on(id);
+    cuda_return(cudaFreeAsync(address, as_cuda(stream)), "cudaFreeAsync");
+  }
+  [[nodiscard]] void* allocate_pinned(std::size_t size_bytes) override {
+    const cuda_scope here = anywhere();
+    if (void* released = pinned_.take(size_bytes)) return released;
+    const std::size_t block_bytes = pinned_cache::block_bytes(size_bytes);
+    constexpr unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
+    void* address = nullptr;
+    cudaError_t result = cudaHostAlloc(&address, block_bytes, flags);
+    if (result == cudaErrorMemoryAllocation) {
+      forget_cuda_error(result);
+      free_released_pinned();
+      result = cudaHostAlloc(&address, block_bytes, flags);
+    }
+    if (result == cudaErrorMemoryAllocation)
+      throw_cuda_error(result, "cudaHostAlloc",
+                       "the host cannot page-lock " + std::to_string(size_bytes) +
+                           " bytes: free memory, request less, or raise the container's memory limit");
+    cuda_call(result, "cudaHostAlloc");
+    try {
+      pinned_.add(address, block_bytes);
+    } catch (...) { // no memory for its entry
+      static_cast<void>(cudaFreeHost(address));
+      throw;
+    }
+    return address;
+  }
+  void free_pinned(void* address) override {
+    if (!pinned_.give(address))
+      throw exception{errc::invalid_argument, "the address is not pinned memory that troupe has allocated"};
+  }
+  [[nodiscard]] pointer_description describe(const void* address) override {
+    const cuda_scope here = anywhere();
+    cudaPointerAttributes found{};
+    cuda_call(cudaPointerGetAttributes(&found, address), "cudaPointerGetAttributes");
+    switch (found.type) {
+      case cudaMemoryTypeHost: return {.kind = memory_kind::pinned, .device = {}};
+      case cudaMemoryTypeDevice:
+      case cudaMemoryTypeManaged: return {.kind = memory_kind::device, .device = device_id{found.device}};
+      case cudaMemoryTypeUnregistered: break;
+    }
+    return {.kind = memory_kind::pageable, .device = {}};
+  }
 
-void cuda_api::launch_graph(device_id id, native_graph graph, native_stream stream) {
-  const cuda_scope here = for_stream(id, stream);
-  cuda_call(cudaGraphLaunch(as_cuda(graph), as_cuda(stream)), "cudaGraphLaunch");
-}
+  void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) override {
+    // CUDA may block the caller until the stream has reached the copy if the memory is pageable, and always does if
+    // both addresses are host memory. Requests therefore make both kinds of copies in host functions
+    // (collectives/pipeline/staging/).
+    const cuda_scope here = for_stream(id, stream);
+    cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
+  }
+  void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) override {
+    const cuda_scope here = for_stream(id, stream);
+    cuda_call(cudaMemsetAsync(to, value, size_bytes, as_cuda(stream)), "cudaMemsetAsync");
+  }
+  [[nodiscard]] bool has_word_operations(device_id id) override {
+    expect_device(id);
+    CUdevice native = 0;
+    cuda_call(entry_.device_get(&native, id.value()), "cuDeviceGet");
+    int found = 0;
+    cuda_call(entry_.device_get_attribute(&found, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, native),
+              "cuDeviceGetAttribute");
+    return found != 0;
+  }
+  void write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override {
+    // The default flags put a full memory fence before the write.
+    const cuda_scope here = for_stream(id, stream);
+    cuda_call(entry_.stream_write_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+              "cuStreamWriteValue32");
+  }
+  void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override {
+    const cuda_scope here = for_stream(id, stream);
+    cuda_call(entry_.stream_wait_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WAIT_VALUE_GEQ),
+              "cuStreamWaitValue32");
+  }
+  void call(device_id id, native_stream stream, host_function function, void* argument) override {
+    const cuda_scope here = for_stream(id, stream);
+    cuda_call(cudaLaunchHostFunc(as_cuda(stream), function, argument), "cudaLaunchHostFunc");
+  }
 
-void cuda_api::destroy_graph(device_id id, native_graph graph) {
-  const cuda_scope here = on(id);
-  cuda_return(cudaGraphExecDestroy(as_cuda(graph)), "cudaGraphExecDestroy");
+  // Captures and graphs.
+  void begin_capture(device_id id, native_stream stream) override {
+    const cuda_scope here = on(id);
+    // The global mode would refuse calls of other threads, and the relaxed mode would let another thread end the
+    // capture.
+    cuda_call(cudaStreamBeginCapture(as_cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  }
+  [[nodiscard]] native_graph end_capture(device_id id, native_stream stream) override {
+    const cuda_scope here = on(id);
+    cudaGraph_t captured = nullptr;
+    cuda_call(cudaStreamEndCapture(as_cuda(stream), &captured), "cudaStreamEndCapture");
+    cudaGraphExec_t made = nullptr;
+    const cudaError_t result = cudaGraphInstantiate(&made, captured, 0);
+    cuda_return(cudaGraphDestroy(captured), "cudaGraphDestroy");
+    cuda_call(result, "cudaGraphInstantiate");
+    return reinterpret_cast<native_graph>(made);
+  }
+  [[nodiscard]] capture_status status_of_capture(device_id id, native_stream stream) override {
+    const cuda_scope here = for_stream(id, stream);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cuda_call(cudaStreamIsCapturing(as_cuda(stream), &status), "cudaStreamIsCapturing");
+    switch (status) {
+      case cudaStreamCaptureStatusActive: return capture_status::active;
+      case cudaStreamCaptureStatusInvalidated: return capture_status::broken;
+      default: return capture_status::none;
+    }
+  }
+  void launch_graph(device_id id, native_graph graph, native_stream stream) override {
+    const cuda_scope here = for_stream(id, stream);
+    cuda_call(cudaGraphLaunch(as_cuda(graph), as_cuda(stream)), "cudaGraphLaunch");
+  }
+  void destroy_graph(device_id id, native_graph graph) override {
+    const cuda_scope here = on(id);
+    cuda_return(cudaGraphExecDestroy(as_cuda(graph)), "cudaGraphExecDestroy");
+  }
+
+private:
+  /// Returns the context of an opened device.
+  /// Errors: missing (no such device), invalid_argument (not opened), stopping (the process is ending).
+  [[nodiscard]] CUcontext context_of(device_id id) const {
+    expect_device(id);
+    expect_cuda();
+    const CUcontext context = contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire);
+    if (context == nullptr)
+      throw exception{errc::invalid_argument, "device " + to_string(id) + " has not been opened: call device::open()"};
+    return context;
+  }
+  /// Throws missing unless \p id is a device.
+  void expect_device(device_id id) const {
+    if (id.value() < 0 || static_cast<std::size_t>(id.value()) >= contexts_.size())
+      throw exception{errc::missing, "there is no CUDA device " + to_string(id) + ": there are " +
+                                         std::to_string(contexts_.size()) + " (numbered from 0)"};
+  }
+  /// Throws stopping if the process is ending, because CUDA may already be unloaded.
+  static void expect_cuda() {
+    if (process_is_ending()) throw exception{errc::stopping, "the process is ending, and CUDA cannot be used any more"};
+  }
+  /// Makes the device \p id current. For calls that create something.
+  [[nodiscard]] cuda_scope on(device_id id) const {
+    return cuda_scope{entry_, context_of(id), cuda_scope::need::this_context};
+  }
+  /// Makes the device \p id current if \p stream is a default stream, which belongs to the current device. Otherwise
+  /// makes some opened device current, because the stream identifies its own.
+  [[nodiscard]] cuda_scope for_stream(device_id id, native_stream stream) const {
+    return is_default(stream) ? on(id) : anywhere();
+  }
+  /// Makes some opened device current. For calls that identify the device by their event or address.
+  [[nodiscard]] cuda_scope anywhere() const {
+    expect_cuda();
+    return cuda_scope{entry_, first_opened_.load(std::memory_order_acquire), cuda_scope::need::any_context};
+  }
+
+  /// Frees all released pinned memory. Waits for all work of all devices. Precondition: the thread has a current
+  /// context.
+  void free_released_pinned() {
+    for (void* block : pinned_.take_released())
+      return_or_report("pinned memory", [block] { cuda_return(cudaFreeHost(block), "cudaFreeHost"); });
+  }
+
+  cuda_entry_points entry_;
+  pinned_cache& pinned_ = pinned_of_process();
+  std::vector<std::atomic<CUcontext>> contexts_; ///< Indexed by device; null until opened.
+  std::atomic<CUcontext> first_opened_{nullptr};
+};
+
+std::shared_ptr<driver> make_cuda_driver() {
+  return std::make_shared<cuda_api>(count_devices());
 }
 
 } // namespace troupe
