@@ -173,6 +173,7 @@ public:
     return "driver " + (module.empty() ? "for" : module + " for") + " CUDA " + cuda_version_text(supported) +
            ", runtime CUDA " + cuda_version_text(CUDART_VERSION);
   }
+
   [[nodiscard]] int device_count() override { return static_cast<int>(contexts_.size()); }
   /// Describes a device. free_bytes is 0 until the device is open, because querying it would create a context.
   [[nodiscard]] device_description describe(device_id id) override {
@@ -197,6 +198,7 @@ public:
     }
     return about;
   }
+
   void open(device_id id) override {
     expect_device(id);
     std::atomic<CUcontext>& slot = contexts_[static_cast<std::size_t>(id.value())];
@@ -219,6 +221,7 @@ public:
     first_opened_.compare_exchange_strong(none, context, std::memory_order_acq_rel);
     slot.store(context, std::memory_order_release);
   }
+
   void enter_thread(std::optional<device_id> id) override {
     if (id) static_cast<void>(context_of(*id));
     enter_cuda_thread(id ? id->value() : -1);
@@ -230,14 +233,17 @@ public:
     cuda_call(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     return reinterpret_cast<native_stream>(stream);
   }
+
   void destroy_stream(device_id id, native_stream stream) override {
     const cuda_scope here = on(id);
     cuda_return(cudaStreamDestroy(as_cuda(stream)), "cudaStreamDestroy");
   }
+
   [[nodiscard]] progress query(device_id id, native_stream stream) override {
     const cuda_scope here = for_stream(id, stream);
     return as_progress(cudaStreamQuery(as_cuda(stream)), "cudaStreamQuery");
   }
+
   void synchronize(device_id id, native_stream stream) override {
     const cuda_scope here = for_stream(id, stream);
     cuda_call(cudaStreamSynchronize(as_cuda(stream)), "cudaStreamSynchronize");
@@ -249,18 +255,22 @@ public:
     cuda_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     return reinterpret_cast<native_event>(event);
   }
+
   void destroy_event(device_id id, native_event event) override {
     const cuda_scope here = on(id);
     cuda_return(cudaEventDestroy(as_cuda(event)), "cudaEventDestroy");
   }
+
   void record(device_id id, native_event event, native_stream stream) override {
     const cuda_scope here = for_stream(id, stream);
     cuda_call(cudaEventRecord(as_cuda(event), as_cuda(stream)), "cudaEventRecord");
   }
+
   void wait(device_id id, native_stream stream, native_event event) override {
     const cuda_scope here = for_stream(id, stream);
     cuda_call(cudaStreamWaitEvent(as_cuda(stream), as_cuda(event), cudaEventWaitDefault), "cudaStreamWaitEvent");
   }
+
   [[nodiscard]] progress query(native_event event) override {
     const cuda_scope here = anywhere();
     return as_progress(cudaEventQuery(as_cuda(event)), "cudaEventQuery");
@@ -315,10 +325,12 @@ public:
     }
     return reinterpret_cast<native_pool>(pool);
   }
+
   void destroy_pool(device_id id, native_pool pool) override {
     const cuda_scope here = on(id);
     cuda_return(cudaMemPoolDestroy(as_cuda(pool)), "cudaMemPoolDestroy");
   }
+
   [[nodiscard]] void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) override {
     const cuda_scope here = on(id);
     void* address = nullptr;
@@ -333,10 +345,12 @@ public:
     cuda_call(result, "cudaMallocFromPoolAsync");
     return address;
   }
+
   void free(device_id id, native_pool, void* address, native_stream stream) override {
     const cuda_scope here = on(id);
     cuda_return(cudaFreeAsync(address, as_cuda(stream)), "cudaFreeAsync");
   }
+
   [[nodiscard]] void* allocate_pinned(std::size_t size_bytes) override {
     const cuda_scope here = anywhere();
     if (void* released = pinned_.take(size_bytes)) return released;
@@ -362,10 +376,12 @@ public:
     }
     return address;
   }
+
   void free_pinned(void* address) override {
     if (!pinned_.give(address))
       throw exception{errc::invalid_argument, "the address is not pinned memory that troupe has allocated"};
   }
+
   [[nodiscard]] pointer_description describe(const void* address) override {
     const cuda_scope here = anywhere();
     cudaPointerAttributes found{};
@@ -386,10 +402,12 @@ public:
     const cuda_scope here = for_stream(id, stream);
     cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
   }
+
   void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) override {
     const cuda_scope here = for_stream(id, stream);
     cuda_call(cudaMemsetAsync(to, value, size_bytes, as_cuda(stream)), "cudaMemsetAsync");
   }
+
   [[nodiscard]] bool has_word_operations(device_id id) override {
     expect_device(id);
     CUdevice native = 0;
@@ -399,17 +417,20 @@ public:
               "cuDeviceGetAttribute");
     return found != 0;
   }
+
   void write_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override {
     // The default flags put a full memory fence before the write.
     const cuda_scope here = for_stream(id, stream);
     cuda_call(entry_.stream_write_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
               "cuStreamWriteValue32");
   }
+
   void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override {
     const cuda_scope here = for_stream(id, stream);
     cuda_call(entry_.stream_wait_value(as_cuda(stream), as_device_address(word), value, CU_STREAM_WAIT_VALUE_GEQ),
               "cuStreamWaitValue32");
   }
+
   void call(device_id id, native_stream stream, host_function function, void* argument) override {
     const cuda_scope here = for_stream(id, stream);
     cuda_call(cudaLaunchHostFunc(as_cuda(stream), function, argument), "cudaLaunchHostFunc");
@@ -422,6 +443,7 @@ public:
     // capture.
     cuda_call(cudaStreamBeginCapture(as_cuda(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   }
+
   [[nodiscard]] native_graph end_capture(device_id id, native_stream stream) override {
     const cuda_scope here = on(id);
     cudaGraph_t captured = nullptr;
@@ -432,6 +454,7 @@ public:
     cuda_call(result, "cudaGraphInstantiate");
     return reinterpret_cast<native_graph>(made);
   }
+
   [[nodiscard]] capture_status status_of_capture(device_id id, native_stream stream) override {
     const cuda_scope here = for_stream(id, stream);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -442,10 +465,12 @@ public:
       default: return capture_status::none;
     }
   }
+
   void launch_graph(device_id id, native_graph graph, native_stream stream) override {
     const cuda_scope here = for_stream(id, stream);
     cuda_call(cudaGraphLaunch(as_cuda(graph), as_cuda(stream)), "cudaGraphLaunch");
   }
+
   void destroy_graph(device_id id, native_graph graph) override {
     const cuda_scope here = on(id);
     cuda_return(cudaGraphExecDestroy(as_cuda(graph)), "cudaGraphExecDestroy");
@@ -462,25 +487,30 @@ private:
       throw exception{errc::invalid_argument, "device " + to_string(id) + " has not been opened: call device::open()"};
     return context;
   }
+
   /// Throws missing unless \p id is a device.
   void expect_device(device_id id) const {
     if (id.value() < 0 || static_cast<std::size_t>(id.value()) >= contexts_.size())
       throw exception{errc::missing, "there is no CUDA device " + to_string(id) + ": there are " +
                                          std::to_string(contexts_.size()) + " (numbered from 0)"};
   }
+
   /// Throws stopping if the process is ending, because CUDA may already be unloaded.
   static void expect_cuda() {
     if (process_is_ending()) throw exception{errc::stopping, "the process is ending, and CUDA cannot be used any more"};
   }
+
   /// Makes the device \p id current. For calls that create something.
   [[nodiscard]] cuda_scope on(device_id id) const {
     return cuda_scope{entry_, context_of(id), cuda_scope::need::this_context};
   }
+
   /// Makes the device \p id current if \p stream is a default stream, which belongs to the current device. Otherwise
   /// makes some opened device current, because the stream identifies its own.
   [[nodiscard]] cuda_scope for_stream(device_id id, native_stream stream) const {
     return is_default(stream) ? on(id) : anywhere();
   }
+
   /// Makes some opened device current. For calls that identify the device by their event or address.
   [[nodiscard]] cuda_scope anywhere() const {
     expect_cuda();
