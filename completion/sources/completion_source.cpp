@@ -67,24 +67,6 @@ void slot_table::release(const slot& used) noexcept {
   free_.push_back(word / words_per_line);
 }
 
-/// Signals completion by host functions in the stream, which a thread of the driver calls.
-class host_function_source final : public completion_source {
-public:
-  ~host_function_source() override;
-
-  void prepare(const std::shared_ptr<device>&) override {}
-  void arm(stream_ref stream, std::uint64_t sequence) override;
-  [[nodiscard]] bool reached(std::uint64_t sequence) override;
-  void drained() noexcept override { drained_ = true; }
-
-private:
-  using count = std::atomic<std::uint64_t>;
-
-  std::unique_ptr<count> done_ = std::make_unique<count>(0); ///< The driver's threads hold its address.
-  bool armed_ = false;
-  bool drained_ = false;
-};
-
 namespace {
 
 /// Keeps the counter for the rest of the process, because a stream that did not drain may still write to it.
@@ -95,24 +77,36 @@ void leave_behind(std::unique_ptr<std::atomic<std::uint64_t>> count) {
   left->push_back(std::move(count));
 }
 
-} // namespace
+/// Signals completion by host functions in the stream, which a thread of the driver calls.
+class host_function_source final : public completion_source {
+public:
+  ~host_function_source() override {
+    if (armed_ && !drained_) leave_behind(std::move(done_));
+  }
 
-host_function_source::~host_function_source() {
-  if (armed_ && !drained_) leave_behind(std::move(done_));
-}
+  void prepare(const std::shared_ptr<device>&) override {}
+  void arm(stream_ref stream, std::uint64_t) override {
+    armed_ = true;
+    device& where = stream.where();
+    // The calls happen in stream order and without gaps, so their count is the sequence.
+    where.api().call(
+        where.id(), stream.native(),
+        [](void* done) { static_cast<count*>(done)->fetch_add(1, std::memory_order_release); }, done_.get());
+  }
 
-void host_function_source::arm(stream_ref stream, std::uint64_t) {
-  armed_ = true;
-  device& where = stream.where();
-  // The calls happen in stream order and without gaps, so their count is the sequence.
-  where.api().call(
-      where.id(), stream.native(),
-      [](void* done) { static_cast<count*>(done)->fetch_add(1, std::memory_order_release); }, done_.get());
-}
+  [[nodiscard]] bool reached(std::uint64_t sequence) override {
+    return done_->load(std::memory_order_acquire) >= sequence;
+  }
 
-bool host_function_source::reached(std::uint64_t sequence) {
-  return done_->load(std::memory_order_acquire) >= sequence;
-}
+  void drained() noexcept override { drained_ = true; }
+
+private:
+  using count = std::atomic<std::uint64_t>;
+
+  std::unique_ptr<count> done_ = std::make_unique<count>(0); ///< The driver's threads hold its address.
+  bool armed_ = false;
+  bool drained_ = false;
+};
 
 /// Signals completion by events without timing, which the poller queries through the driver.
 class event_source final : public completion_source {
@@ -120,8 +114,24 @@ public:
   explicit event_source(std::shared_ptr<device> where) : device_{std::move(where)} {}
 
   void prepare(const std::shared_ptr<device>&) override {}
-  void arm(stream_ref stream, std::uint64_t sequence) override;
-  [[nodiscard]] bool reached(std::uint64_t sequence) override;
+  void arm(stream_ref stream, std::uint64_t sequence) override {
+    const std::lock_guard lock{mutex_};
+    event mark = spare_.empty() ? event{device_} : std::move(spare_.back());
+    if (!spare_.empty()) spare_.pop_back();
+    mark.record(stream);
+    armed_.emplace_back(sequence, std::move(mark));
+  }
+
+  [[nodiscard]] bool reached(std::uint64_t sequence) override {
+    const std::lock_guard lock{mutex_};
+    while (done_ < sequence && !armed_.empty() && armed_.front().second.reached()) {
+      done_ = armed_.front().first;
+      spare_.push_back(std::move(armed_.front().second));
+      armed_.pop_front();
+    }
+    return done_ >= sequence;
+  }
+
   void drained() noexcept override {}
 
 private:
@@ -132,23 +142,7 @@ private:
   std::uint64_t done_ = 0;
 };
 
-void event_source::arm(stream_ref stream, std::uint64_t sequence) {
-  const std::lock_guard lock{mutex_};
-  event mark = spare_.empty() ? event{device_} : std::move(spare_.back());
-  if (!spare_.empty()) spare_.pop_back();
-  mark.record(stream);
-  armed_.emplace_back(sequence, std::move(mark));
-}
-
-bool event_source::reached(std::uint64_t sequence) {
-  const std::lock_guard lock{mutex_};
-  while (done_ < sequence && !armed_.empty() && armed_.front().second.reached()) {
-    done_ = armed_.front().first;
-    spare_.push_back(std::move(armed_.front().second));
-    armed_.pop_front();
-  }
-  return done_ >= sequence;
-}
+} // namespace
 
 completion_strategy choose_strategy(completion_strategy asked, driver& api, device_id id) {
   if (asked == completion_strategy::automatic)

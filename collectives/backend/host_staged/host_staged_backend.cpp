@@ -185,7 +185,28 @@ public:
   [[nodiscard]] library_diagnostics last_diagnostics() const override { return peers_->last_diagnostics(); }
 
 private:
-  void enqueue_turn(std::span<const operation* const> all, stream_ref stream);
+  void enqueue_turn(std::span<const operation* const> all, stream_ref stream) {
+    const host_staged_layout layout{all, self(), world_size()};
+    host_staged_memory& memory = room_for(layout.size_bytes());
+    std::vector<operation> moved;
+    moved.reserve(all.size());
+    for (const operation* one : all) moved.push_back(layout.moved(*one, memory.data()));
+
+    const std::uint32_t turn = memory.next_turn();
+    memory.await(host_side_, turn);
+    if (moved.size() == 1)
+      peers_->launch(moved.front(), host_side_);
+    else
+      peers_->launch_together(pointers_to(moved), host_side_);
+    memory.hand_back(host_side_, turn);
+
+    std::byte* const front = memory.data().data();
+    memory.wait_for_last(stream);
+    for (const host_staged_copy& one : layout.before()) stream.copy(front + one.host, one.device, one.size_bytes);
+    memory.hand_over(stream, turn);
+    for (const host_staged_copy& one : layout.after()) stream.copy(one.device, front + one.host, one.size_bytes);
+    memory.note_use(stream);
+  }
 
   /// Returns memory with room for a launch of this many bytes.
   [[nodiscard]] host_staged_memory& room_for(std::size_t size_bytes) {
@@ -223,29 +244,6 @@ private:
   std::vector<std::unique_ptr<host_staged_memory>> former_; ///< Memory that was too small and may still be in use.
   std::atomic<bool> ended_{false};
 };
-
-void host_staged_communicator::enqueue_turn(std::span<const operation* const> all, stream_ref stream) {
-  const host_staged_layout layout{all, self(), world_size()};
-  host_staged_memory& memory = room_for(layout.size_bytes());
-  std::vector<operation> moved;
-  moved.reserve(all.size());
-  for (const operation* one : all) moved.push_back(layout.moved(*one, memory.data()));
-
-  const std::uint32_t turn = memory.next_turn();
-  memory.await(host_side_, turn);
-  if (moved.size() == 1)
-    peers_->launch(moved.front(), host_side_);
-  else
-    peers_->launch_together(pointers_to(moved), host_side_);
-  memory.hand_back(host_side_, turn);
-
-  std::byte* const front = memory.data().data();
-  memory.wait_for_last(stream);
-  for (const host_staged_copy& one : layout.before()) stream.copy(front + one.host, one.device, one.size_bytes);
-  memory.hand_over(stream, turn);
-  for (const host_staged_copy& one : layout.after()) stream.copy(one.device, front + one.host, one.size_bytes);
-  memory.note_use(stream);
-}
 
 class host_staged_backend final : public backend {
 public:

@@ -34,14 +34,43 @@ class nccl_region final : public registered_region {
 public:
   /// Errors: unsupported (the library is too old), out_of_memory.
   [[nodiscard]] static std::shared_ptr<nccl_region>
-  allocate(std::shared_ptr<const nccl_library> library, const std::shared_ptr<device>& where, std::size_t size_bytes);
+  allocate(std::shared_ptr<const nccl_library> library, const std::shared_ptr<device>& where, std::size_t size_bytes) {
+    const nccl_functions& nccl = library->functions();
+    if (nccl.mem_alloc == nullptr || nccl.mem_free == nullptr || nccl.comm_window_register == nullptr ||
+        nccl.comm_window_deregister == nullptr)
+      throw exception{errc::unsupported, "NCCL " + library->version() +
+                                             " cannot register memory as a window: use NCCL 2.27 or newer, or the "
+                                             "pools' memory"};
+    where->api().enter_thread(where->id());
+    const std::size_t rounded = (size_bytes + granularity - 1) / granularity * granularity;
+    void* address = nullptr;
+    nccl_call(nccl, nccl.mem_alloc(&address, rounded), "ncclMemAlloc");
+    return std::make_shared<nccl_region>(std::move(library), where, static_cast<std::byte*>(address), rounded);
+  }
   nccl_region(std::shared_ptr<const nccl_library> library, std::shared_ptr<device> where, std::byte* address,
               std::size_t size_bytes)
     : registered_region{std::move(where), address, size_bytes}, library_{std::move(library)} {}
-  ~nccl_region() override;
+  ~nccl_region() override {
+    // Frees on a separate thread, so that the thread that drops the last handle keeps its current device.
+    std::thread{[this] {
+      return_or_report("registered memory", [this] {
+        where()->api().enter_thread(where()->id());
+        nccl_call(library_->functions(), library_->functions().mem_free(address()), "ncclMemFree");
+      });
+    }}.join();
+  }
 
   /// Records the reason if requests will run as on ordinary memory. \p has_window: NCCL registered a window.
-  void judge(bool has_window);
+  void judge(bool has_window) {
+    if (!has_window) return ordinary("NCCL gave no window for it");
+    for (const char* variable : {"NCCL_WIN_ENABLE", "NCCL_CUMEM_ENABLE"})
+      if (switched_off(variable)) return ordinary(std::string{variable} + " is 0");
+    driver& api = where()->api();
+    for (int other = 0; other < api.device_count(); ++other)
+      if (!api.describe_peer(where()->id(), device_id{other}).access)
+        return ordinary("device " + to_string(where()->id()) + " has no peer access to device " +
+                        std::to_string(other));
+  }
 
 private:
   std::shared_ptr<const nccl_library> library_;
@@ -58,41 +87,6 @@ bool is_captured(stream_ref stream) {
 bool uses_barrier_word(const operation& what) {
   if (const auto* several = std::get_if<group>(&what)) return std::ranges::any_of(several->parts, uses_barrier_word);
   return std::holds_alternative<barrier>(what);
-}
-
-std::shared_ptr<nccl_region> nccl_region::allocate(std::shared_ptr<const nccl_library> library,
-                                                   const std::shared_ptr<device>& where, std::size_t size_bytes) {
-  const nccl_functions& nccl = library->functions();
-  if (nccl.mem_alloc == nullptr || nccl.mem_free == nullptr || nccl.comm_window_register == nullptr ||
-      nccl.comm_window_deregister == nullptr)
-    throw exception{errc::unsupported, "NCCL " + library->version() +
-                                           " cannot register memory as a window: use NCCL 2.27 or newer, or the "
-                                           "pools' memory"};
-  where->api().enter_thread(where->id());
-  const std::size_t rounded = (size_bytes + granularity - 1) / granularity * granularity;
-  void* address = nullptr;
-  nccl_call(nccl, nccl.mem_alloc(&address, rounded), "ncclMemAlloc");
-  return std::make_shared<nccl_region>(std::move(library), where, static_cast<std::byte*>(address), rounded);
-}
-
-nccl_region::~nccl_region() {
-  // Frees on a separate thread, so that the thread that drops the last handle keeps its current device.
-  std::thread{[this] {
-    return_or_report("registered memory", [this] {
-      where()->api().enter_thread(where()->id());
-      nccl_call(library_->functions(), library_->functions().mem_free(address()), "ncclMemFree");
-    });
-  }}.join();
-}
-
-void nccl_region::judge(bool has_window) {
-  if (!has_window) return ordinary("NCCL gave no window for it");
-  for (const char* variable : {"NCCL_WIN_ENABLE", "NCCL_CUMEM_ENABLE"})
-    if (switched_off(variable)) return ordinary(std::string{variable} + " is 0");
-  driver& api = where()->api();
-  for (int other = 0; other < api.device_count(); ++other)
-    if (!api.describe_peer(where()->id(), device_id{other}).access)
-      return ordinary("device " + to_string(where()->id()) + " has no peer access to device " + std::to_string(other));
 }
 
 } // namespace
