@@ -69,8 +69,6 @@ bool is_worth_composing(const operation& what, const node_map& nodes, const hier
   return gains_by_size(what) && length * width >= terms.min_bytes;
 }
 
-constexpr auto inside = hierarchy_level::inside, across = hierarchy_level::across;
-
 /// The reductions and factors used on the two levels.
 struct hierarchy_reduction {
   reduction inside{};
@@ -333,6 +331,7 @@ public:
   }
 
 private:
+  static constexpr auto inside = hierarchy_level::inside, across = hierarchy_level::across;
   using range = hierarchy_range;
 
   /// A piece of every rank's part: at most `most` elements, starting at `offset`.
