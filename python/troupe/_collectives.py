@@ -5,7 +5,7 @@ from typing import Any, Dict, FrozenSet, Generic, List, NamedTuple, Optional, Se
 
 from . import _troupe
 from ._dtypes import element_bytes
-from ._errors import make_error
+from ._errors import refuse
 from ._types import Counts, DType, Factor, Reduction, Seconds, Stream
 
 T = TypeVar("T", contravariant=True)  # operands: of one rank, or of all
@@ -35,11 +35,6 @@ _PARAMETERS: Dict[str, Tuple[FrozenSet[str], FrozenSet[str]]] = {
         ("send", ("peer",), ("tag",)),
         ("recv", ("peer",), ("tag",)),
         ("copy", (), ()))}
-
-
-def refuse(text: str) -> Exception:
-    """Returns an InvalidArgument with this text."""
-    return make_error(text, {"code": "invalid_argument", "effect": "rejected", "text": text})
 
 
 class Part(NamedTuple):

@@ -4,10 +4,11 @@ from __future__ import annotations
 import os
 import pathlib
 import secrets
-from typing import Any, Dict, Literal, Optional, Union
+from typing import Dict, Literal, Optional, Union
 
 from . import _troupe
-from ._collectives import refuse
+from ._errors import refuse
+from ._runtime import Closable
 from ._types import Seconds
 
 Policy = Literal["respawn", "shrink", "fail"]
@@ -19,7 +20,7 @@ def _whole(name: str, value: int, least: int, most: int) -> int:
     return value
 
 
-class Controller:
+class Controller(Closable):
     """The controller of a world over processes: it admits them, forms epochs, detects losses and orders requests.
 
     It runs in this process and does not start processes. Start them with environment(), e.g. by subprocess, and let
@@ -101,9 +102,3 @@ class Controller:
     def close(self) -> None:
         """Ends the controller. Processes that still run lose it (control.orphaned). Idempotent."""
         self._native.close()
-
-    def __enter__(self) -> "Controller":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()

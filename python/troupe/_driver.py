@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from . import _troupe
-from ._collectives import Collectives, Options, Part, refuse
-from ._errors import Error, make_error
+from ._collectives import Collectives, Options
+from ._errors import Error, refuse
 from ._events import listen
+from ._runtime import Closable
 from ._types import DType, RemoteTensors, Seconds, Setting
 from ._world import FunctionCalls, RemoteBuffer, Reply, ResumePoint, ValueReply, resume_of
 
@@ -44,8 +45,7 @@ class _ToAllRanks(FunctionCalls[_Result], Collectives[RemoteTensors, _Result]):
     def _maker(self) -> Any:
         maker = super()._maker()
         if maker.size == 0:
-            text = "the world has formed no epoch yet: wait_ready()"
-            raise make_error(text, {"code": "rebuilding", "effect": "rejected", "text": text})
+            raise refuse("the world has formed no epoch yet: wait_ready()", "rebuilding")
         return maker
 
     def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> _Result:
@@ -53,7 +53,7 @@ class _ToAllRanks(FunctionCalls[_Result], Collectives[RemoteTensors, _Result]):
             raise refuse(f"a request to all ranks has no lane: leave lane={options.lane!r} out")
         maker = self._maker()
         parts = maker.parts(kind, range(maker.size), tensors, out, options, parameters)
-        return self._ask(parts, None, options, [one.out for one in parts])
+        return self._ask([one.operation for one in parts], None, options, [one.out for one in parts])
 
 
 class Steps(_ToAllRanks[None]):
@@ -63,13 +63,13 @@ class Steps(_ToAllRanks[None]):
         self._native = native
         self._all: List[List[Any]] = []
 
-    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> None:
+    def _ask(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> None:
         if options.deadline is not None:
             raise refuse("a step of a plan has no deadline: give it to replay()")
-        self._all.append([one.operation for one in parts])
+        self._all.append(operations)
 
 
-class Driver(_ToAllRanks[Reply]):
+class Driver(_ToAllRanks[Reply], Closable):
     """Joins a world over processes without a rank: its requests are to all ranks, and it needs no GPU.
 
     It reaches the controller that TROUPE_CONTROL names with the secret TROUPE_JOIN_TOKEN, as the world's processes do:
@@ -195,19 +195,13 @@ class Driver(_ToAllRanks[Reply]):
 
         Errors: InvalidArgument if a process has none.
         """
-        parts = [Part(_troupe.replay(name), None) for _ in range(self._maker().size)]
-        return self._ask(parts, None, Options(deadline), None)
+        operations = [_troupe.replay(name) for _ in range(self._maker().size)]
+        return self._ask(operations, None, Options(deadline), None)
 
-    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Reply:
-        reply: Reply = self._native.ask([one.operation for one in parts], options.deadline, out)
+    def _ask(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> Reply:
+        reply: Reply = self._native.ask(operations, options.deadline, out)
         return reply
 
     def close(self) -> None:
         """Leaves the world. Pending requests are answered: their outcome is unknown. Idempotent."""
         self._native.close()
-
-    def __enter__(self) -> "Driver":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()

@@ -4,10 +4,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from . import _troupe
+from ._errors import refuse
 
-_OF_FORMAT = {("u", 1): "uint8", ("i", 1): "int8", ("i", 4): "int32", ("u", 4): "uint32", ("i", 8): "int64",
-              ("u", 8): "uint64", ("f", 2): "float16", ("f", 4): "float32", ("f", 8): "float64"}
 _PACKED = {"float16": "<e", "float32": "<f", "float64": "<d", "uint8": "<B", "int8": "<b", "int32": "<i",
            "uint32": "<I", "int64": "<q", "uint64": "<Q"}
 
@@ -15,8 +13,9 @@ _PACKED = {"float16": "<e", "float32": "<f", "float64": "<d", "uint8": "<B", "in
 def name_of_format(format: str, itemsize: int) -> str:
     """Returns the dtype's name for an element format of Python's buffer protocol."""
     code = format.lstrip("@=<")
-    family = "f" if code in "efd" else "u" if code in "BHILQN" else "i" if code in "bhilqn" else code
-    return _OF_FORMAT.get((family, itemsize), format)
+    family = "float" if code in "efd" else "uint" if code in "BHILQN" else "int" if code in "bhilqn" else ""
+    name = f"{family}{8 * itemsize}"
+    return name if name in _PACKED else format
 
 
 def element_bytes(dtype: str, value: Any) -> bytes:
@@ -27,9 +26,4 @@ def element_bytes(dtype: str, value: Any) -> bytes:
     if dtype == "bfloat16":
         bits = struct.unpack("<I", struct.pack("<f", float(value)))[0]
         return struct.pack("<H", ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF)
-    raise _troupe_error(f"a factor of {dtype} must be a troupe.Buffer of one element on the rank's device")
-
-
-def _troupe_error(text: str) -> Exception:
-    from ._errors import make_error
-    return make_error(text, {"code": "unsupported", "effect": "rejected", "text": text})
+    raise refuse(f"a factor of {dtype} must be a troupe.Buffer of one element on the rank's device", "unsupported")

@@ -136,3 +136,8 @@ def make_error(message: str, fields: Dict[str, Any]) -> Error:
     made = classes.get(fields["code"], Internal)(message)
     made.__dict__.update(fields)
     return made
+
+
+def refuse(text: str, code: str = "invalid_argument") -> Error:
+    """Returns the error of a call that certainly did nothing."""
+    return make_error(text, {"code": code, "effect": "rejected", "text": text})

@@ -6,7 +6,7 @@ import pathlib
 import sys
 from typing import NoReturn
 
-from ._errors import make_error
+from ._errors import refuse
 
 
 def program_path() -> str:
@@ -16,8 +16,8 @@ def program_path() -> str:
     """
     path = pathlib.Path(__file__).parent / "_bin" / "troupe"
     if not path.is_file():
-        text = f"this package has no program: {path} does not exist; build it with -DTROUPE_BUILD_PROGRAM=ON"
-        raise make_error(text, {"code": "missing", "effect": "rejected", "text": text})
+        raise refuse(f"this package has no program: {path} does not exist; build it with -DTROUPE_BUILD_PROGRAM=ON",
+                     "missing")
     return str(path)
 
 

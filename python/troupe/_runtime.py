@@ -2,14 +2,30 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, TypeVar, Union
 
 from . import _troupe
 from ._types import Setting
 from ._world import World
 
 
-class Runtime:
+_Self = TypeVar("_Self")
+
+
+class Closable:
+    """Is closed at the end of a with statement."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Runtime(Closable):
     """Opens devices, starts troupe's threads, forms worlds.
 
     Settings are those of the settings file, by the same names, where a dot may be an underscore: mock_devices=2,
@@ -47,9 +63,3 @@ class Runtime:
     def close(self) -> None:
         """Stops its worlds and ends the runtime. Idempotent."""
         self._native.close()
-
-    def __enter__(self) -> "Runtime":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()

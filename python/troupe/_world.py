@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _troupe
-from ._collectives import (Collectives, Options, Part, PartMaker, R, as_bytes, parameters_of, refuse,
-                           typed)
-from ._errors import Error
+from ._collectives import Collectives, Options, Part, PartMaker, R, as_bytes, parameters_of, typed
+from ._errors import Error, refuse
 from ._events import listen
 from ._types import Counts, DType, Factor, Operation, Reduction, Seconds, Stream, Tensor, Tensors
 
@@ -108,22 +107,55 @@ class Requests(Generic[R]):
     def _maker(self) -> PartMaker:
         return PartMaker(self._native, self._native.size())
 
-    def _request(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Request:
-        made: Request = self._native.prepare([one.operation for one in parts], rank, options.lane, options.deadline,
-                                             out)
-        return made
-
-    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> R:
+    def _ask(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> R:
         raise NotImplementedError
 
-    def _local_ranks(self) -> List[int]:
+
+class RankRequests(Requests[R], Collectives[Tensors, R]):
+    """Requests of worlds that have ranks in this process, and the state of these worlds."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks of the whole world, in its current epoch."""
+        return int(self._native.size())
+
+    @property
+    def local_ranks(self) -> List[int]:
+        """The ranks that live in this process, ascending."""
         ranks: List[int] = self._native.local_ranks()
         return ranks
 
-    def _world_parts(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any],
-                     options: Options) -> Tuple[List[Part], Optional[int], Any]:
-        """Returns the parts, the rank of a request to a single rank, and the written tensors."""
-        ranks, maker = self._local_ranks(), self._maker()
+    @property
+    def epoch(self) -> int:
+        """The number of the current epoch: the first one is 1, and each rebuild adds 1."""
+        return int(self._native.epoch())
+
+    @property
+    def status(self) -> WorldEvent:
+        """The world's phase, ranks and losses now."""
+        return event_of(self._native.status())
+
+    def acknowledge(self, epoch: int) -> None:
+        """Does the same as Rank.acknowledge() without a lane, for all ranks of this process."""
+        for number in self.local_ranks:
+            self._native.acknowledge(number, None, epoch)
+
+    def rank(self, number: int) -> "Rank[R]":
+        """Returns one rank, for requests to it alone."""
+        return Rank(self, number)
+
+    def _request(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> Request:
+        made: Request = self._native.prepare(operations, rank, options.lane, options.deadline, out)
+        return made
+
+    def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> R:
+        operations, rank, written = self._operations(kind, tensors, out, parameters, options)
+        return self._ask(operations, rank, options, written)
+
+    def _operations(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any],
+                    options: Options) -> Tuple[List[Any], Optional[int], Any]:
+        """Returns the operations, the rank of a request to a single rank, and the written tensors."""
+        ranks, maker = self.local_ranks, self._maker()
         given = [len(one) for one in (tensors, out) if isinstance(one, (list, tuple))]
         if len(ranks) < maker.size and maker.size in given:
             ranks = list(range(maker.size))  # the processes of the others are asked, too
@@ -136,33 +168,20 @@ class Requests(Generic[R]):
                              f"for each of the world's {maker.size} ranks")
             one = maker.part(kind, ranks[0], tensors[0] if isinstance(tensors, (list, tuple)) else tensors,
                              out[0] if isinstance(out, (list, tuple)) else out, options, parameters)
-            return [one], ranks[0], one.out
+            return [one.operation], ranks[0], one.out
         if options.lane is not None:
             raise refuse(f"a request to all ranks has no lane: use world.rank(r).lane({options.lane!r})")
         parts = maker.parts(kind, ranks, tensors, out, options, parameters)
-        return parts, None, [one.out for one in parts]
+        return [one.operation for one in parts], None, [one.out for one in parts]
 
 
-class RankRequests(Requests[R]):
-    """Requests of worlds that have ranks in this process."""
-
-    def acknowledge(self, epoch: int) -> None:
-        """Does the same as Rank.acknowledge() without a lane, for all ranks of this process."""
-        for number in self._local_ranks():
-            self._native.acknowledge(number, None, epoch)
-
-    def rank(self, number: int) -> "Rank[R]":
-        """Returns one rank, for requests to it alone."""
-        return Rank(self, number)
-
-
-def call_part(native: Any, maker: PartMaker, rank: int, name: str, arguments: Sequence[Any], values: Any,
-              stream: Stream) -> Part:
-    """Returns the call of a function at one rank."""
+def call_of(native: Any, maker: PartMaker, rank: int, name: str, arguments: Sequence[Any], values: Any,
+            stream: Stream) -> Any:
+    """Returns the operation that calls a function at one rank."""
     if not hasattr(native, "function"):
         raise refuse("virtual worlds call no functions")
     operands = [maker.operand(rank, as_bytes(one), Options(stream=stream)) for one in arguments]
-    return Part(_troupe.call(native.function(name), operands, bytes(values)), None)
+    return _troupe.call(native.function(name), operands, bytes(values))
 
 
 class FunctionCalls(Requests[R]):
@@ -180,9 +199,9 @@ class FunctionCalls(Requests[R]):
         if arguments is not None and len(arguments) != maker.size:
             raise refuse(f"{name} has arguments for {len(arguments)} ranks, and the world has {maker.size}: give one list "
                          f"for each rank")
-        parts = [call_part(self._native, maker, rank, name, arguments[rank] if arguments is not None else (), values,
-                           stream) for rank in range(maker.size)]
-        return self._ask(parts, None, Options(deadline), None)
+        calls = [call_of(self._native, maker, rank, name, arguments[rank] if arguments is not None else (), values,
+                         stream) for rank in range(maker.size)]
+        return self._ask(calls, None, Options(deadline), None)
 
 
 class Rank(Collectives[Tensor, R], Generic[R]):
@@ -197,14 +216,14 @@ class Rank(Collectives[Tensor, R], Generic[R]):
         self._lane = lane
 
     def _part(self, kind: str, tensor: Any, out: Any, parameters: Dict[str, Any],
-              options: Options) -> Tuple[List[Part], Options]:
+              options: Options) -> Tuple[Part, Options]:
         if options.lane is None:
             options = options._replace(lane=self._lane)
-        return [self._world._maker().part(kind, self.number, tensor, out, options, parameters)], options
+        return self._world._maker().part(kind, self.number, tensor, out, options, parameters), options
 
     def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> R:
-        parts, options = self._part(kind, tensors, out, parameters, options)
-        return self._world._ask(parts, self.number, options, parts[0].out)
+        part, options = self._part(kind, tensors, out, parameters, options)
+        return self._world._ask([part.operation], self.number, options, part.out)
 
     def prepare(self, kind: Operation, tensor: Optional[Tensor] = None, out: Optional[Tensor] = None, *,
                 op: Optional[Reduction] = None, root: Optional[int] = None, factor: Optional[Factor] = None,
@@ -213,11 +232,11 @@ class Rank(Collectives[Tensor, R], Generic[R]):
                 deadline: Optional[Seconds] = None, lane: Optional[str] = None, dtype: DType = None,
                 stream: Stream = "producer") -> Request:
         """Returns a request to this rank that can be sent many times: see World.prepare()."""
-        parts, options = self._part(
+        part, options = self._part(
             kind, tensor, out, parameters_of(kind, op=op, root=root, factor=factor, counts=counts,
                                              send_counts=send_counts, recv_counts=recv_counts, peer=peer, tag=tag),
             Options(deadline, lane, dtype, stream))
-        return self._world._request(parts, self.number, options, parts[0].out)
+        return self._world._request([part.operation], self.number, options, part.out)
 
     def all_to_all_v(self, tensor: Tensor, out: Tensor, send_counts: Counts, recv_counts: Counts, *,
                      deadline: Optional[Seconds] = None, lane: Optional[str] = None, dtype: DType = None,
@@ -261,8 +280,8 @@ class Rank(Collectives[Tensor, R], Generic[R]):
         Every rank must be asked for it, as for a collective.
         """
         options = Options(deadline, self._lane if lane is None else lane)
-        part = call_part(self._world._native, self._world._maker(), self.number, name, arguments, values, stream)
-        return self._world._ask([part], self.number, options, None)
+        call = call_of(self._world._native, self._world._maker(), self.number, name, arguments, values, stream)
+        return self._world._ask([call], self.number, options, None)
 
     def lane(self, name: str) -> "Rank[R]":
         """Returns this rank for requests in the lane with this name."""
@@ -337,8 +356,8 @@ class Group(Collectives[Tensors, None], Generic[R]):
 
     def ask(self) -> R:
         """Sends the group to the world and returns its reply."""
-        parts = [Part(_troupe.group(self._parts[rank]), None) for rank in self._ranks]
-        self.reply = reply = self._world._ask(parts, None, self._options, list(self._outs))
+        groups = [_troupe.group(self._parts[rank]) for rank in self._ranks]
+        self.reply = reply = self._world._ask(groups, None, self._options, list(self._outs))
         return reply
 
     def __enter__(self) -> "Group[R]":
@@ -349,7 +368,7 @@ class Group(Collectives[Tensors, None], Generic[R]):
             self.ask()
 
 
-class World(RankRequests[Reply], FunctionCalls[Reply], Collectives[Tensors, Reply]):
+class World(RankRequests[Reply], FunctionCalls[Reply]):
     """A handle to a world of ranks. A request never blocks: it returns a Reply; use `await reply` or reply.result().
 
     With a list of operands, one for each rank of the world, a request is to all ranks. If some live in other processes,
@@ -361,26 +380,6 @@ class World(RankRequests[Reply], FunctionCalls[Reply], Collectives[Tensors, Repl
     def __init__(self, native: Any, owner: Any) -> None:
         self._native = native
         self._owner = owner  # keeps the runtime alive
-
-    @property
-    def size(self) -> int:
-        """The number of ranks of the whole world, in its current epoch."""
-        return int(self._native.size())
-
-    @property
-    def local_ranks(self) -> List[int]:
-        """The ranks that live in this process, ascending."""
-        return self._local_ranks()
-
-    @property
-    def epoch(self) -> int:
-        """The number of the current epoch: the first one is 1, and each rebuild adds 1."""
-        return int(self._native.epoch())
-
-    @property
-    def status(self) -> WorldEvent:
-        """The world's phase, ranks and losses now."""
-        return event_of(self._native.status())
 
     def events(self, heard: Callable[[WorldEvent], Any]) -> None:
         """Calls heard for every later change of phase, in order, on a thread of this module."""
@@ -425,12 +424,8 @@ class World(RankRequests[Reply], FunctionCalls[Reply], Collectives[Tensors, Repl
         """
         self._native.register_function(name, function)
 
-    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Reply:
-        return self._request(parts, rank, options, out).ask()
-
-    def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any], options: Options) -> Reply:
-        parts, rank, written = self._world_parts(kind, tensors, out, parameters, options)
-        return self._ask(parts, rank, options, written)
+    def _ask(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> Reply:
+        return self._request(operations, rank, options, out).ask()
 
     def prepare(self, kind: Operation, tensors: Optional[Tensors] = None, out: Optional[Tensors] = None, *,
                 op: Optional[Reduction] = None, root: Optional[int] = None, factor: Optional[Factor] = None,
@@ -447,8 +442,8 @@ class World(RankRequests[Reply], FunctionCalls[Reply], Collectives[Tensors, Repl
         options = Options(deadline, lane, dtype, stream)
         parameters = parameters_of(kind, op=op, root=root, factor=factor, counts=counts, send_counts=send_counts,
                                    recv_counts=recv_counts, peer=peer, tag=tag)
-        parts, rank, written = self._world_parts(kind, tensors, out, parameters, options)
-        return self._request(parts, rank, options, written)
+        operations, rank, written = self._operations(kind, tensors, out, parameters, options)
+        return self._request(operations, rank, options, written)
 
     def split(self, groups: Mapping[str, Sequence[int]]) -> Dict[str, Optional["World"]]:
         """Returns a world for each group of ranks, by name, or None if none of its ranks is in this process."""
@@ -482,7 +477,7 @@ class World(RankRequests[Reply], FunctionCalls[Reply], Collectives[Tensors, Repl
 
         lane: of this process's rank, where other processes hold the other ranks; else a plan has no lane.
         """
-        ranks = self._local_ranks()
+        ranks = self.local_ranks
         target = ranks[0] if len(ranks) == 1 and self.size > 1 else None
         if target is None and lane is not None:
             raise refuse(f"a request to all ranks has no lane: leave lane={lane!r} out")

@@ -6,14 +6,16 @@ on the test's own thread: it makes progress only while the test lets time pass, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 from . import _asyncio  # noqa: F401
 from . import _troupe
-from ._collectives import Collectives, Options, Part, refuse
+from ._collectives import Options
+from ._errors import refuse
 from ._troupe import FaultScript as FaultScript  # a line: script.on(2).operation(5).hang()
 from ._troupe import VirtualReply
-from ._types import Setting, Tensors
+from ._runtime import Closable
+from ._types import Setting
 from ._world import RankRequests, Request, World, WorldEvent, event_of
 
 __all__ = ["FaultScript", "Launch", "MockWorld", "VirtualReply", "VirtualWorld", "launches"]
@@ -39,7 +41,7 @@ def launches(script: FaultScript, rank: int) -> List[Launch]:
     return [Launch(**fields) for fields in script._launches(rank)]
 
 
-class MockWorld:
+class MockWorld(Closable):
     """A runtime over the mock backend and its world, which is ready. Both end with this object.
 
     Settings are those of troupe.Runtime. The defaults are few threads, which park at once, and no log.
@@ -61,14 +63,8 @@ class MockWorld:
         """Releases operations that hang by the script, answers pending requests and ends the world. Idempotent."""
         self._native.close()
 
-    def __enter__(self) -> "MockWorld":
-        return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-
-class VirtualWorld(RankRequests[VirtualReply], Collectives[Tensors, VirtualReply]):
+class VirtualWorld(RankRequests[VirtualReply], Closable):
     """A world in virtual time: deadlines, hangs and rebuilds cost no time.
 
     A request returns a reply at once; the answer arrives while time passes, in advance(), run_until(), reply.result()
@@ -84,34 +80,12 @@ class VirtualWorld(RankRequests[VirtualReply], Collectives[Tensors, VirtualReply
         self._native = _troupe.VirtualWorld(ranks, settings, seed, script)
         self.script: FaultScript = self._native.script()
 
-    def _request(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> Request:
+    def _request(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> Request:
         raise refuse("virtual worlds cannot prepare requests: send each request directly")
 
-    def _ask(self, parts: List[Part], rank: Optional[int], options: Options, out: Any) -> VirtualReply:
-        reply: VirtualReply = self._native.ask([one.operation for one in parts], rank, options.lane, options.deadline,
-                                               out)
+    def _ask(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> VirtualReply:
+        reply: VirtualReply = self._native.ask(operations, rank, options.lane, options.deadline, out)
         return reply
-
-    def _collective(self, kind: str, tensors: Any, out: Any, parameters: Dict[str, Any],
-                    options: Options) -> VirtualReply:
-        parts, rank, written = self._world_parts(kind, tensors, out, parameters, options)
-        return self._ask(parts, rank, options, written)
-
-    @property
-    def size(self) -> int:
-        return int(self._native.size())
-
-    @property
-    def local_ranks(self) -> List[int]:
-        return self._local_ranks()
-
-    @property
-    def epoch(self) -> int:
-        return int(self._native.epoch())
-
-    @property
-    def status(self) -> WorldEvent:
-        return event_of(self._native.status())
 
     @property
     def events(self) -> List[Tuple[float, WorldEvent]]:
@@ -147,9 +121,3 @@ class VirtualWorld(RankRequests[VirtualReply], Collectives[Tensors, VirtualReply
     def close(self) -> None:
         """Stops the world: hanging operations are released, and pending requests are answered. Idempotent."""
         self._native.close()
-
-    def __enter__(self) -> "VirtualWorld":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
