@@ -55,7 +55,7 @@ private:
 /// The object behind Python's Driver. Threads: those that hold the GIL.
 class shown_driver {
 public:
-  explicit shown_driver(std::unique_ptr<world_driver> made) : held_{"the driver", std::move(made)} {
+  explicit shown_driver(const configuration& settings) : held_{"the driver", settings} {
     held_.get().on_event([waiting = waiting_](const world_driver_event& now) { waiting->hear(now); });
   }
 
@@ -82,27 +82,16 @@ private:
 
 real_time_ptr<shown_driver> make_driver(const py::dict& given, const py::object& file,
                                         const std::optional<std::string>& token) {
-  configuration settings =
-      file.is_none() ? configuration::from_environment() : configuration::load(py::cast<std::string>(py::str(file)));
-  settings = with_settings(std::move(settings), given);
+  configuration settings = gathered_settings_of(given, file);
   if (token) settings.assignment.token = *token;
-  std::unique_ptr<world_driver> made;
-  {
-    const py::gil_scoped_release without;
-    made = std::make_unique<world_driver>(settings);
-  }
-  return real_time_ptr<shown_driver>{new shown_driver{std::move(made)}};
-}
-
-std::optional<dtype> type_of(const py::object& name) {
-  return name.is_none() ? std::nullopt : std::optional{dtype_of(name)};
+  return real_time_ptr<shown_driver>{new shown_driver{settings}};
 }
 
 given_operand import_operand(const py::object& what, const py::object& as) {
   if (!py::isinstance<shown_remote>(what))
-    throw invalid("a " + py::cast<std::string>(py::str(py::type::of(what).attr("__name__"))) +
+    throw invalid("a " + type_name_of(what) +
                   " is memory of this process, which has no rank: give a troupe.RemoteBuffer of the rank");
-  return import_remote(what.cast<const shown_remote&>(), type_of(as));
+  return import_remote(what.cast<const shown_remote&>(), optional_dtype_of(as));
 }
 
 std::shared_ptr<reply> ask(const shown_driver& self, const std::vector<asked_operation>& parts,
@@ -141,39 +130,37 @@ void bind_drivers(py::module_& module) {
       .def("find_memory",
            [](const shown_driver& self, int target, const std::string& name, const py::object& type,
               const py::object& deadline) {
-             auto answered = std::make_shared<value_reply>(type_of(type));
-             self.get().find_memory(rank{target}, name, duration_of(deadline, default_deadline),
-                                    make_promise<remote_buffer>(answered));
-             return answered;
+             const auto ask = [&](auto to) {
+               self.get().find_memory(rank{target}, name, duration_of(deadline, default_deadline), std::move(to));
+             };
+             return ask_for<remote_buffer>(ask, optional_dtype_of(type));
            })
       .def("allocate",
            [](const shown_driver& self, int target, std::size_t size, const py::object& type,
               const py::object& deadline) {
-             auto answered = std::make_shared<value_reply>(type_of(type));
-             self.get().allocate(rank{target}, size, duration_of(deadline, default_deadline),
-                                 make_promise<remote_buffer>(answered));
-             return answered;
+             const auto ask = [&](auto to) {
+               self.get().allocate(rank{target}, size, duration_of(deadline, default_deadline), std::move(to));
+             };
+             return ask_for<remote_buffer>(ask, optional_dtype_of(type));
            })
       .def("release", [](const shown_driver& self, const shown_remote& one) { self.get().release(one.what); })
       .def("read",
            [](const shown_driver& self, const shown_remote& from, const py::object& deadline) {
-             auto answered = std::make_shared<value_reply>();
-             self.get().read(from.what, duration_of(deadline, default_deadline), make_promise<std::string>(answered));
-             return answered;
+             return ask_for<std::string>([&](auto to) {
+               self.get().read(from.what, duration_of(deadline, default_deadline), std::move(to));
+             });
            })
       .def("metrics",
            [](const shown_driver& self, int target, const py::object& deadline) {
-             auto answered = std::make_shared<value_reply>();
-             self.get().metrics(rank{target}, duration_of(deadline, default_deadline),
-                                make_promise<std::string>(answered));
-             return answered;
+             return ask_for<std::string>([&](auto to) {
+               self.get().metrics(rank{target}, duration_of(deadline, default_deadline), std::move(to));
+             });
            })
       .def("flight_record",
            [](const shown_driver& self, int target, const py::object& deadline) {
-             auto answered = std::make_shared<value_reply>();
-             self.get().flight_record(rank{target}, duration_of(deadline, default_deadline),
-                                      make_promise<std::string>(answered));
-             return answered;
+             return ask_for<std::string>([&](auto to) {
+               self.get().flight_record(rank{target}, duration_of(deadline, default_deadline), std::move(to));
+             });
            })
       .def("capture",
            [](const shown_driver& self, const std::string& name, const std::vector<std::vector<asked_operation>>& steps,

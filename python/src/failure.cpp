@@ -29,6 +29,7 @@ py::object missing_ranks(const error& failure) {
 } // namespace
 
 py::object to_python(const error& failure) {
+  if (!failure) return py::none();
   py::dict fields;
   fields["code"] = std::string{to_string(failure.code)};
   fields["effect"] = failure.effect == effect::rejected ? "rejected" : "unknown_outcome";

@@ -6,10 +6,12 @@
 #include <pybind11/pybind11.h>
 
 #include <string>
+#include <utility>
 
 namespace troupe::python {
 
-/// Returns an instance of the class in troupe/_errors.py for \p failure's code. The caller must hold the GIL.
+/// Returns an instance of the class in troupe/_errors.py for \p failure's code, or None if it has no code. The caller
+/// must hold the GIL.
 [[nodiscard]] pybind11::object to_python(const error& failure);
 
 /// Throws \p failure as a Python exception. The caller must hold the GIL.
@@ -18,6 +20,11 @@ namespace troupe::python {
 /// Returns an exception with code invalid_argument.
 [[nodiscard]] inline exception invalid(std::string text) {
   return exception{errc::invalid_argument, std::move(text)};
+}
+
+/// Returns the name of the type of \p what.
+[[nodiscard]] inline std::string type_name_of(const pybind11::handle& what) {
+  return pybind11::cast<std::string>(pybind11::str(pybind11::type::handle_of(what).attr("__name__")));
 }
 
 /// Registers the translation of every troupe::exception to a Python exception.

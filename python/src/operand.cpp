@@ -67,6 +67,10 @@ dtype dtype_of(const py::object& name) {
   throw exception{errc::unsupported, "unknown element type '" + text + "': choose one of " + choices};
 }
 
+std::optional<dtype> optional_dtype_of(const py::object& name) {
+  return name.is_none() ? std::nullopt : std::optional{dtype_of(name)};
+}
+
 namespace {
 
 std::size_t product_of(const std::vector<std::size_t>& shape) noexcept {
@@ -94,9 +98,17 @@ owned_tensor<Managed> defer_deletion(Managed* inner) {
   return owned_tensor<Managed>{&made.release()->shown};
 }
 
-/// Takes the tensor out of \p capsule and renames the capsule to \p used.
+/// The names of capsules of both forms until a consumer takes the tensor, and afterwards.
 template <class Managed>
-owned_tensor<Managed> take_capsule(const py::object& capsule, const char* name, const char* used) {
+constexpr std::pair<const char*, const char*> capsule_names{"dltensor", "used_dltensor"};
+template <>
+constexpr std::pair<const char*, const char*> capsule_names<DLManagedTensorVersioned>{"dltensor_versioned",
+                                                                                      "used_dltensor_versioned"};
+
+/// Takes the tensor out of \p capsule and renames the capsule.
+template <class Managed>
+owned_tensor<Managed> take_capsule(const py::object& capsule) {
+  const auto [name, used] = capsule_names<Managed>;
   auto* const inner = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), name));
   if (inner == nullptr || PyCapsule_SetName(capsule.ptr(), used) != 0) throw py::error_already_set{};
   try {
@@ -108,11 +120,12 @@ owned_tensor<Managed> take_capsule(const py::object& capsule, const char* name, 
 }
 
 tensor tensor_of(const world& where, const py::object& capsule, std::optional<stream_ref> produced_on, dlpack_use use) {
-  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") == 0)
-    return from_dlpack(where, take_capsule<DLManagedTensor>(capsule, "dltensor", "used_dltensor"), produced_on);
-  auto* const shown = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+  const char* const versioned = capsule_names<DLManagedTensorVersioned>.first;
+  if (PyCapsule_IsValid(capsule.ptr(), versioned) == 0)
+    return from_dlpack(where, take_capsule<DLManagedTensor>(capsule), produced_on);
+  auto* const shown = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), versioned));
   if (shown->version.major != 1) return from_dlpack(where, shown); // throws; the capsule still owns it
-  auto given = take_capsule<DLManagedTensorVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned");
+  auto given = take_capsule<DLManagedTensorVersioned>(capsule);
   if (use != dlpack_use::source && (given->flags & dlpack_is_copied) != 0)
     throw invalid("the tensor's library has exported a copy of it, so the result would not reach the tensor: give a "
                   "tensor as out that is exported without a copy");
@@ -247,7 +260,7 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
     return own;
   }
   if (!py::hasattr(what, "__dlpack__"))
-    throw invalid("a " + py::cast<std::string>(py::str(py::type::of(what).attr("__name__"))) +
+    throw invalid("a " + type_name_of(what) +
                   " is not a tensor: give an object with __dlpack__ (NumPy, PyTorch, CuPy, JAX) or a troupe.Buffer");
   const std::shared_ptr<device>& on = where.device_of(target);
   const py::tuple lives = what.attr("__dlpack_device__")();
@@ -313,16 +326,10 @@ given_operand import_host_operand(const std::shared_ptr<device>& where, const py
 
 namespace {
 
-/// The names of capsules of both forms until a consumer takes the tensor.
-template <class Managed>
-constexpr const char* capsule_name = "dltensor";
-template <>
-constexpr const char* capsule_name<DLManagedTensorVersioned> = "dltensor_versioned";
-
 /// Returns a capsule for __dlpack__. It deletes the tensor if no consumer takes it.
 template <class Managed>
 py::object make_capsule(std::unique_ptr<Managed, dlpack_deleter> lent) {
-  constexpr const char* name = capsule_name<Managed>;
+  constexpr const char* name = capsule_names<Managed>.first;
   PyObject* const made = PyCapsule_New(lent.get(), name, [](PyObject* capsule) {
     if (PyCapsule_IsValid(capsule, name) == 0) return;
     const std::unique_ptr<Managed, dlpack_deleter> untaken{static_cast<Managed*>(PyCapsule_GetPointer(capsule, name))};
@@ -337,6 +344,10 @@ py::tuple device_tuple(const shaped_buffer& own) {
   return py::make_tuple(at.type, at.id);
 }
 
+bool is_fp8(dtype type) noexcept {
+  return type == dtype::f8e4m3 || type == dtype::f8e5m2;
+}
+
 /// Implements the array API's __dlpack__. The stream is ignored: values are complete once a request has been answered.
 py::object lend(const shaped_buffer& own, const py::object&, const std::optional<std::pair<int, int>>& max_version,
                 const py::object& device, const std::optional<bool>& copy) {
@@ -348,8 +359,7 @@ py::object lend(const shaped_buffer& own, const py::object&, const std::optional
     throw py::buffer_error("a troupe.Buffer is exported without a copy: copy the imported tensor");
   const std::vector<std::int64_t> shape{own.shape.begin(), own.shape.end()};
   // fp8 needs DLPack 1.1. Consumers of older versions do not support it.
-  const bool is_fp8 = own.type == dtype::f8e4m3 || own.type == dtype::f8e5m2;
-  if (max_version && *max_version >= std::pair{1, is_fp8 ? 1 : 0})
+  if (max_version && *max_version >= std::pair{1, is_fp8(own.type) ? 1 : 0})
     return make_capsule(to_versioned_dlpack(own.memory, own.type, shape));
   return make_capsule(to_dlpack(own.memory, own.type, shape));
 }
@@ -362,26 +372,12 @@ bool is_visible(const buffer& memory) {
 py::dict array_interface(const shaped_buffer& own) {
   if (!is_visible(own.memory))
     throw py::attribute_error("GPU memory cannot be read as a host array: copy it, or import it with DLPack");
-  const char* kind = "f";
-  switch (own.type) {
-    case dtype::u8:
-    case dtype::u32:
-    case dtype::u64: kind = "u"; break;
-    case dtype::i8:
-    case dtype::i32:
-    case dtype::i64: kind = "i"; break;
-    case dtype::f16:
-    case dtype::f32:
-    case dtype::f64: break;
-    case dtype::bf16:
-    case dtype::f8e4m3:
-    case dtype::f8e5m2: throw py::attribute_error("NumPy has no " + long_name_of(own.type) + ": import it with DLPack");
-  }
+  const std::string name = long_name_of(own.type); // begins with NumPy's kind: u, i or f
+  if (own.type == dtype::bf16 || is_fp8(own.type))
+    throw py::attribute_error("NumPy has no " + name + ": import it with DLPack");
   py::dict made;
-  py::list shape;
-  for (const std::size_t extent : own.shape) shape.append(extent);
-  made["shape"] = py::tuple(shape);
-  made["typestr"] = "<" + std::string{kind} + std::to_string(size_bytes(own.type));
+  made["shape"] = py::tuple(py::cast(own.shape));
+  made["typestr"] = "<" + name.substr(0, 1) + std::to_string(size_bytes(own.type));
   made["data"] = py::make_tuple(reinterpret_cast<std::uintptr_t>(own.memory.data()), false);
   made["version"] = 3;
   return made;
@@ -394,12 +390,7 @@ void bind_operands(py::module_& module) {
       module, "Buffer",
       "Memory of troupe with a shape and a dtype: an operand of requests, and by __dlpack__ a tensor of other "
       "libraries, without a copy. Created by troupe.empty().")
-      .def_property_readonly("shape",
-                             [](const shaped_buffer& own) {
-                               py::list shape;
-                               for (const std::size_t extent : own.shape) shape.append(extent);
-                               return py::tuple(shape);
-                             })
+      .def_property_readonly("shape", [](const shaped_buffer& own) { return py::tuple(py::cast(own.shape)); })
       .def_property_readonly("dtype", [](const shaped_buffer& own) { return long_name_of(own.type); })
       .def_property_readonly("nbytes", [](const shaped_buffer& own) { return own.count() * size_bytes(own.type); })
       .def_property_readonly("size", &shaped_buffer::count, "The number of elements.")
@@ -424,8 +415,7 @@ void bind_operands(py::module_& module) {
       .def_static(
           "parse",
           [](const std::string& text, const py::object& type) {
-            return shown_remote{parse_remote_buffer(text),
-                                type.is_none() ? std::nullopt : std::optional{dtype_of(type)}};
+            return shown_remote{parse_remote_buffer(text), optional_dtype_of(type)};
           },
           py::arg("text"), py::arg("dtype") = py::none(),
           "Returns the handle that str() has written. Errors: InvalidArgument.")
@@ -477,16 +467,8 @@ void bind_operands(py::module_& module) {
                                 type.empty() ? std::nullopt : std::optional{dtype_of(state[1])}};
           }));
   py::class_<given_operand, real_time_ptr<given_operand>>(module, "Operand")
-      .def_property_readonly("count", [](const given_operand& one) { return one.count; })
       .def_property_readonly("dtype", [](const given_operand& one) { return long_name_of(one.type); })
-      .def_property_readonly("on_host", [](const given_operand& one) { return one.memory.on_host(); })
-      .def_property_readonly("shape", [](const given_operand& one) {
-        py::list shape;
-        for (const std::size_t extent : one.shape) shape.append(extent);
-        return py::tuple(shape);
-      });
-  module.def("dtype_name", [](const py::object& name) { return long_name_of(dtype_of(name)); });
-  module.def("has_dlpack", &has_dlpack);
+      .def_property_readonly("shape", [](const given_operand& one) { return py::tuple(py::cast(one.shape)); });
 }
 
 } // namespace troupe::python

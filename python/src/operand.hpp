@@ -102,6 +102,8 @@ private:
 
 /// Returns the dtype of \p name: troupe's ("f32"), or NumPy's and PyTorch's ("float32", numpy.float32, torch.float32).
 [[nodiscard]] dtype dtype_of(const pybind11::object& name);
+/// The same; no type for None.
+[[nodiscard]] std::optional<dtype> optional_dtype_of(const pybind11::object& name);
 /// Returns NumPy's name of \p type, or PyTorch's if NumPy does not have the type.
 [[nodiscard]] std::string long_name_of(dtype type);
 

@@ -72,7 +72,7 @@ std::string call_with_gil(const py::object& what, const rank_call& with) {
 
 rank_function::work make_rank_function(std::string name, const py::object& what) {
   if (PyCallable_Check(what.ptr()) == 0)
-    throw invalid("the function '" + name + "' is a " + py::cast<std::string>(py::str(py::type::of(what).attr("__name__"))) +
+    throw invalid("the function '" + name + "' is a " + type_name_of(what) +
                   ", which cannot be called");
   return [name = std::move(name), called = held_object{what}](const rank_call& with) {
     std::string failure;

@@ -129,7 +129,8 @@ bool wait_without_gil(awaited& one, nanoseconds spin, nanoseconds at_most, bool 
   }
 }
 
-py::object completion_of(const reply& one) {
+py::object value_of(const reply& one) {
+  if (const error* failure = failure_of(one.result())) raise(*failure);
   return py::cast(shown_completion{std::get<completion>(one.result()), one.outputs().get()});
 }
 
@@ -167,6 +168,31 @@ bool spin(awaited& one, double seconds) {
   return done;
 }
 
+/// Binds what both kinds of replies have. \p text is their description, \p about that of result().
+template <class Shown>
+auto bind_awaited(py::module_& module, const char* name, const char* text, const char* about) {
+  return py::class_<Shown, std::shared_ptr<Shown>>(module, name, text)
+      .def(
+          "done", [](const Shown& one) { return one.is_done(); }, "Returns whether the answer has arrived.")
+      .def(
+          "result",
+          [](Shown& one, const py::object& timeout) {
+            require_done(one, timeout);
+            return value_of(one);
+          },
+          py::arg("timeout") = py::none(), about)
+      .def(
+          "exception",
+          [](Shown& one, const py::object& timeout) -> py::object {
+            require_done(one, timeout);
+            if (const auto* failure = std::get_if<error>(&one.result())) return to_python(*failure);
+            return py::none();
+          },
+          py::arg("timeout") = py::none(), "Waits, and returns the error that result() would raise, or None.")
+      .def("_spin", [](Shown& one, double seconds) { return spin(one, seconds); })
+      .def("_tell", [](Shown& one, const std::shared_ptr<loop_mailbox>& box, std::uint64_t who) { return one.tell(box, who); });
+}
+
 double seconds_of(time_point when) {
   return std::chrono::duration<double>(when.time_since_epoch()).count();
 }
@@ -202,57 +228,17 @@ void bind_replies(py::module_& module) {
         return "troupe.Completion(ticket=" + to_string(one.what.ticket) + ", epoch=" + to_string(one.what.epoch) + ")";
       });
 
-  py::class_<reply, std::shared_ptr<reply>>(module, "Reply", "The answer to a request, which arrives once.")
-      .def(
-          "done", [](const reply& one) { return one.is_done(); }, "Returns whether the request has been answered.")
-      .def(
-          "result",
-          [](reply& one, const py::object& timeout) {
-            require_done(one, timeout);
-            if (const error* failure = failure_of(one.result())) raise(*failure);
-            return completion_of(one);
-          },
-          py::arg("timeout") = py::none(),
-          "Waits for the Completion and returns it. Polls for a short time first, without the GIL. Raises "
-          "troupe.Error, or TimeoutError if there is no answer within timeout seconds: the request then continues.")
-      .def(
-          "exception",
-          [](reply& one, const py::object& timeout) -> py::object {
-            require_done(one, timeout);
-            if (const error* failure = failure_of(one.result())) return to_python(*failure);
-            return py::none();
-          },
-          py::arg("timeout") = py::none(), "Waits, and returns the error that result() would raise, or None.")
+  bind_awaited<reply>(
+      module, "Reply", "The answer to a request, which arrives once.",
+      "Waits for the Completion and returns it. Polls for a short time first, without the GIL. Raises "
+      "troupe.Error, or TimeoutError if there is no answer within timeout seconds: the request then continues.")
       .def_property_readonly(
           "out", [](const reply& one) { return one.outputs().get(); },
-          "The written tensors, as given or allocated: undefined until the reply.")
-      .def("_spin", [](reply& one, double seconds) { return spin(one, seconds); })
-      .def("_tell", [](reply& one, const std::shared_ptr<loop_mailbox>& box, std::uint64_t who) { return one.tell(box, who); });
-
-  py::class_<value_reply, std::shared_ptr<value_reply>>(
-      module, "ValueReply", "The answer to a question whose result is a value, which arrives once.")
-      .def(
-          "done", [](const value_reply& one) { return one.is_done(); }, "Returns whether the answer has arrived.")
-      .def(
-          "result",
-          [](value_reply& one, const py::object& timeout) {
-            require_done(one, timeout);
-            return value_of(one);
-          },
-          py::arg("timeout") = py::none(),
-          "Waits for the value and returns it. Raises troupe.Error, or TimeoutError if there is no answer within timeout "
-          "seconds.")
-      .def(
-          "exception",
-          [](value_reply& one, const py::object& timeout) -> py::object {
-            require_done(one, timeout);
-            if (const auto* failure = std::get_if<error>(&one.result())) return to_python(*failure);
-            return py::none();
-          },
-          py::arg("timeout") = py::none(), "Waits, and returns the error that result() would raise, or None.")
-      .def("_spin", [](value_reply& one, double seconds) { return spin(one, seconds); })
-      .def("_tell", [](value_reply& one, const std::shared_ptr<loop_mailbox>& box,
-                       std::uint64_t who) { return one.tell(box, who); });
+          "The written tensors, as given or allocated: undefined until the reply.");
+  bind_awaited<value_reply>(
+      module, "ValueReply", "The answer to a question whose result is a value, which arrives once.",
+      "Waits for the value and returns it. Raises troupe.Error, or TimeoutError if there is no answer within timeout "
+      "seconds.");
 
   py::class_<loop_mailbox, std::shared_ptr<loop_mailbox>>(module, "LoopMailbox")
       .def(py::init<>())

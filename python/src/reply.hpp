@@ -133,12 +133,14 @@ private:
   std::optional<value> result_;
 };
 
-/// Returns a promise whose answer goes to \p to.
-template <class Value>
-[[nodiscard]] std::shared_ptr<value_promise<Value>> make_promise(const std::shared_ptr<value_reply>& to) {
-  return std::make_shared<value_promise<Value>>([to](std::variant<Value, error> result) {
-    std::visit([&](auto& one) { to->deliver(std::move(one)); }, result);
-  });
+/// Calls \p ask with a promise, and returns the reply that gets its answer. \p type: as in value_reply.
+template <class Value, class Ask>
+[[nodiscard]] std::shared_ptr<value_reply> ask_for(const Ask& ask, std::optional<dtype> type = {}) {
+  auto answered = std::make_shared<value_reply>(type);
+  ask(std::make_shared<value_promise<Value>>([answered](std::variant<Value, error> result) {
+    std::visit([&](auto& one) { answered->deliver(std::move(one)); }, result);
+  }));
+  return answered;
 }
 
 /// Converts a duration: seconds or a datetime.timedelta, or None for \p otherwise. Errors: invalid_argument.

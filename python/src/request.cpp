@@ -2,6 +2,7 @@
 
 #include "failure.hpp"
 
+#include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -124,19 +126,10 @@ operation asked_operation::ready_now(bool first) const {
     for (const asked_operation& one : parts) made.parts.push_back(one.ready_now(first));
     return made;
   }
+  bool imported = false;
+  visit_operands(what, [&](const operand& one, std::string_view) { imported = imported || one.ready != nullptr; });
   operation made = what;
-  const auto imported = [&](auto& one) {
-    if constexpr (requires { one.send; })
-      return one.send.ready || one.recv.ready;
-    else if constexpr (requires { one.memory; })
-      return static_cast<bool>(one.memory.ready);
-    else if constexpr (requires { one.from; })
-      return one.from.ready || one.to.ready;
-    else
-      return false;
-  };
-  if (first && std::visit(imported, made)) return made;
-  set_ready(made, record_now(read, written));
+  if (!first || !imported) set_ready(made, record_now(read, written));
   return made;
 }
 
@@ -217,18 +210,10 @@ asked_operation make_call(std::shared_ptr<const rank_function> function,
 }
 
 void bind_operations(py::module_& module) {
-  py::class_<asked_operation, real_time_ptr<asked_operation>>(module, "Operation")
-      .def("__str__", [](const asked_operation& one) { return describe(one.what); })
-      .def_property_readonly("name", [](const asked_operation& one) { return std::string{name_of(one.what)}; });
-  module.def(
-      "operation",
-      [](const std::string& kind, const given_operand* first, const given_operand* second, std::size_t size,
-         const py::dict& parameters) { return make_operation(kind, first, second, size, parameters); },
-      py::arg("kind"), py::arg("first").none(true), py::arg("second").none(true), py::arg("size"),
-      py::arg("parameters"));
+  py::class_<asked_operation, real_time_ptr<asked_operation>>(module, "Operation");
+  module.def("operation", &make_operation, py::arg("kind"), py::arg("first").none(true), py::arg("second").none(true),
+             py::arg("size"), py::arg("parameters"));
   py::class_<shown_function>(module, "Function");
-  module.def(
-      "function", [](std::string name) { return shown_function{std::make_shared<rank_function>(std::move(name))}; });
   module.def("call", [](const shown_function& function, const std::vector<const given_operand*>& arguments,
                         const py::bytes& values) { return make_call(function.what, arguments, values); });
   module.def("replay", [](std::string name) {

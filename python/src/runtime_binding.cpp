@@ -72,12 +72,22 @@ configuration with_settings(configuration start, const py::dict& given) {
   return start;
 }
 
+configuration gathered_settings_of(const py::dict& given, const py::object& file) {
+  return with_settings(file.is_none() ? configuration::from_environment()
+                                      : configuration::load(py::cast<std::string>(py::str(file))),
+                       given);
+}
+
+std::vector<int> numbers_of(const std::vector<rank>& all) {
+  std::vector<int> made;
+  for (const rank one : all) made.push_back(one.value());
+  return made;
+}
+
 namespace {
 
 py::tuple numbers(const std::vector<rank>& all) {
-  py::list made;
-  for (const rank each : all) made.append(each.value());
-  return py::tuple(made);
+  return py::tuple(py::cast(numbers_of(all)));
 }
 
 /// Returns the arguments of the Python class ResumePoint for each lane.
@@ -106,7 +116,7 @@ py::dict shown_event(const world_event& one) {
   made["origins"] = numbers(one.origins);
   made["lost"] = py::tuple(lost);
   made["resume"] = one.resume ? py::object{shown_points(*one.resume)} : py::object{py::none()};
-  made["reason"] = one.reason ? to_python(one.reason) : py::object{py::none()};
+  made["reason"] = to_python(one.reason);
   made["text"] = describe(one);
   return made;
 }
@@ -119,7 +129,7 @@ py::dict shown_event(const world_driver_event& one) {
   made["is_over"] = one.is_over;
   made["has_rings"] = one.has_rings;
   made["resume"] = one.resume ? py::object{shown_points(*one.resume)} : py::object{py::none()};
-  made["reason"] = one.reason ? to_python(one.reason) : py::object{py::none()};
+  made["reason"] = to_python(one.reason);
   return made;
 }
 
@@ -128,16 +138,9 @@ namespace {
 using shown_runtime = ended_without_gil<runtime>;
 
 real_time_ptr<shown_runtime> make_runtime(const py::dict& given, const py::object& file, const py::object& faults) {
-  configuration start =
-      file.is_none() ? configuration::from_environment() : configuration::load(py::cast<std::string>(py::str(file)));
-  start = with_settings(std::move(start), given);
+  configuration start = gathered_settings_of(given, file);
   if (!faults.is_none()) start.faults = faults.cast<std::shared_ptr<testing::fault_script>>();
-  std::unique_ptr<runtime> made;
-  {
-    const py::gil_scoped_release without;
-    made = std::make_unique<runtime>(std::move(start));
-  }
-  return real_time_ptr<shown_runtime>{new shown_runtime{"the runtime", std::move(made)}};
+  return real_time_ptr<shown_runtime>{new shown_runtime{"the runtime", std::move(start)}};
 }
 
 std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional<py::bytes>& id) {
@@ -180,47 +183,24 @@ void bind_runtimes(py::module_& module) {
 
 namespace {
 
-/// A controller that one thread may close while another waits for it.
-class shown_controller {
-public:
-  explicit shown_controller(controller_options options) {
-    const py::gil_scoped_release without;
-    held_ = std::make_shared<controller>(std::move(options));
-  }
-  shown_controller(const shown_controller&) = delete;
-  shown_controller& operator=(const shown_controller&) = delete;
-  ~shown_controller() { close(); }
+using shown_controller = ended_without_gil<controller>;
 
-  [[nodiscard]] controller& get() const {
-    if (!held_) throw exception{errc::stopping, "the controller has been closed: make another"};
-    return *held_;
-  }
-  void close() noexcept {
-    if (!held_) return;
-    std::shared_ptr<controller> last = std::move(held_);
+/// Checks for signals (Ctrl-C) at intervals. Returns false once another thread has closed the controller.
+bool wait_for(const shown_controller& self, const py::object& timeout) {
+  constexpr std::chrono::milliseconds between_looks{100};
+  const auto until =
+      timeout.is_none() ? time_point::max() : later(std::chrono::steady_clock::now(), duration_of(timeout, {}));
+  static_cast<void>(self.get());
+  while (const std::shared_ptr<controller> one = self.share()) {
+    const auto left = std::max(until - std::chrono::steady_clock::now(), time_point::duration{0});
     const py::gil_scoped_release without;
-    last.reset();
+    if (one->wait(std::min<nanoseconds>(left, between_looks))) return true;
+    const py::gil_scoped_acquire again;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set{};
+    if (left == time_point::duration{0}) return false;
   }
-  /// Checks for signals (Ctrl-C) at intervals. Returns false once the controller has been closed.
-  [[nodiscard]] bool wait(const py::object& timeout) {
-    constexpr std::chrono::milliseconds between_looks{100};
-    const auto until =
-        timeout.is_none() ? time_point::max() : later(std::chrono::steady_clock::now(), duration_of(timeout, {}));
-    static_cast<void>(get());
-    while (const std::shared_ptr<controller> one = held_) {
-      const auto left = std::max(until - std::chrono::steady_clock::now(), time_point::duration{0});
-      const py::gil_scoped_release without;
-      if (one->wait(std::min<nanoseconds>(left, between_looks))) return true;
-      const py::gil_scoped_acquire again;
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set{};
-      if (left == time_point::duration{0}) return false;
-    }
-    return false;
-  }
-
-private:
-  std::shared_ptr<controller> held_;
-};
+  return false;
+}
 
 std::unique_ptr<shown_controller> make_controller(int processes, std::string host, std::uint16_t port,
                                                   std::string token, const std::optional<std::string>& certificates,
@@ -244,7 +224,7 @@ std::unique_ptr<shown_controller> make_controller(int processes, std::string hos
                                                  .certificate_file = folder / "controller.pem",
                                                  .key_file = folder / "controller.key"};
   }
-  return std::make_unique<shown_controller>(std::move(options));
+  return std::make_unique<shown_controller>("the controller", std::move(options));
 }
 
 } // namespace
@@ -258,12 +238,8 @@ void bind_controllers(py::module_& module) {
       .def("process_ended", [](const shown_controller& self, std::string name, std::int64_t pid,
                                std::string how) { self.get().process_ended(std::move(name), pid, std::move(how)); })
       .def("stop", [](const shown_controller& self) { self.get().stop(); })
-      .def("wait", &shown_controller::wait)
-      .def("reason",
-           [](const shown_controller& self) -> py::object {
-             const error why = self.get().reason();
-             return why ? to_python(why) : py::object{py::none()};
-           })
+      .def("wait", &wait_for)
+      .def("reason", [](const shown_controller& self) { return to_python(self.get().reason()); })
       .def("close", &shown_controller::close);
 }
 

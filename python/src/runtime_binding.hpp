@@ -3,6 +3,7 @@
 
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/world_driver.hpp>
 
@@ -11,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace troupe::python {
 
@@ -19,8 +21,12 @@ namespace troupe::python {
 template <class Held>
 class ended_without_gil {
 public:
-  /// \p name is used in messages, for example "the runtime".
-  ended_without_gil(std::string name, std::unique_ptr<Held> held) : name_{std::move(name)}, held_{std::move(held)} {}
+  /// Constructs the object without the GIL. \p name is used in messages, for example "the runtime".
+  template <class Argument>
+  ended_without_gil(std::string name, Argument&& given) : name_{std::move(name)} {
+    const pybind11::gil_scoped_release without;
+    held_ = std::make_shared<Held>(std::forward<Argument>(given));
+  }
   ended_without_gil(const ended_without_gil&) = delete;
   ended_without_gil& operator=(const ended_without_gil&) = delete;
   ~ended_without_gil() { close(); }
@@ -30,22 +36,32 @@ public:
     if (!held_) throw exception{errc::stopping, name_ + " has been closed: make another"};
     return *held_;
   }
+  /// Returns an owner for calls that other threads may close() meanwhile, or null once it has been closed.
+  [[nodiscard]] std::shared_ptr<Held> share() const noexcept { return held_; }
   void close() noexcept {
-    if (!held_) return;
+    std::shared_ptr<Held> last = std::move(held_);
+    if (!last) return;
     PyThreadState* const state = PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
-    held_.reset();
+    last.reset();
     if (state != nullptr) PyEval_RestoreThread(state);
   }
 
 private:
   std::string name_;
-  std::unique_ptr<Held> held_;
+  std::shared_ptr<Held> held_;
 };
+
+/// Returns the settings of the file \p file, or of the environment and TROUPE_CONFIG if it is None, with the settings \p
+/// given. Errors: those of with_settings() and of configuration::load().
+[[nodiscard]] configuration gathered_settings_of(const pybind11::dict& given, const pybind11::object& file);
 
 /// Returns \p start with the settings \p given. Names are those of the settings file; a dot may be written as an
 /// underscore ("mock_devices"). Values are strings as in the file, numbers, and for durations seconds or a timedelta.
 /// None changes nothing. Errors: invalid_argument, whose text names the setting, the value and the valid values.
 [[nodiscard]] configuration with_settings(configuration start, const pybind11::dict& given);
+
+/// Returns the numbers of \p all.
+[[nodiscard]] std::vector<int> numbers_of(const std::vector<rank>& all);
 
 /// Returns a world_event as keyword arguments of troupe.WorldEvent.
 [[nodiscard]] pybind11::dict shown_event(const world_event& one);

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -167,17 +168,16 @@ class shown_mock_world {
 public:
   shown_mock_world(int ranks, const py::dict& settings, const py::object& script)
     : script_{script.is_none() ? std::make_shared<fault_script>() : script.cast<std::shared_ptr<fault_script>>()},
-      held_{"the mock world", make(with_settings(testing::mock_settings(ranks), settings), script_)} {}
+      held_{"the mock world", with_faults(with_settings(testing::mock_settings(ranks), settings), script_)} {}
 
   [[nodiscard]] mock_world& get() const { return held_.get(); }
   [[nodiscard]] const std::shared_ptr<fault_script>& script() const noexcept { return script_; }
   void close() noexcept { held_.close(); }
 
 private:
-  static std::unique_ptr<mock_world> make(configuration wanted, std::shared_ptr<fault_script> script) {
+  static configuration with_faults(configuration wanted, std::shared_ptr<fault_script> script) {
     wanted.faults = std::move(script);
-    const py::gil_scoped_release without;
-    return std::make_unique<mock_world>(std::move(wanted));
+    return wanted;
   }
 
   std::shared_ptr<fault_script> script_;
@@ -196,25 +196,14 @@ double seconds_of(nanoseconds span) {
 virtual_options options_of(const py::dict& settings, const std::optional<std::uint64_t>& seed,
                            const py::object& script) {
   virtual_options made;
+  const auto shared = [](auto& of) {
+    return std::tie(of.recovery, of.ordering, of.limits, of.deadlines, of.strategy, of.fusion, of.sequencing, of.pending);
+  };
   configuration all;
-  all.recovery = made.recovery;
-  all.ordering = made.ordering;
-  all.limits = made.limits;
-  all.deadlines = made.deadlines;
-  all.strategy = made.strategy;
-  all.fusion = made.fusion;
-  all.sequencing = made.sequencing;
-  all.pending = made.pending;
+  shared(all) = shared(made);
   all.mock_memory_bytes = made.memory_bytes;
   all = with_settings(std::move(all), settings);
-  made.recovery = all.recovery;
-  made.ordering = all.ordering;
-  made.limits = all.limits;
-  made.deadlines = all.deadlines;
-  made.strategy = all.strategy;
-  made.fusion = all.fusion;
-  made.sequencing = all.sequencing;
-  made.pending = all.pending;
+  shared(made) = shared(all);
   made.memory_bytes = all.mock_memory_bytes;
   made.seed = seed;
   if (!script.is_none()) made.script = script.cast<std::shared_ptr<fault_script>>();
@@ -313,12 +302,7 @@ void bind_virtual_worlds(py::module_& module) {
            }),
            py::arg("ranks"), py::arg("settings"), py::arg("seed"), py::arg("script"))
       .def("size", [](shown_virtual_world& self) { return self.get().size(); })
-      .def("local_ranks",
-           [](shown_virtual_world& self) {
-             std::vector<int> made;
-             for (const rank one : self.get().local_ranks()) made.push_back(one.value());
-             return made;
-           })
+      .def("local_ranks", [](shown_virtual_world& self) { return numbers_of(self.get().local_ranks()); })
       .def("epoch", [](shown_virtual_world& self) { return self.get().epoch().value(); })
       .def("status", [](shown_virtual_world& self) { return shown_event(self.get().status()); })
       .def("events",
@@ -332,7 +316,7 @@ void bind_virtual_worlds(py::module_& module) {
            [](shown_virtual_world& self, int target, const py::object& what, const py::object& as, const py::object&,
               bool is_source) {
              return import_host_operand(self.get().device_of(rank{target}), what,
-                                        as.is_none() ? std::nullopt : std::optional{dtype_of(as)},
+                                        optional_dtype_of(as),
                                         is_source ? dlpack_use::source : dlpack_use::any);
            })
       .def("empty",

@@ -73,12 +73,6 @@ std::size_t bytes_of(const std::vector<std::size_t>& shape, dtype type) {
   return shaped_buffer{.memory = {}, .type = type, .shape = shape}.count() * size_bytes(type);
 }
 
-std::vector<int> numbers_of(const std::vector<rank>& all) {
-  std::vector<int> made;
-  for (const rank one : all) made.push_back(one.value());
-  return made;
-}
-
 /// Returns the name and world of each group. The world is None if none of its ranks is in this process.
 py::dict split(shown_world& self, const py::dict& groups) {
   std::vector<rank_group> wanted;
@@ -159,7 +153,7 @@ void bind_worlds(py::module_& module) {
            [](shown_world& self, int target, const py::object& what, const py::object& as, const py::object& streams,
               bool is_source) {
              return import_operand(self.of(), self.streams(), rank{target}, what,
-                                   as.is_none() ? std::nullopt : std::optional{dtype_of(as)}, streams,
+                                   optional_dtype_of(as), streams,
                                    is_source ? dlpack_use::source : dlpack_use::any);
            })
       .def("export_memory",
@@ -170,10 +164,10 @@ void bind_worlds(py::module_& module) {
       .def("find_memory",
            [](shown_world& self, int target, const std::string& name, const py::object& type,
               const py::object& deadline) {
-             auto answered = std::make_shared<value_reply>(type.is_none() ? std::nullopt : std::optional{dtype_of(type)});
-             self.of().find_memory(rank{target}, name, duration_of(deadline, std::chrono::seconds{10}),
-                                   make_promise<remote_buffer>(answered));
-             return answered;
+             const auto ask = [&](auto to) {
+               self.of().find_memory(rank{target}, name, duration_of(deadline, std::chrono::seconds{10}), std::move(to));
+             };
+             return ask_for<remote_buffer>(ask, optional_dtype_of(type));
            })
       .def("register_function", &shown_world::register_function)
       .def("function", [](shown_world& self, const std::string& name) { return shown_function{self.function(name)}; })

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, Tuple
 
-from . import _asyncio  # noqa: F401
 from . import _troupe
 from ._collectives import Options
 from ._errors import refuse
