@@ -1,5 +1,4 @@
-#include "driver_binding.hpp"
-
+/// Binds the class Driver of troupe._troupe: a process without a rank that asks the ranks of a world.
 #include "failure.hpp"
 #include "operand.hpp"
 #include "reply.hpp"
@@ -118,10 +117,8 @@ void bind_drivers(py::module_& module) {
            [](const shown_driver& self, const std::shared_ptr<event_queue>& queue) {
              self.get().on_event([queue](const world_driver_event& one) { queue->put(one); });
            })
-      .def("operand",
-           [](const shown_driver&, int, const py::object& what, const py::object& as, const py::object&, bool) {
-             return import_operand(what, as);
-           })
+      .def("operand", [](const shown_driver&, int, const py::object& what, const py::object& as, const py::object&,
+                         bool) { return import_operand(what, as); })
       .def("function",
            [](const shown_driver&, std::string name) {
              return shown_function{std::make_shared<const rank_function>(std::move(name))};
@@ -146,9 +143,8 @@ void bind_drivers(py::module_& module) {
       .def("release", [](const shown_driver& self, const shown_remote& one) { self.get().release(one.what); })
       .def("read",
            [](const shown_driver& self, const shown_remote& from, const py::object& deadline) {
-             return ask_for<std::string>([&](auto to) {
-               self.get().read(from.what, duration_of(deadline, default_deadline), std::move(to));
-             });
+             return ask_for<std::string>(
+                 [&](auto to) { self.get().read(from.what, duration_of(deadline, default_deadline), std::move(to)); });
            })
       .def("metrics",
            [](const shown_driver& self, int target, const py::object& deadline) {

@@ -1,13 +1,11 @@
 /// Defines the extension module troupe._troupe. The public interface is the Python package around it.
 #include "deferred_release.hpp"
-#include "driver_binding.hpp"
 #include "failure.hpp"
 #include "operand.hpp"
 #include "python_function.hpp"
 #include "reply.hpp"
 #include "request.hpp"
 #include "runtime_binding.hpp"
-#include "testing_binding.hpp"
 #include "world_binding.hpp"
 
 PYBIND11_MODULE(_troupe, module) {

@@ -409,7 +409,8 @@ void bind_operands(py::module_& module) {
       });
   py::class_<shown_remote>(
       module, "RemoteBuffer",
-      "Refers to memory that the process of a rank has exported (World.export_memory()), for requests to the whole world "
+      "Refers to memory that the process of a rank has exported (World.export_memory()), for requests to the whole "
+      "world "
       "that another process makes. It holds no address, does not own the memory, and can be sent as text or pickled. A "
       "request that names memory which the exporter no longer holds is refused (StaleBuffer).")
       .def_static(
@@ -438,7 +439,10 @@ void bind_operands(py::module_& module) {
           },
           "The element type of its use as an operand; None: requests name one (dtype=). It is not part of the text.")
       .def(
-          "view", [](const shown_remote& one, const py::object& type) { return shown_remote{one.what, dtype_of(type)}; },
+          "view",
+          [](const shown_remote& one, const py::object& type) {
+            return shown_remote{one.what, dtype_of(type)};
+          },
           py::arg("dtype"), "Returns the handle with another element type.")
       .def(
           "slice",
@@ -450,7 +454,8 @@ void bind_operands(py::module_& module) {
       .def("__str__", [](const shown_remote& one) { return to_string(one.what); })
       .def("__repr__",
            [](const shown_remote& one) {
-             return "troupe.RemoteBuffer(" + to_string(one.what) + (one.type ? ", " + long_name_of(*one.type) : "") + ")";
+             return "troupe.RemoteBuffer(" + to_string(one.what) + (one.type ? ", " + long_name_of(*one.type) : "") +
+                    ")";
            })
       .def("__eq__",
            [](const shown_remote& one, const py::object& other) {

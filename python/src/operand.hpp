@@ -81,12 +81,12 @@ private:
   std::map<const device*, stream> made_;
 };
 
-/// Imports \p what (a troupe.Buffer, a troupe.RemoteBuffer, or an object with __dlpack__) as memory of rank \p whom. It is held until no
-/// request uses it. \p as is the element type if DLPack cannot express it; it must have the same size. \p streams is
-/// "producer", None or a stream. \p use states whether requests may write the memory.
-/// Stream order: requests wait for the current stream of the tensor's device if it is a CUDA tensor of PyTorch or CuPy.
-/// For other libraries, __dlpack__ makes a stream of troupe wait for the producer, and requests wait for that stream.
-/// Errors: invalid_argument, unsupported, wrong_device; and exceptions of __dlpack__.
+/// Imports \p what (a troupe.Buffer, a troupe.RemoteBuffer, or an object with __dlpack__) as memory of rank \p whom. It
+/// is held until no request uses it. \p as is the element type if DLPack cannot express it; it must have the same size.
+/// \p streams is "producer", None or a stream. \p use states whether requests may write the memory. Stream order:
+/// requests wait for the current stream of the tensor's device if it is a CUDA tensor of PyTorch or CuPy. For other
+/// libraries, __dlpack__ makes a stream of troupe wait for the producer, and requests wait for that stream. Errors:
+/// invalid_argument, unsupported, wrong_device; and exceptions of __dlpack__.
 [[nodiscard]] given_operand import_operand(const world& where, import_streams& streams_of, rank target,
                                            const pybind11::object& what, std::optional<dtype> as,
                                            const pybind11::object& streams, dlpack_use use);
@@ -96,8 +96,8 @@ private:
 [[nodiscard]] given_operand import_host_operand(const std::shared_ptr<device>& where, const pybind11::object& what,
                                                 std::optional<dtype> as, dlpack_use use);
 
-/// Returns \p what as an operand. Errors: invalid_argument (neither it nor \p as has an element type, or the type does not
-/// divide it).
+/// Returns \p what as an operand. Errors: invalid_argument (neither it nor \p as has an element type, or the type does
+/// not divide it).
 [[nodiscard]] given_operand import_remote(const shown_remote& what, std::optional<dtype> as);
 
 /// Returns the dtype of \p name: troupe's ("f32"), or NumPy's and PyTorch's ("float32", numpy.float32, torch.float32).

@@ -35,7 +35,8 @@ public:
   call_guard() {
     calls_in_progress& calls = the_calls();
     const std::lock_guard lock{calls.mutex};
-    if (calls.closed) throw exception{errc::stopping, "Python's interpreter has ended, so no function in it can be called"};
+    if (calls.closed)
+      throw exception{errc::stopping, "Python's interpreter has ended, so no function in it can be called"};
     ++calls.count;
   }
   call_guard(const call_guard&) = delete;
@@ -72,8 +73,7 @@ std::string call_with_gil(const py::object& what, const rank_call& with) {
 
 rank_function::work make_rank_function(std::string name, const py::object& what) {
   if (PyCallable_Check(what.ptr()) == 0)
-    throw invalid("the function '" + name + "' is a " + type_name_of(what) +
-                  ", which cannot be called");
+    throw invalid("the function '" + name + "' is a " + type_name_of(what) + ", which cannot be called");
   return [name = std::move(name), called = held_object{what}](const rank_call& with) {
     std::string failure;
     {
@@ -82,7 +82,8 @@ rank_function::work make_rank_function(std::string name, const py::object& what)
       failure = call_with_gil(called.get(), with);
     }
     if (!failure.empty())
-      throw exception{errc::internal, "the function '" + name + "' of rank " + to_string(with.self) + " raised " + failure};
+      throw exception{errc::internal,
+                      "the function '" + name + "' of rank " + to_string(with.self) + " raised " + failure};
   };
 }
 

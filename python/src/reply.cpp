@@ -190,7 +190,8 @@ auto bind_awaited(py::module_& module, const char* name, const char* text, const
           },
           py::arg("timeout") = py::none(), "Waits, and returns the error that result() would raise, or None.")
       .def("_spin", [](Shown& one, double seconds) { return spin(one, seconds); })
-      .def("_tell", [](Shown& one, const std::shared_ptr<loop_mailbox>& box, std::uint64_t who) { return one.tell(box, who); });
+      .def("_tell",
+           [](Shown& one, const std::shared_ptr<loop_mailbox>& box, std::uint64_t who) { return one.tell(box, who); });
 }
 
 double seconds_of(time_point when) {

@@ -34,13 +34,14 @@ struct asked_operation {
 };
 
 /// Makes an operation. \p kind is the name of the C++ operation. \p parameters are op, factor, root, peer, tag, staged,
-/// commit, send_parts and recv_parts (pairs of counts and displacements). Counts follow from the operands, in a world of \p
-/// size ranks. Errors: invalid_argument.
+/// commit, send_parts and recv_parts (pairs of counts and displacements). Counts follow from the operands, in a world
+/// of \p size ranks. Errors: invalid_argument.
 [[nodiscard]] asked_operation make_operation(const std::string& kind, const given_operand* first,
                                              const given_operand* second, std::size_t size,
                                              const pybind11::dict& parameters);
 
-/// Makes a call of \p function with \p arguments and \p values. Events are recorded in the streams of the arguments now.
+/// Makes a call of \p function with \p arguments and \p values. Events are recorded in the streams of the arguments
+/// now.
 [[nodiscard]] asked_operation make_call(std::shared_ptr<const rank_function> function,
                                         const std::vector<const given_operand*>& arguments, const std::string& values);
 

@@ -1,13 +1,13 @@
 #include "runtime_binding.hpp"
 #include "failure.hpp"
 #include "reply.hpp"
-#include "testing_binding.hpp"
 #include "world_binding.hpp"
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <pybind11/stl.h>
 

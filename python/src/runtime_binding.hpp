@@ -1,4 +1,4 @@
-/// Binds the classes Runtime and Controller of troupe._troupe, and converts keyword arguments to settings.
+/// Binds the classes Runtime, Controller and Driver of troupe._troupe, and converts keyword arguments to settings.
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
@@ -51,8 +51,8 @@ private:
   std::shared_ptr<Held> held_;
 };
 
-/// Returns the settings of the file \p file, or of the environment and TROUPE_CONFIG if it is None, with the settings \p
-/// given. Errors: those of with_settings() and of configuration::load().
+/// Returns the settings of the file \p file, or of the environment and TROUPE_CONFIG if it is None, with the settings
+/// \p given. Errors: those of with_settings() and of configuration::load().
 [[nodiscard]] configuration gathered_settings_of(const pybind11::dict& given, const pybind11::object& file);
 
 /// Returns \p start with the settings \p given. Names are those of the settings file; a dot may be written as an
@@ -71,5 +71,8 @@ private:
 
 void bind_runtimes(pybind11::module_& module);
 void bind_controllers(pybind11::module_& module);
+void bind_drivers(pybind11::module_& module);
+/// Binds the test kit.
+void bind_testing(pybind11::module_& module);
 
 } // namespace troupe::python

@@ -1,11 +1,11 @@
-#include "testing_binding.hpp"
-
+/// Binds the test kit of troupe to Python.
 #include "failure.hpp"
 #include "reply.hpp"
 #include "request.hpp"
 #include "runtime_binding.hpp"
 #include "world_binding.hpp"
 
+#include <troupe/testing/fault_script.hpp>
 #include <troupe/testing/mock_world.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
@@ -197,7 +197,8 @@ virtual_options options_of(const py::dict& settings, const std::optional<std::ui
                            const py::object& script) {
   virtual_options made;
   const auto shared = [](auto& of) {
-    return std::tie(of.recovery, of.ordering, of.limits, of.deadlines, of.strategy, of.fusion, of.sequencing, of.pending);
+    return std::tie(of.recovery, of.ordering, of.limits, of.deadlines, of.strategy, of.fusion, of.sequencing,
+                    of.pending);
   };
   configuration all;
   shared(all) = shared(made);
@@ -315,8 +316,7 @@ void bind_virtual_worlds(py::module_& module) {
       .def("operand",
            [](shown_virtual_world& self, int target, const py::object& what, const py::object& as, const py::object&,
               bool is_source) {
-             return import_host_operand(self.get().device_of(rank{target}), what,
-                                        optional_dtype_of(as),
+             return import_host_operand(self.get().device_of(rank{target}), what, optional_dtype_of(as),
                                         is_source ? dlpack_use::source : dlpack_use::any);
            })
       .def("empty",

@@ -107,8 +107,7 @@ std::shared_ptr<captured_plan> capture(shown_world& self, const std::vector<cons
 prepared_request prepare(shown_world& self, parts_list parts, const std::optional<int>& target, const py::object& in,
                          const py::object& deadline, const py::object& outputs) {
   request_address to = target ? self.address_of(rank{*target}, in) : request_address{};
-  return {self.of(),     std::move(parts),
-          std::move(to), duration_of(deadline, world_default_deadline),
+  return {self.of(), std::move(parts), std::move(to), duration_of(deadline, world_default_deadline),
           outputs.is_none() ? held_object{} : held_object{outputs}};
 }
 
@@ -118,9 +117,9 @@ py::object replay(shown_world& self, const std::shared_ptr<captured_plan>& plan,
   parts_list parts(self.of().local_ranks().size());
   for (asked_operation& one : parts) one.what = troupe::replay{plan};
   request_address to = target ? self.address_of(rank{*target}, in) : request_address{};
-  return py::cast(prepared_request{self.of(), std::move(parts), std::move(to),
-                                   duration_of(deadline, world_default_deadline), held_object{}}
-                      .ask());
+  return py::cast(prepared_request{
+      self.of(), std::move(parts), std::move(to), duration_of(deadline, world_default_deadline),
+      held_object{}}.ask());
 }
 
 } // namespace
@@ -152,8 +151,7 @@ void bind_worlds(py::module_& module) {
       .def("operand",
            [](shown_world& self, int target, const py::object& what, const py::object& as, const py::object& streams,
               bool is_source) {
-             return import_operand(self.of(), self.streams(), rank{target}, what,
-                                   optional_dtype_of(as), streams,
+             return import_operand(self.of(), self.streams(), rank{target}, what, optional_dtype_of(as), streams,
                                    is_source ? dlpack_use::source : dlpack_use::any);
            })
       .def("export_memory",
@@ -165,7 +163,8 @@ void bind_worlds(py::module_& module) {
            [](shown_world& self, int target, const std::string& name, const py::object& type,
               const py::object& deadline) {
              const auto ask = [&](auto to) {
-               self.of().find_memory(rank{target}, name, duration_of(deadline, std::chrono::seconds{10}), std::move(to));
+               self.of().find_memory(rank{target}, name, duration_of(deadline, std::chrono::seconds{10}),
+                                     std::move(to));
              };
              return ask_for<remote_buffer>(ask, optional_dtype_of(type));
            })
