@@ -1,5 +1,5 @@
 #include <troupe/collectives/operation/signature.hpp>
-#include <troupe/collectives/order/sequencer_state.hpp>
+#include <troupe/collectives/order/sequencer.hpp>
 
 #include <algorithm>
 #include <tuple>
@@ -46,48 +46,7 @@ void sequencing_effects::clear() noexcept {
   straggling.clear();
 }
 
-sequencer::sequencer(sequencer_limits limits) : state_{std::make_unique<state>(limits)} {}
-sequencer::~sequencer() = default;
-
 std::uint32_t sequencer::open_world(int size) {
-  return state_->open_world(size);
-}
-
-void sequencer::close_world(std::uint32_t world, const error& why, sequencing_effects& effects) {
-  state_->close_world(world, why, effects);
-}
-
-void sequencer::ask(std::unique_ptr<sequenced> one, sequencing_effects& effects) {
-  state_->ask(std::move(one), effects);
-}
-
-bool sequencer::cancel(std::uint32_t world, rank self, lane where, std::uint64_t position,
-                       sequencing_effects& effects) {
-  return state_->cancel(world, self, where, position, effects);
-}
-
-void sequencer::withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why,
-                         sequencing_effects& effects) {
-  state_->withdraw(world, self, client, why, effects);
-}
-
-void sequencer::leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects) {
-  state_->leave(world, self, why, effects);
-}
-
-void sequencer::expire(time_point now, sequencing_effects& effects) {
-  state_->expire(now, effects);
-}
-
-time_point sequencer::next_due() const noexcept {
-  return state_->next_due();
-}
-
-std::size_t sequencer::waiting() const noexcept {
-  return state_->waiting();
-}
-
-std::uint32_t sequencer::state::open_world(int size) {
   if (size < 1)
     throw exception{errc::invalid_argument,
                     "a world of " + std::to_string(size) + " ranks is impossible: it needs at least 1"};
@@ -100,24 +59,24 @@ std::uint32_t sequencer::state::open_world(int size) {
   return worlds_.back()->number;
 }
 
-sequencer::state::world_table* sequencer::state::find_world(std::uint32_t number) const noexcept {
+sequencer::world_table* sequencer::find_world(std::uint32_t number) const noexcept {
   return number < worlds_.size() ? worlds_[number].get() : nullptr;
 }
 
-lane_table& sequencer::state::lane_of(world_table& there, lane name) {
+lane_table& sequencer::lane_of(world_table& there, lane name) {
   const std::size_t index = name.index();
   if (index >= there.lanes.size()) there.lanes.resize(index + 1);
   if (!there.lanes[index]) there.lanes[index] = std::make_unique<lane_table>(there.number, name, there.size, memory_);
   return *there.lanes[index];
 }
 
-lane_table* sequencer::state::find_lane(std::uint32_t number, rank self, lane name) const noexcept {
+lane_table* sequencer::find_lane(std::uint32_t number, rank self, lane name) const noexcept {
   const world_table* there = find_world(number);
   if (there == nullptr || self.value() < 0 || self.value() >= there->size) return nullptr;
   return name.index() < there->lanes.size() ? there->lanes[name.index()].get() : nullptr;
 }
 
-error sequencer::state::objection(const sequencing_terms& asked) const {
+error sequencer::objection(const sequencing_terms& asked) const {
   const world_table* there = find_world(asked.world);
   if (there == nullptr)
     return refuse(errc::invalid_argument, asked.rank,
@@ -162,7 +121,7 @@ error sequencer::state::objection(const sequencing_terms& asked) const {
   return {};
 }
 
-void sequencer::state::ask(std::unique_ptr<sequenced> one, sequencing_effects& effects) {
+void sequencer::ask(std::unique_ptr<sequenced> one, sequencing_effects& effects) {
   const sequencing_terms& asked = one->terms();
   error refusal = objection(asked);
   const operation& what = one->what();
@@ -191,7 +150,7 @@ void sequencer::state::ask(std::unique_ptr<sequenced> one, sequencing_effects& e
   settle(effects);
 }
 
-error sequencer::state::absence_objection(const operation& what, rank self, const world_table& there) {
+error sequencer::absence_objection(const operation& what, rank self, const world_table& there) {
   const auto check = [&](rank peer) -> error {
     const auto found = there.left.find(peer);
     if (found == there.left.end()) return {};
@@ -203,7 +162,7 @@ error sequencer::state::absence_objection(const operation& what, rank self, cons
   return matching_of(what) == matching::all_ranks ? check(there.left.begin()->first) : check_peers(what, check);
 }
 
-bool sequencer::state::enter(lane_table& at, int self, std::unique_ptr<sequenced> one, operation_match* where) {
+bool sequencer::enter(lane_table& at, int self, std::unique_ptr<sequenced> one, operation_match* where) {
   lane_queue& queue = at.queues[static_cast<std::size_t>(self)];
   const bool first = queue.empty();
   queue.push({one.get(), where});
@@ -213,12 +172,12 @@ bool sequencer::state::enter(lane_table& at, int self, std::unique_ptr<sequenced
   return first;
 }
 
-void sequencer::state::join_nobody(lane_table& at, int self, std::unique_ptr<sequenced> one) {
+void sequencer::join_nobody(lane_table& at, int self, std::unique_ptr<sequenced> one) {
   if (enter(at, self, std::move(one), nullptr)) come_to_head(at, self);
 }
 
-void sequencer::state::join_match(lane_table& at, int self, const compact_signature& what,
-                                  std::unique_ptr<sequenced> one, sequencing_effects& effects) {
+void sequencer::join_match(lane_table& at, int self, const compact_signature& what, std::unique_ptr<sequenced> one,
+                           sequencing_effects& effects) {
   lane_queue& queue = at.queues[static_cast<std::size_t>(self)];
   collective_match& joined = at.match_at(queue.collectives++, matches_);
   if (joined.withdrawn) {
@@ -240,8 +199,7 @@ void sequencer::state::join_match(lane_table& at, int self, const compact_signat
   if (enter(at, self, std::move(one), &joined)) come_to_head(at, self);
 }
 
-void sequencer::state::join_exchange(lane_table& at, int self, std::unique_ptr<sequenced> one,
-                                     sequencing_effects& effects) {
+void sequencer::join_exchange(lane_table& at, int self, std::unique_ptr<sequenced> one, sequencing_effects& effects) {
   exchange& joining = *exchanges_.take();
   joining.over = joining.straggling_reported = false;
   joining.differs = one->terms().objection != nullptr;
@@ -268,8 +226,7 @@ void sequencer::state::join_exchange(lane_table& at, int self, std::unique_ptr<s
   if (joining.root().partnerless == 0) complete(joining.root());
 }
 
-std::shared_ptr<const withdrawal> sequencer::state::join_route(lane_table& at, exchange& joining,
-                                                               const operation& part) {
+std::shared_ptr<const withdrawal> sequencer::join_route(lane_table& at, exchange& joining, const operation& part) {
   transfer_end& end = *ends_.take();
   end.owner = &joining;
   end.partner = nullptr;
@@ -311,7 +268,7 @@ std::shared_ptr<const withdrawal> sequencer::state::join_route(lane_table& at, e
   return {};
 }
 
-void sequencer::state::note_due(lane_table& at, const sequencing_terms& asked) noexcept {
+void sequencer::note_due(lane_table& at, const sequencing_terms& asked) noexcept {
   time_point first = asked.deadline;
   if (limits_.straggling > nanoseconds{0}) first = std::min(first, later(asked.asked, limits_.straggling));
   if (first >= at.due) return;
@@ -319,7 +276,7 @@ void sequencer::state::note_due(lane_table& at, const sequencing_terms& asked) n
   due_ = std::min(due_, first);
 }
 
-void sequencer::state::expire(time_point now, sequencing_effects& effects) {
+void sequencer::expire(time_point now, sequencing_effects& effects) {
   if (waiting_ == 0 || now < due_) return;
   expired_.clear();
   straggling_.clear();
@@ -354,8 +311,8 @@ void sequencer::state::expire(time_point now, sequencing_effects& effects) {
   }
 }
 
-void sequencer::state::scan(lane_table& at, time_point now, std::vector<place>& expired,
-                            std::vector<place>& straggling) const {
+void sequencer::scan(lane_table& at, time_point now, std::vector<place>& expired,
+                     std::vector<place>& straggling) const {
   at.due = time_point::max();
   for (std::size_t self = 0; self < at.queues.size(); ++self) {
     lane_queue& queue = at.queues[self];
@@ -383,7 +340,7 @@ void sequencer::state::scan(lane_table& at, time_point now, std::vector<place>& 
   }
 }
 
-std::shared_ptr<absence_report> sequencer::state::report_on(const place& which, time_point now) const {
+std::shared_ptr<absence_report> sequencer::report_on(const place& which, time_point now) const {
   lane_table& at = *which.at;
   const lane_slot& slot = at.queues[static_cast<std::size_t>(which.self)].at(which.position);
   const world_table& there = *worlds_[at.world];
@@ -426,7 +383,7 @@ std::shared_ptr<absence_report> sequencer::state::report_on(const place& which, 
   return made;
 }
 
-void sequencer::state::come_to_head(lane_table& at, int self) {
+void sequencer::come_to_head(lane_table& at, int self) {
   operation_match* const where = at.queues[static_cast<std::size_t>(self)].front().where;
   if (where == nullptr) {
     ready_.push_back({&at, self, nullptr});
@@ -439,7 +396,7 @@ void sequencer::state::come_to_head(lane_table& at, int self) {
   }
 }
 
-void sequencer::state::complete(exchange& root) {
+void sequencer::complete(exchange& root) {
   collect_members(root);
   root.ranks = 0;
   for (std::size_t i = 0; i < members_.size(); ++i)
@@ -447,12 +404,12 @@ void sequencer::state::complete(exchange& root) {
   try_exchange(root);
 }
 
-void sequencer::state::try_exchange(exchange& root) {
+void sequencer::try_exchange(exchange& root) {
   if (root.over || root.partnerless > 0 || root.heads != root.ranks || !is_in_front(root)) return;
   ready_.push_back({root.where, root.self, &root});
 }
 
-bool sequencer::state::is_in_front(exchange& root) const {
+bool sequencer::is_in_front(exchange& root) const {
   if (root.heads == root.size) return true;
   // A rank may have requested several exchanges of the closure in sequence. Then no other request may be between them.
   std::size_t in_front = 0;
@@ -472,7 +429,7 @@ bool sequencer::state::is_in_front(exchange& root) const {
   }
 }
 
-void sequencer::state::settle(sequencing_effects& effects) {
+void sequencer::settle(sequencing_effects& effects) {
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     const candidate next = ready_[i];
     if (next.what == nullptr) {
@@ -496,7 +453,7 @@ void sequencer::state::settle(sequencing_effects& effects) {
   ready_.clear();
 }
 
-std::unique_ptr<sequenced> sequencer::state::remove(lane_table& at, int self, std::uint64_t position) {
+std::unique_ptr<sequenced> sequencer::remove(lane_table& at, int self, std::uint64_t position) {
   lane_queue& queue = at.queues[static_cast<std::size_t>(self)];
   std::unique_ptr<sequenced> one{std::exchange(queue.at(position).one, nullptr)};
   one->terms_.position = position; // reports the position to a client that gave none
@@ -512,7 +469,7 @@ std::unique_ptr<sequenced> sequencer::state::remove(lane_table& at, int self, st
   return one;
 }
 
-void sequencer::state::release(collective_match& one, sequencing_effects& effects) {
+void sequencer::release(collective_match& one, sequencing_effects& effects) {
   lane_table& at = *one.where;
   one.over = true;
   const error refusal = one.differs ? disagreement(one) : error{};
@@ -531,7 +488,7 @@ void sequencer::state::release(collective_match& one, sequencing_effects& effect
   at.forget(one, matches_);
 }
 
-void sequencer::state::release(exchange& root, sequencing_effects& effects) {
+void sequencer::release(exchange& root, sequencing_effects& effects) {
   collect_members(root);
   const error refusal = root.differs ? disagreement(static_cast<int>(root.where->queues.size())) : error{};
   for (exchange* one : members_) one->over = true;
@@ -548,7 +505,7 @@ void sequencer::state::release(exchange& root, sequencing_effects& effects) {
   for (exchange* one : members_) drop(one);
 }
 
-void sequencer::state::collect_members(exchange& root) {
+void sequencer::collect_members(exchange& root) {
   members_.clear();
   exchange* one = &root;
   do {
@@ -558,7 +515,7 @@ void sequencer::state::collect_members(exchange& root) {
   std::ranges::sort(members_, {}, [](const exchange* it) { return std::tuple{it->self, it->position}; });
 }
 
-error sequencer::state::disagreement(const collective_match& one) const {
+error sequencer::disagreement(const collective_match& one) const {
   for (lane_queue& queue : one.where->queues)
     if (const auto& why = queue.front().one->terms().objection) return *why;
   std::vector<std::vector<signature>> ranks;
@@ -567,7 +524,7 @@ error sequencer::state::disagreement(const collective_match& one) const {
   return check_agreement(ranks);
 }
 
-error sequencer::state::disagreement(int world_size) const {
+error sequencer::disagreement(int world_size) const {
   for (const exchange* one : members_)
     if (const auto& why =
             one->where->queues[static_cast<std::size_t>(one->self)].at(one->position).one->terms().objection)
@@ -581,7 +538,7 @@ error sequencer::state::disagreement(int world_size) const {
   return check_agreement(ranks);
 }
 
-void sequencer::state::drop(exchange* one) noexcept {
+void sequencer::drop(exchange* one) noexcept {
   one->over = true;
   for (transfer_end* end = std::exchange(one->ends, nullptr); end != nullptr;) {
     transfer_end* const next = end->sibling;
@@ -599,7 +556,7 @@ std::string name_request(const sequenced& one) {
 
 } // namespace
 
-void sequencer::state::close_world(std::uint32_t world, const error& why, sequencing_effects& effects) {
+void sequencer::close_world(std::uint32_t world, const error& why, sequencing_effects& effects) {
   world_table* const there = find_world(world);
   if (there == nullptr || there->closed) return;
   there->closed = why;
@@ -628,8 +585,8 @@ void sequencer::state::close_world(std::uint32_t world, const error& why, sequen
   there->lanes.clear();
 }
 
-bool sequencer::state::cancel(std::uint32_t world, rank self, lane where, std::uint64_t position,
-                              sequencing_effects& effects) {
+bool sequencer::cancel(std::uint32_t world, rank self, lane where, std::uint64_t position,
+                       sequencing_effects& effects) {
   lane_table* const at = find_lane(world, self, where);
   if (at == nullptr) return false;
   lane_queue& queue = at->queues[static_cast<std::size_t>(self.value())];
@@ -645,8 +602,8 @@ bool sequencer::state::cancel(std::uint32_t world, rank self, lane where, std::u
   return true;
 }
 
-void sequencer::state::withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why,
-                                sequencing_effects& effects) {
+void sequencer::withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why,
+                         sequencing_effects& effects) {
   const world_table* there = find_world(world);
   if (there == nullptr || client == 0 || self.value() < 0 || self.value() >= there->size) return;
   error own = why;
@@ -672,7 +629,7 @@ void sequencer::state::withdraw(std::uint32_t world, rank self, std::uint64_t cl
   settle(effects);
 }
 
-bool sequencer::state::needs(const lane_slot& slot, int owner, int self) {
+bool sequencer::needs(const lane_slot& slot, int owner, int self) {
   if (slot.where == nullptr) return owner == self;
   if (slot.where->kind == operation_match::form::collective_match) return true;
   exchange* const root = &static_cast<exchange*>(slot.where)->root();
@@ -686,7 +643,7 @@ bool sequencer::state::needs(const lane_slot& slot, int owner, int self) {
   return false;
 }
 
-void sequencer::state::leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects) {
+void sequencer::leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects) {
   world_table* const there = find_world(world);
   if (there == nullptr || there->closed || self.value() < 0 || self.value() >= there->size) return;
   error told = why;
@@ -711,7 +668,7 @@ void sequencer::state::leave(std::uint32_t world, rank self, const error& why, s
   settle(effects);
 }
 
-void sequencer::state::take_out(const place& which, const verdict& why, sequencing_effects& effects) {
+void sequencer::take_out(const place& which, const verdict& why, sequencing_effects& effects) {
   operation_match* const where = which.at->queues[static_cast<std::size_t>(which.self)].at(which.position).where;
   if (where == nullptr)
     effects.refused.push_back({remove(*which.at, which.self, which.position), why.own, why.cause->absence});
@@ -737,7 +694,7 @@ error sentence(const sequenced& one, const Verdict& why) {
 
 } // namespace
 
-void sequencer::state::take_out(collective_match& one, const verdict& why, sequencing_effects& effects) {
+void sequencer::take_out(collective_match& one, const verdict& why, sequencing_effects& effects) {
   lane_table& at = *one.where;
   one.over = true;
   one.withdrawn = why.cause;
@@ -754,7 +711,7 @@ void sequencer::state::take_out(collective_match& one, const verdict& why, seque
   if (one.come_by == at.queues.size()) at.forget_withdrawn(one, matches_);
 }
 
-void sequencer::state::take_out(exchange& root, const verdict& why, sequencing_effects& effects) {
+void sequencer::take_out(exchange& root, const verdict& why, sequencing_effects& effects) {
   collect_members(root);
   for (exchange* one : members_) one->over = true;
   for (exchange* one : members_) {

@@ -3,12 +3,15 @@
 
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/order/lane_table.hpp>
 #include <troupe/collectives/order/sequenced.hpp>
 #include <troupe/device/error.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <memory_resource>
 #include <vector>
 
 namespace troupe {
@@ -40,12 +43,14 @@ struct sequencing_effects {
 /// needs all groups that are connected to it by transfers. A copy needs no other rank. An operation that has all its
 /// participants, each at the head of its lane at its rank, is validated (ORD-2) and released. All ranks therefore have
 /// one order (ORD-1), which within a lane is the order of its requests.
+///
+/// Each step changes the waiting requests and notes which operations may now be released. settle() then releases these,
+/// and those that become ready as a result.
 class sequencer {
 public:
-  explicit sequencer(sequencer_limits limits = {});
+  explicit sequencer(sequencer_limits limits = {}) : limits_{limits} {}
   sequencer(const sequencer&) = delete;
   sequencer& operator=(const sequencer&) = delete;
-  ~sequencer();
 
   /// Opens a world of \p size ranks, all of which send their requests to this object. Returns its number, which is
   /// never reused.
@@ -73,14 +78,109 @@ public:
   /// operations as cancel() does.
   void expire(time_point now, sequencing_effects& effects);
   /// Returns the time before which expire() does nothing; time_point::max() if no request waits.
-  [[nodiscard]] time_point next_due() const noexcept;
+  [[nodiscard]] time_point next_due() const noexcept { return waiting_ > 0 ? due_ : time_point::max(); }
 
   /// Returns the number of requests that wait for peers.
-  [[nodiscard]] std::size_t waiting() const noexcept;
+  [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
 
 private:
-  class state;
-  std::unique_ptr<state> state_;
+  /// The newest request of a rank.
+  struct mark {
+    compact_signature what{};
+    troupe::lane lane{};
+    bool asked = false;
+    std::uint64_t position = 0;
+  };
+  struct world_table {
+    std::uint32_t number = 0;
+    int size = 0;
+    error closed{}; ///< Set once the world is closed.
+    std::vector<std::unique_ptr<lane_table>> lanes{};
+    std::vector<std::uint32_t> unreleased{}; ///< Number of unreleased requests, indexed by rank.
+    std::vector<mark> last{};
+    std::map<rank, error> left{}; ///< Ranks that have left, and why.
+  };
+  struct place {
+    lane_table* at = nullptr;
+    int self = 0;
+    std::uint64_t position = 0;
+  };
+  /// A candidate for release: a gathering; or, if `what` is null, the request at the head of the rank's lane, which
+  /// needs no other rank.
+  struct candidate {
+    lane_table* at = nullptr;
+    int self = 0;
+    operation_match* what = nullptr;
+  };
+  /// How the requests of a withdrawn operation are refused. The fields from `first` on select the requests that were
+  /// withdrawn themselves; each selects independently.
+  struct verdict {
+    std::shared_ptr<const withdrawal> cause{};
+    error own{};                        ///< For the withdrawn requests. Their peers get the cause.
+    const sequenced* first = nullptr;   ///< Selects this request; null selects none.
+    rank self{};                        ///< The rank to which `client` refers.
+    std::uint64_t client = 0;           ///< Selects all requests of this client; 0 selects none.
+    time_point now = time_point::min(); ///< Selects all requests that are due by now.
+  };
+
+  [[nodiscard]] error objection(const sequencing_terms& asked) const;
+  /// Returns the error for a request of \p self that needs a rank that has left; errc::none if it does not.
+  [[nodiscard]] static error absence_objection(const operation& what, rank self, const world_table& there);
+  /// Returns whether the request in \p slot, which is one of \p owner, can never be released without \p self.
+  [[nodiscard]] static bool needs(const lane_slot& slot, int owner, int self);
+  [[nodiscard]] world_table* find_world(std::uint32_t number) const noexcept;
+  [[nodiscard]] lane_table& lane_of(world_table& there, lane name);
+  [[nodiscard]] lane_table* find_lane(std::uint32_t number, rank self, lane name) const noexcept;
+  void join_match(lane_table& at, int self, const compact_signature& what, std::unique_ptr<sequenced> one,
+                  sequencing_effects& effects);
+  void join_exchange(lane_table& at, int self, std::unique_ptr<sequenced> one, sequencing_effects& effects);
+  /// Adds a send or recv to its route. Returns the withdrawal of its other half, or null.
+  std::shared_ptr<const withdrawal> join_route(lane_table& at, exchange& joining, const operation& part);
+  void join_nobody(lane_table& at, int self, std::unique_ptr<sequenced> one);
+  /// Adds the request to its rank's lane, which then owns it. Returns whether it is at the head.
+  bool enter(lane_table& at, int self, std::unique_ptr<sequenced> one, operation_match* where);
+
+  // Release.
+  /// Counts the new head of the rank's lane, and notes what may be released now.
+  void come_to_head(lane_table& at, int self);
+  void complete(exchange& root);
+  void try_exchange(exchange& root);
+  [[nodiscard]] bool is_in_front(exchange& root) const;
+  void settle(sequencing_effects& effects);
+  void release(collective_match& one, sequencing_effects& effects);
+  void release(exchange& root, sequencing_effects& effects);
+  /// Collects all exchanges of the closure in members_, by rank and position.
+  void collect_members(exchange& root);
+  [[nodiscard]] error disagreement(const collective_match& one) const;
+  [[nodiscard]] error disagreement(int world_size) const; ///< Checks the exchanges in members_.
+  /// Removes a request from its lane.
+  std::unique_ptr<sequenced> remove(lane_table& at, int self, std::uint64_t position);
+
+  // Withdrawal.
+  void take_out(const place& which, const verdict& why, sequencing_effects& effects);
+  void take_out(collective_match& one, const verdict& why, sequencing_effects& effects);
+  void take_out(exchange& root, const verdict& why, sequencing_effects& effects);
+  void drop(exchange* one) noexcept;
+
+  // Deadlines.
+  void note_due(lane_table& at, const sequencing_terms& asked) noexcept;
+  void scan(lane_table& at, time_point now, std::vector<place>& expired, std::vector<place>& straggling) const;
+  [[nodiscard]] std::shared_ptr<absence_report> report_on(const place& which, time_point now) const;
+
+  sequencer_limits limits_;
+  std::pmr::unsynchronized_pool_resource memory_;
+  std::vector<std::unique_ptr<world_table>> worlds_;
+  node_pool<collective_match> matches_;
+  node_pool<exchange> exchanges_;
+  node_pool<transfer_end> ends_;
+  std::size_t waiting_ = 0;
+  time_point due_ = time_point::max(); ///< No request is due before this time.
+
+  // Members so that their memory is reused.
+  std::vector<candidate> ready_;
+  std::vector<exchange*> members_;
+  std::vector<place> expired_;
+  std::vector<place> straggling_;
 };
 
 } // namespace troupe
