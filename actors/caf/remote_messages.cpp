@@ -189,8 +189,7 @@ std::string encode_message(const world_event& one) {
   out.varint(static_cast<std::uint64_t>(std::max(0, one.world_size)));
   write_failure(out, one.reason);
   out.flag(one.is_suspended);
-  out.flag(one.resume != nullptr);
-  if (one.resume) write_points(out, *one.resume);
+  write_points(out, one.resume);
   return out.take();
 }
 
@@ -202,7 +201,7 @@ bool decode_message(std::string_view bytes, world_event& one) {
   one.world_size = static_cast<int>(in.varint(most_sent_ranks));
   one.reason = read_failure(in);
   one.is_suspended = in.flag();
-  if (in.flag()) one.resume = std::make_shared<resume_points>(read_points(in, one.world_size));
+  one.resume = read_points(in, one.world_size);
   return in.ok() && in.at_end();
 }
 

@@ -137,14 +137,10 @@ void fields_of_identity(Archive& io, Identity& who) {
 }
 
 void points(frame_writer& io, const std::shared_ptr<const resume_points>& all) {
-  io.flag(all != nullptr);
-  if (all) write_points(io.to(), *all);
+  write_points(io.to(), all);
 }
 void points(frame_reader& io, std::shared_ptr<const resume_points>& all) {
-  bool is_known = false;
-  io.flag(is_known);
-  if (!is_known) return;
-  all = std::make_shared<const resume_points>(read_points(io.from(), static_cast<int>(most_ranks)));
+  all = read_points(io.from(), static_cast<int>(most_ranks));
 }
 
 template <class Archive, class Session>

@@ -13,11 +13,11 @@ struct attached_order::outgoing {
   request_writer writer;
   std::uint64_t sent = 0;
 
-  void pass(const peer_requests::messages& all) {
+  void pass(peer_requests::messages all) {
     const std::lock_guard lock{mutex};
     if (!send) return;
-    for (const auto& [to, bytes] : all) {
-      writer.message(to, bytes);
+    for (auto& [to, bytes] : all) {
+      writer.add({.kind = request_record::form::message, .to = to, .message = std::move(bytes)});
       if (writer.size_bytes() >= full_batch_bytes) flush();
     }
     if (!writer.empty()) flush();
@@ -31,7 +31,7 @@ attached_order::attached_order(process_address self, int world_size, epoch of, s
   : epoch_{of},
     out_{std::make_shared<outgoing>()},
     peers_{std::make_shared<peer_requests>(self, world_size, of, nullptr,
-                                           [out = out_](const peer_requests::messages& all) { out->pass(all); })},
+                                           [out = out_](peer_requests::messages all) { out->pass(std::move(all)); })},
     in_{world_size} {
   out_->send = std::move(send);
   out_->of = of;

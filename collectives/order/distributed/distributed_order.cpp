@@ -12,11 +12,11 @@ void distributed_order::ask(rank, lane_request asked) {
 }
 
 void distributed_order::cancel(rank, lane where, std::uint64_t position) {
-  through_->write(self_, [where, position](request_writer& out) { out.cancel(where, position); });
+  through_->write(self_, {.kind = request_record::form::cancel, .where = where, .position = position});
 }
 
 void distributed_order::withdraw(rank, std::uint64_t client, error why) {
-  through_->write(self_, [client, why = std::move(why)](request_writer& out) { out.withdraw(client, why); });
+  through_->write(self_, {.kind = request_record::form::withdraw, .client = client, .why = std::move(why)});
 }
 
 void distributed_order::turn(turn_terms asked, turn_work work) {

@@ -134,7 +134,7 @@ void order_connection::take(const std::shared_ptr<ordered_rank>& of, const askin
     out_.select(of->world);
     if (terms.objection) {
       facts = {};
-      out_.object(*terms.objection);
+      out_.add({.kind = request_record::form::objection, .why = *terms.objection});
     }
     if (error objection = out_.ask(call->what(), terms.where, terms.client, terms.position, terms.deadline, facts)) {
       of->examiner.forget_last();
@@ -169,7 +169,8 @@ request_facts order_connection::examine(ordered_rank& of, const operation& what)
     number = asks_.last() + 1;
     decided = asks_.taken_up_to();
   }
-  if (!std::exchange(has_told_limits_, true)) out_.limits(fused_.max_operations, fused_.max_bytes);
+  if (!std::exchange(has_told_limits_, true))
+    out_.add({.kind = request_record::form::limits, .count = fused_.max_operations, .bytes = fused_.max_bytes});
   return of.examiner.examine(what, number, decided);
 }
 
@@ -179,18 +180,19 @@ request_writer& order_connection::records_of(const ordered_rank& of) {
   return out_;
 }
 
-void order_connection::write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records) {
-  queue_.run([this, of, records = std::move(records)] {
-    if (!is_closed()) records(records_of(*of));
+void order_connection::write(const std::shared_ptr<ordered_rank>& of, request_record record) {
+  queue_.run([this, of, record = std::move(record)] {
+    if (!is_closed()) records_of(*of).add(record);
   });
 }
 
 void order_connection::send_messages(std::uint64_t world, peer_requests::messages all) {
-  queue_.run([this, world, all = std::move(all)] {
+  queue_.run([this, world, all = std::move(all)]() mutable {
     if (is_closed()) return;
     may_wait_ = false;
     out_.select(world);
-    for (const auto& [to, bytes] : all) out_.message(to, bytes);
+    for (auto& [to, bytes] : all)
+      out_.add({.kind = request_record::form::message, .to = to, .message = std::move(bytes)});
   });
 }
 
@@ -208,7 +210,7 @@ void order_connection::leave(const std::shared_ptr<ordered_rank>& of, error why,
       of->closed = why;
     }
     of->is_closing = true;
-    if (for_good) records_of(*of).close(why);
+    if (for_good) records_of(*of).add({.kind = request_record::form::close, .why = why});
   });
 }
 
@@ -234,7 +236,8 @@ void order_connection::write_successes() {
     if (one == whole_ || succeeded == one->told) continue; // that of the whole is in the header
     one->told = succeeded;
     out_.select(one->world);
-    out_.succeeded(succeeded);
+    successes_.count = succeeded;
+    out_.add(successes_);
   }
 }
 
@@ -374,13 +377,15 @@ std::shared_ptr<distributed_capture> open_capture(std::uint64_t place, Send send
   return std::make_shared<distributed_capture>(distributed_capture::channel{
       .launch =
           [send, place](std::span<const operation* const> all, bool divisible) {
-            send([place, outline = outline_of_launch(all, divisible)](request_writer& out) {
-              out.launch_in_capture(place, outline);
-            });
+            send({.kind = request_record::form::capture_launch,
+                  .place = place,
+                  .outline = outline_of_launch(all, divisible)});
           },
-      .end = [send, place] { send([place](request_writer& out) { out.end_capture(place); }); },
-      .fail = [send, place](
-                  const error& why) { send([place, why](request_writer& out) { out.fail_capture(place, why); }); }});
+      .end = [send, place] { send({.kind = request_record::form::capture_end, .place = place}); },
+      .fail =
+          [send, place](error why) {
+            send({.kind = request_record::form::capture_failure, .why = std::move(why), .place = place});
+          }});
 }
 
 } // namespace
@@ -405,8 +410,8 @@ error order_connection::decide_turn(decision_record& one) {
   std::shared_ptr<distributed_capture> made;
   if (!one.why)
     made = of->captures[of->turns_granted] =
-        open_capture(of->turns_granted, [weak = weak_from_this(), of](std::function<void(request_writer&)> records) {
-          if (const auto self = weak.lock()) self->write(of, std::move(records));
+        open_capture(of->turns_granted, [weak = weak_from_this(), of](request_record record) {
+          if (const auto self = weak.lock()) self->write(of, std::move(record));
         });
   steps_.emplace_back([start = std::move(asked.start), made, why = std::move(one.why)] { start(made, why); });
   return {};
@@ -474,7 +479,8 @@ void order_connection::tell_progress() {
     for (const auto& one : all) {
       pipeline_progress now = one->pipeline->progress();
       if (now.launched == one->told_progress.launched && now.finished == one->told_progress.finished) continue;
-      records_of(*one).progress(now.launched, now.finished);
+      records_of(*one).add(
+          {.kind = request_record::form::progress, .launched = now.launched, .finished = now.finished});
       one->told_progress = std::move(now);
     }
   });
@@ -551,7 +557,8 @@ std::size_t order_connection::waiting() const {
 void order_connection::ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms,
                                 distributed_order::turn_work work, distributed_order::capture_start start) {
   ordered_rank::asked_turn waiting{std::move(work), std::move(start)};
-  queue_.run([this, of, terms = std::move(terms), asked = std::move(waiting)]() mutable {
+  queue_.run([this, of, record = request_record{.kind = request_record::form::turn, .turn = std::move(terms)},
+              asked = std::move(waiting)]() mutable {
     error why;
     {
       const std::lock_guard lock{mutex_};
@@ -559,7 +566,7 @@ void order_connection::ask_turn(const std::shared_ptr<ordered_rank>& of, turn_te
       if (!why) of->turns_asked.emplace(++of->turns, std::move(asked));
     }
     if (why) return asked.start ? asked.start(nullptr, why) : asked.work(why, {});
-    records_of(*of).turn(terms);
+    records_of(*of).add(record);
   });
 }
 

@@ -159,9 +159,9 @@ private:
   /// Selects the world of \p of and returns the writer of the next batch. Records that are written this way are sent
   /// without waiting for the launcher (awaits_launcher()). Called only by tasks of queue_.
   [[nodiscard]] request_writer& records_of(const ordered_rank& of);
-  /// Calls \p records to write records about \p of behind the requests that have been made so far. Does nothing if the
-  /// connection is closed.
-  void write(const std::shared_ptr<ordered_rank>& of, std::function<void(request_writer&)> records);
+  /// Writes a record about \p of behind the requests that have been made so far. Does nothing if the connection is
+  /// closed.
+  void write(const std::shared_ptr<ordered_rank>& of, request_record record);
   /// Returns whether the batch can wait for the launcher with the next request in it.
   [[nodiscard]] bool may_join_batch(const request_facts& facts) noexcept;
   /// Returns the facts of the next request, by which the controller decides whether to launch it together with others.
@@ -201,6 +201,7 @@ private:
 
   // Accessed only by tasks of queue_, except the atomics.
   request_writer out_;
+  request_record successes_{.kind = request_record::form::succeeded}; ///< A member so that it is made once.
   bool is_telling_ = false;          ///< The next batch is sent even if it only reports successes.
   bool has_told_limits_ = false;     ///< The controller knows the limits of fused_.
   bool may_wait_ = true;             ///< All records of the next batch are requests that may be launched together.

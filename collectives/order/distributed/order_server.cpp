@@ -112,6 +112,11 @@ constexpr std::uint64_t most_operations_in_launch = 65'536;
 /// The first number of a world that a host's object opens. The controller's numbers are smaller.
 constexpr std::uint64_t first_number_of_hosts = std::uint64_t{1} << 40U;
 
+/// An empty message says that its sender has left the world.
+decision_record message_of(std::uint64_t world, process_address from, std::string bytes = {}) {
+  return {.kind = decision_record::form::message, .world = world, .from = from, .message = std::move(bytes)};
+}
+
 } // namespace
 
 order_server::order_server(sequencer_limits limits) : limits_{limits} {}
@@ -263,12 +268,12 @@ void order_server::leave(member& from, const error& why) {
   settle();
   of.turns.close(told, turn_answers_);
   tell_turns(of);
-  from.by->out.closed(of.number);
+  from.by->out.add({.kind = decision_record::form::closed, .world = of.number});
+  const decision_record notice = message_of(of.number, process_address{from.self.value()});
   for (const member& one : of.members)
-    if (one.by != nullptr && !one.has_left)
-      static_cast<void>(one.by->out.message(of.number, process_address{from.self.value()}, {}));
+    if (one.by != nullptr && !one.has_left) one.by->out.add(notice);
   if (of.number == 0)
-    for (auto& [at, one] : attached_) static_cast<void>(one.out.message(0, process_address{from.self.value()}, {}));
+    for (auto& [at, one] : attached_) one.out.add(notice);
   composed_ = nullptr;
   if (of.number == 0 || !std::ranges::all_of(of.members, &member::has_left)) return;
   of.is_closed = true;
@@ -333,7 +338,7 @@ void order_server::take(connection& by, request_record& one, time_point now, err
   if (one.kind == request_record::form::limits) {
     by.max_operations = static_cast<std::size_t>(std::min<std::uint64_t>(one.count, most_operations_in_launch));
     by.max_bytes = static_cast<std::size_t>(one.bytes);
-    if (by.upward) by.upward->out.limits(by.max_operations, by.max_bytes);
+    if (by.upward) by.upward->out.add(one);
     return;
   }
   if (one.kind == request_record::form::message) return pass_message(from, one, failure);
@@ -367,8 +372,11 @@ void order_server::take(connection& by, request_record& one, time_point now, err
       from.launched = std::move(one.launched);
       from.finished = std::move(one.finished);
       break;
-    case request_record::form::limits:
-    case request_record::form::message: break; // handled above
+    case request_record::form::limits: // handled above
+    case request_record::form::message:
+    case request_record::form::name: // never returned by the reader
+    case request_record::form::select:
+    case request_record::form::objection: break;
     case request_record::form::succeeded:
       if (of.is_closed) break;
       if (one.count > of.log->released_to(from.self) || one.count < from.successes->value())
@@ -391,59 +399,41 @@ void order_server::pass_on(member& from, request_record& one, error& failure) {
   }
   passing& up = *by.upward;
   up.out.select(from.of->number);
-  bool is_urgent = true;
-  switch (one.kind) {
-    case request_record::form::ask: {
-      const std::uint64_t number = ++by.asked;
-      if (one.facts.overlaps > 0) one.facts.overlaps = up.asked; // its number for the controller, or a later one
-      const bool is_copy = std::holds_alternative<copy>(one.what->what);
-      error why = one.why;
-      if (one.objection) up.out.object(*one.objection);
-      if (!why)
-        why = up.out.ask(one.what->what, one.where, one.client, one.position, one.deadline, one.facts,
-                         is_copy ? std::optional<std::uint64_t>{one.what->sketch.count} : std::nullopt);
-      if (why) {
-        why.rank = from.self;
-        return by.out.refuse(number, why, nullptr);
-      }
-      up.undecided.emplace(++up.asked, number);
-      break;
+  if (one.kind == request_record::form::ask) {
+    const std::uint64_t number = ++by.asked;
+    if (one.facts.overlaps > 0) one.facts.overlaps = up.asked; // its number for the controller, or a later one
+    const bool is_copy = std::holds_alternative<copy>(one.what->what);
+    error why = one.why;
+    if (one.objection) up.out.add({.kind = request_record::form::objection, .why = *one.objection});
+    if (!why)
+      why = up.out.ask(one.what->what, one.where, one.client, one.position, one.deadline, one.facts,
+                       is_copy ? std::optional<std::uint64_t>{one.what->sketch.count} : std::nullopt);
+    if (why) {
+      why.rank = from.self;
+      return by.out.refuse(number, why, nullptr);
     }
-    case request_record::form::cancel:
-      if (!one.why) up.out.cancel(one.where, *one.position);
-      break;
-    case request_record::form::withdraw: up.out.withdraw(one.client, one.why); break;
-    case request_record::form::turn:
-      ++from.turns;
-      if (!one.turn.split.empty()) {
-        failure = check_groups(one.turn.split, static_cast<int>(from.of->members.size()));
-        if (failure) failure.code = errc::internal; // its process has checked them
-        from.splits.emplace(from.turns, one.turn.split);
-      }
-      up.out.turn(one.turn);
-      break;
-    case request_record::form::capture_launch:
-      up.out.launch_in_capture(one.place, outline_of_launch(pointers_to(one.launch), one.divisible));
-      break;
-    case request_record::form::capture_end: up.out.end_capture(one.place); break;
-    case request_record::form::capture_failure: up.out.fail_capture(one.place, one.why); break;
-    case request_record::form::progress:
-      up.out.progress(one.launched, one.finished);
-      is_urgent = false;
-      break;
-    case request_record::form::succeeded:
-      up.out.succeeded(one.count);
-      is_urgent = false;
-      break;
-    case request_record::form::close: up.out.close(one.why); break;
-    case request_record::form::limits:
-    case request_record::form::message: break; // handled by take()
+    up.undecided.emplace(++up.asked, number);
+    up.is_urgent = true;
+    return;
   }
-  up.is_urgent = up.is_urgent || is_urgent;
+  if (one.kind == request_record::form::cancel && one.why) return;
+  if (one.kind == request_record::form::turn) {
+    ++from.turns;
+    if (!one.turn.split.empty()) {
+      failure = check_groups(one.turn.split, static_cast<int>(from.of->members.size()));
+      if (failure) failure.code = errc::internal; // its process has checked them
+      from.splits.emplace(from.turns, one.turn.split);
+    }
+  }
+  if (one.kind == request_record::form::capture_launch)
+    one.outline = outline_of_launch(pointers_to(one.launch), one.divisible);
+  up.out.add(one);
+  const bool can_wait = one.kind == request_record::form::progress || one.kind == request_record::form::succeeded;
+  up.is_urgent = up.is_urgent || !can_wait;
 }
 
-void order_server::tell(connection& to, std::uint64_t of, process_address from, std::string_view message) {
-  if (to.out.message(of, from, message)) composed_ = nullptr; // what is launched together must be in one batch
+void order_server::tell(connection& to, const decision_record& message) {
+  if (to.out.add(message)) composed_ = nullptr; // what is launched together must be in one batch
 }
 
 void order_server::pass_message(const member& from, request_record& one, error& failure) {
@@ -456,16 +446,17 @@ void order_server::pass_message(const member& from, request_record& one, error& 
     return;
   }
   if (to >= 0 && of.members[static_cast<std::size_t>(to)].has_left) {
-    tell(*from.by, of.number, one.to, {});
+    tell(*from.by, message_of(of.number, one.to));
   } else if (to >= 0 && of.members[static_cast<std::size_t>(to)].by != nullptr) {
-    tell(*of.members[static_cast<std::size_t>(to)].by, of.number, process_address{from.self.value()}, one.message);
+    tell(*of.members[static_cast<std::size_t>(to)].by,
+         message_of(of.number, process_address{from.self.value()}, std::move(one.message)));
   } else if (from.by->upward) { // the controller passes it on
     passing& up = *from.by->upward;
     up.out.select(of.number);
-    up.out.message(one.to, one.message);
+    up.out.add(one);
     up.is_urgent = true;
   } else if (const auto found = attached_.find(one.to); found != attached_.end()) { // else it has gone
-    static_cast<void>(found->second.out.message(0, process_address{from.self.value()}, one.message));
+    found->second.out.add(message_of(0, process_address{from.self.value()}, std::move(one.message)));
   }
 }
 
@@ -498,10 +489,10 @@ error order_server::receive(process_address from, std::string_view batch) {
     }
     const member& to = whole().members[static_cast<std::size_t>(one.to.value())];
     if (to.has_left) {
-      static_cast<void>(by.out.message(0, one.to, {}));
+      by.out.add(message_of(0, one.to));
       continue;
     }
-    if (!closed_) tell(*to.by, 0, from, one.message);
+    if (!closed_) tell(*to.by, message_of(0, from, std::move(one.message)));
   }
   return in.failure("a batch of process " + std::to_string(from.value()));
 }
@@ -539,9 +530,9 @@ void order_server::follow(connection& to, decision_record& one) {
   switch (one.kind) {
     case decision_record::form::release: to.out.release(number(), one.position, one.joins); break;
     case decision_record::form::refusal: to.out.refuse(number(), one.why, one.absence); break;
-    case decision_record::form::capture: to.out.capture(one.world, one.number, one.agreed, one.why); break;
-    case decision_record::form::closed: to.out.closed(one.world); break;
-    case decision_record::form::message: tell(to, one.world, one.from, one.message); break;
+    case decision_record::form::capture:
+    case decision_record::form::closed: to.out.add(one); break;
+    case decision_record::form::message: tell(to, one); break;
     case decision_record::form::turn: {
       member* const from = find_member(one.world, to);
       const auto split = from == nullptr ? decltype(from->splits)::node_type{} : from->splits.extract(one.number);
@@ -552,7 +543,7 @@ void order_server::follow(connection& to, decision_record& one) {
             known != worlds_.end() ? **known : open_group(*from->of, split.mapped()[opened.group], opened.number);
         if (made.is_decided_here) opened.resume = made.log->points();
       }
-      to.out.turn(one.world, one.number, one.why, one.opened);
+      to.out.add(one);
       break;
     }
   }
@@ -595,25 +586,25 @@ void order_server::tell_turns(const world& of) {
   // The answers to one turn are adjacent. Opening worlds invalidates no reference.
   const std::vector<rank_group>* split = nullptr;
   std::vector<const world*> groups;
-  std::vector<opened_world> opened;
-  for (const turn_answer& one : turn_answers_) {
+  for (turn_answer& one : turn_answers_) {
     const member& to = of.members[static_cast<std::size_t>(one.to.value())];
-    if (one.kind == turn_answer::form::capture) {
-      to.by->out.capture(of.number, one.number, one.agreed, one.why);
-      continue;
-    }
+    const bool is_turn = one.kind == turn_answer::form::turn;
+    decision_record told{.kind = is_turn ? decision_record::form::turn : decision_record::form::capture,
+                         .world = of.number,
+                         .number = one.number,
+                         .why = std::move(one.why),
+                         .agreed = one.agreed};
     if (one.split && one.split.get() != split) {
       groups.clear();
       for (const rank_group& group : *one.split) groups.push_back(&open_group(of, group, next_number_++));
     }
-    split = one.split.get();
-    opened.clear();
-    for (std::size_t i = 0; split != nullptr && i < split->size(); ++i) {
+    if (is_turn) split = one.split.get();
+    for (std::size_t i = 0; is_turn && split != nullptr && i < split->size(); ++i) {
       if (std::ranges::find((*split)[i].members, one.to) == (*split)[i].members.end()) continue;
       const world& made = *groups[i];
-      opened.push_back({.number = made.number, .group = i, .resume = made.log ? made.log->points() : nullptr});
+      told.opened.push_back({.number = made.number, .group = i, .resume = made.log ? made.log->points() : nullptr});
     }
-    to.by->out.turn(of.number, one.number, one.why, opened);
+    to.by->out.add(told);
   }
   turn_answers_.clear();
 }

@@ -120,7 +120,7 @@ private:
   /// Handles a record of a world for which this object does not decide.
   void pass_on(member& from, request_record& one, error& failure);
   /// Writes a message for a rank.
-  void tell(connection& to, std::uint64_t of, process_address from, std::string_view message);
+  void tell(connection& to, const decision_record& message);
   /// Passes on a message of \p from to another process of the same world.
   void pass_message(const member& from, request_record& one, error& failure);
   void follow(connection& to, decision_record& one);

@@ -30,22 +30,24 @@ struct batch_header {
 
   void write(wire_writer& out) const {
     out.u8(version);
-    out.varint(epoch.value());
-    out.varint(number);
-    out.varint(seen);
-    out.varint(succeeded);
-    out.varint(controller_batch);
+    fields(out, *this);
   }
   [[nodiscard]] static batch_header read(wire_reader& in) noexcept {
     if (in.left_bytes() > longest_batch_bytes) in.refuse("it exceeds the size limit of a batch");
     if (in.u8() != version) in.refuse("it is of another version of troupe: start the same version everywhere");
     batch_header made;
-    made.epoch = troupe::epoch{in.varint()};
-    made.number = in.varint();
-    made.seen = in.varint();
-    made.succeeded = in.varint();
-    made.controller_batch = in.varint();
+    fields(in, made);
     return made;
+  }
+
+private:
+  template <class Wire, class Header>
+  static void fields(Wire& wire, Header& of) {
+    wire.field(of.epoch);
+    wire.field(of.number);
+    wire.field(of.seen);
+    wire.field(of.succeeded);
+    wire.field(of.controller_batch);
   }
 };
 

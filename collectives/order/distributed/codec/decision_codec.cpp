@@ -2,24 +2,65 @@
 #include <troupe/collectives/order/distributed/codec/report_codec.hpp>
 #include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 
-#include <limits>
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace troupe {
 
 namespace {
 
-// The first byte of a record: three bits are its kind, the other bits belong to a release.
-enum class decision_kind : std::uint8_t { release, refusal, turn, capture, closed, message };
-constexpr std::uint8_t decision_kind_bits = 0x07;
+using decision_form = decision_record::form;
+
+// The first byte of a record: three bits are its form, the other bits belong to a release.
+constexpr std::uint8_t form_bits = 0x07;
 constexpr std::uint8_t is_in_step = 0x08; ///< The number follows that of the last release.
 constexpr std::uint8_t has_position = 0x10;
 constexpr std::uint8_t joins_previous = 0x20;
 
 enum class report_kind : std::uint8_t { none, here, as_before };
 
-std::uint8_t head_of(decision_kind kind, std::uint8_t bits = 0) {
-  return static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | bits);
+/// Lists an error that may be none.
+template <class Wire, class Error>
+void failure_field(Wire& wire, Error& why) {
+  bool is_set = static_cast<bool>(why);
+  wire.field(is_set);
+  if (is_set)
+    error_field(wire, why);
+  else if constexpr (!std::is_const_v<Error>)
+    why = {};
+}
+
+void points_field(wire_writer& out, const std::shared_ptr<const resume_points>& all, int) {
+  write_points(out, all);
+}
+void points_field(wire_reader& in, std::shared_ptr<const resume_points>& all, int world_size) {
+  all = read_points(in, world_size);
+}
+
+/// Lists the fields behind the first byte of a record that is neither a release nor a refusal, for both directions. The
+/// record is const if Wire is a wire_writer.
+template <class Wire, class Record>
+void decision_fields(Wire& wire, Record& one, int world_size) {
+  wire.field(one.world);
+  switch (one.kind) {
+    case decision_form::turn:
+      wire.field(one.number);
+      wire.list(one.opened, most_split_groups, 3, [&](auto& opened) {
+        wire.field(opened.number);
+        wire.field(opened.group);
+        points_field(wire, opened.resume, world_size);
+      });
+      return failure_field(wire, one.why);
+    case decision_form::capture:
+      wire.field(one.number);
+      wire.field(one.agreed);
+      return failure_field(wire, one.why);
+    case decision_form::message: wire.field(one.from); return wire.field(one.message, longest_message_bytes);
+    case decision_form::closed:
+    case decision_form::release:
+    case decision_form::refusal: return;
+  }
 }
 
 } // namespace
@@ -28,16 +69,15 @@ void decision_writer::release(std::uint64_t number, const std::optional<std::uin
   if (!joins) begin_record();
   const bool is_next = number == released_ + 1;
   released_ = number;
-  out_.u8(head_of(decision_kind::release,
-                  static_cast<std::uint8_t>((is_next ? is_in_step : 0) | (position ? has_position : 0) |
-                                            (joins ? joins_previous : 0))));
+  out_.u8(static_cast<std::uint8_t>((is_next ? is_in_step : 0) | (position ? has_position : 0) |
+                                    (joins ? joins_previous : 0)));
   if (!is_next) out_.varint(number);
   if (position) out_.varint(*position);
 }
 
 void decision_writer::refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence) {
   begin_record();
-  out_.u8(head_of(decision_kind::refusal));
+  out_.field(decision_form::refusal);
   out_.varint(number);
   write_error(out_, why);
   const std::size_t before = out_.size_bytes();
@@ -57,49 +97,11 @@ void decision_writer::refuse(std::uint64_t number, const error& why, const std::
   }
 }
 
-void decision_writer::turn(std::uint64_t world, std::uint64_t number, const error& why,
-                           std::span<const opened_world> opened) {
-  begin_record();
-  out_.u8(head_of(decision_kind::turn));
-  out_.varint(world);
-  out_.varint(number);
-  out_.varint(opened.size());
-  for (const opened_world& one : opened) {
-    out_.varint(one.number);
-    out_.varint(one.group);
-    out_.flag(one.resume != nullptr);
-    if (one.resume) write_points(out_, *one.resume);
-  }
-  finish(why);
-}
-
-void decision_writer::closed(std::uint64_t world) {
-  begin_record();
-  out_.u8(head_of(decision_kind::closed));
-  out_.varint(world);
-}
-
-bool decision_writer::message(std::uint64_t world, process_address from, std::string_view bytes) {
+bool decision_writer::add(const decision_record& one) {
   const bool begins_batch = begin_record();
-  out_.u8(head_of(decision_kind::message));
-  out_.varint(world);
-  out_.signed_varint(from.value());
-  out_.bytes(bytes);
+  out_.field(one.kind);
+  decision_fields(out_, one, 0);
   return begins_batch;
-}
-
-void decision_writer::capture(std::uint64_t world, std::uint64_t place, std::size_t agreed, const error& why) {
-  begin_record();
-  out_.u8(head_of(decision_kind::capture));
-  out_.varint(world);
-  out_.varint(place);
-  out_.varint(agreed);
-  finish(why);
-}
-
-void decision_writer::finish(const error& why) {
-  out_.flag(static_cast<bool>(why));
-  if (why) write_error(out_, why);
 }
 
 bool decision_writer::begin_record() {
@@ -131,69 +133,36 @@ std::string decision_writer::take() {
 bool decision_reader::next(wire_reader& in, decision_record& into) {
   if (!in.ok() || in.at_end()) return false;
   const std::uint8_t head = in.u8();
-  const auto kind = static_cast<decision_kind>(head & decision_kind_bits);
-  const auto marks = static_cast<std::uint8_t>(head & ~decision_kind_bits);
-  if ((marks & ~(kind == decision_kind::release ? is_in_step | has_position | joins_previous : 0)) != 0)
+  into.kind = static_cast<decision_form>(head & form_bits);
+  const auto marks = static_cast<std::uint8_t>(head & ~form_bits);
+  if ((marks & ~(into.kind == decision_form::release ? is_in_step | has_position | joins_previous : 0)) != 0)
     in.refuse("a record has unknown marks");
-  switch (kind) {
-    case decision_kind::release:
-      into.kind = decision_record::form::release;
-      into.number = (marks & is_in_step) != 0 ? released_ + 1 : in.varint();
-      released_ = into.number;
-      into.position.reset();
-      if ((marks & has_position) != 0) into.position = in.varint();
-      into.joins = (marks & joins_previous) != 0;
-      break;
-    case decision_kind::refusal:
-      into.kind = decision_record::form::refusal;
-      into.number = in.varint();
-      into.why = read_error(in);
-      into.absence.reset();
-      into.absence_is_new = false;
-      switch (in.one_of(report_kind::as_before)) {
-        case report_kind::none: break;
-        case report_kind::here:
-          reported_ = into.absence = read_report(in, world_size_);
-          into.absence_is_new = true;
-          break;
-        case report_kind::as_before:
-          if (!reported_) in.refuse("a report is missing");
-          into.absence = reported_;
-          break;
-      }
-      break;
-    case decision_kind::turn:
-      into.kind = decision_record::form::turn;
-      into.world = in.varint();
-      into.number = in.varint();
-      into.opened.clear();
-      for (std::size_t left = in.count(most_split_groups, 3); left > 0 && in.ok(); --left) {
-        opened_world& one = into.opened.emplace_back();
-        one.number = in.varint();
-        one.group = in.varint();
-        if (in.flag()) one.resume = std::make_shared<const resume_points>(read_points(in, world_size_));
-      }
-      into.why = in.flag() ? read_error(in) : error{};
-      break;
-    case decision_kind::capture:
-      into.kind = decision_record::form::capture;
-      into.world = in.varint();
-      into.number = in.varint();
-      into.agreed = in.varint();
-      into.why = in.flag() ? read_error(in) : error{};
-      break;
-    case decision_kind::closed:
-      into.kind = decision_record::form::closed;
-      into.world = in.varint();
-      break;
-    case decision_kind::message:
-      into.kind = decision_record::form::message;
-      into.world = in.varint();
-      into.from = process_address{
-          static_cast<int>(in.signed_varint(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()))};
-      into.message = in.bytes(longest_message_bytes);
-      break;
-    default: in.refuse("a record has an unknown kind");
+  if (into.kind > decision_form::message) in.refuse("a record has an unknown kind");
+  if (!in.ok()) return false;
+  if (into.kind == decision_form::release) {
+    into.number = (marks & is_in_step) != 0 ? released_ + 1 : in.varint();
+    released_ = into.number;
+    into.position.reset();
+    if ((marks & has_position) != 0) into.position = in.varint();
+    into.joins = (marks & joins_previous) != 0;
+  } else if (into.kind == decision_form::refusal) {
+    into.number = in.varint();
+    into.why = read_error(in);
+    into.absence.reset();
+    into.absence_is_new = false;
+    switch (in.one_of(report_kind::as_before)) {
+      case report_kind::none: break;
+      case report_kind::here:
+        reported_ = into.absence = read_report(in, world_size_);
+        into.absence_is_new = true;
+        break;
+      case report_kind::as_before:
+        if (!reported_) in.refuse("a report is missing");
+        into.absence = reported_;
+        break;
+    }
+  } else {
+    decision_fields(in, into, world_size_);
   }
   return in.ok();
 }

@@ -14,9 +14,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -28,6 +26,33 @@ struct opened_world {
   std::shared_ptr<const resume_points> resume{}; ///< Where its lanes stood when the previous epoch ended, if known.
 };
 
+/// One decision.
+struct decision_record {
+  /// Kind of the decision. The values are part of the encoding.
+  enum class form : std::uint8_t {
+    release,
+    refusal,
+    turn,    ///< The rank's `number`-th turn in `world` is granted, or refused if `why` is set.
+    capture, ///< The rank may continue in a capture, because its peers have launched the same; or it has failed.
+    closed,  ///< Nothing more is decided in `world`, which the rank has left.
+    message, ///< From another process of `world`.
+  };
+
+  form kind = form::release;
+  std::uint64_t world = 0;  ///< For all but a release or a refusal.
+  std::uint64_t number = 0; ///< The number of the request (release, refusal) or turn; the place of a capture.
+  std::optional<std::uint64_t> position{}; ///< For a release: the position, if the client gave none.
+  bool joins = false;                      ///< For a release: it is launched together with the previous one.
+  error why{};                             ///< For a refusal, also of a turn or a capture: the reason.
+  /// For a refusal: the report. Requests that are refused for one reason share it.
+  std::shared_ptr<absence_report> absence{};
+  std::size_t agreed = 0;             ///< For a capture: the number of collectives to launch.
+  std::vector<opened_world> opened{}; ///< For a turn: the worlds of the rank that a split opens there.
+  process_address from{};             ///< For a message.
+  std::string message{};              ///< For a message.
+  bool absence_is_new = false;        ///< No earlier record of this reader has the same report.
+};
+
 /// Writes the decisions for one rank in one epoch.
 class decision_writer {
 public:
@@ -36,17 +61,9 @@ public:
   /// \p joins: it is launched together with the previous release, which take() returns in the same batch.
   void release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins = false);
   void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
-  /// Grants the rank's \p number-th turn in \p world; or refuses it, if \p why is set. \p opened: the worlds of the
-  /// rank that a split opens there.
-  void turn(std::uint64_t world, std::uint64_t number, const error& why, std::span<const opened_world> opened = {});
-  /// Lets the rank continue in capture \p place of \p world, because its peers have launched the same; or fails the
-  /// capture. \p agreed: the number of collectives to launch.
-  void capture(std::uint64_t world, std::uint64_t place, std::size_t agreed, const error& why);
-  /// Passes on a message that another process of \p world has sent. Returns whether a new batch begins with it: a later
-  /// release cannot join an earlier one then.
-  bool message(std::uint64_t world, process_address from, std::string_view bytes);
-  /// Tells that nothing more is decided in \p world, which the rank has left.
-  void closed(std::uint64_t world);
+  /// Adds a record of another form. Returns whether a new batch begins with it: a later release cannot join an earlier
+  /// one then.
+  bool add(const decision_record& one);
   /// Records that the rank's batch \p number was read. The next batch acknowledges it, and is sent even without
   /// decisions.
   void has_seen(std::uint64_t number) noexcept {
@@ -69,7 +86,6 @@ public:
 private:
   /// Returns whether a new batch begins.
   bool begin_record();
-  void finish(const error& why);
 
   troupe::epoch epoch_;
   wire_writer out_;
@@ -81,26 +97,6 @@ private:
   bool owes_ = false;
   std::uint64_t released_ = 0; ///< The number of the last release.
   std::shared_ptr<absence_report> reported_;
-};
-
-/// One decision.
-struct decision_record {
-  /// Kind of the decision.
-  enum class form : std::uint8_t { release, refusal, turn, capture, closed, message };
-
-  form kind = form::release;
-  std::uint64_t world = 0;  ///< For a turn, a capture or the end of a world, or a message.
-  std::uint64_t number = 0; ///< The number of the request (release, refusal) or turn; the place of a capture.
-  std::optional<std::uint64_t> position{}; ///< For a release: the position, if the client gave none.
-  bool joins = false;                      ///< For a release: it is launched together with the previous one.
-  error why{};                             ///< For a refusal, also of a turn or a capture: the reason.
-  /// For a refusal: the report. Requests that are refused for one reason share it.
-  std::shared_ptr<absence_report> absence{};
-  std::size_t agreed = 0;             ///< For a capture: the number of collectives to launch.
-  std::vector<opened_world> opened{}; ///< For a turn: the worlds of the rank that were opened there.
-  process_address from{};             ///< For a message.
-  std::string message{};              ///< For a message.
-  bool absence_is_new = false;        ///< No earlier record of this reader has the same report.
 };
 
 /// Reads what a decision_writer wrote.

@@ -3,92 +3,118 @@
 
 #include <limits>
 #include <optional>
-#include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace troupe {
 
 namespace {
 
-constexpr int largest_int = std::numeric_limits<int>::max();
-constexpr int smallest_int = std::numeric_limits<int>::min();
-
-void write_text(wire_writer& out, std::string_view text) {
-  out.bytes(text.substr(0, longest_wire_text_bytes));
+void lane_field(wire_writer& out, const lane& one) {
+  out.bytes(one.name());
 }
 
-std::string read_text(wire_reader& in) {
-  return std::string{in.bytes(longest_wire_text_bytes)};
-}
-
-lane read_lane(wire_reader& in) {
+void lane_field(wire_reader& in, lane& one) {
+  one = {};
   const std::string_view name = in.bytes(lane_names::longest_bytes);
   if (in.ok() && name.empty()) in.refuse("a lane has no name");
-  if (!in.ok()) return {};
+  if (!in.ok()) return;
   try {
-    return lane::named(name);
-  } catch (const exception&) {
-    return {};
+    one = lane::named(name);
+  } catch (const exception&) { // more lanes than this process can have
   }
 }
 
-} // namespace
+// The templates list the fields of a type for both directions. The value is const if Wire is a wire_writer.
 
-void write_mark(wire_writer& out, const std::optional<operation_mark>& one) {
-  out.flag(one.has_value());
-  if (!one) return;
-  write_text(out, one->what);
-  out.bytes(one->lane.name());
-  out.varint(one->position);
+template <class Wire, class Mark>
+void fields_of_mark(Wire& wire, Mark& mark) {
+  wire.maybe(mark, [&](auto& one) {
+    wire.text(one.what, longest_wire_text_bytes);
+    lane_field(wire, one.lane);
+    wire.field(one.position);
+  });
 }
 
-std::optional<operation_mark> read_mark(wire_reader& in) {
-  if (!in.flag()) return std::nullopt;
-  operation_mark made;
-  made.what = read_text(in);
-  made.lane = read_lane(in);
-  made.position = in.varint();
-  return made;
+/// All but the code.
+template <class Wire, class Error>
+void fields_of_error(Wire& wire, Error& why) {
+  wire.field(why.effect, effect::unknown_outcome);
+  wire.text(why.text, longest_wire_text_bytes);
+  wire.text(why.call, longest_wire_text_bytes);
+  wire.field(why.native_code);
+  wire.text(why.native_text, longest_wire_text_bytes);
+  wire.maybe(why.rank, [&](auto& one) { wire.field(one, 0, std::numeric_limits<int>::max()); });
+  wire.maybe(why.part, [&](auto& one) { wire.field(one); });
+}
+
+template <class Wire, class Report>
+void fields_of_report(Wire& wire, Report& report) {
+  auto waited = report.waited.count();
+  wire.text(report.what, longest_wire_text_bytes);
+  lane_field(wire, report.lane);
+  wire.field(waited);
+  if constexpr (!std::is_const_v<Report>) report.waited = nanoseconds{waited};
+}
+
+template <class Wire, class Standing>
+void fields_of_standing(Wire& wire, Standing& one) {
+  wire.field(one.participates);
+  wire.field(one.asked);
+  fields_of_mark(wire, one.last_asked);
+  fields_of_mark(wire, one.last_launched);
+  fields_of_mark(wire, one.last_finished);
+}
+
+/// All but the lane.
+template <class Wire, class Point>
+void fields_of_point(Wire& wire, Point& point, int world_size) {
+  const auto ranks = [&](auto& all) {
+    const auto most = static_cast<std::size_t>(world_size);
+    wire.list(all, most, 1, [&](auto& one) { wire.ordinal(one, most - 1); });
+  };
+  wire.field(point.complete);
+  wire.maybe(point.commit, [&](auto& one) { wire.field(one); });
+  wire.field(point.incomplete);
+  wire.list(point.later, resume_point::most_listed, 1, [&](auto& one) {
+    wire.field(one.position);
+    ranks(one.succeeded);
+    ranks(one.unknown);
+  });
+}
+
+constexpr std::size_t most_lanes = 65'536;
+
+} // namespace
+
+void mark_field(wire_writer& out, const std::optional<operation_mark>& one) {
+  fields_of_mark(out, one);
+}
+
+void mark_field(wire_reader& in, std::optional<operation_mark>& one) {
+  fields_of_mark(in, one);
 }
 
 void write_error(wire_writer& out, const error& why) {
-  out.u8(static_cast<std::uint8_t>(why.code));
-  out.u8(static_cast<std::uint8_t>(why.effect));
-  write_text(out, why.text);
-  write_text(out, why.call);
-  out.signed_varint(why.native_code);
-  write_text(out, why.native_text);
-  out.flag(why.rank.has_value());
-  if (why.rank) out.signed_varint(why.rank->value());
-  out.flag(why.part.has_value());
-  if (why.part) out.varint(*why.part);
+  out.field(why.code);
+  fields_of_error(out, why);
 }
 
 error read_error(wire_reader& in) {
-  error why{.code = in.one_of(errc::internal)};
+  error why;
+  in.field(why.code, errc::internal);
   if (in.ok() && why.code == errc::none) in.refuse("an error has the code none");
-  why.effect = in.one_of(effect::unknown_outcome);
-  why.text = read_text(in);
-  why.call = read_text(in);
-  why.native_code = static_cast<int>(in.signed_varint(smallest_int, largest_int));
-  why.native_text = read_text(in);
-  if (in.flag()) why.rank = rank{static_cast<int>(in.signed_varint(0, largest_int))};
-  if (in.flag()) why.part = in.varint();
+  fields_of_error(in, why);
   return why;
 }
 
 bool write_report(wire_writer& out, const absence_report& report) {
   const std::size_t before = out.size_bytes();
   out.varint(report.ranks.size());
-  write_text(out, report.what);
-  out.bytes(report.lane.name());
-  out.signed_varint(report.waited.count());
+  fields_of_report(out, report);
   for (const auto& one : report.ranks) {
-    out.flag(one.participates);
-    out.flag(one.asked);
-    write_mark(out, one.last_asked);
-    write_mark(out, one.last_launched);
-    write_mark(out, one.last_finished);
+    fields_of_standing(out, one);
     if (out.size_bytes() - before <= longest_wire_report_bytes) continue;
     out.cut(before);
     return false;
@@ -99,77 +125,39 @@ bool write_report(wire_writer& out, const absence_report& report) {
 std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size) {
   auto made = std::make_shared<absence_report>();
   const std::size_t ranks = in.count(static_cast<std::size_t>(world_size));
-  made->what = read_text(in);
-  made->lane = read_lane(in);
-  made->waited = nanoseconds{in.signed_varint()};
+  fields_of_report(in, *made);
   for (std::size_t r = 0; r < ranks && in.ok(); ++r) {
     absence_report::standing one{.rank = rank{static_cast<int>(r)}};
-    one.participates = in.flag();
-    one.asked = in.flag();
-    one.last_asked = read_mark(in);
-    one.last_launched = read_mark(in);
-    one.last_finished = read_mark(in);
+    fields_of_standing(in, one);
     made->ranks.push_back(std::move(one));
   }
   return in.ok() ? made : nullptr;
 }
 
-namespace {
-
-constexpr std::size_t most_lanes = 65'536;
-
-void write_ranks(wire_writer& out, const std::vector<rank>& all) {
-  out.varint(all.size());
-  for (const rank one : all) out.varint(static_cast<std::uint64_t>(one.value()));
-}
-
-std::vector<rank> read_ranks(wire_reader& in, int world_size) {
-  std::vector<rank> all;
-  for (std::size_t left = in.count(static_cast<std::size_t>(world_size)); left > 0 && in.ok(); --left)
-    all.emplace_back(static_cast<int>(in.varint(static_cast<std::uint64_t>(world_size) - 1)));
-  return all;
-}
-
-} // namespace
-
-void write_points(wire_writer& out, const resume_points& all) {
-  out.varint(all.size());
-  for (const resume_point& one : all) {
+void write_points(wire_writer& out, const std::shared_ptr<const resume_points>& all) {
+  out.flag(all != nullptr);
+  if (!all) return;
+  out.varint(all->size());
+  for (const resume_point& one : *all) {
     out.flag(one.where.has_value());
     if (one.where) out.bytes(one.where->name());
-    out.varint(one.complete);
-    out.flag(one.commit.has_value());
-    if (one.commit) out.varint(*one.commit);
-    out.varint(one.incomplete);
-    out.varint(one.later.size());
-    for (const incomplete_operation& each : one.later) {
-      out.varint(each.position);
-      write_ranks(out, each.succeeded);
-      write_ranks(out, each.unknown);
-    }
+    fields_of_point(out, one, 0);
   }
 }
 
-resume_points read_points(wire_reader& in, int world_size) {
-  resume_points all;
+std::shared_ptr<const resume_points> read_points(wire_reader& in, int world_size) {
+  if (!in.flag()) return nullptr;
+  auto all = std::make_shared<resume_points>();
   for (std::size_t left = in.count(most_lanes); left > 0 && in.ok(); --left) {
     resume_point one;
     const bool is_of_lane = in.flag();
     const std::string_view name = is_of_lane ? in.bytes(lane_names::longest_bytes) : std::string_view{};
     if (is_of_lane && name.empty()) in.refuse("a lane has no name");
-    one.complete = in.varint();
-    if (in.flag()) one.commit = in.varint();
-    one.incomplete = in.varint();
-    for (std::size_t listed = in.count(resume_point::most_listed); listed > 0 && in.ok(); --listed) {
-      incomplete_operation& each = one.later.emplace_back();
-      each.position = in.varint();
-      each.succeeded = read_ranks(in, world_size);
-      each.unknown = read_ranks(in, world_size);
-    }
-    if (!in.ok()) return {};
+    fields_of_point(in, one, world_size);
+    if (!in.ok()) return std::make_shared<const resume_points>();
     try {
       if (is_of_lane) one.where = lane::named(name);
-      all.push_back(std::move(one));
+      all->push_back(std::move(one));
     } catch (const exception&) { // more lanes than this process can have
     }
   }

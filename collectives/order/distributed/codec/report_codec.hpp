@@ -22,9 +22,16 @@ void write_error(wire_writer& out, const error& why);
 /// Reads an error. The code is never errc::none while \p in is ok.
 [[nodiscard]] error read_error(wire_reader& in);
 
-/// Writes or reads what a rank did last, if anything. The text is truncated if it is too long.
-void write_mark(wire_writer& out, const std::optional<operation_mark>& one);
-[[nodiscard]] std::optional<operation_mark> read_mark(wire_reader& in);
+/// Lists an error among the fields of a record: see wire_writer::field().
+inline void error_field(wire_writer& out, const error& why) {
+  write_error(out, why);
+}
+inline void error_field(wire_reader& in, error& why) {
+  why = read_error(in);
+}
+/// Lists what a rank did last, if anything. The text is truncated if it is too long.
+void mark_field(wire_writer& out, const std::optional<operation_mark>& one);
+void mark_field(wire_reader& in, std::optional<operation_mark>& one);
 
 /// Writes a report. If it is too long, writes nothing and returns false.
 [[nodiscard]] bool write_report(wire_writer& out, const absence_report& report);
@@ -32,8 +39,8 @@ void write_mark(wire_writer& out, const std::optional<operation_mark>& one);
 /// process does not know and cannot add is reported as the default lane.
 [[nodiscard]] std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size);
 
-/// Writes or reads resume points. A lane that this process does not know and cannot add is left out.
-void write_points(wire_writer& out, const resume_points& all);
-[[nodiscard]] resume_points read_points(wire_reader& in, int world_size);
+/// Writes or reads resume points, which may be null. A lane that this process does not know and cannot add is left out.
+void write_points(wire_writer& out, const std::shared_ptr<const resume_points>& all);
+[[nodiscard]] std::shared_ptr<const resume_points> read_points(wire_reader& in, int world_size);
 
 } // namespace troupe

@@ -7,6 +7,7 @@
 #include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -20,10 +21,14 @@ namespace troupe {
 
 namespace {
 
-// The first byte of a record: three bits are its kind, the other bits belong to an ask.
-enum class request_kind : std::uint8_t { ask, name, cancel, withdraw, turn, capture, progress, world };
-enum class world_step : std::uint8_t { select, limits, succeeded, close, objection, message };
-enum class capture_step : std::uint8_t { launch, end, failure };
+using request_form = request_record::form;
+
+// The first byte of a record: three bits are its kind, the other bits belong to an ask. A kind has one form or several,
+// which are adjacent in request_record::form; then a second byte says which.
+constexpr std::array first_forms{request_form::ask,      request_form::name,  request_form::cancel,
+                                 request_form::withdraw, request_form::turn,  request_form::capture_launch,
+                                 request_form::progress, request_form::select};
+constexpr std::size_t capture_kind = 5;
 constexpr std::uint8_t request_kind_bits = 0x07;
 constexpr std::uint8_t same_client = 0x08; ///< Client and lane are those of the previous request.
 constexpr std::uint8_t same_deadline = 0x10;
@@ -31,31 +36,73 @@ constexpr std::uint8_t has_own_position = 0x20;
 constexpr std::uint8_t has_outline = 0x40;
 constexpr std::uint8_t has_facts = 0x80;
 
+/// Returns the number of forms of a kind.
+constexpr std::uint64_t forms_of(std::size_t kind) {
+  const auto end = kind + 1 < first_forms.size() ? static_cast<std::size_t>(first_forms[kind + 1])
+                                                 : static_cast<std::size_t>(request_form::message) + 1;
+  return end - static_cast<std::size_t>(first_forms[kind]);
+}
+
 /// Sent instead of a slot if the outline is too long to be kept.
 constexpr std::uint64_t no_slot = outline_slots;
 constexpr std::size_t longest_kept_bytes = 1024;
 constexpr std::uint64_t largest_lane = 65'535;
-constexpr auto longest_time = static_cast<std::uint64_t>(std::numeric_limits<nanoseconds::rep>::max());
-
-int read_int(wire_reader& in) {
-  return static_cast<int>(in.signed_varint(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
-}
-
-std::uint8_t head_of(request_kind kind, std::uint8_t bits = 0) {
-  return static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | bits);
-}
 
 std::size_t slot_of(std::string_view outline) {
   // the slot is transmitted, so the other side need not use the same hash
   return std::hash<std::string_view>{}(outline) % outline_slots;
 }
 
-void write_groups(wire_writer& out, std::span<const rank_group> groups) {
-  out.varint(groups.size());
-  for (const rank_group& one : groups) {
-    out.bytes(one.name);
-    out.varint(one.members.size());
-    for (const rank member : one.members) out.varint(static_cast<std::uint64_t>(member.value()));
+/// Writes the bytes that say the form, and the place of a record of a capture.
+void write_head(wire_writer& out, request_form what, std::uint64_t place) {
+  const auto kind = static_cast<std::size_t>(std::ranges::upper_bound(first_forms, what) - first_forms.begin()) - 1;
+  out.u8(static_cast<std::uint8_t>(kind));
+  if (kind == capture_kind) out.varint(place);
+  if (forms_of(kind) > 1) out.varint(static_cast<std::uint64_t>(what) - static_cast<std::uint64_t>(first_forms[kind]));
+}
+
+// The templates list fields for both directions. The record is const if Wire is a wire_writer.
+
+template <class Wire, class Groups>
+void fields_of_groups(Wire& wire, Groups& groups) {
+  wire.list(groups, most_split_groups, 2, [&](auto& one) {
+    wire.field(one.name, longest_group_name_bytes);
+    wire.list(one.members, longest_split_bytes, 1,
+              [&](auto& member) { wire.ordinal(member, std::numeric_limits<int>::max()); });
+  });
+}
+
+template <class Wire, class Facts>
+void fields_of_facts(Wire& wire, Facts& facts) {
+  wire.field(facts.bytes);
+  wire.field(facts.overlaps);
+  wire.field(facts.events);
+  wire.field(facts.places);
+}
+
+/// The fields behind the head.
+template <class Wire, class Record>
+void request_fields(Wire& wire, Record& one) {
+  switch (one.kind) {
+    case request_form::withdraw: wire.field(one.client); return error_field(wire, one.why);
+    case request_form::turn:
+      wire.field(one.turn.name, longest_plan_name_bytes);
+      wire.ordinal(one.turn.deadline);
+      wire.ordinal(one.turn.capture_limit);
+      return fields_of_groups(wire, one.turn.split);
+    case request_form::progress: mark_field(wire, one.launched); return mark_field(wire, one.finished);
+    case request_form::limits: wire.field(one.count); return wire.field(one.bytes);
+    case request_form::succeeded: return wire.field(one.count);
+    case request_form::capture_failure:
+    case request_form::close:
+    case request_form::objection: return error_field(wire, one.why);
+    case request_form::message: wire.field(one.to); return wire.field(one.message, longest_message_bytes);
+    case request_form::ask: // the first four use what both sides remember
+    case request_form::name:
+    case request_form::cancel:
+    case request_form::select:
+    case request_form::capture_launch:
+    case request_form::capture_end: return;
   }
 }
 
@@ -63,7 +110,7 @@ void write_groups(wire_writer& out, std::span<const rank_group> groups) {
 
 std::string encode_groups(std::span<const rank_group> groups) {
   wire_writer out;
-  write_groups(out, groups);
+  fields_of_groups(out, groups);
   return out.take();
 }
 
@@ -81,8 +128,7 @@ error check_groups_size(std::span<const rank_group> groups) {
 
 void request_writer::select(std::uint64_t world) {
   if (std::exchange(world_, world) == world) return;
-  out_.u8(head_of(request_kind::world));
-  out_.u8(static_cast<std::uint8_t>(world_step::select));
+  write_head(out_, request_form::select, 0);
   out_.varint(world);
 }
 
@@ -91,7 +137,7 @@ void request_writer::introduce(lane where) {
   if (index < lanes_.size() && lanes_[index]) return;
   if (index >= lanes_.size()) lanes_.resize(index + 1);
   lanes_[index] = true;
-  out_.u8(head_of(request_kind::name));
+  out_.field(request_form::name);
   out_.varint(index);
   out_.bytes(where.name());
 }
@@ -108,10 +154,9 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
   introduce(where);
   const bool client_is_same = where == where_ && client == client_;
   const bool deadline_is_same = deadline == deadline_;
-  out_.u8(head_of(request_kind::ask,
-                  static_cast<std::uint8_t>((client_is_same ? same_client : 0) |
-                                            (deadline_is_same ? same_deadline : 0) | (position ? has_own_position : 0) |
-                                            (told ? 0 : has_outline) | (facts == request_facts{} ? 0 : has_facts))));
+  out_.u8(static_cast<std::uint8_t>((client_is_same ? same_client : 0) | (deadline_is_same ? same_deadline : 0) |
+                                    (position ? has_own_position : 0) | (told ? 0 : has_outline) |
+                                    (facts == request_facts{} ? 0 : has_facts)));
   if (!client_is_same) {
     out_.varint(where.index());
     out_.varint(client);
@@ -119,16 +164,11 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
     client_ = client;
   }
   if (!deadline_is_same) {
-    out_.varint(static_cast<std::uint64_t>(deadline.count()));
+    out_.ordinal(deadline);
     deadline_ = deadline;
   }
   if (position) out_.varint(*position);
-  if (facts != request_facts{}) {
-    out_.varint(facts.bytes);
-    out_.varint(facts.overlaps);
-    out_.varint(facts.events);
-    out_.varint(facts.places);
-  }
+  if (facts != request_facts{}) fields_of_facts(out_, facts);
   out_.u8(static_cast<std::uint8_t>(slot));
   if (!told) {
     out_.raw(outline);
@@ -138,93 +178,16 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
   return {};
 }
 
-void request_writer::cancel(lane where, std::uint64_t position) {
-  introduce(where);
-  out_.u8(head_of(request_kind::cancel));
-  out_.varint(where.index());
-  out_.varint(position);
-  ++records_;
-}
-
-void request_writer::withdraw(std::uint64_t client, const error& why) {
-  out_.u8(head_of(request_kind::withdraw));
-  out_.varint(client);
-  write_error(out_, why);
-  ++records_;
-}
-
-void request_writer::turn(const turn_terms& asked) {
-  out_.u8(head_of(request_kind::turn));
-  out_.bytes(asked.name);
-  out_.varint(static_cast<std::uint64_t>(asked.deadline.count()));
-  out_.varint(static_cast<std::uint64_t>(asked.capture_limit.count()));
-  write_groups(out_, asked.split);
-  ++records_;
-}
-
-void request_writer::begin_capture_record(std::uint64_t place, std::uint8_t step) {
-  out_.u8(head_of(request_kind::capture));
-  out_.varint(place);
-  out_.u8(step);
-  ++records_;
-}
-
-void request_writer::launch_in_capture(std::uint64_t place, std::string_view outline) {
-  begin_capture_record(place, static_cast<std::uint8_t>(capture_step::launch));
-  out_.raw(outline);
-}
-
-void request_writer::end_capture(std::uint64_t place) {
-  begin_capture_record(place, static_cast<std::uint8_t>(capture_step::end));
-}
-
-void request_writer::fail_capture(std::uint64_t place, const error& why) {
-  begin_capture_record(place, static_cast<std::uint8_t>(capture_step::failure));
-  write_error(out_, why);
-}
-
-void request_writer::limits(std::size_t max_operations, std::size_t max_bytes) {
-  out_.u8(head_of(request_kind::world));
-  out_.u8(static_cast<std::uint8_t>(world_step::limits));
-  out_.varint(max_operations);
-  out_.varint(max_bytes);
-  ++records_;
-}
-
-void request_writer::succeeded(std::uint64_t count) {
-  out_.u8(head_of(request_kind::world));
-  out_.u8(static_cast<std::uint8_t>(world_step::succeeded));
-  out_.varint(count);
-  ++records_;
-}
-
-void request_writer::close(const error& why) {
-  out_.u8(head_of(request_kind::world));
-  out_.u8(static_cast<std::uint8_t>(world_step::close));
-  write_error(out_, why);
-  ++records_;
-}
-
-void request_writer::object(const error& why) {
-  out_.u8(head_of(request_kind::world));
-  out_.u8(static_cast<std::uint8_t>(world_step::objection));
-  write_error(out_, why);
-}
-
-void request_writer::message(process_address to, std::string_view bytes) {
-  out_.u8(head_of(request_kind::world));
-  out_.u8(static_cast<std::uint8_t>(world_step::message));
-  out_.signed_varint(to.value());
-  out_.bytes(bytes);
-  ++records_;
-}
-
-void request_writer::progress(const std::optional<operation_mark>& launched,
-                              const std::optional<operation_mark>& finished) {
-  out_.u8(head_of(request_kind::progress));
-  write_mark(out_, launched);
-  write_mark(out_, finished);
-  ++records_;
+void request_writer::add(const request_record& one) {
+  if (one.kind == request_form::cancel) introduce(one.where);
+  write_head(out_, one.kind, one.place);
+  if (one.kind == request_form::cancel) {
+    out_.varint(one.where.index());
+    out_.varint(one.position.value_or(0));
+  }
+  if (one.kind == request_form::capture_launch) out_.raw(one.outline);
+  request_fields(out_, one);
+  if (one.kind != request_form::objection) ++records_;
 }
 
 std::string request_writer::take(const batch_header& header) {
@@ -241,114 +204,45 @@ bool request_reader::next(wire_reader& in, request_record& into) {
   for (;;) {
     if (!in.ok() || in.at_end()) return false;
     const std::uint8_t head = in.u8();
-    const auto kind = static_cast<request_kind>(head & request_kind_bits);
-    if (kind != request_kind::ask && (head & ~request_kind_bits) != 0) in.refuse("a record has unknown marks");
-    switch (kind) {
-      case request_kind::name: read_name(in); continue;
-      case request_kind::ask: read_ask(in, head, into); break;
-      case request_kind::cancel:
-        into.kind = request_record::form::cancel;
+    const std::size_t kind = head & request_kind_bits;
+    if (kind != 0 && (head & ~request_kind_bits) != 0) in.refuse("a record has unknown marks");
+    std::uint64_t step = 0;
+    if (kind == capture_kind) into.place = in.varint();
+    if (forms_of(kind) > 1) step = in.varint(forms_of(kind) - 1);
+    into.kind = static_cast<request_form>(static_cast<std::uint64_t>(first_forms[kind]) + step);
+    switch (into.kind) {
+      case request_form::name: read_name(in); continue;
+      case request_form::ask: read_ask(in, head, into); break;
+      case request_form::cancel:
         static_cast<void>(read_lane(in, into));
         into.position = in.varint();
         break;
-      case request_kind::withdraw:
-        into.kind = request_record::form::withdraw;
-        into.client = in.varint();
-        into.why = read_error(in);
-        break;
-      case request_kind::turn:
-        into.kind = request_record::form::turn;
-        read_turn(in, into.turn);
-        break;
-      case request_kind::capture: read_capture(in, into); break;
-      case request_kind::progress:
-        into.kind = request_record::form::progress;
-        into.launched = read_mark(in);
-        into.finished = read_mark(in);
-        break;
-      case request_kind::world: {
-        bool is_record = true;
-        read_world(in, into, is_record);
-        if (!is_record) continue;
-        break;
-      }
+      case request_form::capture_launch: read_launch(in, into); break;
+      case request_form::select: world_ = in.varint(); continue;
+      case request_form::objection: objection_ = std::make_shared<const error>(read_error(in)); continue;
+      default: request_fields(in, into);
     }
+    if (into.kind == request_form::turn && into.turn.name.empty()) in.refuse("a turn has no name");
+    if (into.kind == request_form::turn && !into.turn.split.empty() && into.turn.capture_limit != nanoseconds{0})
+      in.refuse("a capture is a split, too");
+    if (into.kind == request_form::succeeded && world_ == 0)
+      in.refuse("it says of the whole world what is said of a sub-world only");
     into.world = world_;
     return in.ok();
   }
 }
 
-void request_reader::read_turn(wire_reader& in, turn_terms& into) {
-  into.name = in.bytes(longest_plan_name_bytes);
-  into.deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
-  into.capture_limit = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
-  into.split.clear();
-  if (into.name.empty()) in.refuse("a turn has no name");
-  for (std::size_t left = in.count(most_split_groups, 2); left > 0 && in.ok(); --left) {
-    rank_group& one = into.split.emplace_back();
-    one.name = in.bytes(longest_group_name_bytes);
-    constexpr std::uint64_t largest_rank = std::numeric_limits<int>::max();
-    for (std::size_t members = in.count(longest_split_bytes); members > 0 && in.ok(); --members)
-      one.members.emplace_back(static_cast<int>(in.varint(largest_rank)));
-  }
-  if (!into.split.empty() && into.capture_limit != nanoseconds{0}) in.refuse("a capture is a split, too");
-}
-
-void request_reader::read_world(wire_reader& in, request_record& into, bool& is_record) {
-  switch (in.one_of(world_step::message)) {
-    case world_step::select:
-      world_ = in.varint();
-      is_record = false;
-      return;
-    case world_step::limits:
-      into.kind = request_record::form::limits;
-      into.count = in.varint();
-      into.bytes = in.varint();
-      return;
-    case world_step::succeeded:
-      into.kind = request_record::form::succeeded;
-      into.count = in.varint();
-      if (world_ == 0) in.refuse("it says of the whole world what is said of a sub-world only");
-      return;
-    case world_step::close:
-      into.kind = request_record::form::close;
-      into.why = read_error(in);
-      return;
-    case world_step::objection:
-      objection_ = std::make_shared<const error>(read_error(in));
-      is_record = false;
-      return;
-    case world_step::message:
-      into.kind = request_record::form::message;
-      into.to = process_address{read_int(in)};
-      into.message = in.bytes(longest_message_bytes);
-      return;
-  }
-}
-
-void request_reader::read_capture(wire_reader& in, request_record& into) {
-  into.place = in.varint();
-  switch (in.one_of(capture_step::failure)) {
-    case capture_step::launch: {
-      into.kind = request_record::form::capture_launch;
-      into.launch.clear();
-      into.divisible = in.flag();
-      for (std::size_t left = in.count(most_outline_parts); left > 0; --left) {
-        auto one = read_outline(in);
-        if (!one) return;
-        if (std::holds_alternative<copy>(one->what) || std::holds_alternative<replay>(one->what) ||
-            std::holds_alternative<call>(one->what))
-          return in.refuse("an operation is in a capture that cannot be launched there");
-        if (into.divisible && !is_single_collective(one->what)) return in.refuse("a launch cannot be divided");
-        into.launch.push_back(std::move(one->what));
-      }
-      break;
-    }
-    case capture_step::end: into.kind = request_record::form::capture_end; break;
-    case capture_step::failure:
-      into.kind = request_record::form::capture_failure;
-      into.why = read_error(in);
-      break;
+void request_reader::read_launch(wire_reader& in, request_record& into) {
+  into.launch.clear();
+  into.divisible = in.flag();
+  for (std::size_t left = in.count(most_outline_parts); left > 0; --left) {
+    auto one = read_outline(in);
+    if (!one) return;
+    if (std::holds_alternative<copy>(one->what) || std::holds_alternative<replay>(one->what) ||
+        std::holds_alternative<call>(one->what))
+      return in.refuse("an operation is in a capture that cannot be launched there");
+    if (into.divisible && !is_single_collective(one->what)) return in.refuse("a launch cannot be divided");
+    into.launch.push_back(std::move(one->what));
   }
 }
 
@@ -385,7 +279,6 @@ void request_reader::read_lane(std::uint64_t number, request_record& into) const
 }
 
 void request_reader::read_ask(wire_reader& in, std::uint8_t head, request_record& into) {
-  into.kind = request_record::form::ask;
   into.objection = std::exchange(objection_, nullptr);
   if ((head & same_client) == 0) {
     where_ = read_lane(in, into);
@@ -394,12 +287,12 @@ void request_reader::read_ask(wire_reader& in, std::uint8_t head, request_record
     read_lane(where_, into);
   }
   into.client = client_;
-  if ((head & same_deadline) == 0) deadline_ = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_time))};
+  if ((head & same_deadline) == 0) in.ordinal(deadline_);
   into.deadline = deadline_;
   into.position.reset();
   if ((head & has_own_position) != 0) into.position = in.varint();
   into.facts = {};
-  if ((head & has_facts) != 0) into.facts = {in.varint(), in.varint(), in.varint(), in.varint()};
+  if ((head & has_facts) != 0) fields_of_facts(in, into.facts);
   const std::uint64_t slot = in.varint(no_slot);
   if ((head & has_outline) != 0) {
     auto outline = read_outline(in);
@@ -420,16 +313,25 @@ constexpr auto last_kind = std::variant_size_v<operation> - 1;
 template <class T>
 constexpr bool stands_alone = std::is_same_v<T, group> || std::is_same_v<T, replay> || std::is_same_v<T, call>;
 
-void write_counts(wire_writer& out, const partition& parts) {
-  out.varint(parts.counts.size());
-  for (const std::size_t one : parts.counts) out.varint(one);
-}
-
-partition read_counts(wire_reader& in) {
-  partition made;
-  made.counts.resize(in.count(most_outline_parts));
-  for (std::size_t& one : made.counts) one = in.varint();
-  return made;
+/// Lists the fields of an alternative of operation, except a group's parts. \p number: the size of a copy, the number
+/// of a plan, or one more than that of a commit.
+template <class Wire, class T>
+void fields_of_operation(Wire& wire, T& one, bool& staged, std::uint64_t& number) {
+  const auto counts = [&](auto& parts) {
+    wire.list(parts.counts, most_outline_parts, 1, [&](auto& each) { wire.field(each); });
+  };
+  if constexpr (requires { one.type; }) wire.field(one.type, std::ranges::max(all_dtypes));
+  if constexpr (requires { one.op; }) wire.field(one.op, std::ranges::max(all_reductions));
+  if constexpr (requires { one.count; }) wire.field(one.count);
+  if constexpr (requires { one.root; }) wire.field(one.root);
+  if constexpr (requires { one.peer; }) wire.field(one.peer);
+  if constexpr (requires { one.tag; }) wire.field(one.tag);
+  if constexpr (requires { one.send_parts; }) counts(one.send_parts);
+  if constexpr (requires { one.recv_parts; }) counts(one.recv_parts);
+  if constexpr (requires { one.staged; }) wire.field(staged);
+  using type = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<type, copy> || std::is_same_v<type, replay> || std::is_same_v<type, barrier>)
+    wire.field(number);
 }
 
 void write_part(wire_writer& out, const operation& what, bool staged,
@@ -437,18 +339,11 @@ void write_part(wire_writer& out, const operation& what, bool staged,
   out.u8(static_cast<std::uint8_t>(what.index()));
   std::visit(
       [&]<class T>(const T& one) {
-        if constexpr (requires { one.type; }) out.u8(static_cast<std::uint8_t>(one.type));
-        if constexpr (requires { one.op; }) out.u8(static_cast<std::uint8_t>(one.op));
-        if constexpr (requires { one.count; }) out.varint(one.count);
-        if constexpr (requires { one.root; }) out.signed_varint(one.root.value());
-        if constexpr (requires { one.peer; }) out.signed_varint(one.peer.value());
-        if constexpr (requires { one.tag; }) out.signed_varint(one.tag);
-        if constexpr (requires { one.send_parts; }) write_counts(out, one.send_parts);
-        if constexpr (requires { one.recv_parts; }) write_counts(out, one.recv_parts);
-        if constexpr (requires { one.staged; }) out.flag(staged);
-        if constexpr (std::is_same_v<T, copy>) out.varint(copied_bytes.value_or(one.from.memory.size_bytes()));
-        if constexpr (std::is_same_v<T, replay>) out.varint(number_of(one));
-        if constexpr (std::is_same_v<T, barrier>) out.varint(one.commit ? *one.commit + 1 : 0);
+        std::uint64_t number = 0;
+        if constexpr (std::is_same_v<T, copy>) number = copied_bytes.value_or(one.from.memory.size_bytes());
+        if constexpr (std::is_same_v<T, replay>) number = number_of(one);
+        if constexpr (std::is_same_v<T, barrier>) number = one.commit ? *one.commit + 1 : 0;
+        fields_of_operation(out, one, staged, number);
         if constexpr (std::is_same_v<T, group>) {
           out.varint(one.parts.size());
           // parts are never launched in chunks: see operand
@@ -463,22 +358,17 @@ operation read_part(wire_reader& in, bool in_group, std::uint64_t& copied_bytes)
 template <class T>
 operation read_fields(wire_reader& in, bool in_group, std::uint64_t& copied_bytes) {
   T made;
-  if constexpr (requires { made.type; }) made.type = in.one_of(std::ranges::max(all_dtypes));
-  if constexpr (requires { made.op; }) made.op = in.one_of(std::ranges::max(all_reductions));
-  if constexpr (requires { made.count; }) made.count = in.varint();
-  if constexpr (requires { made.root; }) made.root = rank{read_int(in)};
-  if constexpr (requires { made.peer; }) made.peer = rank{read_int(in)};
-  if constexpr (requires { made.tag; }) made.tag = read_int(in);
-  if constexpr (requires { made.send_parts; }) made.send_parts = read_counts(in);
-  if constexpr (requires { made.recv_parts; }) made.recv_parts = read_counts(in);
-  if constexpr (requires { made.staged; }) made.staged = in.flag();
+  bool staged = false;
+  std::uint64_t number = 0;
+  fields_of_operation(in, made, staged, number);
+  if constexpr (requires { made.staged; }) made.staged = staged;
   if constexpr (stands_alone<T>)
     if (in_group) in.refuse("a group contains an operation that must be alone");
-  if constexpr (std::is_same_v<T, copy>) copied_bytes = in.varint();
+  if constexpr (std::is_same_v<T, copy>) copied_bytes = number;
   if constexpr (std::is_same_v<T, barrier>)
-    if (const std::uint64_t commit = in.varint(); commit > 0) made.commit = commit - 1;
+    if (number > 0) made.commit = number - 1;
   if constexpr (std::is_same_v<T, replay>)
-    if (const std::uint64_t number = in.varint(); number > 0) made.of = std::make_shared<captured_plan>(number);
+    if (number > 0) made.of = std::make_shared<captured_plan>(number);
   if constexpr (std::is_same_v<T, group>) {
     const std::size_t count = in_group ? 0 : in.count(most_outline_parts);
     for (std::size_t i = 0; i < count && in.ok(); ++i) made.parts.push_back(read_part(in, true, copied_bytes));

@@ -78,76 +78,26 @@ struct turn_terms {
 using process_address = strong_number<struct process_address_tag, int>;
 inline constexpr std::size_t longest_message_bytes = std::size_t{2} << 20U;
 
-/// Writes the requests of one connection in one epoch. Data that was sent before is not repeated.
-class request_writer {
-public:
-  /// Names the world of the records that follow, by its number at the controller; 0 is the whole world, with which a
-  /// connection begins.
-  void select(std::uint64_t world);
-  /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
-  [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,
-                          const std::optional<std::uint64_t>& position, nanoseconds deadline,
-                          const request_facts& facts = {},
-                          const std::optional<std::uint64_t>& copied_bytes = std::nullopt);
-  /// Says why the rank cannot take part in the operation of the next request (sequencing_terms::objection).
-  void object(const error& why);
-  /// Sends \p bytes, at most longest_message_bytes, to another process of the world.
-  void message(process_address to, std::string_view bytes);
-  void cancel(lane where, std::uint64_t position);
-  void withdraw(std::uint64_t client, const error& why);
-  void turn(const turn_terms& asked);
-  /// Adds the next launch of the rank in capture \p place, as encoded by outline_of_launch().
-  void launch_in_capture(std::uint64_t place, std::string_view outline);
-  void end_capture(std::uint64_t place);
-  void fail_capture(std::uint64_t place, const error& why);
-  /// Reports how many requests of the sub-world have succeeded. batch_header::succeeded has those of the whole world.
-  void succeeded(std::uint64_t count);
-  /// Leaves the world.
-  void close(const error& why);
-  /// Reports the limits of launches of several requests, which are the same at all ranks. Call before the first request
-  /// with facts.
-  void limits(std::size_t max_operations, std::size_t max_bytes);
-  /// Reports what the rank has launched and finished last.
-  void progress(const std::optional<operation_mark>& launched, const std::optional<operation_mark>& finished);
-
-  [[nodiscard]] bool empty() const noexcept { return records_ == 0; }
-  /// Returns the number of records since the last take().
-  [[nodiscard]] std::size_t records() const noexcept { return records_; }
-  [[nodiscard]] std::size_t size_bytes() const noexcept { return out_.size_bytes(); }
-  /// Returns all records as one batch.
-  [[nodiscard]] std::string take(const batch_header& header);
-
-private:
-  void introduce(lane where);
-  void begin_capture_record(std::uint64_t place, std::uint8_t step);
-
-  wire_writer out_;
-  std::size_t records_ = 0;
-  std::array<std::string, outline_slots> outlines_;
-  wire_writer outline_; ///< A member so that its memory is reused.
-  std::vector<bool> lanes_{true};
-  std::uint64_t world_ = 0;
-  lane where_{};
-  std::uint64_t client_ = 0;
-  nanoseconds deadline_{0};
-};
-
 /// One record.
 struct request_record {
-  /// Kind of the record.
+  /// Kind of the record. The order is part of the encoding. The reader does not return a name, a select or an
+  /// objection.
   enum class form : std::uint8_t {
     ask,
-    cancel,
-    withdraw,
+    name,     ///< The name of a lane.
+    cancel,   ///< Of a request in a lane.
+    withdraw, ///< Of all requests of a client.
     turn,
-    capture_launch,
+    capture_launch, ///< The next launch of the rank in a capture.
     capture_end,
     capture_failure,
-    progress,
-    limits,
-    succeeded,
-    close,
-    message
+    progress, ///< What the rank has launched and finished last.
+    select,   ///< The world of the records that follow.
+    limits, ///< The limits of launches of several requests, the same at all ranks; before the first request with facts.
+    succeeded, ///< How many requests of the sub-world have succeeded. batch_header::succeeded has those of the whole.
+    close,     ///< The rank leaves the world.
+    objection, ///< Why the rank cannot take part in the operation of the next ask.
+    message    ///< To another process of the world.
   };
 
   form kind = form::ask;
@@ -159,18 +109,54 @@ struct request_record {
   nanoseconds deadline{0};                         ///< For an ask.
   request_facts facts{};                           ///< For an ask.
   std::shared_ptr<const error> objection{};        ///< For an ask: see sequencing_terms.
-  /// For a withdraw, a close or a capture_failure: the reason. For an ask or a cancel: the reason why the lane cannot
-  /// exist here.
+  /// For a withdraw, a close, a capture_failure or an objection: the reason. For an ask or a cancel: the reason why the
+  /// lane cannot exist here.
   error why{};
   turn_terms turn{};       ///< For a turn.
   std::uint64_t count = 0; ///< For a succeeded; for limits: of operations.
   std::uint64_t bytes = 0; ///< For limits.
   std::uint64_t place = 0; ///< For a record of a capture: the number of its turn among all that were granted, from 1.
-  std::vector<operation> launch{};                      ///< For a capture_launch.
-  bool divisible = false;                               ///< For a capture_launch.
+  std::string outline{};   ///< For a capture_launch that is written: outline_of_launch().
+  std::vector<operation> launch{};                      ///< For a capture_launch that was read.
+  bool divisible = false;                               ///< As above.
   std::optional<operation_mark> launched{}, finished{}; ///< For a progress.
   process_address to{};                                 ///< For a message.
-  std::string message{};                                ///< For a message.
+  std::string message{};                                ///< For a message, at most longest_message_bytes.
+};
+
+/// Writes the requests of one connection in one epoch. Data that was sent before is not repeated.
+class request_writer {
+public:
+  /// Names the world of the records that follow, by its number at the controller; 0 is the whole world, with which a
+  /// connection begins.
+  void select(std::uint64_t world);
+  /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
+  [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,
+                          const std::optional<std::uint64_t>& position, nanoseconds deadline,
+                          const request_facts& facts = {},
+                          const std::optional<std::uint64_t>& copied_bytes = std::nullopt);
+  /// Adds a record of another form, of the selected world.
+  void add(const request_record& one);
+
+  [[nodiscard]] bool empty() const noexcept { return records_ == 0; }
+  /// Returns the number of records since the last take().
+  [[nodiscard]] std::size_t records() const noexcept { return records_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return out_.size_bytes(); }
+  /// Returns all records as one batch.
+  [[nodiscard]] std::string take(const batch_header& header);
+
+private:
+  void introduce(lane where);
+
+  wire_writer out_;
+  std::size_t records_ = 0;
+  std::array<std::string, outline_slots> outlines_;
+  wire_writer outline_; ///< A member so that its memory is reused.
+  std::vector<bool> lanes_{true};
+  std::uint64_t world_ = 0;
+  lane where_{};
+  std::uint64_t client_ = 0;
+  nanoseconds deadline_{0};
 };
 
 /// Reads what a request_writer wrote.
@@ -187,9 +173,7 @@ private:
   };
 
   void read_ask(wire_reader& in, std::uint8_t head, request_record& into);
-  static void read_capture(wire_reader& in, request_record& into);
-  static void read_turn(wire_reader& in, turn_terms& into);
-  void read_world(wire_reader& in, request_record& into, bool& is_record);
+  static void read_launch(wire_reader& in, request_record& into);
   void read_name(wire_reader& in);
   std::uint64_t read_lane(wire_reader& in, request_record& into);
   void read_lane(std::uint64_t number, request_record& into) const;

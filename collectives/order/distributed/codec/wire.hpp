@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -43,6 +45,46 @@ public:
   }
   /// Writes the bytes without a length.
   void raw(std::string_view value) { bytes_.append(value); }
+
+  // wire_reader has functions with the names of those that follow, so that one function template lists the fields of a
+  // record for both directions. Limits are checked by the reader; only text() truncates.
+
+  /// Writes a flag, a number of any type, an enumerator or a string. A number whose type has a sign may be negative.
+  template <class T, class... Limits>
+  void field(const T& value, Limits...) {
+    if constexpr (std::is_same_v<T, bool>)
+      flag(value);
+    else if constexpr (std::is_same_v<T, std::string>)
+      bytes(value);
+    else if constexpr (std::is_enum_v<T> || std::is_unsigned_v<T>)
+      varint(static_cast<std::uint64_t>(value));
+    else if constexpr (std::is_integral_v<T>)
+      signed_varint(value);
+    else
+      field(value.value()); // a strong_number
+  }
+  /// Writes a strong_number or a duration that is not negative, although its type has a sign.
+  template <class T>
+  void ordinal(const T& value, std::uint64_t = 0) {
+    if constexpr (requires { value.count(); })
+      varint(static_cast<std::uint64_t>(value.count()));
+    else
+      varint(static_cast<std::uint64_t>(value.value()));
+  }
+  /// Writes a text for people, of which it truncates what exceeds \p most.
+  void text(std::string_view value, std::size_t most) { bytes(value.substr(0, most)); }
+  /// Writes a flag, and calls \p each with the value if there is one.
+  template <class T, class Each>
+  void maybe(const std::optional<T>& value, Each each) {
+    flag(value.has_value());
+    if (value) each(*value);
+  }
+  /// Writes the number of elements, and calls \p each with each of them.
+  template <class List, class Each>
+  void list(const List& all, std::size_t, std::size_t, Each each) {
+    varint(all.size());
+    for (const auto& one : all) each(one);
+  }
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_.size(); }
   [[nodiscard]] bool empty() const noexcept { return bytes_.empty(); }
@@ -121,6 +163,50 @@ public:
     const std::string_view value{at_, static_cast<std::size_t>(size)};
     at_ += size;
     return value;
+  }
+
+  // The counterparts of wire_writer's functions: see there.
+
+  /// \p limits: the last enumerator, the length of a string, or those of varint() or signed_varint().
+  template <class T, class... Limits>
+  void field(T& value, Limits... limits) {
+    if constexpr (std::is_same_v<T, bool>) {
+      value = flag();
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      value = bytes(limits...);
+    } else if constexpr (std::is_enum_v<T>) {
+      value = one_of(limits...);
+    } else if constexpr (std::is_unsigned_v<T>) {
+      value = static_cast<T>(varint(limits...));
+    } else if constexpr (std::is_integral_v<T>) {
+      if constexpr (sizeof...(limits) == 0)
+        value = static_cast<T>(signed_varint(std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+      else
+        value = static_cast<T>(signed_varint(limits...));
+    } else {
+      auto plain = value.value();
+      field(plain, limits...);
+      value = T{plain};
+    }
+  }
+  template <class T>
+  void ordinal(T& value, std::uint64_t most = std::numeric_limits<std::int64_t>::max()) {
+    if constexpr (requires { value.count(); })
+      value = T{static_cast<typename T::rep>(varint(most))};
+    else
+      value = T{static_cast<typename T::value_type>(varint(most))};
+  }
+  void text(std::string& value, std::size_t most) { value = bytes(most); }
+  template <class T, class Each>
+  void maybe(std::optional<T>& value, Each each) {
+    value.reset();
+    if (flag()) each(value.emplace());
+  }
+  /// Replaces \p all by at most \p most elements of at least \p least_bytes each: see count().
+  template <class T, class Each>
+  void list(std::vector<T>& all, std::size_t most, std::size_t least_bytes, Each each) {
+    all.clear();
+    for (std::size_t left = count(most, least_bytes); left > 0 && ok(); --left) each(all.emplace_back());
   }
 
   /// Makes the reader fail with \p reason, which must be a string with static lifetime.

@@ -67,24 +67,27 @@ std::vector<rank_group> some_groups() {
 
 /// One of everything that a rank of two may tell.
 std::string all_requests() {
+  using form = request_record::form;
   request_writer out;
   const lane named = lane::named("batch");
   CHECK_FALSE(out.ask(all_reduce{.send = {}, .recv = {}, .count = 1000}, {}, 0, {}, 30s));
   CHECK_FALSE(out.ask(all_reduce{.send = {}, .recv = {}, .count = 1000}, {}, 0, {}, 30s));
   CHECK_FALSE(out.ask(copy{}, named, 77, 0, 1h));
   CHECK_FALSE(out.ask(some_group(), named, 77, {}, 1h));
-  out.cancel(lane::named("batch 2"), 3);
-  out.withdraw(77, {.code = errc::abandoned, .text = "it is gone", .call = "exit", .native_code = 3, .part = 2});
-  out.turn({.name = "work"});
-  out.turn({.name = "plan", .deadline = 1s, .capture_limit = 2s});
+  out.add({.kind = form::cancel, .where = lane::named("batch 2"), .position = 3});
+  out.add({.kind = form::withdraw,
+           .client = 77,
+           .why = {.code = errc::abandoned, .text = "it is gone", .call = "exit", .native_code = 3, .part = 2}});
+  out.add({.kind = form::turn, .turn = {.name = "work"}});
+  out.add({.kind = form::turn, .turn = {.name = "plan", .deadline = 1s, .capture_limit = 2s}});
   const operation sum = all_reduce{.send = {}, .recv = {}, .count = 1000};
   const operation several = some_group();
-  out.launch_in_capture(1, outline_of_launch(std::array{&sum, &several}, false));
-  out.fail_capture(1, {.code = errc::cancelled, .text = "the function threw"});
-  out.launch_in_capture(1, outline_of_launch(std::array{&sum, &sum}, true));
-  out.end_capture(1);
-  out.progress(operation_mark{"barrier", lane::named("batch"), 4}, {});
-  out.turn({.name = "split", .deadline = 1s, .split = some_groups()});
+  out.add({.kind = form::capture_launch, .place = 1, .outline = outline_of_launch(std::array{&sum, &several}, false)});
+  out.add({.kind = form::capture_failure, .why = {.code = errc::cancelled, .text = "the function threw"}, .place = 1});
+  out.add({.kind = form::capture_launch, .place = 1, .outline = outline_of_launch(std::array{&sum, &sum}, true)});
+  out.add({.kind = form::capture_end, .place = 1});
+  out.add({.kind = form::progress, .launched = operation_mark{"barrier", lane::named("batch"), 4}});
+  out.add({.kind = form::turn, .turn = {.name = "split", .deadline = 1s, .split = some_groups()}});
   return out.take({.epoch = of, .number = 1});
 }
 
@@ -94,17 +97,21 @@ std::string all_decisions() {
   out.has_seen(5);
   out.release(1, 0);
   out.release(9, {});
-  out.turn(0, 1, {});
-  out.turn(0, 2, {.code = errc::deadline_exceeded, .text = "nobody came"});
-  out.capture(0, 1, 3, {});
-  out.capture(0, 1, 0, {.code = errc::mismatch, .text = "another operation"});
+  using form = decision_record::form;
+  out.add({.kind = form::turn, .number = 1});
+  out.add({.kind = form::turn, .number = 2, .why = {.code = errc::deadline_exceeded, .text = "nobody came"}});
+  out.add({.kind = form::capture, .number = 1, .agreed = 3});
+  out.add({.kind = form::capture, .number = 1, .why = {.code = errc::mismatch, .text = "another operation"}});
   resume_points points(2);
   points[0].complete = 7;
   points[1].where = lane::named("batch");
   points[1].commit = 3;
   points[1].later = {{.position = 9, .succeeded = {rank{1}}, .unknown = {rank{0}}}};
-  out.turn(2, 3, {}, std::array{opened_world{4, 1, std::make_shared<const resume_points>(points)}, opened_world{5, 2}});
-  out.closed(4);
+  out.add({.kind = form::turn,
+           .world = 2,
+           .number = 3,
+           .opened = {opened_world{4, 1, std::make_shared<const resume_points>(points)}, opened_world{5, 2}}});
+  out.add({.kind = form::closed, .world = 4});
   auto report = std::make_shared<absence_report>();
   report->what = "barrier";
   report->lane = lane::named("batch");
@@ -122,7 +129,7 @@ error keep(std::string_view batch) {
   order_server keeper;
   keeper.open(of, 2);
   request_writer peer; // else the capture would not have begun
-  peer.turn({.name = "plan", .deadline = 1s, .capture_limit = 2s});
+  peer.add({.kind = request_record::form::turn, .turn = {.name = "plan", .deadline = 1s, .capture_limit = 2s}});
   CHECK_FALSE(keeper.receive(rank{1}, peer.take({.epoch = of, .number = 1}), time_point{}));
   error failure = keeper.receive(rank{0}, batch, time_point{});
   static_cast<void>(keeper.take_outgoing(rank{0}));
@@ -252,8 +259,8 @@ TEST_CASE("each record says to which world it belongs, in few bytes", "[collecti
   out.select(3);
   CHECK_FALSE(out.ask(what, {}, 0, {}, 1s));
   CHECK(out.size_bytes() == before + 5); // which world, then the same request
-  out.succeeded(12);
-  out.close({.code = errc::stopping, .text = "its work is done"});
+  out.add({.kind = request_record::form::succeeded, .count = 12});
+  out.add({.kind = request_record::form::close, .why = {.code = errc::stopping, .text = "its work is done"}});
   out.select(0);
   CHECK_FALSE(out.ask(what, {}, 0, {}, 1s));
   const std::string batch = out.take({.epoch = of, .number = 1});
@@ -270,7 +277,7 @@ TEST_CASE("each record says to which world it belongs, in few bytes", "[collecti
   CHECK(all[2].count == 12);
   CHECK(all[3].kind == request_record::form::close);
   CHECK(all[3].why.text == "its work is done");
-  out.close({.code = errc::stopping, .text = "of the whole world"});
+  out.add({.kind = request_record::form::close, .why = {.code = errc::stopping, .text = "of the whole world"}});
   const std::string last = out.take({.epoch = of, .number = 2});
   wire_reader rest{last};
   static_cast<void>(batch_header::read(rest));
@@ -412,7 +419,7 @@ TEST_CASE("a turn without a name, and one that is a capture and a split, are ref
   for (const turn_terms& asked :
        {turn_terms{}, turn_terms{.name = "both", .capture_limit = 1s, .split = some_groups()}}) {
     request_writer out;
-    out.turn(asked);
+    out.add({.kind = request_record::form::turn, .turn = asked});
     CHECK_THAT(keep(out.take({.epoch = of, .number = 1})).text,
                ContainsSubstring("a turn has no name") || ContainsSubstring("a capture is a split, too"));
   }
@@ -420,14 +427,14 @@ TEST_CASE("a turn without a name, and one that is a capture and a split, are ref
 
 TEST_CASE("what is said of a world that does not exist, or of the whole world, is refused", "[collectives][wire]") {
   request_writer out;
-  out.succeeded(1);
+  out.add({.kind = request_record::form::succeeded, .count = 1});
   CHECK_THAT(keep(out.take({.epoch = of, .number = 1})).text, ContainsSubstring("of the whole world"));
   request_writer other;
   other.select(1);
   CHECK_FALSE(other.ask(barrier{}, {}, 0, {}, 1s));
   CHECK_THAT(keep(other.take({.epoch = of, .number = 1})).text, ContainsSubstring("world 1, which does not exist"));
   request_writer groups;
-  groups.turn({.name = "split", .split = {{"both", {rank{0}, rank{2}}}}});
+  groups.add({.kind = request_record::form::turn, .turn = {.name = "split", .split = {{"both", {rank{0}, rank{2}}}}}});
   CHECK(keep(groups.take({.epoch = of, .number = 1})).code == errc::internal);
 }
 

@@ -409,13 +409,13 @@ TEST_CASE("what decides what has not been asked is refused, and what came before
   CHECK(twice.code == errc::internal);
   CHECK(twice.rank == rank{0});
   CHECK_THAT(twice.text, ContainsSubstring("request 1 of rank 0"));
-  out.turn(0, 1, {});
+  out.add({.kind = decision_record::form::turn, .number = 1});
   CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("turn"));
-  out.capture(0, 1, 1, {});
+  out.add({.kind = decision_record::form::capture, .number = 1, .agreed = 1});
   CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("capture that is not under way"));
-  out.turn(7, 1, {}); // of a world in which the rank is not
+  out.add({.kind = decision_record::form::turn, .world = 7, .number = 1}); // of a world in which the rank is not
   CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("turn"));
-  out.closed(0);
+  out.add({.kind = decision_record::form::closed});
   CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("that has not been left"));
   auto report = std::make_shared<absence_report>();
   report->ranks.resize(1);
@@ -763,7 +763,7 @@ TEST_CASE("a rank that counts successes of what was not released is refused",
           "[collectives][sequencing][distributed][resume]") {
   distributed_rig one{2};
   request_writer forged;
-  forged.turn({.name = "work"});
+  forged.add({.kind = request_record::form::turn, .turn = {.name = "work"}});
   const error why =
       one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = 1, .succeeded = 1}), one.time->now());
   CHECK(why.code == errc::internal);

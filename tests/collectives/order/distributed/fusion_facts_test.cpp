@@ -328,7 +328,7 @@ TEST_CASE("facts that cannot be are refused by either end", "[collectives][distr
   CHECK_THAT(one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = 1}), one.time->now()).text,
              ContainsSubstring("facts of a request that cannot be"));
   request_writer later;
-  later.limits(64, 1U << 20U);
+  later.add({.kind = request_record::form::limits, .count = 64, .bytes = 1U << 20U});
   CHECK_FALSE(later.ask(one.add(1, 1), {}, 0, {}, 1s, {5, 1, 0})); // overlaps with itself
   CHECK_THAT(one.keeper.receive(rank{1}, later.take({.epoch = rig_epoch, .number = 1}), one.time->now()).text,
              ContainsSubstring("facts of a request that cannot be"));

@@ -361,7 +361,7 @@ TEST_CASE("a process without a rank asks all ranks", "[collectives][distributed]
 
   // It may send nothing else, and only to ranks that exist.
   request_writer forged;
-  forged.message(process_address{2}, "x");
+  forged.add({.kind = request_record::form::message, .to = process_address{2}, .message = "x"});
   CHECK(one.keeper.receive(outside, forged.take({.epoch = rig_epoch, .number = 3})).code == errc::internal);
   one.keeper.detach(outside);
   CHECK(one.keeper.take_outgoing(outside).empty());
@@ -464,9 +464,13 @@ TEST_CASE("requests that are launched together may have messages between their r
   const bool is_long = GENERATE(false, true);
   decision_writer out{rig_epoch};
   out.release(1, std::nullopt);
-  const bool begins = out.message(0, process_address{1}, std::string(is_long ? full_batch_bytes : 8, 'x'));
+  decision_record message{.kind = decision_record::form::message,
+                          .from = process_address{1},
+                          .message = std::string(is_long ? full_batch_bytes : 8, 'x')};
+  const bool begins = out.add(message);
   CHECK_FALSE(begins); // the batch is full only behind it
-  CHECK(out.message(0, process_address{1}, "y") == is_long);
+  message.message = "y";
+  CHECK(out.add(message) == is_long);
 }
 
 TEST_CASE("a remote buffer is text and back", "[collectives][peers]") {

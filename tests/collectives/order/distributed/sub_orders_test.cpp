@@ -364,7 +364,7 @@ TEST_CASE("a rank that is told to have left a world, and has not, has lost its o
           "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
   decision_writer forged{rig_epoch};
-  forged.closed(0);
+  forged.add({.kind = decision_record::form::closed});
   CHECK_THAT(one.links[0]->receive(forged.take()).text, ContainsSubstring("has not been left"));
 }
 
@@ -654,7 +654,7 @@ TEST_CASE("a rank that counts successes of a sub-world that were not released is
   one.split({{"both", {rank{0}, rank{1}}}});
   request_writer forged;
   forged.select(one.numbers_told[{"both", 0}]);
-  forged.succeeded(1);
+  forged.add({.kind = request_record::form::succeeded, .count = 1});
   const error why = one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = one.links[0]->sent() + 1}),
                                        one.time->now());
   CHECK_THAT(why.text, ContainsSubstring("counts successes"));
