@@ -3,35 +3,26 @@
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
 
 #include <bit>
-#include <numeric>
-#include <string>
-#include <type_traits>
 
 namespace troupe {
 
 namespace {
 
-std::size_t sum_of(const std::vector<std::size_t>& counts) noexcept {
-  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-}
+/// The packed form of operation_sketch: a compact_signature, with the reach in place of `staged`, and the origin.
+struct sketched {
+  std::uint64_t count = 0;
+  std::int32_t root = 0;
+  std::int32_t tag = 0;
+  std::uint8_t kind = 0;
+  dtype type{};
+  reduction op{};
+  operation_reach reach{};
+  troupe::lane lane{};
+  std::uint64_t position = 0;
+};
 
-/// Returns the number that represents an operation's size.
-template <class T>
-std::uint64_t count_of(const T& what) noexcept {
-  if constexpr (std::is_same_v<T, copy>) return what.from.memory.size_bytes();
-  if constexpr (std::is_same_v<T, group>) return what.parts.size();
-  if constexpr (std::is_same_v<T, replay>) return number_of(what);
-  if constexpr (requires { what.count; }) return what.count;
-  if constexpr (requires { what.send_parts; }) return sum_of(what.send_parts.counts);
-  if constexpr (requires { what.recv_parts; }) return sum_of(what.recv_parts.counts);
-  return 0;
-}
-
-template <class T>
-int peer_of(const T& what) noexcept {
-  if constexpr (requires { what.root; }) return what.root.value();
-  if constexpr (requires { what.peer; }) return what.peer.value();
-  return 0;
+sketched unpacked(const operation_sketch::words& packed) noexcept {
+  return std::bit_cast<sketched>(packed);
 }
 
 operation_reach reach_of(const operation& what) noexcept {
@@ -43,59 +34,35 @@ operation_reach reach_of(const operation& what) noexcept {
   return operation_reach::all_ranks;
 }
 
-constexpr std::uint32_t reach_shift = 24; // position in the word, after kind, type and reduction
-
-std::uint64_t two(std::uint32_t low, std::uint32_t high) noexcept {
-  return low | std::uint64_t{high} << 32U;
-}
-
 } // namespace
 
 operation_sketch::operation_sketch(const operation& what, request_origin from) noexcept {
-  static_assert(sizeof(lane) == sizeof(std::uint32_t) && std::is_trivially_copyable_v<lane>);
   if (what.valueless_by_exception()) return;
-  std::visit(
-      [&](const auto& one) {
-        auto nature = static_cast<std::uint32_t>(what.index());
-        nature |= static_cast<std::uint32_t>(reach_of(what)) << reach_shift;
-        int tag = 0;
-        if constexpr (requires { one.type; }) nature |= static_cast<std::uint32_t>(one.type) << 8U;
-        if constexpr (requires { one.op; }) nature |= static_cast<std::uint32_t>(one.op) << 16U;
-        if constexpr (requires { one.tag; }) tag = one.tag;
-        words_ = {two(nature, std::bit_cast<std::uint32_t>(from.lane)), count_of(one),
-                  two(static_cast<std::uint32_t>(peer_of(one)), static_cast<std::uint32_t>(tag)), from.position};
-      },
-      what);
+  const compact_signature one = compact_unstaged(what);
+  words_ = std::bit_cast<words>(sketched{.count = one.count,
+                                         .root = one.root,
+                                         .tag = one.tag,
+                                         .kind = one.kind,
+                                         .type = one.type,
+                                         .op = one.op,
+                                         .reach = reach_of(what),
+                                         .lane = from.lane,
+                                         .position = from.position});
 }
 
 std::uint64_t operation_sketch::collectives() const noexcept {
-  const auto reach = static_cast<std::uint32_t>(words_[0]) >> reach_shift;
-  return reach == static_cast<std::uint32_t>(operation_reach::all_ranks) ? 1 : 0;
+  return unpacked(words_).reach == operation_reach::all_ranks ? 1 : 0;
 }
 
 operation_mark operation_sketch::unpack() const {
-  const auto nature = static_cast<std::uint32_t>(words_[0]);
-  signature what{.kind = nature & 0xFFU,
-                 .type = static_cast<dtype>(nature >> 8U & 0xFFU),
-                 .op = static_cast<reduction>(nature >> 16U & 0xFFU),
-                 .count = words_[1],
-                 .root = rank{static_cast<int>(static_cast<std::uint32_t>(words_[2]))},
-                 .tag = static_cast<int>(words_[2] >> 32U)};
-  operation_mark made{.lane = std::bit_cast<lane>(static_cast<std::uint32_t>(words_[0] >> 32U)),
-                      .position = words_[3],
-                      .reach = static_cast<operation_reach>(nature >> reach_shift)};
-  if (what.is_point_to_point()) made.peer = what.root;
-  const std::string name{name_of_kind(what.kind)};
-  const std::string count = std::to_string(what.count);
-  if (name == "group")
-    made.what = "group of " + count;
-  else if (name == "copy")
-    made.what = "copy of " + count + " bytes";
-  else if (name.ends_with("_v"))
-    made.what = name + " of " + count + ' ' + std::string{to_string(what.type)} +
-                (name.starts_with("reduce") ? ", " + std::string{to_string(what.op)} : "");
-  else
-    made.what = describe(what);
+  const sketched one = unpacked(words_);
+  operation_mark made{
+      .what = describe(compact_signature{
+          .count = one.count, .root = one.root, .tag = one.tag, .kind = one.kind, .type = one.type, .op = one.op}),
+      .lane = one.lane,
+      .position = one.position,
+      .reach = one.reach};
+  if (signature{.kind = one.kind}.is_point_to_point()) made.peer = rank{one.root};
   return made;
 }
 

@@ -32,9 +32,9 @@ bool is_local(const operation& what) noexcept {
 
 } // namespace
 
-compact_signature compact(const operation& what) noexcept {
+compact_signature compact_unstaged(const operation& what) noexcept {
   return std::visit(
-      [&]<class T>(const T& one) {
+      []<class T>(const T& one) {
         compact_signature made{.kind = index_of<T>()};
         if constexpr (requires { one.type; }) made.type = one.type;
         if constexpr (requires { one.op; }) made.op = one.op;
@@ -48,10 +48,19 @@ compact_signature compact(const operation& what) noexcept {
         if constexpr (std::is_same_v<T, group>) made.count = one.parts.size();
         if constexpr (std::is_same_v<T, replay>) made.count = number_of(one);
         if constexpr (std::is_same_v<T, barrier>) made.count = one.commit ? *one.commit + 1 : 0;
-        if constexpr (requires { one.staged; }) made.staged = is_launched_in_chunks(what);
         return made;
       },
       what);
+}
+
+compact_signature compact(const operation& what) noexcept {
+  compact_signature made = compact_unstaged(what);
+  std::visit(
+      [&](const auto& one) {
+        if constexpr (requires { one.staged; }) made.staged = is_launched_in_chunks(what);
+      },
+      what);
+  return made;
 }
 
 matching matching_of(const operation& what) noexcept {
@@ -85,7 +94,8 @@ std::string describe(const compact_signature& what) {
     case index_of<all_to_all_v>():
     case index_of<gather_v>():
     case index_of<scatter_v>():
-      return name + " of " + std::to_string(what.count) + ' ' + std::string{to_string(what.type)};
+      return name + " of " + std::to_string(what.count) + ' ' + std::string{to_string(what.type)} +
+             (what.kind == index_of<reduce_scatter_v>() ? ", " + std::string{to_string(what.op)} : "");
     case index_of<group>(): return name + " of " + std::to_string(what.count);
     case index_of<copy>(): return name + " of " + std::to_string(what.count) + " bytes";
     default: break;

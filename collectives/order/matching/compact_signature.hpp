@@ -32,6 +32,8 @@ enum class matching : std::uint8_t {
 };
 
 [[nodiscard]] compact_signature compact(const operation& what) noexcept;
+/// Returns it without `staged`, which takes longer to find out.
+[[nodiscard]] compact_signature compact_unstaged(const operation& what) noexcept;
 [[nodiscard]] matching matching_of(const operation& what) noexcept;
 /// Returns whether equal compact signatures of this kind prove that the ranks agree.
 [[nodiscard]] bool is_decided_by_compact(const compact_signature& what) noexcept;
