@@ -114,7 +114,7 @@ void world_executor::on_rank_ended(std::size_t place, const std::string& reason)
 }
 
 void world_executor::stop() {
-  if (suspended_) resume(*suspended_);
+  if (suspended_) end_suspension();
   carry_out(state_.on_stop());
 }
 
@@ -619,7 +619,7 @@ void world_executor::take_rank(const formation_order& order) {
 world_executor::step world_executor::forming(const world_effect::form& how) {
   const bool is_formed = !plan_.formed.empty();
   const bool is_beside = how.how != recovery_rung::abort_first && !is_formed;
-  registering_ = registered_.empty() ? nullptr : std::make_shared<restored_registrations>(registered_.size());
+  registering_ = registered_.empty() ? nullptr : std::make_shared<decltype(registering_)::element_type>();
   // A forming that is given up may go on when later epochs have fewer ranks: it keeps the regions of its own.
   std::vector<std::vector<std::shared_ptr<registered_region>>> registered;
   for (const auto& pool : registered_) registered.push_back(pool->regions());
@@ -628,11 +628,13 @@ world_executor::step world_executor::forming(const world_effect::form& how) {
     if (is_beside) give_back_spares(all, one);
     is_formed ? one.init_formed() : one.init();
     const auto local = std::ranges::find(locals, one.self()) - locals.begin();
+    std::vector<std::pair<time_point, time_point>> spans;
     for (std::size_t i = 0; i < registered.size(); ++i) {
       const time_point began = time->now();
       one.peers().register_region(*registered[i][static_cast<std::size_t>(local)]);
-      times->note(i, began, time->now());
+      spans.emplace_back(began, time->now());
     }
+    if (times) times->set(one.self(), std::move(spans));
     if (!is_beside) keep_spares(all, one);
   };
 }
@@ -760,26 +762,38 @@ void world_executor::register_memory(const registration_request& asked, std::sha
   if (!objection && asked.size_bytes == 0)
     objection = {.code = errc::invalid_argument, .text = "0 bytes cannot be registered: name a size"};
   if (objection) return reply->deliver(std::move(objection));
-  const auto made = std::make_shared<world_registration>(asked.size_bytes, std::move(reply));
+  const auto made = std::make_shared<regions>();
+  const auto failures = std::make_shared<rank_results<error>>();
+  // In a step of its own, so that a rank without memory is detected before others wait for it.
   maintain({.name = allocation_of(asked.size_bytes),
-            .step = [made](rank_pipeline& one) { made->allocate(one); },
+            .step =
+                [made, failures, size_bytes = asked.size_bytes](rank_pipeline& one) {
+                  try {
+                    made->set(one.self(), one.peers().allocate_region(size_bytes));
+                  } catch (...) {
+                    error why = current_error();
+                    if (!why.rank) why.rank = one.self();
+                    failures->set(one.self(), std::move(why));
+                  }
+                },
             .done =
-                [this, made](const error& failure) {
-                  error why = failure ? failure : made->failure();
-                  if (!why) why = objection_to_maintenance();
-                  why ? made->reply().deliver(std::move(why)) : enroll(made);
+                [this, made, failures, size_bytes = asked.size_bytes, reply = std::move(reply)](const error& failure) {
+                  const auto failed = failures->all();
+                  error why = failure ? failure : failed.empty() ? objection_to_maintenance() : failed.front();
+                  why ? reply->deliver(std::move(why)) : enroll(made, size_bytes, reply);
                 }});
 }
 
-void world_executor::enroll(const std::shared_ptr<world_registration>& made) {
-  maintain({.name = registration_of(made->size_bytes()),
-            .step = [made](rank_pipeline& one) { made->enroll(one); },
+void world_executor::enroll(const std::shared_ptr<regions>& made, std::size_t size_bytes,
+                            std::shared_ptr<registration_promise> reply) {
+  maintain({.name = registration_of(size_bytes),
+            .step = [made](rank_pipeline& one) { one.peers().register_region(*made->of(one.self())); },
             .done =
-                [this, made](const error& failure) {
-                  if (failure) return made->reply().deliver(failure);
+                [this, made, reply = std::move(reply)](const error& failure) {
+                  if (failure) return reply->deliver(failure);
                   const bool alone = plan_.locals.size() == static_cast<std::size_t>(plan_.world_size);
-                  add_registered(made->make_pool(alone));
-                  made->reply().deliver(registration_reply{registered_.back()});
+                  add_registered(std::make_shared<registered_pool>(made->all(), alone));
+                  reply->deliver(registration_reply{registered_.back()});
                 }});
 }
 
@@ -887,7 +901,17 @@ void world_executor::drop_maintenance(const error& reason) {
 
 void world_executor::restored_registrations_are_back() {
   if (!registering_) return;
-  restoration all = std::exchange(registering_, nullptr)->parts();
+  const auto ranks = std::exchange(registering_, nullptr)->all();
+  restoration all;
+  for (std::size_t i = 0; i < ranks.front().size(); ++i) {
+    auto [began, ended] = ranks.front()[i];
+    for (const auto& spans : ranks) {
+      began = std::min(began, spans[i].first);
+      ended = std::max(ended, spans[i].second);
+    }
+    all.push_back(
+        {.kind = restored_kind::registration, .number = i, .state = restored_state::back, .took = ended - began});
+  }
   std::ranges::move(restored_, std::back_inserter(all)); // sub-worlds that recovered earlier
   restored_ = std::move(all);
 }
@@ -924,7 +948,7 @@ world_event world_executor::event() const {
 }
 
 void world_executor::complete(world_event& event) const {
-  event.is_suspended = event.phase == world_phase::ready && suspended_ && suspended_->is_in_force();
+  event.is_suspended = event.phase == world_phase::ready && suspended_ && suspended_->is_in_force;
   if (event.phase == world_phase::ready && plan_.ordering == ordering::agreed)
     event.resume = log_ ? log_->points() : told_points_;
   if (event.phase == world_phase::ready && !restored_.empty())
@@ -1021,37 +1045,39 @@ void world_executor::suspend(const suspension_request& asked, std::shared_ptr<su
     objection = {.code = errc::invalid_argument, .text = "the world is suspended already: resume it first"};
   if (!objection) objection = objection_to_suspension(plan_.services.able.get());
   if (objection) return reply->deliver(std::move(objection));
-  const auto made = std::make_shared<world_suspension>();
+  const auto made = std::make_shared<suspension>();
+  const auto released = std::make_shared<rank_results<std::size_t>>();
   suspended_ = made;
   maintenance begin{.name = "the suspension",
-                    .step = [made](rank_pipeline& one) { made->give_back(one); },
+                    .step = [released](rank_pipeline& one) { released->set(one.self(), one.peers().suspend()); },
                     .done =
-                        [this, made, reply = std::move(reply)](const error& failure) {
+                        [this, made, released, reply = std::move(reply)](const error& failure) {
                           if (failure) return reply->deliver(failure);
-                          made->comes_into_force();
+                          made->is_in_force = true;
                           announce(state_.event());
-                          reply->deliver(made->given_back());
+                          reply->deliver(suspension_reply{released->all()});
                         }};
   maintenance end{.name = "the resumption",
-                  .is_due = [made] { return made->is_to_end(); },
-                  .step = [](rank_pipeline& one) { world_suspension::take_again(one); },
+                  .is_due = [made] { return made->is_to_end; },
+                  .step = [](rank_pipeline& one) { one.peers().resume(); },
                   .done =
                       [this, made](const error& failure) {
                         suspended_ = nullptr;
                         if (!failure) announce(state_.event());
-                        made->ended(failure);
+                        for (const auto& one : std::exchange(made->waiting, {}))
+                          failure ? one->deliver(failure) : one->deliver(resumption_reply{});
                       }};
   maintain(std::deque<maintenance>{std::move(begin), std::move(end)});
 }
 
 void world_executor::resume(std::shared_ptr<resumption_answer> reply) {
   if (!suspended_) return reply->deliver(resumption_reply{});
-  suspended_->await_end(std::move(reply));
-  resume(*suspended_);
+  suspended_->waiting.push_back(std::move(reply));
+  end_suspension();
 }
 
-void world_executor::resume(world_suspension& made) {
-  if (made.end_it() && made.is_in_force()) do_maintenance();
+void world_executor::end_suspension() {
+  if (!std::exchange(suspended_->is_to_end, true) && suspended_->is_in_force) do_maintenance();
 }
 
 } // namespace troupe

@@ -8,9 +8,7 @@
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/actors/world/world_notes.hpp>
 #include <troupe/actors/world/world_plan.hpp>
-#include <troupe/actors/world/world_registration.hpp>
 #include <troupe/actors/world/world_state.hpp>
-#include <troupe/actors/world/world_suspension.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
@@ -25,8 +23,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -94,6 +94,31 @@ struct maintenance {
   /// Called once in the world's actor, with errc::none when all ranks have finished, else with the reason why the work
   /// was not done.
   std::function<void(const error&)> done{};
+};
+
+/// One value for each local rank, set by helpers. Threads: safe from any.
+template <class Value>
+class rank_results {
+public:
+  void set(rank self, Value made) {
+    const std::lock_guard lock{mutex_};
+    all_.insert_or_assign(self, std::move(made));
+  }
+  [[nodiscard]] Value of(rank self) const {
+    const std::lock_guard lock{mutex_};
+    return all_.at(self);
+  }
+  /// Returns the values in rank order.
+  [[nodiscard]] std::vector<Value> all() const {
+    const std::lock_guard lock{mutex_};
+    std::vector<Value> values;
+    for (const auto& [self, value] : all_) values.push_back(value);
+    return values;
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::map<rank, Value> all_;
 };
 
 /// Passes events to world_state and executes the returned effects. Work that may block runs in helpers (BLK-1).
@@ -205,13 +230,22 @@ private:
   /// Lets the pipelines launch again, and posts maintenance_over.
   void serve_again();
   void drop_maintenance(const error& reason);
-  void enroll(const std::shared_ptr<world_registration>& made);
+  using regions = rank_results<std::shared_ptr<registered_region>>;
+  /// Registers \p made with all ranks: the second half of register_memory().
+  void enroll(const std::shared_ptr<regions>& made, std::size_t size_bytes,
+              std::shared_ptr<registration_promise> reply);
   void add_registered(std::shared_ptr<registered_pool> pool);
   /// Registers memory of a world over processes again, when all processes register as much.
   void register_again(const std::shared_ptr<registered_pool>& pool);
   [[nodiscard]] std::uint64_t next_restored_registration() const;
-  /// Starts the second half of \p made's suspension when the first half has ended.
-  void resume(world_suspension& made);
+  /// A suspension of the world.
+  struct suspension {
+    bool is_in_force = false; ///< All ranks have released their memory.
+    bool is_to_end = false;
+    std::vector<std::shared_ptr<resumption_answer>> waiting{}; ///< Answered when it has ended.
+  };
+  /// Starts the second half of the suspension when the first half has ended.
+  void end_suspension();
 
   [[nodiscard]] error objection_to(const capture_request& asked) const;
   [[nodiscard]] nanoseconds patience_of(const captured_plan& plan) const;
@@ -254,7 +288,7 @@ private:
   std::map<std::uint64_t, std::deque<maintenance>> asked_; ///< What waits for its turn, by number.
   std::uint64_t maintenance_asked_ = 0;
   bool has_newcomers_ = false;
-  std::shared_ptr<world_suspension> suspended_; ///< Set from the request until requests are served again.
+  std::shared_ptr<suspension> suspended_; ///< Set from the request until requests are served again.
   std::vector<std::shared_ptr<registered_pool>> registered_;
   /// Memory of a world over processes that is not registered because a process that has joined has not registered any.
   std::vector<std::shared_ptr<registered_pool>> unregistered_;
@@ -273,7 +307,8 @@ private:
   epoch reported_{0};                                     ///< The latest epoch for which a report was taken.
   epoch first_{};                                         ///< The epoch in which it was ready first; 0: not yet.
   restoration restored_;                                  ///< Parts restored since the last fault.
-  std::shared_ptr<restored_registrations> registering_;   ///< Set while a forming repeats registrations.
+  /// Set while a forming repeats registrations: when each began and ended at each rank.
+  std::shared_ptr<rank_results<std::vector<std::pair<time_point, time_point>>>> registering_;
 };
 
 } // namespace troupe
