@@ -1,5 +1,4 @@
 #include <troupe/actors/caf/caf_host.hpp>
-#include <troupe/actors/caf/message_types.hpp>
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>

@@ -162,42 +162,34 @@ auto request_unbounded(Self* self, const Handle& to, Message&& what) {
 #endif
 }
 
-inline void set_worker_count(caf::actor_system_config& settings, std::size_t count) {
+// The prefix of the names of CAF's own settings, and the duration of one poll of a worker.
 #if TROUPE_CAF_0_17
-  settings.set("scheduler.max-threads", count);
+inline constexpr const char* settings_prefix = "";
+inline constexpr std::chrono::nanoseconds poll_interval{50};
 #else
-  settings.set("caf.scheduler.max-threads", count);
+inline constexpr const char* settings_prefix = "caf.";
+inline constexpr std::chrono::nanoseconds poll_interval{5'000}; // a wait with timeout 0: see end_waits_in_time()
 #endif
+
+inline void set_worker_count(caf::actor_system_config& settings, std::size_t count) {
+  settings.set(std::string{settings_prefix} + "scheduler.max-threads", count);
 }
 
 /// Sets how many messages an actor handles before its worker continues with another actor.
 inline void set_messages_per_turn(caf::actor_system_config& settings, std::size_t count) {
-#if TROUPE_CAF_0_17
-  settings.set("scheduler.max-throughput", count);
-#else
-  settings.set("caf.scheduler.max-throughput", count);
-#endif
+  settings.set(std::string{settings_prefix} + "scheduler.max-throughput", count);
 }
 
 /// Sets roughly how long a worker polls for work before it sleeps between two polls.
 inline void set_worker_spin(caf::actor_system_config& settings, std::chrono::nanoseconds spin) {
-#if TROUPE_CAF_0_17
-  constexpr std::chrono::nanoseconds poll_interval{50};
-  settings.set("work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / poll_interval));
-#else
-  constexpr std::chrono::nanoseconds poll_interval{5'000}; // a wait with timeout 0: see end_waits_in_time()
-  settings.set("caf.work-stealing.aggressive-poll-attempts", static_cast<std::size_t>(spin / poll_interval));
-#endif
+  settings.set(std::string{settings_prefix} + "work-stealing.aggressive-poll-attempts",
+               static_cast<std::size_t>(spin / poll_interval));
 }
 
 /// Sets how long a worker that has been idle for a long time sleeps before it tries to steal work from other workers.
 /// Work in its own queue wakes it immediately.
 inline void set_worker_nap(caf::actor_system_config& settings, caf::timespan nap) {
-#if TROUPE_CAF_0_17
-  settings.set("work-stealing.relaxed-sleep-duration", nap);
-#else
-  settings.set("caf.work-stealing.relaxed-sleep-duration", nap);
-#endif
+  settings.set(std::string{settings_prefix} + "work-stealing.relaxed-sleep-duration", nap);
 }
 
 /// Lets the calling thread spin without delays. CAF 1.x polls by a wait with timeout 0, which the kernel's timer slack

@@ -7,26 +7,32 @@
 #include <atomic>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 #include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
+namespace troupe {
+
+void register_message_types() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    TROUPE_REGISTER_LOCAL_TYPES(troupe);
+    TROUPE_REGISTER_LOCAL_TYPES(troupe_inner);
+    compat::register_core_types();
+  });
+}
+
+} // namespace troupe
+
 namespace troupe::compat {
 
 namespace {
 
-#if TROUPE_CAF_0_17
-constexpr const char* prefix = "";
-constexpr std::chrono::nanoseconds poll_interval{50};
-#else
-constexpr const char* prefix = "caf.";
-constexpr std::chrono::nanoseconds poll_interval{5'000}; // as in set_worker_spin()
-#endif
-
 std::optional<std::size_t> setting_of(const caf::actor_system_config& settings, const char* name) {
   constexpr auto unset = std::numeric_limits<std::size_t>::max();
-  const std::size_t found = caf::get_or(settings, std::string{prefix} + name, unset);
+  const std::size_t found = caf::get_or(settings, std::string{settings_prefix} + name, unset);
   return found == unset ? std::nullopt : std::optional{found};
 }
 

@@ -1,4 +1,5 @@
-/// Creates actor systems, and reads the configuration of those that troupe did not create, for both lines of CAF.
+/// Registers message types, creates actor systems, and reads the configuration of those that troupe did not create, for
+/// both lines of CAF.
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
@@ -8,6 +9,14 @@
 #include <memory>
 #include <optional>
 #include <vector>
+
+namespace troupe {
+
+/// Registers troupe's message types. Call it before the first actor system in which troupe's actors live, because CAF
+/// 1.x keeps a table of types. A runtime does so itself. Idempotent. Threads: any.
+void register_message_types();
+
+} // namespace troupe
 
 namespace troupe::compat {
 

@@ -1,6 +1,6 @@
 #include <troupe/actors/caf/remote_messages.hpp>
 
-#include <troupe/actors/caf/message_types.hpp>
+#include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/messages.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/distributed/codec/part_codec.hpp>

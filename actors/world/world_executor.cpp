@@ -1,6 +1,5 @@
 #include <troupe/actors/world/world_executor.hpp>
 
-#include <troupe/actors/world/recovery/culprits.hpp>
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>

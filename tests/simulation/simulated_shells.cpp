@@ -3,7 +3,7 @@
 
 #include "simulation/caf_stepping.hpp"
 #include <troupe/actors/caf/actor_error.hpp>
-#include <troupe/actors/caf/message_types.hpp>
+#include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>

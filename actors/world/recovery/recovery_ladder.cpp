@@ -1,4 +1,5 @@
 #include <troupe/actors/world/recovery/recovery_ladder.hpp>
+#include <troupe/collectives/pipeline/fault_suspects.hpp>
 
 #include <algorithm>
 #include <string>
@@ -7,6 +8,17 @@
 namespace troupe {
 
 namespace {
+
+/// Returns whether \p why, which occurred \p when, is the fault of the rank that it names.
+bool is_named(const error& why, fault_time when) noexcept {
+  switch (when) {
+    case fault_time::serving: return is_of_its_own(why.code);
+    case fault_time::forming: return why.code != errc::deadline_exceeded;
+    case fault_time::forming_of_failed:
+      return why.code == errc::device_failed || why.code == errc::out_of_memory || why.code == errc::abandoned;
+  }
+  return false;
+}
 
 /// Returns whether, after an error \p code, other communicators can be derived from the failed ones.
 bool leaves_communicators(errc code) noexcept {
@@ -20,6 +32,16 @@ recovery_step give_up(error why, const std::string& more) {
 }
 
 } // namespace
+
+std::vector<rank> culprits_of(const error& why, const fault_report* report, fault_time when) {
+  std::vector<rank> blamed;
+  if (report != nullptr && when == fault_time::serving)
+    for (const suspect& one : report->suspects) blamed.push_back(one.rank);
+  if (why.rank && is_named(why, when)) blamed.push_back(*why.rank);
+  std::ranges::sort(blamed);
+  blamed.erase(std::unique(blamed.begin(), blamed.end()), blamed.end());
+  return blamed;
+}
 
 recovery_step recovery_ladder::on_fault(const error& why, time_point now, const recovery_view& seen) {
   if (terms_.policy == recovery_policy::fail_fast) return give_up(why, {});

@@ -1,4 +1,4 @@
-/// Decides which recovery is tried after a fault, and how often.
+/// Decides which recovery is tried after a fault and how often, and which ranks the world continues without.
 #pragma once
 
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
@@ -11,6 +11,23 @@
 #include <vector>
 
 namespace troupe {
+
+struct fault_report;
+
+/// The activity of a world at the time of a fault.
+enum class fault_time : std::uint8_t {
+  serving,
+  forming, ///< Forming with new communicators.
+  /// Forming with communicators derived from failed ones (shrink, revoke + split). Whether that works depends on the
+  /// failed ones.
+  forming_of_failed,
+};
+
+/// Returns the ranks that recovery_policy::shrink excludes after \p why, ascending. While serving, these are the ranks
+/// that \p report suspects, and the rank that \p why names if the error can only be that rank's own failure. While
+/// forming, it is the rank that \p why names as having failed to form, unless the deadline passed, which happens to all
+/// ranks at once. Empty if no rank can be blamed. \p report may be null.
+[[nodiscard]] std::vector<rank> culprits_of(const error& why, const fault_report* report, fault_time when);
 
 /// The next step of a recovery.
 struct recovery_step {

@@ -3,7 +3,7 @@
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
-#include <troupe/actors/caf/message_types.hpp>
+#include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 
