@@ -141,21 +141,6 @@ void world_actor::perform(const remote_request& asked, reply_promise reply) {
     reply.deliver(current_error());
   }
 }
-void world_actor::perform(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
-  executor_.register_memory(asked, std::move(reply));
-}
-void world_actor::perform(const suspension_request& asked, std::shared_ptr<suspension_answer> reply) {
-  executor_.suspend(asked, std::move(reply));
-}
-void world_actor::perform(const resumption_request&, std::shared_ptr<resumption_answer> reply) {
-  executor_.resume(std::move(reply));
-}
-void world_actor::perform(capture_request asked, std::shared_ptr<capture_answer> reply) {
-  executor_.capture(std::move(asked), std::move(reply));
-}
-void world_actor::perform(const credit_request& asked, std::shared_ptr<credit_answer> reply) {
-  executor_.give_credit(asked, std::move(reply));
-}
 
 void world_actor::stop() {
   stopping_ = true;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -42,11 +43,11 @@ private:
   void perform(world_request asked, reply_promise reply, std::uint64_t client = 0);
   void perform(const remote_request& asked, reply_promise reply);
   void perform(split_request asked, const std::shared_ptr<split_answer>& reply);
-  void perform(const registration_request& asked, std::shared_ptr<registration_promise> reply);
-  void perform(const suspension_request& asked, std::shared_ptr<suspension_answer> reply);
-  void perform(const resumption_request& asked, std::shared_ptr<resumption_answer> reply);
-  void perform(capture_request asked, std::shared_ptr<capture_answer> reply);
-  void perform(const credit_request& asked, std::shared_ptr<credit_answer> reply);
+  /// The other kinds.
+  template <class Request, class Promise>
+  void perform(Request asked, std::shared_ptr<Promise> reply) {
+    executor_.perform(std::move(asked), std::move(reply));
+  }
   void stop();
   using split_end = std::function<void(const error& failure, world_split& made, const ordered_split& place)>;
   /// Makes the communicators of \p groups, then calls \p ended. \p restores: see maintenance.

@@ -368,7 +368,7 @@ void world_executor::on_peer_capture(peer_capture asked) {
     wanted = {.function = [why = asked.objection](rank_capture&) { throw exception{why}; },
               .options = std::move(wanted.options),
               .epoch = asked.epoch};
-  capture(std::move(wanted), std::make_shared<capture_answer>([done = std::move(asked.done)](
+  perform(std::move(wanted), std::make_shared<capture_answer>([done = std::move(asked.done)](
                                                                   const std::variant<capture_reply, error>& result) {
             const error* const why = std::get_if<error>(&result);
             done(why != nullptr ? nullptr : std::get<capture_reply>(result).plan, why != nullptr ? *why : error{});
@@ -405,7 +405,7 @@ nanoseconds later_by(nanoseconds one, nanoseconds more) {
 
 } // namespace
 
-void world_executor::capture(capture_request asked, const std::shared_ptr<capture_answer>& reply) {
+void world_executor::perform(capture_request asked, const std::shared_ptr<capture_answer>& reply) {
   if (error objection = objection_to(asked)) return reply->deliver(std::move(objection));
   if (plan_.to_controller && asked.options.name.empty())
     asked.options.name = std::string{unnamed_plan} + std::to_string(++unnamed_captures_);
@@ -756,7 +756,7 @@ void world_executor::on_turn(maintenance_turn& one) {
   carry_out(state_.on_maintenance_due());
 }
 
-void world_executor::register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
+void world_executor::perform(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
   error objection = objection_to_maintenance(asked.epoch);
   if (!objection && asked.size_bytes == 0)
     objection = {.code = errc::invalid_argument, .text = "0 bytes cannot be registered: name a size"};
@@ -832,7 +832,7 @@ std::uint64_t world_executor::next_restored_registration() const {
   return static_cast<std::uint64_t>(std::ranges::count(restored_, restored_kind::registration, &restored_part::kind));
 }
 
-void world_executor::give_credit(const credit_request& asked, const std::shared_ptr<credit_answer>& reply) {
+void world_executor::perform(const credit_request& asked, const std::shared_ptr<credit_answer>& reply) {
   if (error objection = objection_to_maintenance(asked.epoch)) return reply->deliver(std::move(objection));
   const nanoseconds deadline = asked.deadline == world_default_deadline ? plan_.deadlines.operation : asked.deadline;
   plan_.pending->ask({asked.operations, asked.bytes}, later(plan_.services.time->now(), deadline),
@@ -1038,7 +1038,7 @@ error objection_to_suspension(const capabilities* able) {
 
 } // namespace
 
-void world_executor::suspend(const suspension_request& asked, std::shared_ptr<suspension_answer> reply) {
+void world_executor::perform(const suspension_request& asked, std::shared_ptr<suspension_answer> reply) {
   error objection = objection_to_maintenance(asked.epoch);
   if (!objection && suspended_)
     objection = {.code = errc::invalid_argument, .text = "the world is suspended already: resume it first"};
@@ -1069,7 +1069,7 @@ void world_executor::suspend(const suspension_request& asked, std::shared_ptr<su
   maintain(std::deque<maintenance>{std::move(begin), std::move(end)});
 }
 
-void world_executor::resume(std::shared_ptr<resumption_answer> reply) {
+void world_executor::perform(const resumption_request&, std::shared_ptr<resumption_answer> reply) {
   if (!suspended_) return reply->deliver(resumption_reply{});
   suspended_->waiting.push_back(std::move(reply));
   end_suspension();

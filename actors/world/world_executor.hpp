@@ -143,11 +143,12 @@ public:
   /// Releases everything, after leave() or kill().
   void let_go();
 
-  void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply);
-  void suspend(const suspension_request& asked, std::shared_ptr<suspension_answer> reply);
-  void resume(std::shared_ptr<resumption_answer> reply);
-  void capture(capture_request asked, const std::shared_ptr<capture_answer>& reply);
-  void give_credit(const credit_request& asked, const std::shared_ptr<credit_answer>& reply);
+  // Each perform() executes one kind of client request.
+  void perform(const registration_request& asked, std::shared_ptr<registration_promise> reply);
+  void perform(const suspension_request& asked, std::shared_ptr<suspension_answer> reply);
+  void perform(const resumption_request& asked, std::shared_ptr<resumption_answer> reply);
+  void perform(capture_request asked, const std::shared_ptr<capture_answer>& reply);
+  void perform(const credit_request& asked, const std::shared_ptr<credit_answer>& reply);
   /// Queues \p steps, which run one after the other when no operation is in flight. The turn is that of the first one.
   /// Requires that objection_to_maintenance() is errc::none.
   void maintain(std::deque<maintenance> steps);
@@ -231,7 +232,7 @@ private:
   void serve_again();
   void drop_maintenance(const error& reason);
   using regions = rank_results<std::shared_ptr<registered_region>>;
-  /// Registers \p made with all ranks: the second half of register_memory().
+  /// Registers \p made with all ranks: the second half of a registration.
   void enroll(const std::shared_ptr<regions>& made, std::size_t size_bytes,
               std::shared_ptr<registration_promise> reply);
   void add_registered(std::shared_ptr<registered_pool> pool);

@@ -201,11 +201,11 @@ void simulated_world::ask_rank(rank self, std::size_t lane, rank_request asked, 
 }
 
 void simulated_world::register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) {
-  mail_->put([asked, reply = std::move(reply)](world_executor& to) { to.register_memory(asked, reply); });
+  mail_->put([asked, reply = std::move(reply)](world_executor& to) { to.perform(asked, reply); });
 }
 
 void simulated_world::capture(rank, capture_request asked, std::shared_ptr<capture_answer> reply) {
-  mail_->put([asked = std::move(asked), reply = std::move(reply)](world_executor& to) { to.capture(asked, reply); });
+  mail_->put([asked = std::move(asked), reply = std::move(reply)](world_executor& to) { to.perform(asked, reply); });
 }
 
 std::optional<std::size_t> simulated_world::held_up() const {
