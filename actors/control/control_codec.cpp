@@ -78,21 +78,14 @@ private:
 constexpr std::uint64_t any_number = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t any_int = std::numeric_limits<std::int32_t>::max();
 
-// One function per type defines the transferred fields, their order and their limits, for both directions. Value is
-// const when writing.
+// fields() defines the transferred fields of each message and their order, and each() how a field is transferred and
+// with which limit, by its type. Both serve both directions; a value is const when writing.
 
-template <class Archive, class Strong>
-void strong(Archive& io, Strong& value, std::uint64_t most) {
-  auto plain = static_cast<std::uint64_t>(value.value());
-  io.number(plain, most);
-  if constexpr (!std::is_const_v<Strong>)
-    value = Strong{static_cast<typename std::remove_const_t<Strong>::value_type>(plain)};
-}
-
+/// Transfers a value as a number of at most \p most.
 template <class Archive, class Value>
-void whole(Archive& io, Value& value) {
+void whole(Archive& io, Value& value, std::uint64_t most = any_int) {
   auto plain = static_cast<std::uint64_t>(value);
-  io.number(plain, any_int);
+  io.number(plain, most);
   if constexpr (!std::is_const_v<Value>) value = static_cast<Value>(plain);
 }
 
@@ -103,37 +96,11 @@ void signed_whole(Archive& io, Value& value) {
   if constexpr (!std::is_const_v<Value>) value = static_cast<Value>(plain);
 }
 
-template <class Archive, class Value>
-void span_of_time(Archive& io, Value& value) {
-  auto plain = static_cast<std::int64_t>(value.count());
-  io.signed_number(plain);
-  if constexpr (!std::is_const_v<Value>) value = nanoseconds{plain};
-}
-
-template <class Archive, class Error>
-void fields_of_error(Archive& io, Error& why) {
-  auto code = static_cast<std::uint64_t>(why.code);
-  io.number(code, static_cast<std::uint64_t>(errc::internal));
-  auto happened = static_cast<std::uint64_t>(why.effect);
-  io.number(happened, static_cast<std::uint64_t>(effect::unknown_outcome));
-  if constexpr (!std::is_const_v<Error>) {
-    why.code = static_cast<errc>(code);
-    why.effect = static_cast<troupe::effect>(happened);
-  }
-  io.text(why.text, most_of_text);
-  io.text(why.call, most_of_name);
-  signed_whole(io, why.native_code);
-  io.text(why.native_text, most_of_text);
-  io.maybe(why.rank, [&](auto& one) { strong(io, one, most_ranks); });
-  io.maybe(why.epoch, [&](auto& one) { strong(io, one, any_number); });
-}
-
-template <class Archive, class Identity>
-void fields_of_identity(Archive& io, Identity& who) {
-  io.text(who.name, most_of_name);
-  io.text(who.host, most_of_name);
-  signed_whole(io, who.pid);
-  io.text(who.gpu, most_of_name);
+template <class Archive, class Strong>
+void strong(Archive& io, Strong& value, std::uint64_t most) {
+  auto plain = value.value();
+  whole(io, plain, most);
+  if constexpr (!std::is_const_v<Strong>) value = Strong{plain};
 }
 
 void points(frame_writer& io, const std::shared_ptr<const resume_points>& all) {
@@ -143,107 +110,120 @@ void points(frame_reader& io, std::shared_ptr<const resume_points>& all) {
   all = read_points(io.from(), static_cast<int>(most_ranks));
 }
 
-template <class Archive, class Session>
-void session(Archive& io, Session& one) {
-  for (auto& word : one.words) io.number(word, any_number);
+template <class Archive, class Message>
+void fields(Archive& io, Message& what);
+
+template <class Archive, class Value>
+void one_of_each(Archive& io, Value& value) {
+  using type = std::remove_const_t<Value>;
+  const auto again = [&](auto& one) { one_of_each(io, one); };
+  if constexpr (std::is_same_v<type, bool>)
+    io.flag(value);
+  else if constexpr (std::is_same_v<type, epoch>)
+    strong(io, value, any_number);
+  else if constexpr (std::is_same_v<type, rank>)
+    strong(io, value, most_ranks);
+  else if constexpr (std::is_same_v<type, int> || std::is_same_v<type, std::uint32_t>)
+    whole(io, value);
+  else if constexpr (std::is_same_v<type, std::uint64_t>)
+    io.number(value, any_number);
+  else if constexpr (std::is_same_v<type, std::int64_t>)
+    io.signed_number(value);
+  else if constexpr (std::is_same_v<type, nanoseconds>) {
+    auto count = value.count();
+    signed_whole(io, count);
+    if constexpr (!std::is_const_v<Value>) value = nanoseconds{count};
+  } else if constexpr (std::is_same_v<type, std::string>)
+    io.text(value, most_of_name);
+  else if constexpr (std::is_same_v<type, unique_id>)
+    io.id(value);
+  else if constexpr (std::is_same_v<type, std::shared_ptr<const resume_points>>)
+    points(io, value);
+  else if constexpr (requires { value.has_value(); })
+    io.maybe(value, again);
+  else if constexpr (requires { value.back(); })
+    io.list(value, most_ranks, again);
+  else
+    fields(io, value);
+}
+
+template <class Archive, class... Values>
+void each(Archive& io, Values&... values) {
+  (one_of_each(io, values), ...);
 }
 
 template <class Archive, class Message>
 void fields(Archive& io, Message& what) {
   using type = std::remove_const_t<Message>;
-  if constexpr (std::is_same_v<type, join_request>) {
-    whole(io, what.protocol); // first, so that later protocols can be distinguished
+  if constexpr (std::is_same_v<type, error>) {
+    whole(io, what.code, static_cast<std::uint64_t>(errc::internal));
+    whole(io, what.effect, static_cast<std::uint64_t>(effect::unknown_outcome));
+    io.text(what.text, most_of_text);
+    each(io, what.call);
+    signed_whole(io, what.native_code);
+    io.text(what.native_text, most_of_text);
+    each(io, what.rank, what.epoch);
+  } else if constexpr (std::is_same_v<type, process_identity>) {
+    each(io, what.name, what.host, what.pid, what.gpu);
+  } else if constexpr (std::is_same_v<type, shared_fact>) {
+    each(io, what.name);
+    io.text(what.value, most_of_text);
+  } else if constexpr (std::is_same_v<type, ring_session>) {
+    for (auto& word : what.words) each(io, word);
+  } else if constexpr (std::is_same_v<type, serve_order::candidate>) {
+    each(io, what.self, what.nonce);
+  } else if constexpr (std::is_same_v<type, join_request>) {
+    each(io, what.protocol); // first, so that later protocols can be distinguished
     io.bytes(what.token, most_of_name);
-    fields_of_identity(io, what.who);
-    io.list(what.facts, most_facts, [&](auto& one) {
-      io.text(one.name, most_of_name);
-      io.text(one.value, most_of_text);
-    });
+    each(io, what.who);
+    io.list(what.facts, most_facts, [&](auto& one) { fields(io, one); });
     io.maybe(what.place, [&](auto& one) { signed_whole(io, one); });
-    io.flag(what.spare);
-    whole(io, what.attempt);
-    whole(io, what.local_device);
-    whole(io, what.device_count);
-    strong(io, what.last_epoch, any_number);
-    signed_whole(io, what.wall_clock_ns);
-    io.maybe(what.nonce, [&](auto& one) { session(io, one); });
+    each(io, what.spare, what.attempt, what.local_device, what.device_count, what.last_epoch, what.wall_clock_ns,
+         what.nonce);
   } else if constexpr (std::is_same_v<type, heartbeat>) {
     static_cast<void>(io);
   } else if constexpr (std::is_same_v<type, id_offer>) {
-    strong(io, what.of, any_number);
-    io.id(what.id);
+    each(io, what.of, what.id);
   } else if constexpr (std::is_same_v<type, formed_report> || std::is_same_v<type, drained_report> ||
                        std::is_same_v<type, id_wanted>) {
-    strong(io, what.of, any_number);
+    each(io, what.of);
   } else if constexpr (std::is_same_v<type, failed_report>) {
-    strong(io, what.of, any_number);
-    fields_of_error(io, what.why);
-    io.list(what.blamed, most_ranks, [&](auto& one) { strong(io, one, most_ranks); });
+    each(io, what.of, what.why, what.blamed);
   } else if constexpr (std::is_same_v<type, order_batch>) {
-    strong(io, what.of, any_number);
+    each(io, what.of);
     io.bytes(what.bytes, control_frame_limit);
   } else if constexpr (std::is_same_v<type, leave_notice> || std::is_same_v<type, join_refusal> ||
                        std::is_same_v<type, fence_notice>) {
-    fields_of_error(io, what.why);
+    each(io, what.why);
   } else if constexpr (std::is_same_v<type, stop_order>) {
-    fields_of_error(io, what.why);
-    io.number(what.decided, any_number);
+    each(io, what.why, what.decided);
   } else if constexpr (std::is_same_v<type, join_welcome>) {
-    io.number(what.session, any_number);
-    span_of_time(io, what.heartbeat);
-    span_of_time(io, what.suspicion);
+    each(io, what.session, what.heartbeat, what.suspicion);
   } else if constexpr (std::is_same_v<type, formation_order>) {
-    strong(io, what.of, any_number);
-    strong(io, what.self, most_ranks);
-    whole(io, what.world_size);
-    io.id(what.id);
-    fields_of_error(io, what.reason);
-    io.flag(what.has_newcomers);
-    io.list(what.hosts, most_ranks, [&](auto& one) { io.text(one, most_of_name); });
-    io.flag(what.has_rings);
-    points(io, what.resume);
-  } else if constexpr (std::is_same_v<type, host_join_request>) {
-    whole(io, what.protocol);
+    each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
+         what.resume);
+  } else if constexpr (std::is_same_v<type, host_join_request> || std::is_same_v<type, attach_request>) {
+    each(io, what.protocol);
     io.bytes(what.token, most_of_name);
-    fields_of_identity(io, what.who);
-  } else if constexpr (std::is_same_v<type, attach_request>) {
-    whole(io, what.protocol);
-    io.bytes(what.token, most_of_name);
-    fields_of_identity(io, what.who);
-    io.maybe(what.nonce, [&](auto& one) { session(io, one); });
+    each(io, what.who);
+    if constexpr (std::is_same_v<type, attach_request>) each(io, what.nonce);
   } else if constexpr (std::is_same_v<type, world_report>) {
-    strong(io, what.of, any_number);
-    whole(io, what.world_size);
+    each(io, what.of, what.world_size);
     signed_whole(io, what.address);
-    io.flag(what.is_ready);
-    io.flag(what.is_over);
-    io.flag(what.has_rings);
-    fields_of_error(io, what.reason);
-    points(io, what.resume);
+    each(io, what.is_ready, what.is_over, what.has_rings, what.reason, what.resume);
   } else if constexpr (std::is_same_v<type, serving_report>) {
-    strong(io, what.of, any_number);
-    io.list(what.ranks, most_ranks, [&](auto& one) { strong(io, one, most_ranks); });
-    points(io, what.resume);
+    each(io, what.of, what.ranks, what.resume);
   } else if constexpr (std::is_same_v<type, claim_order>) {
-    session(io, what.nonce);
+    each(io, what.nonce);
   } else if constexpr (std::is_same_v<type, serve_order>) {
-    strong(io, what.of, any_number);
-    whole(io, what.world_size);
-    strong(io, what.previous, any_number);
+    each(io, what.of, what.world_size, what.previous);
     whole(io, what.limits.lead);
-    span_of_time(io, what.limits.straggling);
-    io.list(what.candidates, most_ranks, [&](auto& one) {
-      strong(io, one.self, most_ranks);
-      session(io, one.nonce);
-    });
+    each(io, what.limits.straggling, what.candidates);
   } else if constexpr (std::is_same_v<type, quiesce_order>) {
-    strong(io, what.of, any_number);
-    fields_of_error(io, what.why);
-    io.number(what.decided, any_number);
+    each(io, what.of, what.why, what.decided);
   } else {
     static_assert(std::is_same_v<type, failure_order>);
-    strong(io, what.of, any_number);
-    fields_of_error(io, what.why);
+    each(io, what.of, what.why);
   }
 }
 
