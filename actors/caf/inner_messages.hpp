@@ -8,15 +8,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
 namespace troupe {
 class admission_quota;
 struct leave;
-template <class Request>
-struct posted;
 struct posted_to_world;
 class rank_directory;
 struct sub_worlds_report;
@@ -27,7 +24,6 @@ struct world_notice;
 
 TROUPE_LOCAL_TYPES_BEGIN(troupe_inner, 0)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::leave)
-TROUPE_LOCAL_TYPE(troupe_inner, troupe::posted<troupe::rank_request>)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::posted_to_world)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::sub_worlds_report)
 TROUPE_LOCAL_TYPE(troupe_inner, troupe::watch_client)
@@ -39,42 +35,21 @@ static_assert(caf::id_block::troupe_inner::end <= caf::id_block::troupe::begin);
 
 namespace troupe {
 
-/// Maps a request type to the type of its reply.
-template <class Request>
-struct reply_to;
-template <>
-struct reply_to<rank_request> : std::type_identity<completion> {};
-template <>
-struct reply_to<split_request> : std::type_identity<split_reply> {};
-template <>
-struct reply_to<registration_request> : std::type_identity<registration_reply> {};
-template <>
-struct reply_to<suspension_request> : std::type_identity<suspension_reply> {};
-template <>
-struct reply_to<resumption_request> : std::type_identity<resumption_reply> {};
-template <>
-struct reply_to<capture_request> : std::type_identity<capture_reply> {};
-template <>
-struct reply_to<credit_request> : std::type_identity<credit> {};
-
-/// The promise type for the reply to a \p Request.
-template <class Request, class Reply = typename reply_to<Request>::type>
-using promise_for = std::conditional_t<std::is_same_v<Reply, completion>, reply_promise, value_promise<Reply>>;
-
-using split_answer = promise_for<split_request>;
+using split_answer = value_promise<split_reply>;
 
 /// A request of a plain thread, whose reply does not go to its sender. The promise is shared only because messages must
 /// be copyable; the receiver moves it out.
-template <class Request>
+template <class Request, class Reply>
 struct posted {
   Request what;
-  std::shared_ptr<promise_for<Request>> reply;
+  std::shared_ptr<value_promise<Reply>> reply;
 };
 
 /// A posted request to a world, except a world_request, which its sender passes to the request gate.
 struct posted_to_world {
-  std::variant<posted<split_request>, posted<registration_request>, posted<suspension_request>,
-               posted<resumption_request>, posted<capture_request>, posted<credit_request>>
+  std::variant<posted<split_request, split_reply>, posted<registration_request, registration_reply>,
+               posted<suspension_request, suspension_reply>, posted<resumption_request, resumption_reply>,
+               posted<capture_request, capture_reply>, posted<credit_request, credit>>
       what;
 };
 
@@ -115,9 +90,9 @@ struct sub_world_parts {
 
 /// Sends a request to a world. \p reply receives the reply. Requests that are carried out by ranks need no message: a
 /// world_request goes to the world's request gate (world_status::gate()), a rank_request to rank_directory::state_of().
-template <class Request>
-void post_request(const world_inner_handle& to, Request what, std::shared_ptr<promise_for<Request>> reply) {
-  compat::post(to, posted_to_world{posted<Request>{std::move(what), std::move(reply)}});
+template <class Request, class Reply>
+void post_request(const world_inner_handle& to, Request what, std::shared_ptr<value_promise<Reply>> reply) {
+  compat::post(to, posted_to_world{posted<Request, Reply>{std::move(what), std::move(reply)}});
 }
 
 } // namespace troupe

@@ -194,14 +194,15 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
   return world_inner_handle::base::enqueue(std::move(what), host);
 }
 
+template <class Reply, class Request>
+caf::result<Reply> world_actor::answer_later(Request& asked) {
+  perform(std::move(asked), take_value_promise<Reply>(this));
+  return caf::delegated<Reply>{};
+}
+
 world_actor::behavior_type world_actor::make_behavior() {
   for (std::size_t i = 0; i < actors_.size(); ++i) watch_rank(i);
   executor_.begin();
-  const auto later = [this]<class Request>(Request& asked) {
-    using reply = typename reply_to<Request>::type;
-    perform(std::move(asked), take_value_promise<reply>(this));
-    return caf::result<reply>{caf::delegated<reply>{}};
-  };
   return {
       // The next four handlers run only if enqueue() could not unpack the message and left it to CAF.
       [this](world_request& asked) -> caf::result<completion> {
@@ -228,12 +229,12 @@ world_actor::behavior_type world_actor::make_behavior() {
                               take_value_promise<remote_buffer>(this));
         return caf::delegated<remote_buffer>{};
       },
-      [later](split_request& asked) { return later(asked); },
-      [later](registration_request& asked) { return later(asked); },
-      [later](suspension_request& asked) { return later(asked); },
-      [later](resumption_request& asked) { return later(asked); },
-      [later](capture_request& asked) { return later(asked); },
-      [later](credit_request& asked) { return later(asked); },
+      [this](split_request& asked) { return answer_later<split_reply>(asked); },
+      [this](registration_request& asked) { return answer_later<registration_reply>(asked); },
+      [this](suspension_request& asked) { return answer_later<suspension_reply>(asked); },
+      [this](resumption_request& asked) { return answer_later<resumption_reply>(asked); },
+      [this](capture_request& asked) { return answer_later<capture_reply>(asked); },
+      [this](credit_request& asked) { return answer_later<credit>(asked); },
       [this](status_query) { return executor_.event(); },
       [this](capabilities_query) {
         const auto& able = executor_.plan().services.able;

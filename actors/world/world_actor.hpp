@@ -48,6 +48,9 @@ private:
   void perform(Request asked, std::shared_ptr<Promise> reply) {
     executor_.perform(std::move(asked), std::move(reply));
   }
+  /// Performs the request that is being handled, and answers it later.
+  template <class Reply, class Request>
+  [[nodiscard]] caf::result<Reply> answer_later(Request& asked);
   void stop();
   using split_end = std::function<void(const error& failure, world_split& made, const ordered_split& place)>;
   /// Makes the communicators of \p groups, then calls \p ended. \p restores: see maintenance.
