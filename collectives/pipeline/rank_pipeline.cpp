@@ -8,6 +8,7 @@
 #include <troupe/completion/sources/recycling.hpp>
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <utility>
 
@@ -298,6 +299,13 @@ std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point
   return prepared;
 }
 
+template <class Calls>
+std::uint64_t rank_pipeline::collectives_in(const Calls& several) noexcept {
+  std::uint64_t count = 0;
+  for (const auto& one : several) count += one->sketch().collectives();
+  return count;
+}
+
 void rank_pipeline::submit(submission one) {
   submit(prepare(std::move(one), services_.time->now()));
 }
@@ -349,12 +357,6 @@ void rank_pipeline::submit_together(pipeline_calls all) {
     for (const auto& one : work->all()) track_->push(one);
   }
   services_.poller->notify();
-}
-
-std::uint64_t rank_pipeline::collectives_in(const pipeline_calls& several) noexcept {
-  std::uint64_t count = 0;
-  for (const auto& one : several) count += one->sketch().collectives();
-  return count;
 }
 
 void rank_pipeline::enqueue(std::shared_ptr<pipeline_job> work) {
@@ -436,46 +438,13 @@ void rank_pipeline::end_launch() {
   if (after_launch_) after_launch_();
 }
 
-void rank_pipeline::launch(pipeline_call& one) {
-  if (mark_->failed() || !stream_) return;
-  const time_point began = services_.time->now();
-  if (!one.begin_launch(began)) return;
-  begin_launch(began);
-  if (services_.observer) tell_observer(one);
-  const observed_launch told{services_.observer};
-  try {
-    for (const event* ready : one.ready()) stream_->ref().wait(*ready);
-    if (const auto* again = std::get_if<replay>(&one.what())) {
-      if (error why = launch_replay(*again)) return one.refuse(std::move(why));
-    } else if (one.is_staged())
-      staging_->launch(one.what(), *peers_, *stream_, one.staged());
-    else if (const auto* own = std::get_if<call>(&one.what()))
-      launch_call(*own, *stream_);
-    else if (const auto* move = std::get_if<copy>(&one.what()))
-      stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
-    else
-      launch_with_copies(*peers_, one.what(), *stream_);
-    shared_event behind;
-    if (one.listener() != nullptr) behind = events_->record(*stream_);
-    const launch_place at = mark_launch(one.is_short());
-    progress_->launched.set(one.sketch());
-    if (behind) tell_of(one, std::move(behind), at.launch);
-    const time_point ended = services_.time->now();
-    if (progress_->line) progress_->line->tally().count_launch(1);
-    one.end_launch(at, ended);
-    one.note_launched(at, 1, ended);
-  } catch (...) {
-    error why = launch_failure();
-    one.refuse(with_unknown_outcome(why));
-    report(std::move(why));
-  }
-}
-
-void rank_pipeline::launch(const pipeline_calls& several) {
+template <class Calls, class Enqueue>
+void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const Enqueue& enqueue) {
   if (mark_->failed() || !stream_) return;
   const time_point began = services_.time->now();
   const auto gone = std::ranges::find_if_not(several, [&](const auto& one) { return one->begin_launch(began); });
   if (gone != several.end()) {
+    if (gone == several.begin()) return;
     // A request is withdrawn only because the communicator has failed, and it was answered as rejected. The
     // others must not run either, because peers launch the whole batch (ORD-1).
     error why = mark_->why();
@@ -485,16 +454,18 @@ void rank_pipeline::launch(const pipeline_calls& several) {
   }
   begin_launch(began);
   try {
-    if (services_.observer) tell_observer(several);
+    if (services_.observer) {
+      observed_.clear();
+      for (const auto& one : several) observed_.push_back({one->name(), one->from(), &one->what()});
+      services_.observer->about_to_launch({self(), epoch_, where()->id(), observed_});
+    }
     const observed_launch told{services_.observer};
     for (const event* ready : several.front()->ready()) stream_->ref().wait(*ready);
-    together_.clear();
-    for (const auto& one : several) together_.push_back(&one->what());
-    peers_->launch_together(together_, *stream_);
+    if (!enqueue()) return;
     const auto is_heard = [](const auto& one) { return one->listener() != nullptr; };
     shared_event behind; // one event for all, because all are done when the last is
     if (std::ranges::any_of(several, is_heard)) behind = events_->record(*stream_);
-    const launch_place at = mark_launch(false);
+    const launch_place at = mark_launch(may_be_late);
     progress_->launched.set(several.back()->sketch(), collectives_in(several));
     if (behind)
       for (const auto& one : several)
@@ -512,6 +483,34 @@ void rank_pipeline::launch(const pipeline_calls& several) {
   }
 }
 
+void rank_pipeline::launch(pipeline_call& one) {
+  launch_calls(std::array{&one}, one.is_short(), [&] {
+    if (const auto* again = std::get_if<replay>(&one.what())) {
+      if (error why = launch_replay(*again)) {
+        one.refuse(std::move(why));
+        return false;
+      }
+    } else if (one.is_staged())
+      staging_->launch(one.what(), *peers_, *stream_, one.staged());
+    else if (const auto* own = std::get_if<call>(&one.what()))
+      launch_call(*own, *stream_);
+    else if (const auto* move = std::get_if<copy>(&one.what()))
+      stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
+    else
+      launch_with_copies(*peers_, one.what(), *stream_);
+    return true;
+  });
+}
+
+void rank_pipeline::launch(const pipeline_calls& several) {
+  launch_calls(several, false, [&] {
+    together_.clear();
+    for (const auto& one : several) together_.push_back(&one->what());
+    peers_->launch_together(together_, *stream_);
+    return true;
+  });
+}
+
 void rank_pipeline::launch_call(const call& what, stream_ref into) const {
   std::vector<buffer> memory;
   memory.reserve(what.arguments.size());
@@ -522,17 +521,6 @@ void rank_pipeline::launch_call(const call& what, stream_ref into) const {
                     .stream = into,
                     .memory = memory,
                     .values = what.values});
-}
-
-void rank_pipeline::tell_observer(const pipeline_call& one) const noexcept {
-  const launched_request alone{one.name(), one.from(), &one.what()};
-  services_.observer->about_to_launch({self(), epoch_, where()->id(), {&alone, 1}});
-}
-
-void rank_pipeline::tell_observer(const pipeline_calls& several) {
-  observed_.clear();
-  for (const auto& one : several) observed_.push_back({one->name(), one->from(), &one->what()});
-  services_.observer->about_to_launch({self(), epoch_, where()->id(), observed_});
 }
 
 void rank_pipeline::tell_of(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept {

@@ -211,11 +211,12 @@ private:
   void end_launch();
   void launch(pipeline_call& one);
   void launch(const pipeline_calls& several);
+  /// Makes one launch of \p several, which \p enqueue puts into the stream. It returns false if it has refused them.
+  template <class Calls, class Enqueue>
+  void launch_calls(const Calls& several, bool may_be_late, const Enqueue& enqueue);
   /// Returns how many of \p several need all ranks.
-  [[nodiscard]] static std::uint64_t collectives_in(const pipeline_calls& several) noexcept;
-  /// Notifies the observer of a launch. Precondition: there is an observer.
-  void tell_observer(const pipeline_call& one) const noexcept;
-  void tell_observer(const pipeline_calls& several);
+  template <class Calls>
+  [[nodiscard]] static std::uint64_t collectives_in(const Calls& several) noexcept;
   /// Arms the completion mark of the last launch, or leaves that to end() or the next launch. Returns the number of the
   /// launch and of its mark.
   [[nodiscard]] launch_place mark_launch(bool may_be_late);
