@@ -13,6 +13,15 @@
 
 namespace troupe {
 
+namespace {
+
+/// Returns the error of an epoch that has lost a process.
+error loss_error(std::string text) {
+  return {.code = errc::communicator_failed, .effect = effect::unknown_outcome, .text = std::move(text)};
+}
+
+} // namespace
+
 controller_state::controller_state(controller_terms terms, time_point now)
   : terms_{std::move(terms)}, due_{later(now, terms_.gather)}, ticked_{now} {}
 
@@ -54,11 +63,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     if (is_same_process(one->second.who, asked.who))
-      lose(one,
-           {.code = errc::communicator_failed,
-            .effect = effect::unknown_outcome,
-            .text = describe(asked.who) + " has joined again"},
-           false, now, out);
+      lose(one, loss_error(describe(asked.who) + " has joined again"), false, now, out);
   }
   if (error why = objection_to(asked, wall_clock_ns)) { // the loss of the old membership may have ended the world
     refuse(std::move(why));
@@ -190,12 +195,10 @@ control_effects controller_state::on_tick(time_point now) {
     // the first tick are handled before the second.
     if (!one->second.silent || !was_silent) continue;
     lose(one,
-         {.code = errc::communicator_failed,
-          .effect = effect::unknown_outcome,
-          .text =
-              describe(one->second.who) + " has been silent for " +
-              std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now - one->second.heard).count()) +
-              " ms"},
+         loss_error(
+             describe(one->second.who) + " has been silent for " +
+             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now - one->second.heard).count()) +
+             " ms"),
          true, now, out);
   }
   if (now - spoke_ >= terms_.heartbeat) {
@@ -390,11 +393,7 @@ control_effects controller_state::on_link_down(link_id which, time_point now) {
   fenced_.erase(which);
   const auto found = members_.find(which);
   if (found == members_.end()) return out;
-  lose(found,
-       {.code = errc::communicator_failed,
-        .effect = effect::unknown_outcome,
-        .text = "the connection to " + describe(found->second.who) + " has ended"},
-       true, now, out);
+  lose(found, loss_error("the connection to " + describe(found->second.who) + " has ended"), true, now, out);
   return out;
 }
 
@@ -402,11 +401,7 @@ control_effects controller_state::on_rank_lost(link_id which, const std::string&
   control_effects out;
   const auto found = members_.find(which);
   if (found == members_.end()) return out;
-  lose(found,
-       {.code = errc::communicator_failed,
-        .effect = effect::unknown_outcome,
-        .text = describe(found->second.who) + " is lost: " + how},
-       true, now, out);
+  lose(found, loss_error(describe(found->second.who) + " is lost: " + how), true, now, out);
   return out;
 }
 
@@ -416,11 +411,7 @@ control_effects controller_state::on_process_ended(std::string_view name, std::i
   const auto found = std::ranges::find_if(
       members_, [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; });
   if (found == members_.end()) return out;
-  lose(found,
-       {.code = errc::communicator_failed,
-        .effect = effect::unknown_outcome,
-        .text = describe(found->second.who) + " has ended: " + how},
-       false, now, out);
+  lose(found, loss_error(describe(found->second.who) + " has ended: " + how), false, now, out);
   return out;
 }
 
