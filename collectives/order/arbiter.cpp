@@ -11,8 +11,8 @@ namespace troupe {
 /// One rank's request. It is a task first. Then the sequencer keeps it until its call is passed to the rank's pipeline.
 class arbiter::joining final : public sequenced, public combining_queue::task {
 public:
-  joining(const sequencing_terms& terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call)
-    : sequenced{terms}, world_{std::move(world)}, call_{std::move(call)} {}
+  joining(sequencing_terms terms, std::shared_ptr<ordered_world> world, std::shared_ptr<pipeline_call> call)
+    : sequenced{std::move(terms)}, world_{std::move(world)}, call_{std::move(call)} {}
 
   [[nodiscard]] const operation& what() const noexcept override { return call_->what(); }
   [[nodiscard]] ordered_world& world() const noexcept { return *world_; }
@@ -214,12 +214,12 @@ void ordered_world::push(released_operation one) {
 
 void ordered_world::ask(rank self, lane_request asked) {
   const time_point now = above_->time_->now();
-  const sequencing_terms terms{.rank = self,
-                               .lane = asked.where,
-                               .client = asked.client,
-                               .position = asked.position,
-                               .asked = now,
-                               .deadline = later(now, asked.deadline)};
+  sequencing_terms terms{.rank = self,
+                         .lane = asked.where,
+                         .client = asked.client,
+                         .position = asked.position,
+                         .asked = now,
+                         .deadline = later(now, asked.deadline)};
   auto call = pipeline_of(self).prepare({.name = asked.name,
                                          .what = std::move(asked.what),
                                          .deadline = asked.deadline,
@@ -227,7 +227,7 @@ void ordered_world::ask(rank self, lane_request asked) {
                                          .from = request_origin{.lane = asked.where, .client = asked.client},
                                          .site = asked.site},
                                         now);
-  above_->queue_.submit(std::make_unique<arbiter::joining>(terms, shared_from_this(), std::move(call)));
+  above_->queue_.submit(std::make_unique<arbiter::joining>(std::move(terms), shared_from_this(), std::move(call)));
 }
 
 void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanoseconds deadline, reply_promise reply,

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace troupe {
@@ -35,7 +36,7 @@ struct sequencing_terms {
 /// until it returns it, released or refused.
 class sequenced {
 public:
-  explicit sequenced(const sequencing_terms& terms) noexcept : terms_{terms} {}
+  explicit sequenced(sequencing_terms terms) noexcept : terms_{std::move(terms)} {}
   sequenced(const sequenced&) = delete;
   sequenced& operator=(const sequenced&) = delete;
   virtual ~sequenced() = default;

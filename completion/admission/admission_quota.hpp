@@ -109,6 +109,7 @@ private:
 /// Lifetime: the line lives until its owner has released it and none of its requests is pending. One counter counts
 /// both, so keeping the line alive costs no further atomic operation.
 /// Threads: all functions may be called from any thread. The owner must outlive calls of charge().
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): only let_go() deletes it
 class pending_line final : public quota_account {
 public:
   /// Releases the owner's share of a line instead of deleting the line.

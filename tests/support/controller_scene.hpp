@@ -29,7 +29,7 @@ struct controller_scene {
     if (change) change(asked);
     note(state.on_join(link, asked, now, 0));
   }
-  void say(link_id link, process_message what) { note(state.on_message(link, what, now)); }
+  void say(link_id link, const process_message& what) { note(state.on_message(link, what, now)); }
   void pass(nanoseconds time, const std::vector<link_id>& alive) {
     for (const auto until = now + time; now < until;) {
       now += 20ms;

@@ -57,7 +57,7 @@ struct ordering_rig {
         set.push_back(rank_pipeline::create(
             rig.services,
             make_peers(rank{static_cast<int>(i)}, rig.devices[i], std::string{static_cast<char>('a' + w)} + ' '),
-            rig.launchers[i], rig_epoch, [](error) {}));
+            rig.launchers[i], rig_epoch, [](const error&) {}));
         set.back()->init();
       }
     }

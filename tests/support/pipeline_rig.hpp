@@ -56,7 +56,7 @@ struct pipeline_options {
 struct pipeline_rig {
   using peers_maker = std::function<std::shared_ptr<communicator>(rank, const std::shared_ptr<device>&)>;
 
-  explicit pipeline_rig(int size, pipeline_options options = {}, const peers_maker& make_peers = {}) {
+  explicit pipeline_rig(int size, const pipeline_options& options = {}, const peers_maker& make_peers = {}) {
     api = make_mock_driver({.device_count = size});
     std::shared_ptr<const clock> time = std::make_shared<monotonic_clock>();
     if (options.time) time = options.time;
@@ -103,7 +103,7 @@ struct pipeline_rig {
   /// Waits until no operation is in flight, then closes all ranks. Returns whether all ranks drained.
   bool close() {
     std::vector<char> drained(ranks.size());
-    on_all([&](rank_pipeline& one) { drained[static_cast<std::size_t>(one.self().value())] = one.drain(60s); });
+    on_all([&](rank_pipeline& one) { drained[static_cast<std::size_t>(one.self().value())] = one.drain(60s) ? 1 : 0; });
     on_all([](rank_pipeline& one) { one.close(); });
     ended = true;
     return std::ranges::find(drained, 0) == drained.end();
@@ -122,7 +122,7 @@ struct pipeline_rig {
   }
   /// Returns device memory of rank \p index, filled with \p value.
   [[nodiscard]] buffer numbers(std::size_t index, std::size_t count, std::int32_t value) const {
-    const buffer made = pools[index]->allocate(count * sizeof value);
+    buffer made = pools[index]->allocate(count * sizeof value);
     for (std::size_t i = 0; i < count; ++i) std::memcpy(made.data() + i * sizeof value, &value, sizeof value);
     return made;
   }

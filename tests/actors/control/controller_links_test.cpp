@@ -21,7 +21,7 @@ struct links_scene : controller_scene {
     });
     came_.insert(process);
   }
-  static link_id link(int process) { return static_cast<link_id>(10 + process); }
+  static link_id link(int process) { return 10 + static_cast<link_id>(process); }
   [[nodiscard]] std::vector<link_id> all() const {
     std::vector<link_id> found;
     for (const int one : came_) found.push_back(link(one));

@@ -23,7 +23,7 @@ controller_scene serving_scene(int size, controller_terms terms) {
   controller_scene world{std::move(terms)};
   std::vector<link_id> all;
   for (int place = 0; place < size; ++place) {
-    all.push_back(static_cast<link_id>(11 + place));
+    all.push_back(11 + static_cast<link_id>(place));
     world.join(all.back(), place);
   }
   world.form(all);

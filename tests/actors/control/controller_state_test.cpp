@@ -129,7 +129,7 @@ TEST_CASE("a spare takes no place while its GPU is a rank's", "[control]") {
 
 TEST_CASE("without a spare a world waits for another process, or goes on smaller and grows back", "[control]") {
   controller_scene waiting{terms_of(3)};
-  for (const int place : {0, 1, 2}) waiting.join(static_cast<link_id>(11 + place), place);
+  for (const int place : {0, 1, 2}) waiting.join(11 + static_cast<link_id>(place), place);
   waiting.form({11, 12, 13});
   waiting.note(waiting.state.on_process_ended("12", 12, "killed by signal 9", waiting.now));
   CHECK(waiting.phase() == control_phase::rebuilding);
@@ -137,7 +137,7 @@ TEST_CASE("without a spare a world waits for another process, or goes on smaller
   CHECK(waiting.phase() == control_phase::forming);
 
   controller_scene shrinking{terms_of(3, loss_policy::shrink)};
-  for (const int place : {0, 1, 2}) shrinking.join(static_cast<link_id>(11 + place), place);
+  for (const int place : {0, 1, 2}) shrinking.join(11 + static_cast<link_id>(place), place);
   shrinking.form({11, 12, 13});
   shrinking.note(shrinking.state.on_link_down(12, shrinking.now));
   REQUIRE(shrinking.phase() == control_phase::forming);
@@ -286,7 +286,7 @@ TEST_CASE("losses are bounded by a budget, and then the world ends and says why"
     REQUIRE(world.phase() == control_phase::serving);
     world.note(world.state.on_link_down(last, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
-    last = static_cast<link_id>(20 + i);
+    last = 20 + static_cast<link_id>(i);
     world.join(last, 1, [](join_request& asked) { asked.attempt = 1; });
   }
   world.form({11, last});
@@ -332,7 +332,7 @@ TEST_CASE("processes that have done their work are let go one by one", "[control
 TEST_CASE("a rank whose work is done while the world rebuilds is replaced by a spare, or asked for once", "[control]") {
   const bool has_spare = GENERATE(false, true);
   controller_scene world{terms_of(3)};
-  for (const int place : {0, 1, 2}) world.join(static_cast<link_id>(11 + place), place);
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
   world.form({11, 12, 13});
   if (has_spare) world.join(21, 0, [](join_request& asked) { asked.spare = true; });
   const auto wanted = [&] {
@@ -351,7 +351,7 @@ TEST_CASE("a rank whose work is done while the world rebuilds is replaced by a s
 
 TEST_CASE("a world has ended well when all ranks have left while it rebuilds, and newcomers are told so", "[control]") {
   controller_scene world{terms_of(3)};
-  for (const int place : {0, 1, 2}) world.join(static_cast<link_id>(11 + place), place);
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
   world.form({11, 12, 13});
   world.note(world.state.on_link_down(13, world.now));
   world.say(11, leave_notice{});
@@ -369,7 +369,7 @@ TEST_CASE("a world has ended well when all ranks have left while it rebuilds, an
 TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unless the policy is fail", "[control]") {
   const auto policy = GENERATE(loss_policy::respawn, loss_policy::fail);
   controller_scene world{terms_of(3, policy)};
-  for (const int place : {0, 1, 2}) world.join(static_cast<link_id>(11 + place), place);
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
   world.form({11, 12, 13});
   world.join(21, 1, [](join_request& asked) { asked.spare = true; });
   world.say(11, leave_notice{});
@@ -407,7 +407,7 @@ TEST_CASE("a fault that a rank reports while others finish is rebuilt", "[contro
 // Else a request could be released to one rank and withdrawn at another, and the first would wait for its peers.
 TEST_CASE("the common order is closed before ranks are told to come to rest or to end (ORD-1)", "[control]") {
   controller_scene ending{terms_of(2)};
-  for (const int place : {0, 1}) ending.join(static_cast<link_id>(11 + place), place);
+  for (const int place : {0, 1}) ending.join(11 + static_cast<link_id>(place), place);
   ending.form({11, 12});
   ending.all.clear();
   ending.note(ending.state.on_stop(ending.now));
@@ -415,7 +415,7 @@ TEST_CASE("the common order is closed before ranks are told to come to rest or t
   CHECK(ending.closed_before<stop_order>());
 
   controller_scene growing{terms_of(2, loss_policy::shrink)};
-  for (const int place : {0, 1}) growing.join(static_cast<link_id>(11 + place), place);
+  for (const int place : {0, 1}) growing.join(11 + static_cast<link_id>(place), place);
   growing.form({11, 12});
   growing.note(growing.state.on_link_down(12, growing.now));
   growing.form({11});
@@ -428,7 +428,7 @@ TEST_CASE("the common order is closed before ranks are told to come to rest or t
 // Else the end of a process that has left would look like a loss.
 TEST_CASE("the order is told of a rank that leaves or is lost, before its process is", "[control][EPO-1]") {
   controller_scene world{terms_of(3)};
-  for (const int place : {0, 1, 2}) world.join(static_cast<link_id>(11 + place), place);
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
   world.form({11, 12, 13});
   world.all.clear();
   world.say(12, leave_notice{});

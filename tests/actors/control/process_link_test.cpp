@@ -77,7 +77,7 @@ TEST_CASE("who joins again is not fenced by what was said to its earlier stay", 
   scene.hear(formation_order{.of = epoch{4}, .self = rank{0}, .hosts = {"here"}}, 8);
   CHECK_FALSE(scene.abandoned);
   CHECK(scene.got<formation_order>().size() == 2);
-  CHECK(scene.got<fence_notice>().size() == 0);
+  CHECK(scene.got<fence_notice>().empty());
   scene.hear(fence_notice{{.code = errc::world_failed, .text = "it is out"}}, 8);
   CHECK(scene.abandoned);
 }

@@ -14,8 +14,6 @@
 
 namespace troupe::tests::process_rings_test {
 
-using Catch::Matchers::ContainsSubstring;
-
 namespace {
 
 /// Waits for what a link's thread does.
@@ -48,7 +46,9 @@ struct rings_scene {
     if (order) order->close({.code = errc::stopping});
     one.link->close_rings();
   }
-  ring_connection offer(epoch of) { return ring_connection::offer(gate, session_in(nonce, of), rank{0}, {}, bell); }
+  [[nodiscard]] ring_connection offer(epoch of) const {
+    return ring_connection::offer(gate, session_in(nonce, of), rank{0}, {}, bell);
+  }
   void form(epoch of) { one.hear(formation_order{.of = of, .self = rank{0}, .world_size = 2, .has_rings = true}); }
   void open() { order = one.link->open_order(rig.rig.ranks[0]); }
   void ask(std::uint64_t number) {

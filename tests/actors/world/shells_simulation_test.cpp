@@ -112,7 +112,7 @@ TEST_CASE("a world that nobody has a handle to any more ends, and its ranks refu
     CHECK(result.found.is_good());
     CHECK(count_in(result.trace, "all ranks) done\n") == 2);
     CHECK(count_in(result.trace, " abandoned") >= 5);
-    CHECK(result.trace.find("is stopped") < result.trace.find("\n", result.trace.find(" stop\n") + 1));
+    CHECK(result.trace.find("is stopped") < result.trace.find('\n', result.trace.find(" stop\n") + 1));
   }
 }
 

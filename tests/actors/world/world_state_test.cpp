@@ -3,6 +3,7 @@
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/actors/world/world_state.hpp>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include <string>
@@ -17,9 +18,7 @@ const error some_fault{.code = errc::communicator_failed, .text = "a fault"};
 
 template <class Effect>
 bool has(const world_effects& effects) {
-  for (const auto& one : effects)
-    if (std::holds_alternative<Effect>(one)) return true;
-  return false;
+  return std::ranges::any_of(effects, [](const auto& one) { return std::holds_alternative<Effect>(one); });
 }
 
 /// Position of an effect, to compare the order of two.
@@ -365,7 +364,7 @@ TEST_CASE("a world that shrinks numbers its ranks anew, and says which they were
     REQUIRE(world.event().lost.size() == 2);
     CHECK(world.event().lost[1].origin == rank{0});
     CHECK(world.event().lost[1].last_in == epoch{2});
-    CHECK(world.on_fault(epoch{3}, some_fault, {rank{0}}).size() > 0);
+    CHECK_FALSE(world.on_fault(epoch{3}, some_fault, {rank{0}}).empty());
     CHECK(world.event().phase == world_phase::failed);
   }
   SECTION("and ends as it is") {

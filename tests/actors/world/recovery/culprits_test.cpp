@@ -16,7 +16,7 @@ error fault_of(errc code, int who) {
   return {.code = code, .text = "a fault", .rank = rank{who}};
 }
 
-fault_report suspecting(std::vector<int> whom) {
+fault_report suspecting(const std::vector<int>& whom) {
   fault_report report;
   for (const int one : whom) report.suspects.push_back({rank{one}, suspicion::not_launched, "it never came"});
   return report;

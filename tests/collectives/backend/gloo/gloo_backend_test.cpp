@@ -45,7 +45,7 @@ struct gloo_rank {
 
   [[nodiscard]] std::size_t index() const { return static_cast<std::size_t>(peers->self().value()); }
   void launch(const operation& what) { peers->launch(what, line); }
-  void synchronize() { line.ref().synchronize(); }
+  void synchronize() const { line.ref().synchronize(); }
   [[nodiscard]] progress progress_of_line() { return where->api().query(where->id(), line.ref().native()); }
 };
 
@@ -273,7 +273,7 @@ TEST_CASE("operations through Gloo that are launched together and in several str
     }
     for (std::size_t i = 0; i < 40; i += 4) {
       const std::vector<operation> three{sum_in_place(all[i]), sum_in_place(all[i + 1]), sum_in_place(all[i + 2])};
-      const operation* const addresses[] = {&three[0], &three[1], &three[2]};
+      const operation* const addresses[] = {three.data(), &three[1], &three[2]};
       one.peers->launch_together(addresses, one.line);
       one.peers->launch(sum_in_place(all[i + 3]), beside);
     }

@@ -91,7 +91,7 @@ public:
     ::close(input_);
   }
 
-  void tell(const unique_id& id) {
+  void tell(const unique_id& id) const {
     REQUIRE(::write(input_, id.bytes.data(), id.bytes.size()) == static_cast<ssize_t>(id.bytes.size()));
   }
   void kill() {

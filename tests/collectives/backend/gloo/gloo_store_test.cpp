@@ -39,7 +39,7 @@ bool is_dropped(const file_descriptor& from, std::chrono::milliseconds limit) {
   while (steady::now() < until) {
     pollfd look{.fd = from.native(), .events = POLLIN, .revents = 0};
     if (::poll(&look, 1, 50) <= 0) continue;
-    std::array<char, 64> heard;
+    std::array<char, 64> heard{};
     if (::recv(from.native(), heard.data(), heard.size(), 0) <= 0) return true;
   }
   return false;
