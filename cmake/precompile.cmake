@@ -32,15 +32,17 @@ function(troupe_precompile target)
   endif()
 endfunction()
 
-# Precompiles the runtime's header, with what its users in this tree include beside it, once for all of them.
-function(troupe_precompile_runtime)
+# Precompiles the runtime's header, with what its users in this tree include beside it, once for all of them:
+# troupe_precompile_runtime(NAME [HEADERS HEADER...] [LIBRARIES TARGET...] [OPTIONS OPTION...]).
+function(troupe_precompile_runtime name)
   if(NOT TROUPE_PRECOMPILE)
     return()
   endif()
+  cmake_parse_arguments(PARSE_ARGV 1 also "" "" "HEADERS;LIBRARIES;OPTIONS")
   set(empty ${PROJECT_BINARY_DIR}/precompiled/empty.cpp)
   file(CONFIGURE OUTPUT ${empty} CONTENT "")
-  add_library(troupe_precompiled OBJECT ${empty})
-  target_include_directories(troupe_precompiled PRIVATE ${PROJECT_BINARY_DIR}/include/runtime)
+  add_library(${name} OBJECT ${empty})
+  target_include_directories(${name} PRIVATE ${PROJECT_BINARY_DIR}/include/runtime)
   set(libraries nlohmann_json::nlohmann_json)
   set(headers <troupe/runtime/runtime.hpp> <nlohmann/json.hpp>)
   find_package(CLI11 QUIET)
@@ -48,21 +50,27 @@ function(troupe_precompile_runtime)
     list(APPEND libraries CLI11::CLI11)
     list(APPEND headers <CLI/CLI.hpp>)
   endif()
-  target_link_libraries(troupe_precompiled PRIVATE troupe_actors ${libraries})
-  troupe_precompile(troupe_precompiled ${headers})
+  target_link_libraries(${name} PRIVATE troupe_actors ${libraries} ${also_LIBRARIES})
+  target_compile_options(${name} PRIVATE ${also_OPTIONS})
+  troupe_precompile(${name} ${headers} ${also_HEADERS})
 endfunction()
 
-# Uses that header for targets whose files include the runtime's.
-function(troupe_use_precompiled)
-  if(NOT TARGET troupe_precompiled)
+# Uses the headers that troupe_precompile_runtime(NAME) has precompiled, for targets with the same compile options.
+function(troupe_reuse_precompiled name)
+  if(NOT TARGET ${name})
     return()
   endif()
   foreach(target ${ARGN})
-    target_precompile_headers(${target} REUSE_FROM troupe_precompiled)
+    target_precompile_headers(${target} REUSE_FROM ${name})
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       target_compile_options(${target} PRIVATE -fpch-preprocess)
     endif()
   endforeach()
+endfunction()
+
+# For targets whose files include the runtime's header.
+function(troupe_use_precompiled)
+  troupe_reuse_precompiled(troupe_precompiled ${ARGN})
 endfunction()
 
 # Files of a target that use the same templates are compiled several at a time: these are instantiated once. Names in
