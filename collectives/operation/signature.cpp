@@ -122,7 +122,7 @@ error check_transfers(std::span<const std::vector<signature>> ranks) {
 bool agree_at_a_glance(std::span<const operation> parts) {
   if (parts.empty()) return false;
   const compact_signature first = compact(parts.front());
-  return matching_of(parts.front()) == matching::all_ranks && is_decided_by_compact(first) &&
+  return reach_of(parts.front()) == operation_reach::all_ranks && is_decided_by_compact(first) &&
          std::ranges::all_of(parts.subspan(1), [&](const operation& one) { return compact(one) == first; });
 }
 

@@ -125,8 +125,8 @@ void sequencer::ask(std::unique_ptr<sequenced> one, sequencing_effects& effects)
   const sequencing_terms& asked = one->terms();
   error refusal = objection(asked);
   const operation& what = one->what();
-  const matching by = matching_of(what);
-  if (!refusal && by == matching::routes) refusal = check_peers(what, asked.rank, find_world(asked.world)->size);
+  const operation_reach by = reach_of(what);
+  if (!refusal && by == operation_reach::peers) refusal = check_peers(what, asked.rank, find_world(asked.world)->size);
   if (!refusal && !find_world(asked.world)->left.empty())
     refusal = absence_objection(what, asked.rank, *find_world(asked.world));
   if (refusal) {
@@ -143,9 +143,9 @@ void sequencer::ask(std::unique_ptr<sequenced> one, sequencing_effects& effects)
   there.last[index] = {signed_as, asked.lane, true, queue.next()};
   note_due(at, asked);
   switch (by) {
-    case matching::all_ranks: join_match(at, self, signed_as, std::move(one), effects); break;
-    case matching::routes: join_exchange(at, self, std::move(one), effects); break;
-    case matching::nobody: join_nobody(at, self, std::move(one)); break;
+    case operation_reach::all_ranks: join_match(at, self, signed_as, std::move(one), effects); break;
+    case operation_reach::peers: join_exchange(at, self, std::move(one), effects); break;
+    case operation_reach::itself: join_nobody(at, self, std::move(one)); break;
   }
   settle(effects);
 }
@@ -159,7 +159,7 @@ error sequencer::absence_objection(const operation& what, rank self, const world
     return why;
   };
   if (error failure = check(self)) return failure;
-  return matching_of(what) == matching::all_ranks ? check(there.left.begin()->first) : check_peers(what, check);
+  return reach_of(what) == operation_reach::all_ranks ? check(there.left.begin()->first) : check_peers(what, check);
 }
 
 bool sequencer::enter(lane_table& at, int self, std::unique_ptr<sequenced> one, operation_match* where) {

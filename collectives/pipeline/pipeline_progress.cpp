@@ -25,15 +25,6 @@ sketched unpacked(const operation_sketch::words& packed) noexcept {
   return std::bit_cast<sketched>(packed);
 }
 
-operation_reach reach_of(const operation& what) noexcept {
-  switch (matching_of(what)) {
-    case matching::routes: return operation_reach::peers;
-    case matching::nobody: return operation_reach::itself;
-    case matching::all_ranks: break;
-  }
-  return operation_reach::all_ranks;
-}
-
 } // namespace
 
 operation_sketch::operation_sketch(const operation& what, request_origin from) noexcept {

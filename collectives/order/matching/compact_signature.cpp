@@ -63,15 +63,15 @@ compact_signature compact(const operation& what) noexcept {
   return made;
 }
 
-matching matching_of(const operation& what) noexcept {
+operation_reach reach_of(const operation& what) noexcept {
   if (const auto* several = std::get_if<group>(&what)) {
-    if (std::ranges::all_of(several->parts, is_local)) return matching::nobody;
+    if (std::ranges::all_of(several->parts, is_local)) return operation_reach::itself;
     return std::ranges::all_of(several->parts, [](const operation& one) { return is_local(one) || is_transfer(one); })
-               ? matching::routes
-               : matching::all_ranks;
+               ? operation_reach::peers
+               : operation_reach::all_ranks;
   }
-  if (is_transfer(what)) return matching::routes;
-  return is_local(what) ? matching::nobody : matching::all_ranks;
+  if (is_transfer(what)) return operation_reach::peers;
+  return is_local(what) ? operation_reach::itself : operation_reach::all_ranks;
 }
 
 bool is_decided_by_compact(const compact_signature& what) noexcept {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/order/absence_report.hpp>
 
 #include <cstdint>
 #include <string>
@@ -24,17 +25,12 @@ struct compact_signature {
   friend bool operator==(const compact_signature&, const compact_signature&) = default;
 };
 
-/// How an operation is matched with those of its peers.
-enum class matching : std::uint8_t {
-  all_ranks, ///< By its position among those of the lane: a collective, or a group that contains one.
-  routes,    ///< By source, destination and tag: a send, a recv, or a group of these and copies.
-  nobody,    ///< Not matched: a copy, or a group of only copies.
-};
-
 [[nodiscard]] compact_signature compact(const operation& what) noexcept;
 /// Returns it without `staged`, which takes longer to find out.
 [[nodiscard]] compact_signature compact_unstaged(const operation& what) noexcept;
-[[nodiscard]] matching matching_of(const operation& what) noexcept;
+/// Returns the ranks that the operation needs, and so how it is matched with theirs: by its position among those of the
+/// lane (all_ranks), by source, destination and tag (peers), or not (itself).
+[[nodiscard]] operation_reach reach_of(const operation& what) noexcept;
 /// Returns whether equal compact signatures of this kind prove that the ranks agree.
 [[nodiscard]] bool is_decided_by_compact(const compact_signature& what) noexcept;
 

@@ -161,7 +161,7 @@ TEST_CASE("an operation's outline says all that ranks are compared by", "[collec
       REQUIRE(made);
       check_the_same(staged, made->what);
       CHECK(made->sketch == compact(staged));
-      CHECK(matching_of(made->what) == matching_of(staged));
+      CHECK(reach_of(made->what) == reach_of(staged));
     }
   const operation grouped = some_group();
   check_the_same(grouped, outlined(grouped)->what);
