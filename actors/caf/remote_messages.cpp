@@ -9,9 +9,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
-#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace troupe {
 
@@ -19,17 +21,13 @@ namespace {
 
 constexpr std::uint8_t encoding = 1; ///< Changes with the form of these messages.
 constexpr std::size_t most_sent_ranks = 65'536;
-constexpr auto longest_span = static_cast<std::uint64_t>(std::numeric_limits<nanoseconds::rep>::max());
 
-void write_span(wire_writer& out, nanoseconds span) {
-  out.varint(static_cast<std::uint64_t>(std::max<nanoseconds::rep>(0, span.count())));
+/// Lists a duration, which is written as 0 if it is negative.
+void span_field(wire_writer& out, nanoseconds span) {
+  out.ordinal(std::max(span, nanoseconds{0}));
 }
-nanoseconds read_span(wire_reader& in) {
-  return nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
-}
-
-rank read_rank(wire_reader& in) {
-  return rank{static_cast<int>(in.varint(most_sent_ranks))};
+void span_field(wire_reader& in, nanoseconds& span) {
+  in.ordinal(span);
 }
 
 } // namespace
@@ -55,7 +53,7 @@ remote_request::remote_request(const world_request& what) {
   wire_writer out;
   out.u8(encoding);
   out.varint(what.epoch.value());
-  write_span(out, what.deadline);
+  span_field(out, what.deadline);
   out.varint(what.parts.size());
   for (std::size_t r = 0; r < what.parts.size(); ++r)
     if (error why = write_part(out, what.parts[r], rank{static_cast<int>(r)})) throw exception{std::move(why)};
@@ -68,7 +66,7 @@ world_request remote_request::what() const {
   wire_reader in{bytes_};
   if (in.u8() != encoding) in.refuse("another version of troupe has written it");
   made.epoch = troupe::epoch{in.varint()};
-  made.deadline = read_span(in);
+  span_field(in, made.deadline);
   made.parts.resize(in.count(most_sent_ranks));
   for (std::size_t r = 0; r < made.parts.size() && in.ok(); ++r)
     if (auto part = read_part(in, rank{static_cast<int>(r)})) made.parts[r] = std::move(*part);
@@ -85,124 +83,107 @@ remote_request remote_request::of_bytes(std::string bytes) {
   return made;
 }
 
-std::string encode_message(const completion& one) {
-  wire_writer out;
-  out.varint(one.ticket.value());
-  out.varint(one.epoch.value());
-  write_span(out, one.times.launched - one.times.queued);
-  write_span(out, one.times.done - one.times.queued);
-  out.varint(one.launch);
-  return out.take();
-}
-
-bool decode_message(std::string_view bytes, completion& one) {
-  wire_reader in{bytes};
-  one = {};
-  one.ticket = ticket{in.varint()};
-  one.epoch = epoch{in.varint()};
-  one.times.launched = time_point{read_span(in)};
-  one.times.done = time_point{read_span(in)};
-  one.launch = in.varint();
-  return in.ok() && in.at_end();
-}
-
 namespace {
 
-void write_failure(wire_writer& out, const error& one) {
-  out.flag(static_cast<bool>(one));
-  if (!one) return;
-  write_error(out, one);
-  out.flag(one.ticket.has_value());
-  if (one.ticket) out.varint(one.ticket->value());
-  out.flag(one.epoch.has_value());
-  if (one.epoch) out.varint(one.epoch->value());
+// The templates list the fields of a type for both directions. The value is const if Wire is a wire_writer.
+
+void report_field(wire_writer& out, const std::shared_ptr<const absence_report>& one) {
   wire_writer report;
-  out.bytes(one.absence && write_report(report, *one.absence) ? report.view() : std::string_view{});
+  out.bytes(one && write_report(report, *one) ? report.view() : std::string_view{});
+}
+void report_field(wire_reader& in, std::shared_ptr<const absence_report>& one) {
+  const std::string_view report = in.bytes(longest_wire_report_bytes);
+  wire_reader inner{report};
+  if (!report.empty()) one = read_report(inner, static_cast<int>(most_sent_ranks));
 }
 
-error read_failure(wire_reader& in) {
-  if (!in.flag()) return {};
-  error one = read_error(in);
-  if (in.flag()) one.ticket = ticket{in.varint()};
-  if (in.flag()) one.epoch = epoch{in.varint()};
-  const std::string_view report = in.bytes(longest_wire_report_bytes);
-  if (report.empty()) return one;
-  wire_reader inner{report};
-  one.absence = read_report(inner, static_cast<int>(most_sent_ranks));
-  return one;
+template <class Wire, class Error>
+void sent_error_fields(Wire& wire, Error& one) {
+  failure_field(wire, one);
+  if (!one) return;
+  wire.maybe(one.ticket, [&](auto& name) { wire.field(name); });
+  wire.maybe(one.epoch, [&](auto& of) { wire.field(of); });
+  report_field(wire, one.absence);
+}
+
+template <class Wire, class Message>
+void message_fields(Wire& wire, Message& one) {
+  constexpr bool reads = !std::is_const_v<Message>;
+  using type = std::remove_const_t<Message>;
+  if constexpr (std::is_same_v<type, completion>) {
+    wire.field(one.ticket);
+    wire.field(one.epoch);
+    nanoseconds launched = one.times.launched - one.times.queued;
+    nanoseconds done = one.times.done - one.times.queued;
+    span_field(wire, launched);
+    span_field(wire, done);
+    if constexpr (reads) one.times = {.queued = {}, .launched = time_point{launched}, .done = time_point{done}};
+    wire.field(one.launch);
+  } else if constexpr (std::is_same_v<type, error>) {
+    sent_error_fields(wire, one);
+  } else if constexpr (std::is_same_v<type, find_memory_request>) {
+    rank target = std::max(rank{0}, one.target);
+    wire.ordinal(target, most_sent_ranks);
+    if constexpr (reads) one.target = target;
+    wire.text(one.name, longest_export_name_bytes);
+  } else {
+    auto world_size = static_cast<std::uint64_t>(std::max(0, one.world_size));
+    wire.field(one.phase, world_phase::stopped);
+    wire.field(one.epoch);
+    wire.field(world_size, most_sent_ranks);
+    if constexpr (reads) one.world_size = static_cast<int>(world_size);
+    sent_error_fields(wire, one.reason);
+    wire.field(one.is_suspended);
+    points_field(wire, one.resume, static_cast<int>(world_size));
+  }
 }
 
 } // namespace
 
-std::string encode_message(const error& one) {
-  wire_writer out;
-  write_failure(out, one);
-  return out.take();
-}
-
-bool decode_message(std::string_view bytes, error& one) {
-  wire_reader in{bytes};
-  one = read_failure(in);
-  return in.ok() && in.at_end();
-}
-
-std::string encode_message(const remote_buffer& one) {
-  return to_string(one);
-}
-
-bool decode_message(std::string_view bytes, remote_buffer& one) {
-  try {
-    one = parse_remote_buffer(bytes);
-    return true;
-  } catch (const exception&) {
-    return false;
+template <encoded_message T>
+std::string encode_message(const T& one) {
+  if constexpr (std::is_same_v<T, remote_buffer>) {
+    return to_string(one);
+  } else if constexpr (std::is_same_v<T, remote_request>) {
+    return one.bytes();
+  } else {
+    wire_writer out;
+    message_fields(out, one);
+    return out.take();
   }
 }
 
-std::string encode_message(const remote_request& one) {
-  return one.bytes();
+template <encoded_message T>
+bool decode_message(std::string_view bytes, T& one) {
+  if constexpr (std::is_same_v<T, remote_buffer>) {
+    try {
+      one = parse_remote_buffer(bytes);
+      return true;
+    } catch (const exception&) {
+      return false;
+    }
+  } else if constexpr (std::is_same_v<T, remote_request>) {
+    one = remote_request::of_bytes(std::string{bytes});
+    return true; // the world refuses what it cannot read, so that the sender has a reply
+  } else {
+    wire_reader in{bytes};
+    one = {};
+    message_fields(in, one);
+    return in.ok() && in.at_end();
+  }
 }
 
-bool decode_message(std::string_view bytes, remote_request& one) {
-  one = remote_request::of_bytes(std::string{bytes});
-  return true; // the world refuses what it cannot read, so that the sender has a reply
-}
-
-std::string encode_message(const find_memory_request& one) {
-  wire_writer out;
-  out.varint(static_cast<std::uint64_t>(std::max(0, one.target.value())));
-  out.bytes(std::string_view{one.name}.substr(0, longest_export_name_bytes));
-  return out.take();
-}
-
-bool decode_message(std::string_view bytes, find_memory_request& one) {
-  wire_reader in{bytes};
-  one.target = read_rank(in);
-  one.name = in.bytes(longest_export_name_bytes);
-  return in.ok() && in.at_end();
-}
-
-std::string encode_message(const world_event& one) {
-  wire_writer out;
-  out.u8(static_cast<std::uint8_t>(one.phase));
-  out.varint(one.epoch.value());
-  out.varint(static_cast<std::uint64_t>(std::max(0, one.world_size)));
-  write_failure(out, one.reason);
-  out.flag(one.is_suspended);
-  write_points(out, one.resume);
-  return out.take();
-}
-
-bool decode_message(std::string_view bytes, world_event& one) {
-  wire_reader in{bytes};
-  one = {};
-  one.phase = in.one_of(world_phase::stopped);
-  one.epoch = epoch{in.varint()};
-  one.world_size = static_cast<int>(in.varint(most_sent_ranks));
-  one.reason = read_failure(in);
-  one.is_suspended = in.flag();
-  one.resume = read_points(in, one.world_size);
-  return in.ok() && in.at_end();
-}
+template std::string encode_message(const completion&);
+template bool decode_message(std::string_view, completion&);
+template std::string encode_message(const error&);
+template bool decode_message(std::string_view, error&);
+template std::string encode_message(const remote_buffer&);
+template bool decode_message(std::string_view, remote_buffer&);
+template std::string encode_message(const remote_request&);
+template bool decode_message(std::string_view, remote_request&);
+template std::string encode_message(const find_memory_request&);
+template bool decode_message(std::string_view, find_memory_request&);
+template std::string encode_message(const world_event&);
+template bool decode_message(std::string_view, world_event&);
 
 } // namespace troupe

@@ -23,8 +23,9 @@ constexpr std::size_t most_facts = 256;
 constexpr std::uint64_t most_ranks = 65536;
 constexpr std::uint64_t any_int = std::numeric_limits<std::int32_t>::max();
 
-// fields() lists the fields of each message in their order, and transfer() transfers a field, with a limit that depends
-// on its type. Both serve both directions: Wire is a wire_writer or a wire_reader, and a value is const when writing.
+// fields() lists the fields of each message in their order, and value_field() transfers a field, with a limit that
+// depends on its type. Both serve both directions: Wire is a wire_writer or a wire_reader, and a value is const when
+// writing.
 
 /// Transfers a number that is not negative, although its type may have a sign.
 template <class Wire, class Value>
@@ -34,26 +35,20 @@ void whole(Wire& io, Value& value) {
   if constexpr (!std::is_const_v<Value>) value = static_cast<Value>(plain);
 }
 
-void special(wire_writer& io, const unique_id& value) {
+void id_field(wire_writer& io, const unique_id& value) {
   io.raw({reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()});
 }
-void special(wire_reader& io, unique_id& value) {
+void id_field(wire_reader& io, unique_id& value) {
   for (std::byte& one : value.bytes) one = std::byte{io.u8()};
-}
-void special(wire_writer& io, const std::shared_ptr<const resume_points>& all) {
-  write_points(io, all);
-}
-void special(wire_reader& io, std::shared_ptr<const resume_points>& all) {
-  all = read_points(io, static_cast<int>(most_ranks));
 }
 
 template <class Wire, class Message>
 void fields(Wire& io, Message& what);
 
 template <class Wire, class Value>
-void transfer(Wire& io, Value& value) {
+void value_field(Wire& io, Value& value) {
   using type = std::remove_const_t<Value>;
-  const auto again = [&](auto& one) { transfer(io, one); };
+  const auto again = [&](auto& one) { value_field(io, one); };
   if constexpr (std::is_same_v<type, rank>)
     io.ordinal(value, most_ranks);
   else if constexpr (std::is_same_v<type, int> || std::is_same_v<type, std::uint32_t>)
@@ -66,8 +61,10 @@ void transfer(Wire& io, Value& value) {
     if constexpr (!std::is_const_v<Value>) value = nanoseconds{count};
   } else if constexpr (std::is_same_v<type, std::string>)
     io.text(value, most_of_name);
-  else if constexpr (requires { special(io, value); })
-    special(io, value);
+  else if constexpr (std::is_same_v<type, unique_id>)
+    id_field(io, value);
+  else if constexpr (std::is_same_v<type, std::shared_ptr<const resume_points>>)
+    points_field(io, value, static_cast<int>(most_ranks));
   else if constexpr (requires { value.has_value(); })
     io.maybe(value, again);
   else if constexpr (requires { value.back(); })
@@ -78,7 +75,7 @@ void transfer(Wire& io, Value& value) {
 
 template <class Wire, class... Values>
 void each(Wire& io, Values&... values) {
-  (transfer(io, values), ...);
+  (value_field(io, values), ...);
 }
 
 template <class Wire, class Message>

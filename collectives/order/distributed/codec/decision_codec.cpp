@@ -20,24 +20,6 @@ constexpr std::uint8_t joins_previous = 0x20;
 
 enum class report_kind : std::uint8_t { none, here, as_before };
 
-/// Lists an error that may be none.
-template <class Wire, class Error>
-void failure_field(Wire& wire, Error& why) {
-  bool is_set = static_cast<bool>(why);
-  wire.field(is_set);
-  if (is_set)
-    error_field(wire, why);
-  else if constexpr (!std::is_const_v<Error>)
-    why = {};
-}
-
-void points_field(wire_writer& out, const std::shared_ptr<const resume_points>& all, int) {
-  write_points(out, all);
-}
-void points_field(wire_reader& in, std::shared_ptr<const resume_points>& all, int world_size) {
-  all = read_points(in, world_size);
-}
-
 /// Lists the fields behind the first byte of a record that is neither a release nor a refusal, for both directions. The
 /// record is const if Wire is a wire_writer.
 template <class Wire, class Record>

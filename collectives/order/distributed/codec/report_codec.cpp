@@ -134,34 +134,35 @@ std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size) {
   return in.ok() ? made : nullptr;
 }
 
-void write_points(wire_writer& out, const std::shared_ptr<const resume_points>& all) {
+void points_field(wire_writer& out, const std::shared_ptr<const resume_points>& all, int world_size) {
   out.flag(all != nullptr);
   if (!all) return;
   out.varint(all->size());
   for (const resume_point& one : *all) {
     out.flag(one.where.has_value());
     if (one.where) out.bytes(one.where->name());
-    fields_of_point(out, one, 0);
+    fields_of_point(out, one, world_size);
   }
 }
 
-std::shared_ptr<const resume_points> read_points(wire_reader& in, int world_size) {
-  if (!in.flag()) return nullptr;
-  auto all = std::make_shared<resume_points>();
+void points_field(wire_reader& in, std::shared_ptr<const resume_points>& all, int world_size) {
+  all = nullptr;
+  if (!in.flag()) return;
+  auto read = std::make_shared<resume_points>();
+  all = read;
   for (std::size_t left = in.count(most_lanes); left > 0 && in.ok(); --left) {
     resume_point one;
     const bool is_of_lane = in.flag();
     const std::string_view name = is_of_lane ? in.bytes(lane_names::longest_bytes) : std::string_view{};
     if (is_of_lane && name.empty()) in.refuse("a lane has no name");
     fields_of_point(in, one, world_size);
-    if (!in.ok()) return std::make_shared<const resume_points>();
+    if (!in.ok()) return read->clear();
     try {
       if (is_of_lane) one.where = lane::named(name);
-      all->push_back(std::move(one));
+      read->push_back(std::move(one));
     } catch (const exception&) { // more lanes than this process can have
     }
   }
-  return all;
 }
 
 } // namespace troupe

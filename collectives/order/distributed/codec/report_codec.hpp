@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <type_traits>
 
 namespace troupe {
 
@@ -29,6 +30,16 @@ inline void error_field(wire_writer& out, const error& why) {
 inline void error_field(wire_reader& in, error& why) {
   why = read_error(in);
 }
+/// Lists an error that may be none.
+template <class Wire, class Error>
+void failure_field(Wire& wire, Error& why) {
+  bool is_set = static_cast<bool>(why);
+  wire.field(is_set);
+  if (is_set)
+    error_field(wire, why);
+  else if constexpr (!std::is_const_v<Error>)
+    why = {};
+}
 /// Lists what a rank did last, if anything. The text is truncated if it is too long.
 void mark_field(wire_writer& out, const std::optional<operation_mark>& one);
 void mark_field(wire_reader& in, std::optional<operation_mark>& one);
@@ -39,8 +50,8 @@ void mark_field(wire_reader& in, std::optional<operation_mark>& one);
 /// process does not know and cannot add is reported as the default lane.
 [[nodiscard]] std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size);
 
-/// Writes or reads resume points, which may be null. A lane that this process does not know and cannot add is left out.
-void write_points(wire_writer& out, const std::shared_ptr<const resume_points>& all);
-[[nodiscard]] std::shared_ptr<const resume_points> read_points(wire_reader& in, int world_size);
+/// Lists resume points, which may be null. A lane that this process does not know and cannot add is left out.
+void points_field(wire_writer& out, const std::shared_ptr<const resume_points>& all, int world_size);
+void points_field(wire_reader& in, std::shared_ptr<const resume_points>& all, int world_size);
 
 } // namespace troupe
