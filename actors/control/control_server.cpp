@@ -336,7 +336,6 @@ void control_server::admit_driver(peer_id from, const attach_request& asked) {
                  {.session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion},
                  steady_now());
   tell_drivers(state_.event());
-  if (hooks_.driver_joined) hooks_.driver_joined(asked.who);
 }
 
 void control_server::tell_drivers(const control_event& event) {

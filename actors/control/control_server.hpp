@@ -40,8 +40,6 @@ struct controller_hooks {
   std::function<void(const process_identity&)> host_joined{};
   /// Called when a process has joined.
   std::function<void(const process_identity&)> joined{};
-  /// Called when a process without a rank has joined, to send requests.
-  std::function<void(const process_identity&)> driver_joined{};
   /// Called when the world rebuilds and there is no process for this place.
   std::function<void(int place)> wanted{};
   /// Called when the world has ended. \p why is errc::none if all processes have finished their work.

@@ -267,9 +267,7 @@ world_effects world_state::fail_closed(error reason) {
   reason_ = std::move(reason);
   releasing_ = true;
   expect_reports();
-  error refusal{.code = errc::world_failed,
-                .text = "the world has failed, form a new one; the reason was " + to_string(reason_),
-                .epoch = epoch_};
+  const error refusal = phase_objection();
   world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
                         world_effect::announce{event()}, world_effect::abort{}};
   if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
