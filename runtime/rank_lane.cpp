@@ -65,10 +65,6 @@ std::future<completion> rank_lane::ask(operation what, request_options options, 
   return std::move(future);
 }
 
-std::future<completion> rank_lane::perform(operation what, request_options options, call_site from) {
-  return ask(std::move(what), std::move(options), from);
-}
-
 overlapped rank_lane::ask_overlapped(operation what, request_options options, call_site from) {
   auto [reply, futures] = make_overlapped(1);
   post(std::move(what), std::move(options), from, std::move(reply));
@@ -87,11 +83,6 @@ std::future<completion> rank_lane::recv(operand memory, std::size_t count, dtype
 
 std::future<completion> rank_lane::copy(operand source, operand destination, request_options options, call_site from) {
   return ask(troupe::copy{std::move(source), std::move(destination)}, std::move(options), from);
-}
-
-std::future<completion> rank_lane::replay(const std::shared_ptr<captured_plan>& plan, request_options options,
-                                          call_site from) {
-  return ask(troupe::replay{plan}, std::move(options), from);
 }
 
 void rank_lane::cancel(std::uint64_t position) {

@@ -47,9 +47,6 @@ public:
   /// Copies all of \p source to the front of \p destination: see troupe::copy. No peer takes part.
   [[nodiscard]] std::future<completion> copy(operand source, operand destination, request_options options = {},
                                              call_site from = call_site::current());
-  /// Launches \p plan, as every other rank does: see troupe::replay.
-  [[nodiscard]] std::future<completion> replay(const std::shared_ptr<captured_plan>& plan, request_options options = {},
-                                               call_site from = call_site::current());
 
   /// Sets the epoch of later requests to \p now. After a rebuild all requests are refused (stale_epoch) until the owner
   /// calls this. Ranks may differ in which requests they saw succeed, and positions in the lane count from 0 again. The
@@ -73,9 +70,6 @@ public:
 private:
   void leave() noexcept;
   void post(operation what, request_options options, call_site from, reply_promise reply);
-
-  friend class collective_methods<rank_lane, arguments_of_one, std::future<completion>>;
-  [[nodiscard]] std::future<completion> perform(operation what, request_options options, call_site from);
 
   world world_;
   rank target_;

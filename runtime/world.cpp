@@ -173,21 +173,8 @@ std::shared_ptr<captured_plan> world::capture(capture_request asked) {
   return future.get().plan;
 }
 
-std::future<completion> world::replay(const std::shared_ptr<captured_plan>& plan, request_options options,
-                                      call_site from) {
-  return ask(std::vector<operation>(part_count(), troupe::replay{plan}), std::move(options), from);
-}
-
 std::future<completion> world::ask(std::vector<operation> parts, request_options options, call_site from) {
   return ask(make_request(*this, std::move(parts), std::move(options), from));
-}
-
-std::future<completion> world::perform(std::vector<operation> parts, request_options options, call_site from) {
-  return ask(std::move(parts), std::move(options), from);
-}
-
-std::size_t world::part_count() const {
-  return static_cast<std::size_t>(size());
 }
 
 std::future<completion> world::ask(world_request asked) {
@@ -247,12 +234,6 @@ std::future<troupe::credit> world::credit(std::size_t operations, std::size_t by
 
 pending_amount world::pending() const {
   return core_->pending->now();
-}
-
-std::future<completion> world::transfer(rank source, operand from, rank destination, operand to, std::size_t count,
-                                        dtype type, int tag, request_options options, call_site site) {
-  return ask(transfer_parts(size(), source, std::move(from), destination, std::move(to), count, type, tag),
-             std::move(options), site);
 }
 
 std::future<completion> world::copy(rank target, operand from, operand to, request_options options, call_site site) {

@@ -168,12 +168,6 @@ public:
   /// the first of each lane, and room reserved as credit. Bytes are counted only if they are bounded.
   [[nodiscard]] pending_amount pending() const;
 
-  /// Sends \p count elements of \p from, memory of rank \p source, to \p to, memory of rank \p destination. It is one
-  /// request to all ranks and has a position in their order; the other ranks do nothing. A ready event of another rank
-  /// than these two is refused. Errors, thrown: invalid_argument (not a rank of the world).
-  [[nodiscard]] std::future<completion> transfer(rank source, operand from, rank destination, operand to,
-                                                 std::size_t count, dtype type, int tag = 0,
-                                                 request_options options = {}, call_site site = call_site::current());
   /// Copies \p from to \p to on the stream of rank \p whom: see troupe::copy. If the options name no epoch, the request
   /// is for the current one.
   [[nodiscard]] std::future<completion> copy(rank target, operand from, operand to, request_options options = {},
@@ -196,9 +190,6 @@ public:
   /// Captures a plan that consists of requests: steps[k][r] is the part of rank r in step k; over processes steps[k][0]
   /// is that of this process's rank.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
-  /// Asks all ranks to launch \p plan: see troupe::replay.
-  [[nodiscard]] std::future<completion> replay(const std::shared_ptr<captured_plan>& plan, request_options options = {},
-                                               call_site from = call_site::current());
 
   /// Lets requests in flight finish, releases all resources, and returns when that is done. Idempotent. Errors:
   /// deadline_exceeded if it took longer than the deadlines of all its phases together.
@@ -210,9 +201,6 @@ public:
 private:
   friend core& core_of(const world& where) noexcept;
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
-  friend class collective_methods<world, arguments_of_all, std::future<completion>>;
-  [[nodiscard]] std::future<completion> perform(std::vector<operation> parts, request_options options, call_site from);
-  [[nodiscard]] std::size_t part_count() const;
 
   std::shared_ptr<core> core_;
 };

@@ -234,17 +234,6 @@ std::future<completion> world_driver::ask(std::vector<operation> asked, request_
   return std::move(future);
 }
 
-std::future<completion> world_driver::perform(std::vector<operation> asked, request_options options, call_site from) {
-  return ask(std::move(asked), std::move(options), from);
-}
-
-std::future<completion> world_driver::transfer(rank source, operand from, rank destination, operand to,
-                                               std::size_t count, dtype type, int tag, request_options options,
-                                               call_site site) {
-  return ask(transfer_parts(size(), source, std::move(from), destination, std::move(to), count, type, tag),
-             std::move(options), site);
-}
-
 std::future<completion> world_driver::capture(const std::string& name, plan_steps steps, nanoseconds deadline) {
   auto [reply, future] = make_future_promise();
   capture(name, std::move(steps), deadline, std::move(reply));
@@ -260,13 +249,12 @@ void world_driver::drop_plan(const std::string& name) {
 }
 
 std::future<completion> world_driver::replay(const std::string& name, request_options options, call_site from) {
-  const auto plan = std::make_shared<captured_plan>(name);
-  return ask(std::vector<operation>(part_count(), troupe::replay{plan}), std::move(options), from);
+  return collective_methods::replay(std::make_shared<captured_plan>(name), std::move(options), from);
 }
 
 std::future<completion> world_driver::call(const std::string& name, std::vector<std::vector<operand>> arguments,
                                            std::vector<std::byte> values, request_options options, call_site from) {
-  const std::size_t ranks = part_count();
+  const auto ranks = static_cast<std::size_t>(size());
   if (!arguments.empty() && arguments.size() != ranks)
     throw exception{errc::invalid_argument, "there are arguments for " + std::to_string(arguments.size()) +
                                                 " ranks, and the world has " + std::to_string(ranks) +

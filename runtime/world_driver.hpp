@@ -105,11 +105,6 @@ public:
                                             call_site from = call_site::current());
   /// Asks all ranks, and delivers the outcome to \p reply.
   void ask(world_request asked, reply_promise reply);
-  /// Sends \p count elements of \p from, memory of rank \p source, to \p to, memory of rank \p destination. Errors,
-  /// thrown: invalid_argument (not a rank of the world).
-  [[nodiscard]] std::future<completion> transfer(rank source, operand from, rank destination, operand to,
-                                                 std::size_t count, dtype type, int tag = 0,
-                                                 request_options options = {}, call_site site = call_site::current());
 
   /// Captures \p steps at all ranks as the plan \p name, at their place in the order of requests: steps[k][r] is the
   /// part of rank r in step k. Operands are remote buffers; calls are by name (rank_function). It takes the place of an
@@ -135,10 +130,6 @@ public:
                                              call_site from = call_site::current());
 
 private:
-  friend class collective_methods<world_driver, arguments_of_all, std::future<completion>>;
-  [[nodiscard]] std::future<completion> perform(std::vector<operation> asked, request_options options, call_site from);
-  [[nodiscard]] std::size_t part_count() const { return static_cast<std::size_t>(size()); }
-
   struct parts;
   class report_reader;
   std::shared_ptr<parts> parts_;

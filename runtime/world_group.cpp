@@ -34,7 +34,7 @@ world_group& world_group::copy(rank self, operand from, operand to) {
   return on(self, troupe::copy{std::move(from), std::move(to)});
 }
 
-void world_group::perform(std::vector<operation> parts, const part_options& options, call_site) {
+void world_group::add(std::vector<operation> parts, const part_options& options) {
   if (parts.size() != groups_.size())
     throw exception{errc::invalid_argument, "there are " + std::to_string(parts.size()) + " operands for " +
                                                 std::to_string(groups_.size()) + " ranks: give one for each"};

@@ -72,8 +72,8 @@ private:
   [[nodiscard]] std::vector<operation>& parts_of(rank self);
 
   friend class collective_methods<world_group, arguments_of_all, void, part_options>;
-  void perform(std::vector<operation> parts, const part_options& options, call_site from);
-  [[nodiscard]] std::size_t part_count() const noexcept { return groups_.size(); }
+  void add(std::vector<operation> parts, const part_options& options);
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(groups_.size()); }
 
   world where_;
   std::vector<group> groups_;

@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace troupe {
@@ -62,10 +64,10 @@ struct arguments_of_all {
 /// With arguments_of_all, `send` and `recv` have one operand for each rank, but only one operand if only the root uses
 /// it. Errors, thrown: invalid_argument (a different number of send and recv operands).
 ///
-/// The handle has a private member for its requests:
-/// `Result perform(operation, Options, call_site)` for one rank, and for all ranks
-/// `Result perform(std::vector<operation>, Options, call_site)` and `std::size_t part_count() const`. Its source file
-/// instantiates this class with collective_methods_definitions.hpp, so that callers need not compile the methods.
+/// The handle has `Result ask(operation, Options, call_site)` for one rank, and for all ranks
+/// `Result ask(std::vector<operation>, Options, call_site)` and `int size() const`. A handle that collects operations
+/// (\p Result is void) has `void add(std::vector<operation>, Options)` instead of ask(). Its source file instantiates
+/// this class with collective_methods_definitions.hpp, so that callers need not compile the methods.
 template <class Handle, class Arguments, class Result, class Options = request_options>
 class collective_methods {
 public:
@@ -132,12 +134,27 @@ public:
   /// barrier::most_commit.
   [[nodiscard]] Result commit(std::uint64_t number, Options options = {}, call_site from = call_site::current());
 
+  /// Launches \p plan on every rank: see troupe::replay.
+  [[nodiscard]] Result replay(const std::shared_ptr<captured_plan>& plan, Options options = {},
+                              call_site from = call_site::current()) requires(!std::is_void_v<Result>);
+
+  /// Sends \p count elements of \p from, memory of rank \p source, to \p to, memory of rank \p destination. It is one
+  /// request to all ranks and has a position in their order; the other ranks do nothing. A ready event of another rank
+  /// than these two is refused. Errors, thrown: invalid_argument (not a rank of the world).
+  [[nodiscard]] Result
+  transfer(rank source, operand from, rank destination, operand to, std::size_t count, dtype type, int tag = 0,
+           Options options = {},
+           call_site site = call_site::current()) requires(!std::is_void_v<Result> &&
+                                                           std::is_same_v<Arguments, arguments_of_all>);
+
 private:
   friend Handle;
   collective_methods() = default;
 
+  /// Returns the number of ranks that the handle asks.
+  [[nodiscard]] std::size_t part_count() const;
   /// Requests \p what at every rank of the handle.
-  Result meet(troupe::barrier what, Options options, call_site from);
+  Result everywhere(const operation& what, Options options, call_site from);
   /// Requests one operation for each of \p count ranks: make(i), in rank order.
   template <class Make>
   Result each(std::size_t count, const Make& make, Options options, call_site from);

@@ -5,6 +5,7 @@
 #include <troupe/device/error.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -74,9 +75,12 @@ Result collective_methods<Handle, Arguments, Result, Options>::each(std::size_t 
     std::vector<operation> parts;
     parts.reserve(count);
     for (std::size_t i = 0; i < count; ++i) parts.push_back(make(i));
-    return handle.perform(std::move(parts), std::move(options), from);
+    if constexpr (std::is_void_v<Result>)
+      handle.add(std::move(parts), options);
+    else
+      return handle.ask(std::move(parts), std::move(options), from);
   } else {
-    return handle.perform(make(0), std::move(options), from);
+    return handle.ask(make(0), std::move(options), from);
   }
 }
 
@@ -203,22 +207,44 @@ Result collective_methods<Handle, Arguments, Result, Options>::scatter_v(operand
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::barrier(Options options, call_site from) {
-  return meet({}, std::move(options), from);
+  return everywhere(troupe::barrier{}, std::move(options), from);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::commit(std::uint64_t number, Options options,
                                                                       call_site from) {
-  return meet({.commit = number}, std::move(options), from);
+  return everywhere(troupe::barrier{.commit = number}, std::move(options), from);
 }
 
 template <class Handle, class Arguments, class Result, class Options>
-Result collective_methods<Handle, Arguments, Result, Options>::meet(troupe::barrier what, Options options,
-                                                                    call_site from) {
-  std::size_t count = 1;
-  if constexpr (std::is_same_v<Arguments, arguments_of_all>) count = static_cast<Handle&>(*this).part_count();
+Result collective_methods<Handle, Arguments, Result, Options>::replay(
+    const std::shared_ptr<captured_plan>& plan, Options options, call_site from) requires(!std::is_void_v<Result>) {
+  return everywhere(troupe::replay{plan}, std::move(options), from);
+}
+
+template <class Handle, class Arguments, class Result, class Options>
+Result collective_methods<Handle, Arguments, Result, Options>::transfer(
+    rank source, operand from, rank destination, operand to, std::size_t count, dtype type, int tag, Options options,
+    call_site site) requires(!std::is_void_v<Result> && std::is_same_v<Arguments, arguments_of_all>) {
+  std::vector<operation> parts = transfer_parts(static_cast<int>(part_count()), source, std::move(from), destination,
+                                                std::move(to), count, type, tag);
   return each(
-      count, [&](std::size_t) -> operation { return what; }, std::move(options), from);
+      parts.size(), [&](std::size_t i) { return std::move(parts[i]); }, std::move(options), site);
+}
+
+template <class Handle, class Arguments, class Result, class Options>
+std::size_t collective_methods<Handle, Arguments, Result, Options>::part_count() const {
+  if constexpr (std::is_same_v<Arguments, arguments_of_all>)
+    return static_cast<std::size_t>(static_cast<const Handle&>(*this).size());
+  else
+    return 1;
+}
+
+template <class Handle, class Arguments, class Result, class Options>
+Result collective_methods<Handle, Arguments, Result, Options>::everywhere(const operation& what, Options options,
+                                                                          call_site from) {
+  return each(
+      part_count(), [&](std::size_t) { return what; }, std::move(options), from);
 }
 
 } // namespace troupe

@@ -97,17 +97,9 @@ const std::shared_ptr<device>& virtual_world::device_of(rank where) const {
   return impl_->on.devices[impl_->place_of(where)];
 }
 
-virtual_reply virtual_world::ask(std::vector<operation> parts, request_options options) {
+virtual_reply virtual_world::ask(std::vector<operation> parts, request_options options, call_site from) {
   if (options.epoch == troupe::epoch{}) options.epoch = epoch();
-  return ask(make_request(std::move(parts), std::move(options)));
-}
-
-virtual_reply virtual_world::perform(std::vector<operation> parts, request_options options, call_site) {
-  return ask(std::move(parts), std::move(options));
-}
-
-std::size_t virtual_world::part_count() const {
-  return local_ranks().size();
+  return ask(make_request(std::move(parts), std::move(options), from));
 }
 
 virtual_reply virtual_world::ask(world_request asked) {
@@ -134,12 +126,6 @@ virtual_reply virtual_world::ask(rank target, rank_request asked) {
   const fibers::no_wait_scope no_wait;
   state_of_rank.accept(std::move(asked), std::move(reply), the_client);
   return seen;
-}
-
-virtual_reply virtual_world::transfer(rank source, operand from, rank destination, operand to, std::size_t count,
-                                      dtype type, int tag, request_options options) {
-  return ask(transfer_parts(size(), source, std::move(from), destination, std::move(to), count, type, tag),
-             std::move(options));
 }
 
 virtual_reply virtual_world::copy(rank target, operand from, operand to, request_options options) {
@@ -179,10 +165,6 @@ std::shared_ptr<captured_plan> virtual_world::capture(const capture_request& ask
       ->await<capture_reply>(
           [&](std::shared_ptr<capture_answer> reply) { impl_->where->capture(rank{0}, asked, std::move(reply)); })
       .plan;
-}
-
-virtual_reply virtual_world::replay(const std::shared_ptr<captured_plan>& plan, request_options options) {
-  return ask(std::vector<operation>(part_count(), troupe::replay{plan}), std::move(options));
 }
 
 nanoseconds virtual_world::now() const {

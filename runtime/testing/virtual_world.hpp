@@ -95,13 +95,11 @@ public:
 
   /// Same as world::ask(). Without an epoch, a request to all ranks uses the current epoch, and a request to one rank
   /// uses the first one. Errors: invalid_argument (no such rank).
-  [[nodiscard]] virtual_reply ask(std::vector<operation> parts, request_options options = {});
+  [[nodiscard]] virtual_reply ask(std::vector<operation> parts, request_options options = {},
+                                  call_site from = call_site::current());
   [[nodiscard]] virtual_reply ask(world_request asked);
   [[nodiscard]] virtual_reply ask(rank target, operation what, request_options options = {});
   [[nodiscard]] virtual_reply ask(rank target, rank_request asked);
-  /// Same as world::transfer().
-  [[nodiscard]] virtual_reply transfer(rank source, operand from, rank destination, operand to, std::size_t count,
-                                       dtype type, int tag = 0, request_options options = {});
   /// Same as world::copy().
   [[nodiscard]] virtual_reply copy(rank target, operand from, operand to, request_options options = {});
 
@@ -113,8 +111,6 @@ public:
   /// Same as world::capture(): time passes until it is done. \p function is called meanwhile, on the test's own thread.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
-  /// Same as world::replay().
-  [[nodiscard]] virtual_reply replay(const std::shared_ptr<captured_plan>& plan, request_options options = {});
 
   /// Returns the virtual time since the world began.
   [[nodiscard]] nanoseconds now() const;
@@ -147,10 +143,6 @@ private:
   class impl;
 
   [[nodiscard]] std::shared_ptr<captured_plan> capture(const capture_request& asked);
-
-  friend class collective_methods<virtual_world, arguments_of_all, virtual_reply>;
-  [[nodiscard]] virtual_reply perform(std::vector<operation> parts, request_options options, call_site from);
-  [[nodiscard]] std::size_t part_count() const;
 
   std::unique_ptr<impl> impl_;
 };
