@@ -16,10 +16,10 @@ constexpr nanoseconds longest_jump{std::chrono::microseconds{100}};
 
 } // namespace
 
-class actor_world::impl {
+class actor_world::impl final : public core {
 public:
   impl(int ranks, actor_steps steps, virtual_options wanted)
-    : on{ranks, std::move(wanted)}, steps_{std::move(steps)}, status_{std::make_shared<world_status>()} {
+    : core{ranks, std::move(wanted)}, steps_{std::move(steps)}, status_{std::make_shared<world_status>()} {
     status_->listen([this](const world_event& event) { events.push_back({steady_now() - on.began, event}); });
     auto spawned =
         spawn_world(*steps_.system, simulation::make_plan(on.terms, *on.machine, status_, on.options.script));
@@ -28,9 +28,6 @@ public:
     run_until([this] { return status().phase != world_phase::forming; }, 2 * on.options.deadlines.form);
     on.options.script->attach(on.machine->api.get());
   }
-  impl(const impl&) = delete;
-  impl& operator=(const impl&) = delete;
-
   ~impl() {
     on.options.script->attach(nullptr);
     on.options.script->release();
@@ -44,7 +41,7 @@ public:
     settle(); // the last messages of actors that have ended
   }
 
-  [[nodiscard]] world_event status() const { return status_->latest(); }
+  [[nodiscard]] world_event status() const override { return status_->latest(); }
 
   /// Handles one message or runs one turn of a thread. Returns whether there was one.
   bool take_turn() { return steps_.handle_one() || on.threads->step(on.threads->now()); }
@@ -54,7 +51,7 @@ public:
     }
   }
 
-  bool run_until(const std::function<bool()>& enough, nanoseconds at_most) {
+  bool run_until(const std::function<bool()>& enough, nanoseconds at_most) override {
     const time_point until = later(steady_now(), at_most);
     while (!enough()) {
       if (take_turn()) continue;
@@ -67,8 +64,6 @@ public:
     return true;
   }
 
-  virtual_machine on;
-  std::vector<virtual_event> events;
   world_inner_handle world;
   std::shared_ptr<rank_directory> ranks_of_it;
 
@@ -90,16 +85,8 @@ collective_handle actor_world::collective(rank target) const {
   return collective_handle{impl_->ranks_of_it->at(place_of(target, status()))};
 }
 
-std::vector<rank> actor_world::local_ranks() const {
-  return status().local_ranks;
-}
-
-world_event actor_world::status() const {
-  return impl_->status();
-}
-
-buffer actor_world::allocate(rank where, std::size_t size_bytes) const {
-  return impl_->on.pools[place_of(where, status())]->allocate(size_bytes);
+actor_world::core& actor_world::shared() const noexcept {
+  return *impl_;
 }
 
 void actor_world::settle() {
@@ -108,31 +95,6 @@ void actor_world::settle() {
 
 void actor_world::advance(nanoseconds span) {
   impl_->run_until([] { return false; }, span);
-}
-
-bool actor_world::run_until(const std::function<bool()>& enough, nanoseconds at_most) {
-  return impl_->run_until(enough, at_most);
-}
-
-bool actor_world::run_until_ready(troupe::epoch wanted, nanoseconds at_most) {
-  return run_until(
-      [&] {
-        const world_event latest = status();
-        return latest.phase == world_phase::ready && latest.epoch >= wanted;
-      },
-      at_most);
-}
-
-const std::vector<virtual_event>& actor_world::events() const noexcept {
-  return impl_->events;
-}
-
-fault_script& actor_world::script() noexcept {
-  return *impl_->on.options.script;
-}
-
-mock_driver& actor_world::devices() noexcept {
-  return *impl_->on.machine->api;
 }
 
 } // namespace troupe::testing

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <vector>
 
 namespace caf {
 class actor_system;
@@ -43,7 +42,7 @@ template <class Fixture>
 /// Lifetime: register troupe's message types before the fixture is made (register_message_types(), or, with CAF 1.x's
 /// test library, CAF_TEST_MAIN(caf::id_block::troupe)). The world, and your actors that hold handles to it, end before
 /// the fixture.
-class actor_world {
+class actor_world : public world_in_virtual_time {
 public:
   /// Forms a world. Returns when it is ready or has failed: see status(). Errors: invalid_argument (options, or another
   /// virtual world on this thread).
@@ -51,41 +50,23 @@ public:
   actor_world(const actor_world&) = delete;
   actor_world& operator=(const actor_world&) = delete;
   /// Stops the world: hanging operations are released, and all pending requests are answered.
-  ~actor_world();
+  ~actor_world() override;
 
   /// Returns the world's actor, as actor_of() does for a world.
   [[nodiscard]] world_handle actor() const;
   /// Returns the actor of rank \p whom, as collective_of() does for a world.
   [[nodiscard]] collective_handle collective(rank target) const;
-  /// Same as world::local_ranks().
-  [[nodiscard]] std::vector<rank> local_ranks() const;
-  /// Same as world::status().
-  [[nodiscard]] world_event status() const;
-  /// Same as world::epoch().
-  [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
-  /// Same as world::allocate().
-  [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
 
   /// Lets all actors handle their messages and troupe's threads do the resulting work, until nothing is left. No time
   /// passes.
   void settle();
   /// Lets \p span of virtual time pass.
   void advance(nanoseconds span);
-  /// Lets time pass until \p enough returns true, for at most \p at_most. Returns whether it did.
-  [[nodiscard]] bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
-  /// Lets time pass until the world is ready in \p wanted or a later epoch, for at most \p at_most. Returns whether it
-  /// is.
-  [[nodiscard]] bool run_until_ready(troupe::epoch wanted, nanoseconds at_most);
-
-  /// Returns all events so far, from "forming" on.
-  [[nodiscard]] const std::vector<virtual_event>& events() const noexcept;
-  /// Returns the fault script, which also records the launches.
-  [[nodiscard]] fault_script& script() noexcept;
-  /// Returns the simulated devices.
-  [[nodiscard]] mock_driver& devices() noexcept;
 
 private:
   class impl;
+  [[nodiscard]] core& shared() const noexcept override;
+
   std::unique_ptr<impl> impl_;
 };
 

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe::testing {
@@ -36,6 +37,22 @@ public:
   /// Indexed by place, which is the rank's number in the first epoch.
   std::vector<std::shared_ptr<device>> devices;
   std::vector<std::shared_ptr<memory_pool>> pools;
+};
+
+class world_in_virtual_time::core {
+public:
+  core(int ranks, virtual_options wanted) : on{ranks, std::move(wanted)} {}
+  core(const core&) = delete;
+  core& operator=(const core&) = delete;
+
+  [[nodiscard]] virtual world_event status() const = 0;
+  virtual bool run_until(const std::function<bool()>& enough, nanoseconds at_most) = 0;
+
+  virtual_machine on;
+  std::vector<virtual_event> events;
+
+protected:
+  ~core() = default;
 };
 
 /// Returns the place of the rank that is numbered \p whom in \p now. Errors: invalid_argument for an unknown rank.

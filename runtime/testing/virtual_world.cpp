@@ -20,17 +20,47 @@ constexpr nanoseconds for_ever{std::chrono::hours{1}};
 
 } // namespace
 
-class virtual_world::impl {
+world_event world_in_virtual_time::status() const {
+  return shared().status();
+}
+
+buffer world_in_virtual_time::allocate(rank where, std::size_t size_bytes) const {
+  return shared().on.pools[place_of(where, status())]->allocate(size_bytes);
+}
+
+bool world_in_virtual_time::run_until(const std::function<bool()>& enough, nanoseconds at_most) {
+  return shared().run_until(enough, at_most);
+}
+
+bool world_in_virtual_time::run_until_ready(troupe::epoch wanted, nanoseconds at_most) {
+  return run_until(
+      [&] {
+        const world_event latest = status();
+        return latest.phase == world_phase::ready && latest.epoch >= wanted;
+      },
+      at_most);
+}
+
+const std::vector<virtual_event>& world_in_virtual_time::events() const noexcept {
+  return shared().events;
+}
+
+fault_script& world_in_virtual_time::script() noexcept {
+  return *shared().on.options.script;
+}
+
+mock_driver& world_in_virtual_time::devices() noexcept {
+  return *shared().on.machine->api;
+}
+
+class virtual_world::impl final : public core {
 public:
-  impl(int ranks, virtual_options wanted) : on{ranks, std::move(wanted)} {
+  impl(int ranks, virtual_options wanted) : core{ranks, std::move(wanted)} {
     where = std::make_unique<simulation::simulated_world>(on.terms, *on.machine, on.options.script, log);
     where->listen([this](const world_event& event) { events.push_back({steady_now() - on.began, event}); });
     on.run_until([this] { return status().phase != world_phase::forming; }, 2 * on.options.deadlines.form);
     on.options.script->attach(on.machine->api.get());
   }
-  impl(const impl&) = delete;
-  impl& operator=(const impl&) = delete;
-
   ~impl() {
     on.options.script->attach(nullptr);
     on.options.script->release();
@@ -39,7 +69,10 @@ public:
           {.code = errc::deadline_exceeded, .text = "a virtual world has not ended: it is " + describe(status())});
   }
 
-  [[nodiscard]] world_event status() const { return where->latest(); }
+  [[nodiscard]] world_event status() const override { return where->latest(); }
+  bool run_until(const std::function<bool()>& enough, nanoseconds at_most) override {
+    return on.run_until(enough, at_most);
+  }
 
   bool stop(nanoseconds at_most) {
     where->stop();
@@ -61,9 +94,7 @@ public:
   [[nodiscard]] std::size_t place_of(rank target) const { return testing::place_of(target, status()); }
   [[nodiscard]] rank origin_of(rank target) const { return rank{static_cast<int>(place_of(target))}; }
 
-  virtual_machine on;
   simulation::trace log{false};
-  std::vector<virtual_event> events;
   std::shared_ptr<registered_pool> registered; ///< Null if none has been registered.
   std::unique_ptr<simulation::simulated_world> where;
 };
@@ -73,20 +104,8 @@ virtual_world::virtual_world(int ranks, virtual_options options)
 
 virtual_world::~virtual_world() = default;
 
-int virtual_world::size() const {
-  return status().world_size;
-}
-
-std::vector<rank> virtual_world::local_ranks() const {
-  return status().local_ranks;
-}
-
-world_event virtual_world::status() const {
-  return impl_->status();
-}
-
-buffer virtual_world::allocate(rank where, std::size_t size_bytes) const {
-  return impl_->on.pools[impl_->place_of(where)]->allocate(size_bytes);
+virtual_world::core& virtual_world::shared() const noexcept {
+  return *impl_;
 }
 
 buffer virtual_world::allocate_pinned(std::size_t size_bytes) const {
@@ -175,19 +194,6 @@ void virtual_world::advance(nanoseconds span) {
   impl_->on.threads->sleep(span);
 }
 
-bool virtual_world::run_until(const std::function<bool()>& enough, nanoseconds at_most) {
-  return impl_->on.run_until(enough, at_most);
-}
-
-bool virtual_world::run_until_ready(troupe::epoch wanted, nanoseconds at_most) {
-  return run_until(
-      [&] {
-        const world_event latest = status();
-        return latest.phase == world_phase::ready && latest.epoch >= wanted;
-      },
-      at_most);
-}
-
 void virtual_world::jump(nanoseconds span) {
   impl_->on.threads->jump(span);
 }
@@ -198,18 +204,6 @@ void virtual_world::end_rank(rank target) {
 
 bool virtual_world::stop(nanoseconds at_most) {
   return impl_->stop(at_most);
-}
-
-const std::vector<virtual_event>& virtual_world::events() const noexcept {
-  return impl_->events;
-}
-
-fault_script& virtual_world::script() noexcept {
-  return *impl_->on.options.script;
-}
-
-mock_driver& virtual_world::devices() noexcept {
-  return *impl_->on.machine->api;
 }
 
 std::size_t virtual_world::forbidden_waits() const {

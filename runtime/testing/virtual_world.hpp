@@ -57,6 +57,43 @@ struct virtual_event {
   world_event event;
 };
 
+/// The functions that virtual_world and actor_world have in common.
+class world_in_virtual_time {
+public:
+  /// Same as world::size(): the size in the current epoch.
+  [[nodiscard]] int size() const { return status().world_size; }
+  /// Same as world::local_ranks().
+  [[nodiscard]] std::vector<rank> local_ranks() const { return status().local_ranks; }
+  /// Same as world::status().
+  [[nodiscard]] world_event status() const;
+  /// Same as world::epoch().
+  [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
+  /// Same as world::allocate().
+  [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
+
+  /// Lets time pass until \p enough returns true, for at most \p at_most. \p enough is called after each turn. Returns
+  /// whether it did.
+  [[nodiscard]] bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
+  /// Lets time pass until the world is ready in \p wanted or a later epoch, for at most \p at_most. Returns whether it
+  /// is.
+  [[nodiscard]] bool run_until_ready(troupe::epoch wanted, nanoseconds at_most);
+
+  /// Returns all events so far, from "forming" on.
+  [[nodiscard]] const std::vector<virtual_event>& events() const noexcept;
+  /// Returns the fault script, which also records the launches.
+  [[nodiscard]] fault_script& script() noexcept;
+  /// Returns the simulated devices.
+  [[nodiscard]] mock_driver& devices() noexcept;
+
+protected:
+  class core;
+  world_in_virtual_time() = default;
+  virtual ~world_in_virtual_time() = default;
+
+private:
+  [[nodiscard]] virtual core& shared() const noexcept = 0;
+};
+
 /// A world over the mock backend, without actors and threads: its parts take turns on the calling thread. A request
 /// never waits (BLK-1): the reply arrives while time passes, in advance(), run_until() or virtual_reply::get(). The
 /// same calls give the same run (DET-1). The functions that clients of troupe::world call have the same names here, so
@@ -67,7 +104,8 @@ struct virtual_event {
 /// Lifetime: one at a time per thread. That thread must not use a world in real time meanwhile. Buffers of the world
 /// may outlive it; the thread cannot have another virtual world until they are destroyed.
 /// Threads: only the one that constructed it.
-class virtual_world : public collective_methods<virtual_world, arguments_of_all, virtual_reply> {
+class virtual_world : public world_in_virtual_time,
+                      public collective_methods<virtual_world, arguments_of_all, virtual_reply> {
 public:
   /// Forms a world. Returns when it is ready or has failed: see status(). Errors: invalid_argument (options, or another
   /// virtual world on this thread).
@@ -75,19 +113,8 @@ public:
   virtual_world(const virtual_world&) = delete;
   virtual_world& operator=(const virtual_world&) = delete;
   /// Stops the world: hanging operations are released, and all pending requests are answered.
-  ~virtual_world();
+  ~virtual_world() override;
 
-  /// Same as world::size(): the size in the current epoch.
-  [[nodiscard]] int size() const;
-  /// Same as world::local_ranks().
-  [[nodiscard]] std::vector<rank> local_ranks() const;
-  /// Same as world::status().
-  [[nodiscard]] world_event status() const;
-  /// Same as world::epoch().
-  [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
-
-  /// Same as world::allocate().
-  [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
   /// Same as world::allocate_pinned().
   [[nodiscard]] buffer allocate_pinned(std::size_t size_bytes) const;
   /// Same as world::device_of().
@@ -116,12 +143,6 @@ public:
   [[nodiscard]] nanoseconds now() const;
   /// Lets \p span of virtual time pass.
   void advance(nanoseconds span);
-  /// Lets time pass until \p enough returns true, for at most \p at_most. \p enough is called after each turn. Returns
-  /// whether it did.
-  [[nodiscard]] bool run_until(const std::function<bool()>& enough, nanoseconds at_most);
-  /// Lets time pass until the world is ready in \p wanted or a later epoch, for at most \p at_most. Returns whether it
-  /// is.
-  [[nodiscard]] bool run_until_ready(troupe::epoch wanted, nanoseconds at_most);
   /// Advances the clock by \p span at once, as after a suspended machine resumes.
   void jump(nanoseconds span);
 
@@ -130,18 +151,13 @@ public:
   /// Asks the world to stop, and lets time pass until it has, for at most \p at_most. Returns whether it has.
   [[nodiscard]] bool stop(nanoseconds at_most);
 
-  /// Returns all events so far, from "forming" on.
-  [[nodiscard]] const std::vector<virtual_event>& events() const noexcept;
-  /// Returns the fault script, which also records the launches.
-  [[nodiscard]] fault_script& script() noexcept;
-  /// Returns the simulated devices.
-  [[nodiscard]] mock_driver& devices() noexcept;
   /// Returns the number of waits in code that must not wait (BLK-1). Any number but 0 is a defect of troupe.
   [[nodiscard]] std::size_t forbidden_waits() const;
 
 private:
   class impl;
 
+  [[nodiscard]] core& shared() const noexcept override;
   [[nodiscard]] std::shared_ptr<captured_plan> capture(const capture_request& asked);
 
   std::unique_ptr<impl> impl_;
