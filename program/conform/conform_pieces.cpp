@@ -42,6 +42,12 @@ struct places {
   place recv{};
 };
 
+/// Whether an operation takes parts of any size in place of one count.
+template <class Operation>
+inline constexpr bool is_v_form = !requires(Operation one) {
+  one.count;
+};
+
 /// Common functions of the makers of all collectives.
 class piece_builder {
 public:
@@ -148,6 +154,33 @@ public:
     if (size() > 1) counts[(longest + 1 + draw_.below(size() - 1)) % size()] = 0;
     return counts;
   }
+  /// Returns the parts of an Operation: uneven() ones with gaps in a v-form, else count() elements for each rank.
+  template <class Operation>
+  [[nodiscard]] partition parts_for() {
+    return is_v_form<Operation> ? spread(uneven()) : partition::packed(std::vector(size(), count()));
+  }
+  /// Returns \p parts as an Operation takes them: a v-form as a partition, the others as one count.
+  template <class Operation>
+  [[nodiscard]] auto length_of(const partition& parts) const {
+    if constexpr (is_v_form<Operation>)
+      return parts;
+    else
+      return count();
+  }
+  /// Returns the input of \p from, in \p parts.
+  [[nodiscard]] argument input(int from, const partition& parts) const {
+    argument all{extent(parts), {}};
+    for (std::size_t q = 0; q < size(); ++q)
+      all.parts.push_back(values(from, parts.counts[q], parts.displacements[q], parts.displacements[q]));
+    return all;
+  }
+  /// Returns the front of each rank's input, as the ranks' \p parts.
+  [[nodiscard]] argument gathered(const partition& parts) const {
+    argument all{extent(parts), {}};
+    for (std::size_t q = 0; q < size(); ++q)
+      all.parts.push_back(values(static_cast<int>(q), parts.counts[q], 0, parts.displacements[q]));
+    return all;
+  }
   [[nodiscard]] static std::size_t extent(const partition& parts) {
     std::size_t end = 0;
     for (std::size_t i = 0; i < parts.counts.size(); ++i) end = std::max(end, parts.displacements[i] + parts.counts[i]);
@@ -207,30 +240,16 @@ conform_piece make_reduce(const piece_spec& spec) {
   return made.finish();
 }
 
+template <class Operation>
 conform_piece make_reduce_scatter(const piece_spec& spec) {
   piece_builder made{spec};
-  const std::size_t n = made.count();
+  const partition parts = made.parts_for<Operation>();
   for (int r = 0; r < made.ranks(); ++r) {
-    const std::size_t own = index(r) * n;
-    const places at = made.arguments(r, made.input(r, made.size() * n), made.result(n, own), -offset(own));
-    made.step(r, [=, type = made.type(), op = made.op(), factor = made.factor_of(r)](auto in) {
-      return reduce_scatter{at.send.in(in), at.recv.in(in), n, type, op, factor(in)};
-    });
-  }
-  return made.finish();
-}
-
-conform_piece make_reduce_scatter_v(const piece_spec& spec) {
-  piece_builder made{spec};
-  const partition parts = made.spread(made.uneven());
-  for (int r = 0; r < made.ranks(); ++r) {
-    argument sent{piece_builder::extent(parts), {}};
-    for (std::size_t q = 0; q < made.size(); ++q)
-      sent.parts.push_back(made.values(r, parts.counts[q], parts.displacements[q], parts.displacements[q]));
     const std::size_t own = parts.displacements[index(r)];
-    const places at = made.arguments(r, std::move(sent), made.result(parts.counts[index(r)], own), -offset(own));
-    made.step(r, [=, type = made.type(), op = made.op(), factor = made.factor_of(r)](auto in) {
-      return reduce_scatter_v{at.send.in(in), at.recv.in(in), parts, type, op, factor(in)};
+    const places at = made.arguments(r, made.input(r, parts), made.result(parts.counts[index(r)], own), -offset(own));
+    made.step(r, [=, length = made.length_of<Operation>(parts), type = made.type(), op = made.op(),
+                  factor = made.factor_of(r)](auto in) {
+      return Operation{at.send.in(in), at.recv.in(in), length, type, op, factor(in)};
     });
   }
   return made.finish();
@@ -250,102 +269,49 @@ conform_piece make_broadcast(const piece_spec& spec) {
   return made.finish();
 }
 
-/// Returns all ranks' inputs of \p n elements, one behind another.
-argument gathered(const piece_builder& made, std::size_t n) {
-  argument all{made.size() * n, {}};
-  for (int q = 0; q < made.ranks(); ++q) all.parts.push_back(made.values(q, n, 0, index(q) * n));
-  return all;
-}
-
+template <class Operation>
 conform_piece make_all_gather(const piece_spec& spec) {
   piece_builder made{spec};
-  const std::size_t n = made.count();
+  const partition parts = made.parts_for<Operation>();
   for (int r = 0; r < made.ranks(); ++r) {
-    const places at = made.arguments(r, made.input(r, n), gathered(made, n), offset(index(r) * n));
-    made.step(r, [=, type = made.type()](auto in) { return all_gather{at.send.in(in), at.recv.in(in), n, type}; });
-  }
-  return made.finish();
-}
-
-conform_piece make_all_gather_v(const piece_spec& spec) {
-  piece_builder made{spec};
-  const partition parts = made.spread(made.uneven());
-  for (int r = 0; r < made.ranks(); ++r) {
-    argument all{piece_builder::extent(parts), {}};
-    for (int q = 0; q < made.ranks(); ++q)
-      all.parts.push_back(made.values(q, parts.counts[index(q)], 0, parts.displacements[index(q)]));
-    const places at =
-        made.arguments(r, made.input(r, parts.counts[index(r)]), std::move(all), offset(parts.displacements[index(r)]));
-    made.step(r, [=, type = made.type()](auto in) {
-      return all_gather_v{at.send.in(in), at.recv.in(in), parts, type};
+    const places at = made.arguments(r, made.input(r, parts.counts[index(r)]), made.gathered(parts),
+                                     offset(parts.displacements[index(r)]));
+    made.step(r, [=, length = made.length_of<Operation>(parts), type = made.type()](auto in) {
+      return Operation{at.send.in(in), at.recv.in(in), length, type};
     });
   }
   return made.finish();
 }
 
+template <class Operation>
 conform_piece make_gather(const piece_spec& spec) {
   piece_builder made{spec};
-  const std::size_t n = made.count();
+  const partition parts = made.parts_for<Operation>();
   const int root = made.root();
   for (int r = 0; r < made.ranks(); ++r) {
-    const places at = r == root ? made.arguments(r, made.input(r, n), gathered(made, n), offset(index(r) * n))
-                                : made.send_only(r, made.input(r, n));
-    made.step(r, [=, type = made.type()](auto in) {
-      return gather{at.send.in(in), at.recv.in(in), n, type, rank{root}};
+    argument sent = made.input(r, parts.counts[index(r)]);
+    const places at =
+        r == root ? made.arguments(r, std::move(sent), made.gathered(parts), offset(parts.displacements[index(r)]))
+                  : made.send_only(r, std::move(sent));
+    made.step(r, [=, length = made.length_of<Operation>(parts), type = made.type()](auto in) {
+      return Operation{at.send.in(in), at.recv.in(in), length, type, rank{root}};
     });
   }
   return made.finish();
 }
 
+template <class Operation>
 conform_piece make_scatter(const piece_spec& spec) {
   piece_builder made{spec};
-  const std::size_t n = made.count();
-  const int root = made.root();
-  for (int r = 0; r < made.ranks(); ++r) {
-    const std::size_t own = index(r) * n;
-    const argument part{n, {made.values(root, n, own)}};
-    const places at =
-        r == root ? made.arguments(r, made.input(r, made.size() * n), part, -offset(own)) : made.recv_only(r, part);
-    made.step(r, [=, type = made.type()](auto in) {
-      return scatter{at.send.in(in), at.recv.in(in), n, type, rank{root}};
-    });
-  }
-  return made.finish();
-}
-
-conform_piece make_gather_v(const piece_spec& spec) {
-  piece_builder made{spec};
-  const partition parts = made.spread(made.uneven());
-  const int root = made.root();
-  for (int r = 0; r < made.ranks(); ++r) {
-    const std::size_t own = parts.counts[index(r)];
-    argument all{piece_builder::extent(parts), {}};
-    for (int q = 0; q < made.ranks(); ++q)
-      all.parts.push_back(made.values(q, parts.counts[index(q)], 0, parts.displacements[index(q)]));
-    const places at = r == root
-                          ? made.arguments(r, made.input(r, own), std::move(all), offset(parts.displacements[index(r)]))
-                          : made.send_only(r, made.input(r, own));
-    made.step(r, [=, type = made.type()](auto in) {
-      return gather_v{at.send.in(in), at.recv.in(in), parts, type, rank{root}};
-    });
-  }
-  return made.finish();
-}
-
-conform_piece make_scatter_v(const piece_spec& spec) {
-  piece_builder made{spec};
-  const partition parts = made.spread(made.uneven());
+  const partition parts = made.parts_for<Operation>();
   const int root = made.root();
   for (int r = 0; r < made.ranks(); ++r) {
     const std::size_t own = parts.displacements[index(r)];
     const std::size_t count = parts.counts[index(r)];
-    argument sent{piece_builder::extent(parts), {}};
-    for (std::size_t q = 0; q < made.size(); ++q)
-      sent.parts.push_back(made.values(r, parts.counts[q], parts.displacements[q], parts.displacements[q]));
     const argument part{count, {made.values(root, count, own)}};
-    const places at = r == root ? made.arguments(r, std::move(sent), part, -offset(own)) : made.recv_only(r, part);
-    made.step(r, [=, type = made.type()](auto in) {
-      return scatter_v{at.send.in(in), at.recv.in(in), parts, type, rank{root}};
+    const places at = r == root ? made.arguments(r, made.input(r, parts), part, -offset(own)) : made.recv_only(r, part);
+    made.step(r, [=, length = made.length_of<Operation>(parts), type = made.type()](auto in) {
+      return Operation{at.send.in(in), at.recv.in(in), length, type, rank{root}};
     });
   }
   return made.finish();
@@ -371,15 +337,11 @@ conform_piece make_all_to_all_v(const piece_spec& spec) {
     std::vector<std::size_t> counts;
     for (const partition& one : sent) counts.push_back(one.counts[index(r)]);
     const partition received = made.spread(std::move(counts));
-    argument out{piece_builder::extent(sent[index(r)]), {}};
     argument in_parts{piece_builder::extent(received), {}};
-    for (int q = 0; q < made.ranks(); ++q) {
-      const std::size_t out_at = sent[index(r)].displacements[index(q)];
-      out.parts.push_back(made.values(r, sent[index(r)].counts[index(q)], out_at, out_at));
+    for (int q = 0; q < made.ranks(); ++q)
       in_parts.parts.push_back(made.values(q, received.counts[index(q)], sent[index(q)].displacements[index(r)],
                                            received.displacements[index(q)]));
-    }
-    const places at = made.arguments(r, std::move(out), std::move(in_parts));
+    const places at = made.arguments(r, made.input(r, sent[index(r)]), std::move(in_parts));
     made.step(r, [=, mine = sent[index(r)], type = made.type()](auto in) {
       return all_to_all_v{at.send.in(in), at.recv.in(in), mine, received, type};
     });
@@ -394,16 +356,19 @@ std::span<const conform_collective> conform_collectives() noexcept {
       {.name = "all_reduce", .reduces = true, .make = &make_all_reduce},
       {.name = "reduce", .reduces = true, .has_root = true, .make = &make_reduce},
       {.name = "broadcast", .has_root = true, .make = &make_broadcast},
-      {.name = "all_gather", .count_is_part = true, .make = &make_all_gather},
-      {.name = "all_gather_v", .count_is_part = true, .make = &make_all_gather_v},
-      {.name = "reduce_scatter", .reduces = true, .count_is_part = true, .make = &make_reduce_scatter},
-      {.name = "reduce_scatter_v", .reduces = true, .count_is_part = true, .make = &make_reduce_scatter_v},
+      {.name = "all_gather", .count_is_part = true, .make = &make_all_gather<all_gather>},
+      {.name = "all_gather_v", .count_is_part = true, .make = &make_all_gather<all_gather_v>},
+      {.name = "reduce_scatter", .reduces = true, .count_is_part = true, .make = &make_reduce_scatter<reduce_scatter>},
+      {.name = "reduce_scatter_v",
+       .reduces = true,
+       .count_is_part = true,
+       .make = &make_reduce_scatter<reduce_scatter_v>},
       {.name = "all_to_all", .can_be_in_place = false, .count_is_part = true, .make = &make_all_to_all},
       {.name = "all_to_all_v", .can_be_in_place = false, .count_is_part = true, .make = &make_all_to_all_v},
-      {.name = "gather", .has_root = true, .count_is_part = true, .make = &make_gather},
-      {.name = "scatter", .has_root = true, .count_is_part = true, .make = &make_scatter},
-      {.name = "gather_v", .has_root = true, .count_is_part = true, .make = &make_gather_v},
-      {.name = "scatter_v", .has_root = true, .count_is_part = true, .make = &make_scatter_v},
+      {.name = "gather", .has_root = true, .count_is_part = true, .make = &make_gather<gather>},
+      {.name = "scatter", .has_root = true, .count_is_part = true, .make = &make_scatter<scatter>},
+      {.name = "gather_v", .has_root = true, .count_is_part = true, .make = &make_gather<gather_v>},
+      {.name = "scatter_v", .has_root = true, .count_is_part = true, .make = &make_scatter<scatter_v>},
   };
   return all;
 }
