@@ -1,12 +1,9 @@
 #include <troupe/runtime/recording/world_log.hpp>
 
 #include <troupe/runtime/logging.hpp>
-#include <troupe/runtime/recording/flight_record.hpp>
 #include <troupe/runtime/recording/record_file.hpp>
 
 #include <nlohmann/json.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -104,17 +101,13 @@ ordered_json of(const fault_report::standing& one, time_point taken) {
 
 } // namespace
 
-report_stamp report_stamp::now() {
-  return {.pid = static_cast<int>(::getpid()), .at = std::chrono::system_clock::now()};
-}
-
-std::string as_json(const fault_report& report, const report_stamp& stamp, int indent) {
+std::string as_json(const fault_report& report, const record_stamp& stamp, int indent) {
   ordered_json suspects = ordered_json::array(), ranks = ordered_json::array();
   for (const suspect& one : report.suspects)
     suspects.push_back({{"rank", one.rank.value()}, {"why", to_string(one.why)}, {"reason", one.reason}});
   for (const auto& one : report.ranks) ranks.push_back(of(one, report.taken));
   const ordered_json document{{"schema", 1},
-                              {"written", utc_of(stamp.at, utc_form::separated)},
+                              {"written", utc_of(stamp.system, utc_form::separated)},
                               {"pid", stamp.pid},
                               {"world", report.world},
                               {"epoch", report.epoch.value()},
@@ -129,10 +122,10 @@ std::string as_json(const fault_report& report, const report_stamp& stamp, int i
 }
 
 std::filesystem::path write_fault_report(const std::filesystem::path& folder, const fault_report& report,
-                                         const report_stamp& stamp) {
+                                         const record_stamp& stamp) {
   std::filesystem::path path =
       folder / ("world" + std::to_string(report.world) + "-epoch" + to_string(report.epoch) + "-pid" +
-                std::to_string(stamp.pid) + "-" + utc_of(stamp.at, utc_form::compact) + ".json");
+                std::to_string(stamp.pid) + "-" + utc_of(stamp.system, utc_form::compact) + ".json");
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem) refuse(path, problem.message());
@@ -150,12 +143,11 @@ void write_beside(const std::filesystem::path& folder, const std::shared_ptr<con
                   const recorded_by& recorder, deadline_pool& helpers) {
   helpers.run(
       "writing the report of a fault", time_to_write,
-      [folder, report, recorder, stamp = report_stamp::now()] {
+      [folder, report, recorder, stamp = record_stamp::now(recorder.about)] {
         log_info("the report of a fault is in " + write_fault_report(folder, *report, stamp).string());
         if (!recorder.log) return;
-        const record_stamp now = record_stamp::now(recorder.about);
-        const auto path = flight_record_path(folder, now);
-        write_flight_record(path, *recorder.log, now, "a fault: " + to_string(report->fault));
+        const auto path = flight_record_path(folder, stamp);
+        write_flight_record(path, *recorder.log, stamp, "a fault: " + to_string(report->fault));
         log_info("the flight record is in " + path.string());
       },
       [](const error& why) {
@@ -179,7 +171,7 @@ world_status::listener make_world_log(std::optional<std::filesystem::path> repor
       if (folder)
         write_beside(*folder, event.report, recorder, *helpers);
       else
-        log_info(as_json(*event.report, report_stamp::now()));
+        log_info(as_json(*event.report, record_stamp::now()));
     } catch (...) { // a failure to report or log must not fail the world
       log_warning(to_string(current_error()));
     }

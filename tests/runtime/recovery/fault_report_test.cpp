@@ -28,7 +28,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr report_stamp stamp{.pid = 4711, .at = std::chrono::system_clock::time_point{1769903999s + 123456us}};
+const record_stamp stamp{.pid = 4711, .system = std::chrono::system_clock::time_point{1769903999s + 123456us}};
 
 fault_report sample() {
   constexpr time_point taken{100s};
