@@ -29,22 +29,21 @@ std::string utc_of(std::chrono::system_clock::time_point at, utc_form form) {
 
 namespace {
 
-/// Creates a file that only its owner may read. Returns 0 or an errno.
-int write_new(const std::filesystem::path& path, std::string_view text) {
-  const file_descriptor file{
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR)};
+/// Creates a file. Returns 0 or an errno.
+int write_new(const std::filesystem::path& path, std::string_view text, mode_t mode) {
+  const file_descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)};
   if (!file) return errno;
   while (!text.empty()) {
     const ssize_t count = ::write(file.native(), text.data(), text.size());
     if (count < 0 && errno != EINTR) return errno;
     if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
   }
-  return 0;
+  return ::fsync(file.native()) == 0 ? 0 : errno;
 }
 
 } // namespace
 
-std::string replace_file(const std::filesystem::path& path, std::string_view text) {
+std::string replace_file(const std::filesystem::path& path, std::string_view text, mode_t mode) {
   // Renaming over a device or a pipe would remove it; root could remove files of /dev.
   struct stat found {};
   if (::lstat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISLNK(found.st_mode))
@@ -52,7 +51,7 @@ std::string replace_file(const std::filesystem::path& path, std::string_view tex
   const std::filesystem::path part = path.string() + ".part";
   std::error_code problem;
   std::filesystem::remove(part, problem); // left by a process that was killed, or a link to another place
-  if (const int failed = write_new(part, text); failed != 0) {
+  if (const int failed = write_new(part, text, mode); failed != 0) {
     std::filesystem::remove(part, problem);
     return std::generic_category().message(failed);
   }

@@ -4,6 +4,7 @@
 
 #include <troupe/actors/caf/caf_compat.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/runtime/recording/record_file.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -138,20 +139,7 @@ whole_file::whole_file(const std::string& path, std::string remedy) : remedy_{st
 }
 
 void whole_file::write(std::string_view text) const {
-  const std::string part = path_.string() + "." + std::to_string(::getpid()) + ".part";
-  const auto expect = [&](bool good) {
-    if (good) return;
-    const int problem = errno;
-    ::unlink(part.c_str());
-    refuse(std::generic_category().message(problem));
-  };
-  ::unlink(part.c_str());
-  std::FILE* const file = std::fopen(part.c_str(), "wxe"); // Does not follow a link.
-  expect(file != nullptr);
-  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0 &&
-                          ::fsync(::fileno(file)) == 0;
-  expect(std::fclose(file) == 0 && is_written);
-  expect(std::rename(part.c_str(), path_.c_str()) == 0);
+  if (const std::string why = replace_file(path_, text, 0666); !why.empty()) refuse(why);
 }
 
 json_file::json_file(const std::string& path) : standard_output_{path == "-"} {
