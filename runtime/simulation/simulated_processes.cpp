@@ -292,34 +292,6 @@ private:
   std::unique_ptr<simulated_world> world_;
 };
 
-/// Makes communicators that know their epoch and their process.
-class simulated_processes::process_backend final : public backend {
-public:
-  process_backend(std::shared_ptr<fault_injector> faults, std::weak_ptr<process> of)
-    : faults_{std::move(faults)}, of_{std::move(of)} {}
-
-  [[nodiscard]] std::string_view name() const noexcept override { return real_->name(); }
-  [[nodiscard]] std::string version() const override { return real_->version(); }
-  [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>> devices) override {
-    return real_->examine(devices);
-  }
-  [[nodiscard]] unique_id make_unique_id() override { return real_->make_unique_id(); }
-  [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
-                                                     std::shared_ptr<device> where) override {
-    const auto mine = of_.lock();
-    simulated_world* const world = mine ? mine->world() : nullptr;
-    if (world == nullptr) throw exception{errc::abandoned, "the process has been killed"};
-    const auto faulty =
-        make_faulty_backend(real_, std::make_shared<process_faults>(faults_, world->current_epoch(), mine->is_dead()));
-    return faulty->create(id, self, world_size, std::move(where));
-  }
-
-private:
-  std::shared_ptr<backend> real_ = make_mock_backend();
-  std::shared_ptr<fault_injector> faults_;
-  std::weak_ptr<process> of_;
-};
-
 link_services simulated_processes::process::services() {
   const std::weak_ptr weak = shared();
   return {.time = machine_->services.time,
@@ -364,7 +336,15 @@ void simulated_processes::process::begin() {
   world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
   plan.world_size = above_.of_.ranks;
   plan.locals.front().self = rank{place_};
-  plan.backend = std::make_shared<process_backend>(above_.faults_, shared());
+  // A communicator knows its epoch and its process.
+  plan.backend =
+      make_faulty_backend(make_mock_backend(),
+                          [faults = above_.faults_, of = std::weak_ptr{shared()}]() -> std::shared_ptr<fault_injector> {
+                            const auto mine = of.lock();
+                            simulated_world* const world = mine ? mine->world() : nullptr;
+                            if (world == nullptr) throw exception{errc::abandoned, "the process has been killed"};
+                            return std::make_shared<process_faults>(faults, world->current_epoch(), mine->is_dead());
+                          });
   plan.to_controller = link_;
   plan.exported = exported_;
   world_ = std::make_unique<simulated_world>(std::move(plan), terms.seed, above_.log_, name());

@@ -56,7 +56,6 @@ public:
 private:
   class connected;
   class process;
-  class process_backend;
   class driver;
 
   [[nodiscard]] process& at(rank self) const { return *places_[static_cast<std::size_t>(self.value())]; }

@@ -112,7 +112,7 @@ private:
 
 class faulty_backend final : public backend {
 public:
-  faulty_backend(std::shared_ptr<backend> real, std::shared_ptr<fault_injector> injector)
+  faulty_backend(std::shared_ptr<backend> real, std::function<std::shared_ptr<fault_injector>()> injector)
     : real_{std::move(real)}, injector_{std::move(injector)} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return real_->name(); }
@@ -123,14 +123,15 @@ public:
   [[nodiscard]] unique_id make_unique_id() override { return real_->make_unique_id(); }
   [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
                                                      std::shared_ptr<device> where) override {
+    auto injector = injector_();
     const std::uint64_t formation = numbers_->of(id);
-    return std::make_shared<faulty_communicator>(real_->create(id, self, world_size, std::move(where)), injector_,
-                                                 numbers_, formation);
+    return std::make_shared<faulty_communicator>(real_->create(id, self, world_size, std::move(where)),
+                                                 std::move(injector), numbers_, formation);
   }
 
 private:
   std::shared_ptr<backend> real_;
-  std::shared_ptr<fault_injector> injector_;
+  std::function<std::shared_ptr<fault_injector>()> injector_;
   std::shared_ptr<formation_numbers> numbers_ = std::make_shared<formation_numbers>();
 };
 
@@ -142,6 +143,11 @@ std::shared_ptr<launch_observer> observer_of(const std::shared_ptr<fault_injecto
 }
 
 std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real, std::shared_ptr<fault_injector> injector) {
+  return make_faulty_backend(std::move(real), [injector = std::move(injector)] { return injector; });
+}
+
+std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real,
+                                             std::function<std::shared_ptr<fault_injector>()> injector) {
   return std::make_shared<faulty_backend>(std::move(real), std::move(injector));
 }
 

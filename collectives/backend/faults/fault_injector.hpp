@@ -7,6 +7,7 @@
 #include <troupe/device/stream.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -59,6 +60,9 @@ public:
 /// Wraps the communicators of \p real. Worlds of one rank have no communicator of a backend, so no faults occur there.
 [[nodiscard]] std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real,
                                                            std::shared_ptr<fault_injector> injector);
+/// The same, with the injector that \p injector returns when a communicator is created.
+[[nodiscard]] std::shared_ptr<backend> make_faulty_backend(std::shared_ptr<backend> real,
+                                                           std::function<std::shared_ptr<fault_injector>()> injector);
 
 /// Returns the injector's launch observer, sharing ownership of the injector. Null if there is no \p injector or it has
 /// no observer.
