@@ -1,12 +1,16 @@
+#include <troupe/program/commands.hpp>
 #include <troupe/program/doctor/doctor_report.hpp>
+#include <troupe/program/support/runtime_options.hpp>
 
 #include <troupe/runtime/configuration/user_input.hpp>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -266,6 +270,33 @@ std::string as_text(const doctor_findings& findings) {
   const auto lacking = std::ranges::count_if(findings.missing, &missing_part::needed_by_gpus);
   text += lacking == 0 ? "ready for GPUs\n" : "ready for the mock; " + std::to_string(lacking) + " missing for GPUs\n";
   return text;
+}
+
+namespace {
+
+struct doctor_options {
+  runtime_options common;
+  bool json = false;
+  bool probe = false;
+};
+
+int run(const doctor_options& options) {
+  const doctor_findings findings = examine(options.common.settings(), options.probe);
+  std::fputs((options.json ? as_json(findings) : as_text(findings)).c_str(), stdout);
+  return 0;
+}
+
+} // namespace
+
+void add_doctor(CLI::App& program, action& chosen) {
+  auto options = std::make_shared<doctor_options>();
+  CLI::App* command =
+      program.add_subcommand("doctor", "report what this machine has, what is missing and how to get it");
+  options->common.add_to(*command);
+  command->add_flag("--json", options->json, "print one JSON document, and nothing else, to standard output");
+  command->add_flag("--probe", options->probe,
+                    "form a world and report which algorithms, protocols and transports it really uses");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 
 } // namespace troupe::program
