@@ -10,6 +10,7 @@
 #include <troupe/program/support/text_table.hpp>
 
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/launched_job.hpp>
@@ -93,24 +94,19 @@ public:
   report_file() {
     // NOLINTBEGIN(concurrency-mt-unsafe): no other thread sets variables
     if (const char* const path = std::getenv(traffic_report_variable))
-      file_ = ::open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+      file_ = file_descriptor{::open(path, O_WRONLY | O_APPEND | O_CLOEXEC)};
     if (const char* const name = std::getenv("TROUPE_PROCESS")) process_ = name;
     // NOLINTEND(concurrency-mt-unsafe)
-  }
-  report_file(const report_file&) = delete;
-  report_file& operator=(const report_file&) = delete;
-  ~report_file() {
-    if (file_ >= 0) ::close(file_);
   }
   void write(traffic_line line) const {
     line.process = process_;
     const std::string text = to_line(line) + "\n";
-    if (file_ < 0 || ::write(file_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    if (!file_ || ::write(file_.native(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
       std::fprintf(stderr, "%s", text.c_str());
   }
 
 private:
-  int file_ = -1;
+  file_descriptor file_;
   std::string process_ = "?";
 };
 
