@@ -5,7 +5,6 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
-#include <troupe/collectives/backend/nccl/nccl_options.hpp>
 #include <troupe/collectives/backend/nccl/nccl_profiler.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/topology/thread_binding.hpp>

@@ -3,7 +3,7 @@
 /// A probe forms a small world, runs a few operations and observes NCCL with a profiler plugin.
 #pragma once
 
-#include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/device/topology/topology.hpp>

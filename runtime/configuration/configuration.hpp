@@ -4,7 +4,7 @@
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/gloo/gloo_backend.hpp>
-#include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/request.hpp>

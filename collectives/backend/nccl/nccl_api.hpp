@@ -2,7 +2,7 @@
 /// and the translation of results to troupe's errors. For collectives/backend/nccl only, because it needs nccl.h.
 #pragma once
 
-#include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/device/error.hpp>
 
 #include <nccl.h>

@@ -2,7 +2,7 @@
 /// and the environment variables that NCCL reads. Also parses the values of NCCL_ALGO and NCCL_PROTO.
 #pragma once
 
-#include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/device/driver.hpp>
 

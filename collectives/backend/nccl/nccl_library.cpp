@@ -1,7 +1,7 @@
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 
 #include <troupe/collectives/backend/nccl/nccl_api.hpp>
-#include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/device/error.hpp>
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-#include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 
 #include <troupe/collectives/backend/nccl/nccl_capabilities.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>

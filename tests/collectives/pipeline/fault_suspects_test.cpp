@@ -1,5 +1,5 @@
 // Whom a fault's report suspects, and how it says so.
-#include <troupe/collectives/backend/nccl/nccl_options.hpp>
+#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/pipeline/fault_suspects.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,6 +1,7 @@
 // NCCL found or refused on any machine, and its communicators on two GPUs: BLK-1, BUF-1, ONE-2.
 #include "support/drivers.hpp"
 
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/device/memory/leak_report.hpp>

@@ -2,7 +2,6 @@
 #include "support/settings_sources.hpp"
 
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
-#include <troupe/collectives/backend/nccl/nccl_options.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
