@@ -8,6 +8,7 @@ set(TROUPE_PUBLIC_HEADERS
   device/cuda/cuda_driver.hpp
   device/device.hpp
   device/driver.hpp
+  device/enum_names.hpp
   device/error.hpp
   device/identity.hpp
   device/memory/buffer.hpp

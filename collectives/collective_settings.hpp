@@ -1,6 +1,7 @@
 /// Settings for the ordering, fusion, staging and composition of requests.
 #pragma once
 
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/time.hpp>
 
 #include <cstddef>
@@ -27,9 +28,10 @@ enum class fusion : std::uint8_t {
   free,  ///< Also requests released while the launchers are busy, which differ from run to run.
 };
 
-[[nodiscard]] std::string_view to_string(fusion mode) noexcept;
 /// Returns the mode called \p name. Errors: invalid_argument, with the valid names.
-[[nodiscard]] fusion parse_fusion(std::string_view name);
+[[nodiscard]] inline fusion parse_fusion(std::string_view name) {
+  return parse_enum<fusion>("fusion mode", name);
+}
 
 /// Limits of fusion. They must be the same in all processes of a world, because launches depend on them.
 /// (docs/design/0018-fusion.md)
@@ -54,9 +56,12 @@ enum class hierarchy_mode : std::uint8_t {
   always,    ///< All operations that can be composed, if there are at least two nodes and one has several ranks.
   never,
 };
-[[nodiscard]] std::string_view to_string(hierarchy_mode mode) noexcept;
+template <>
+inline constexpr std::array<std::string_view, 3> enum_names<hierarchy_mode>{"auto", "always", "never"};
 /// Returns the mode with this name. Errors: invalid_argument, which lists the choices.
-[[nodiscard]] hierarchy_mode parse_hierarchy_mode(std::string_view name);
+[[nodiscard]] inline hierarchy_mode parse_hierarchy_mode(std::string_view name) {
+  return parse_enum<hierarchy_mode>("hierarchy mode", name);
+}
 
 /// Parameters of composed operations. They must be the same in all processes of a world, so that all ranks compose the
 /// same operations (ORD-1).
@@ -74,8 +79,9 @@ enum class mock_results : std::uint8_t {
   none,     ///< No results: operations end without accessing memory, to measure the code around them.
 };
 
-[[nodiscard]] std::string_view to_string(mock_results results) noexcept;
 /// Returns the setting with this name. Errors: invalid_argument, which lists the choices.
-[[nodiscard]] mock_results parse_mock_results(std::string_view name);
+[[nodiscard]] inline mock_results parse_mock_results(std::string_view name) {
+  return parse_enum<mock_results>("kind of mock results", name);
+}
 
 } // namespace troupe

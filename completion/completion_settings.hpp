@@ -2,6 +2,7 @@
 /// requests.
 #pragma once
 
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/time.hpp>
 
 #include <array>
@@ -25,9 +26,14 @@ enum class completion_strategy : std::uint8_t {
 inline constexpr std::array all_completion_strategies = {completion_strategy::flag, completion_strategy::event,
                                                          completion_strategy::host_fn};
 
-[[nodiscard]] std::string_view to_string(completion_strategy strategy) noexcept;
+template <>
+inline constexpr std::array<std::string_view, 4> enum_names<completion_strategy>{"flag", "event", "host_fn", "auto"};
 /// Returns the strategy called \p name. Errors: invalid_argument, naming the existing strategies.
-[[nodiscard]] completion_strategy parse_completion_strategy(std::string_view name);
+[[nodiscard]] inline completion_strategy parse_completion_strategy(std::string_view name) {
+  return parse_enum("completion strategy", name,
+                    std::array{completion_strategy::automatic, completion_strategy::flag, completion_strategy::event,
+                               completion_strategy::host_fn});
+}
 
 /// Defines how a thread of troupe waits: it spins first, then it sleeps between polls.
 struct wait_profile {

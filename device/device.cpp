@@ -5,15 +5,6 @@
 
 namespace troupe {
 
-std::string_view to_string(memory_kind kind) noexcept {
-  switch (kind) {
-    case memory_kind::device: return "device";
-    case memory_kind::pinned: return "pinned";
-    case memory_kind::pageable: return "pageable";
-  }
-  return "unknown";
-}
-
 std::shared_ptr<device> device::open(std::shared_ptr<driver> api, device_id id) {
   const int count = api->device_count();
   if (id.value() < 0 || id.value() >= count)

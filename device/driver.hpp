@@ -2,6 +2,7 @@
 /// implementations are `device/cuda` and `device/mock`. All other code uses only this interface.
 #pragma once
 
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/topology/locality.hpp>
@@ -61,8 +62,6 @@ enum class memory_kind : std::uint8_t {
   pinned,   ///< Page-locked host memory that devices can access.
   pageable, ///< Ordinary host memory.
 };
-
-[[nodiscard]] std::string_view to_string(memory_kind kind) noexcept;
 
 /// Kind of memory that an address refers to, and the device that holds it.
 struct pointer_description {

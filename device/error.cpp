@@ -1,3 +1,4 @@
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 
 #include <array>
@@ -31,32 +32,8 @@ std::string describe(const undefined_buffers& all) {
 }
 
 std::string_view to_string(errc code) noexcept {
-  switch (code) {
-    case errc::none: return "none";
-    case errc::invalid_argument: return "invalid_argument";
-    case errc::unsupported: return "unsupported";
-    case errc::mismatch: return "mismatch";
-    case errc::wrong_device: return "wrong_device";
-    case errc::stale_buffer: return "stale_buffer";
-    case errc::stale_epoch: return "stale_epoch";
-    case errc::out_of_memory: return "out_of_memory";
-    case errc::missing: return "missing";
-    case errc::too_old: return "too_old";
-    case errc::device_occupied: return "device_occupied";
-    case errc::busy: return "busy";
-    case errc::cancelled: return "cancelled";
-    case errc::stopping: return "stopping";
-    case errc::rebuilding: return "rebuilding";
-    case errc::rank_lost: return "rank_lost";
-    case errc::world_failed: return "world_failed";
-    case errc::deadline_exceeded: return "deadline_exceeded";
-    case errc::communicator_failed: return "communicator_failed";
-    case errc::device_failed: return "device_failed";
-    case errc::process_poisoned: return "process_poisoned";
-    case errc::abandoned: return "abandoned";
-    case errc::internal: return "internal";
-  }
-  return "unknown";
+  const auto index = static_cast<std::size_t>(code);
+  return index < enum_names<errc>.size() ? enum_names<errc>[index] : "unknown";
 }
 
 std::string to_string(const error& failure) {

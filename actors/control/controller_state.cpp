@@ -4,7 +4,6 @@
 #include <troupe/device/overloaded.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -507,8 +506,6 @@ void controller_state::give_up(error why, control_effects& out) {
 
 namespace {
 
-constexpr std::array loss_policies{loss_policy::fail, loss_policy::respawn, loss_policy::shrink};
-
 error no(std::string text) {
   return {.code = errc::invalid_argument, .text = std::move(text)};
 }
@@ -527,37 +524,6 @@ std::string milliseconds_text(std::int64_t ns) {
 }
 
 } // namespace
-
-std::string_view to_string(loss_policy policy) noexcept {
-  switch (policy) {
-    case loss_policy::fail: return "fail";
-    case loss_policy::respawn: return "respawn";
-    case loss_policy::shrink: return "shrink";
-  }
-  return {};
-}
-
-loss_policy parse_loss_policy(std::string_view name) {
-  for (const loss_policy one : loss_policies)
-    if (to_string(one) == name) return one;
-  throw exception{errc::invalid_argument, "unknown policy for lost processes '" + std::string{name} +
-                                              "': choose one of "
-                                              "fail, respawn, shrink"};
-}
-
-std::string_view to_string(control_phase phase) noexcept {
-  switch (phase) {
-    case control_phase::gathering: return "gathering";
-    case control_phase::forming: return "forming";
-    case control_phase::serving: return "serving";
-    case control_phase::quiescing: return "quiescing";
-    case control_phase::rebuilding: return "rebuilding";
-    case control_phase::finishing: return "finishing";
-    case control_phase::stopping: return "stopping";
-    case control_phase::failed: return "failed";
-  }
-  return {};
-}
 
 std::string describe(const process_identity& who) {
   return "process " + who.name + " (pid " + std::to_string(who.pid) + " on " + who.host + ")";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/transport/transport_credentials.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
@@ -32,9 +33,10 @@ enum class loss_policy : std::uint8_t {
   /// The world continues at once with a spare or with fewer ranks, and grows again when another process has joined.
   shrink,
 };
-[[nodiscard]] std::string_view to_string(loss_policy policy) noexcept;
 /// Parses the name of a policy. Errors: invalid_argument, which names the choices.
-[[nodiscard]] loss_policy parse_loss_policy(std::string_view name);
+[[nodiscard]] inline loss_policy parse_loss_policy(std::string_view name) {
+  return parse_enum<loss_policy>("policy for lost processes", name);
+}
 
 /// The configuration of a controller.
 struct controller_terms {
@@ -76,7 +78,6 @@ enum class control_phase : std::uint8_t {
   stopping,   ///< All processes have been asked to end.
   failed,
 };
-[[nodiscard]] std::string_view to_string(control_phase phase) noexcept;
 
 /// The state of a world as a controller reports it.
 struct control_event {

@@ -6,18 +6,6 @@
 
 namespace troupe {
 
-std::string_view to_string(world_phase phase) noexcept {
-  switch (phase) {
-    case world_phase::forming: return "forming";
-    case world_phase::ready: return "ready";
-    case world_phase::rebuilding: return "rebuilding";
-    case world_phase::failed: return "failed";
-    case world_phase::stopping: return "stopping";
-    case world_phase::stopped: return "stopped";
-  }
-  return {};
-}
-
 namespace {
 
 std::string describe_loss(const world_event& event) {
@@ -69,24 +57,6 @@ std::string not_for(const error& why) {
 }
 
 } // namespace
-
-std::string_view to_string(restored_kind kind) noexcept {
-  switch (kind) {
-    case restored_kind::registration: return "registration";
-    case restored_kind::plan: return "plan";
-    case restored_kind::sub_world: return "sub-world";
-  }
-  return {};
-}
-
-std::string_view to_string(restored_state state) noexcept {
-  switch (state) {
-    case restored_state::under_way: return "under way";
-    case restored_state::back: return "back";
-    case restored_state::lost: return "lost";
-  }
-  return {};
-}
 
 restored_sum sum_of(const restoration& all, restored_kind kind) noexcept {
   restored_sum sum;

@@ -4,6 +4,7 @@
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
@@ -23,7 +24,8 @@ enum class restored_kind : std::uint8_t {
   plan,         ///< A plan that is captured again after the ranks have formed, while requests are served.
   sub_world,    ///< A sub-world, which recovers by itself, independently of its parent.
 };
-[[nodiscard]] std::string_view to_string(restored_kind kind) noexcept;
+template <>
+inline constexpr std::array<std::string_view, 3> enum_names<restored_kind>{"registration", "plan", "sub-world"};
 
 /// The progress of a restoration.
 enum class restored_state : std::uint8_t {
@@ -31,7 +33,8 @@ enum class restored_state : std::uint8_t {
   back,
   lost, ///< It was not restored; see `failure`.
 };
-[[nodiscard]] std::string_view to_string(restored_state state) noexcept;
+template <>
+inline constexpr std::array<std::string_view, 3> enum_names<restored_state>{"under way", "back", "lost"};
 
 /// One restored or lost part.
 struct restored_part {
@@ -79,9 +82,6 @@ enum class world_phase : std::uint8_t {
   stopping,   ///< No new requests; those in flight are finishing.
   stopped,    ///< All resources have been released.
 };
-
-/// Returns the name of \p phase as written above.
-[[nodiscard]] std::string_view to_string(world_phase phase) noexcept;
 
 struct absence_report;
 struct fault_report;

@@ -49,64 +49,16 @@ std::optional<request_kind> kind_asked(const operation& what) {
 
 } // namespace
 
-std::string_view to_string(feature what) noexcept {
-  switch (what) {
-    case feature::fp8_reductions: return "fp8_reductions";
-    case feature::multicast: return "multicast";
-    case feature::buffer_registration: return "buffer_registration";
-    case feature::symmetric_windows: return "symmetric_windows";
-    case feature::copy_engine: return "copy_engine";
-    case feature::device_communicators: return "device_communicators";
-    case feature::gpu_direct_rdma: return "gpu_direct_rdma";
-    case feature::collnet: return "collnet";
-    case feature::split: return "split";
-    case feature::shrink: return "shrink";
-    case feature::revoke: return "revoke";
-    case feature::suspend: return "suspend";
-  }
-  return {};
-}
-
-feature parse_feature(std::string_view name) {
-  std::string known;
-  for (const feature one : all_features) {
-    if (to_string(one) == name) return one;
-    known += (known.empty() ? "" : ", ") + std::string{to_string(one)};
-  }
-  throw exception{errc::invalid_argument, "unknown feature '" + std::string{name} + "': choose one of " + known};
-}
-
-std::string_view to_string(availability what) noexcept {
-  switch (what) {
-    case availability::no: return "no";
-    case availability::yes: return "yes";
-    case availability::unknown: return "unknown";
-  }
-  return {};
-}
-
-std::string_view to_string(exclusion::world_size size) noexcept {
-  switch (size) {
-    case exclusion::world_size::any: return "any";
-    case exclusion::world_size::one: return "one";
-    case exclusion::world_size::several: return "several";
-  }
-  return {};
-}
-
 std::string describe(const exclusion& what) {
   const auto list = [](const auto& values, auto name, std::string none) {
     std::string all;
     for (const auto value : values) all += (all.empty() ? "" : ", ") + std::string{name(value)};
     return all.empty() ? none : all;
   };
+  const auto named = [](auto one) { return to_string(one); };
   std::string text = list(what.kinds, name_of_kind, "everything");
-  if (!what.types.empty())
-    text += " of " + list(
-                         what.types, [](dtype one) { return to_string(one); }, "");
-  if (!what.ops.empty())
-    text += "; " + list(
-                       what.ops, [](reduction one) { return to_string(one); }, "");
+  if (!what.types.empty()) text += " of " + list(what.types, named, "");
+  if (!what.ops.empty()) text += "; " + list(what.ops, named, "");
   if (what.size != exclusion::world_size::any)
     text += what.size == exclusion::world_size::one ? "; in worlds of one rank" : "; in worlds of several ranks";
   return text + ": " + what.why;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/device/enum_names.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -32,23 +33,11 @@ enum class feature : std::uint8_t {
   suspend,              ///< Releasing an idle communicator's device memory until it is needed again.
 };
 
-inline constexpr feature all_features[] = {feature::fp8_reductions,
-                                           feature::multicast,
-                                           feature::buffer_registration,
-                                           feature::symmetric_windows,
-                                           feature::copy_engine,
-                                           feature::device_communicators,
-                                           feature::gpu_direct_rdma,
-                                           feature::collnet,
-                                           feature::split,
-                                           feature::shrink,
-                                           feature::revoke,
-                                           feature::suspend};
-
-/// Returns the name of \p what as written above, or an empty string for an unknown value.
-[[nodiscard]] std::string_view to_string(feature what) noexcept;
+inline constexpr auto all_features = enum_values<feature>;
 /// Returns the feature with this name. Errors: invalid_argument, which lists the known names.
-[[nodiscard]] feature parse_feature(std::string_view name);
+[[nodiscard]] inline feature parse_feature(std::string_view name) {
+  return parse_enum<feature>("feature", name);
+}
 
 /// Whether a feature is available.
 enum class availability : std::uint8_t {
@@ -56,9 +45,6 @@ enum class availability : std::uint8_t {
   yes,
   unknown, ///< Known only after an attempt to use the feature.
 };
-
-/// Returns the name of \p what as written above.
-[[nodiscard]] std::string_view to_string(availability what) noexcept;
 
 /// A feature and its availability.
 struct feature_finding {
@@ -87,8 +73,6 @@ struct exclusion {
 
 /// Returns one line for people: "all_reduce, reduce of f8e4m3, f8e5m2; any reduction; several ranks: why".
 [[nodiscard]] std::string describe(const exclusion& what);
-/// Returns the name of \p size as written in exclusion.
-[[nodiscard]] std::string_view to_string(exclusion::world_size size) noexcept;
 
 /// The capabilities of a backend on given devices. The value does not follow later changes of the environment.
 /// Threads: any.

@@ -1,7 +1,8 @@
 /// Element types of collectives.
 #pragma once
 
-#include <array>
+#include <troupe/device/enum_names.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -10,10 +11,7 @@ namespace troupe {
 
 /// An element type. bf16 is the upper half of an f32; f8e4m3 has no infinity (OCP "e4m3fn").
 enum class dtype : std::uint8_t { u8, i8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2 };
-
-inline constexpr std::array all_dtypes = {dtype::u8,  dtype::i8,   dtype::i32,    dtype::u32,
-                                          dtype::i64, dtype::u64,  dtype::f16,    dtype::f32,
-                                          dtype::f64, dtype::bf16, dtype::f8e4m3, dtype::f8e5m2};
+inline constexpr auto all_dtypes = enum_values<dtype>;
 
 /// Returns the size of one element in bytes, or 0 for an unknown value.
 [[nodiscard]] constexpr std::size_t size_bytes(dtype type) noexcept {
@@ -47,10 +45,9 @@ inline constexpr std::array all_dtypes = {dtype::u8,  dtype::i8,   dtype::i32,  
   }
 }
 
-/// Returns the name of \p type as written above, or an empty string for an unknown value.
-[[nodiscard]] std::string_view to_string(dtype type) noexcept;
-
 /// Returns the dtype called \p name ("f32"). Errors: invalid_argument, which lists the known names.
-[[nodiscard]] dtype parse_dtype(std::string_view name);
+[[nodiscard]] inline dtype parse_dtype(std::string_view name) {
+  return parse_enum<dtype>("dtype", name);
+}
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/operation/dtype.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/memory/buffer.hpp>
 
 #include <array>
@@ -17,15 +18,12 @@ namespace troupe {
 /// For floats every rank's elements are multiplied by 1/n, rounded to the dtype, before the sum.
 /// pre_mul_sum is the sum after each rank has multiplied its own elements by its own factor.
 enum class reduction : std::uint8_t { sum, prod, min, max, avg, pre_mul_sum };
-
-inline constexpr std::array all_reductions = {reduction::sum, reduction::prod, reduction::min,
-                                              reduction::max, reduction::avg,  reduction::pre_mul_sum};
-
-/// Returns the name of \p op ("sum", "min", "max"), or an empty string for an unknown value.
-[[nodiscard]] std::string_view to_string(reduction op) noexcept;
+inline constexpr auto all_reductions = enum_values<reduction>;
 
 /// Returns the reduction called \p name. Errors: invalid_argument, which lists the known names.
-[[nodiscard]] reduction parse_reduction(std::string_view name);
+[[nodiscard]] inline reduction parse_reduction(std::string_view name) {
+  return parse_enum<reduction>("reduction", name);
+}
 
 /// One rank's factor of a pre_mul_sum: one element of the request's dtype, given by value or in memory of the rank's
 /// device. A factor in device memory is read when the operation runs, and is held until the outcome like any buffer.

@@ -94,16 +94,6 @@ rank_request make_request(operation what, request_options options, call_site fro
           .site = from};
 }
 
-std::string_view to_string(ordering order) noexcept {
-  return order == ordering::agreed ? "agreed" : "caller";
-}
-
-ordering parse_ordering(std::string_view name) {
-  for (const ordering one : {ordering::agreed, ordering::caller})
-    if (name == to_string(one)) return one;
-  throw exception{errc::invalid_argument, "unknown ordering '" + std::string{name} + "': choose one of agreed, caller"};
-}
-
 std::vector<outcome> part_outcomes(const group& asked, const outcome& whole) {
   std::vector<outcome> all(asked.parts.size(), whole);
   const error* const failure = failure_of(whole);

@@ -5,6 +5,7 @@
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/reply/outcome.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/per_rank.hpp>
 #include <troupe/device/time.hpp>
 
@@ -45,10 +46,10 @@ enum class ordering : std::uint8_t {
   /// expires.
   caller,
 };
-/// Returns the name of \p order as written above.
-[[nodiscard]] std::string_view to_string(ordering order) noexcept;
 /// Returns the ordering with this name. Errors: invalid_argument, which lists the choices.
-[[nodiscard]] ordering parse_ordering(std::string_view name);
+[[nodiscard]] inline ordering parse_ordering(std::string_view name) {
+  return parse_enum<ordering>("ordering", name);
+}
 
 /// One rank's request (SPMD): each client sends requests to its own rank.
 struct rank_request {

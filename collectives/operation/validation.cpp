@@ -4,6 +4,7 @@
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/staging/staging_plan.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 
 #include <algorithm>
@@ -42,14 +43,12 @@ public:
   objection operator()(const Operation& what) const {
     if constexpr (requires { what.type; })
       if (size_bytes(what.type) == 0)
-        return refuse(errc::invalid_argument,
-                      "dtype " + std::to_string(static_cast<int>(what.type)) +
-                          " is unknown: choose one of u8, i8, i32, u32, i64, u64, f16, f32, f64, "
-                          "bf16, f8e4m3, f8e5m2");
+        return refuse(errc::invalid_argument, "dtype " + std::to_string(static_cast<int>(what.type)) +
+                                                  " is unknown: choose one of " + listed(enum_names<dtype>));
     if constexpr (requires { what.op; })
       if (to_string(what.op).empty())
         return refuse(errc::invalid_argument, "reduction " + std::to_string(static_cast<int>(what.op)) +
-                                                  " is unknown: choose one of sum, prod, min, max, avg, pre_mul_sum");
+                                                  " is unknown: choose one of " + listed(enum_names<reduction>));
     if constexpr (requires { what.root; })
       if (objection failure = check_rank(what.root, "root")) return failure;
     if constexpr (requires { what.peer; }) {

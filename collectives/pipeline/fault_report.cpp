@@ -53,21 +53,6 @@ std::string last_errors(const fault_report& report) {
 
 } // namespace
 
-std::string_view to_string(suspicion why) noexcept {
-  switch (why) {
-    case suspicion::reported: return "reported";
-    case suspicion::not_asked: return "not_asked";
-    case suspicion::not_launched: return "not_launched";
-    case suspicion::stuck_launch: return "stuck_launch";
-    case suspicion::not_started: return "not_started";
-    case suspicion::runs_other: return "runs_other";
-    case suspicion::unfinished: return "unfinished";
-    case suspicion::alone_done: return "alone_done";
-    case suspicion::absent_peer: return "absent_peer";
-  }
-  return {};
-}
-
 std::shared_ptr<const fault_report>
 take_fault_report(fault_scope scope, std::span<const std::shared_ptr<rank_pipeline>> pipelines, time_point now) {
   auto made = std::make_shared<fault_report>(fault_report{.fault = std::move(scope.fault),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
@@ -49,8 +50,6 @@ enum class suspicion : std::uint8_t {
   alone_done,   ///< The rank has finished an operation in which most others wait: its part may never have run.
   absent_peer,  ///< Another rank waits for this rank in a send or recv.
 };
-/// Returns the name of \p why as written above.
-[[nodiscard]] std::string_view to_string(suspicion why) noexcept;
 
 /// A rank that may have caused a fault.
 struct suspect {

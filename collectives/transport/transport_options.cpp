@@ -6,25 +6,6 @@
 
 namespace troupe {
 
-std::string_view to_string(transport_event_kind kind) noexcept {
-  switch (kind) {
-    case transport_event_kind::admitted: return "admitted";
-    case transport_event_kind::ended: return "ended";
-    case transport_event_kind::broken: return "broken";
-    case transport_event_kind::bad_certificate: return "bad_certificate";
-    case transport_event_kind::bad_protocol: return "bad_protocol";
-    case transport_event_kind::bad_token: return "bad_token";
-    case transport_event_kind::bad_frame: return "bad_frame";
-    case transport_event_kind::too_slow: return "too_slow";
-    case transport_event_kind::too_many: return "too_many";
-    case transport_event_kind::unreachable: return "unreachable";
-    case transport_event_kind::other_version: return "other_version";
-    case transport_event_kind::left_out: return "left_out";
-    case transport_event_kind::warning: return "warning";
-  }
-  return "unknown";
-}
-
 void transport_reports::report(transport_event_kind kind, std::string peer, std::string text) const noexcept {
   if (!sink_) return;
   try {

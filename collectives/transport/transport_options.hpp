@@ -5,6 +5,7 @@
 
 #include <troupe/collectives/transport/join_secret.hpp>
 #include <troupe/collectives/transport/transport_credentials.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/time.hpp>
 
 #include <chrono>
@@ -55,8 +56,6 @@ enum class transport_event_kind : std::uint8_t {
   left_out,        ///< Without a connection: the number of refused connections that had no event of their own.
   warning,         ///< Without a connection: a problem with the credentials that should be corrected.
 };
-
-[[nodiscard]] std::string_view to_string(transport_event_kind kind) noexcept;
 
 /// One event.
 struct transport_event {

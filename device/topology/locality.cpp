@@ -126,31 +126,4 @@ std::string to_string(const pci_address& address) {
   return text.data();
 }
 
-std::string_view to_string(link_kind kind) noexcept {
-  switch (kind) {
-    case link_kind::same: return "same";
-    case link_kind::nvlink: return "nvlink";
-    case link_kind::pcie_switch: return "pcie_switch";
-    case link_kind::host_bridge: return "host_bridge";
-    case link_kind::numa: return "numa";
-    case link_kind::unknown: break;
-  }
-  return "unknown";
-}
-
-std::string_view to_string(thread_placement placement) noexcept {
-  switch (placement) {
-    case thread_placement::near_device: return "near";
-    case thread_placement::anywhere: return "none";
-  }
-  return {};
-}
-
-thread_placement parse_thread_placement(std::string_view name) {
-  for (const auto placement : {thread_placement::near_device, thread_placement::anywhere})
-    if (to_string(placement) == name) return placement;
-  throw exception{errc::invalid_argument,
-                  "unknown thread placement '" + std::string{name} + "': choose one of near, none"};
-}
-
 } // namespace troupe

@@ -2,6 +2,8 @@
 /// the placement of threads.
 #pragma once
 
+#include <troupe/device/enum_names.hpp>
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -44,9 +46,12 @@ enum class thread_placement : std::uint8_t {
   anywhere,    ///< "none": chosen by the operating system.
 };
 
-[[nodiscard]] std::string_view to_string(thread_placement placement) noexcept;
+template <>
+inline constexpr std::array<std::string_view, 2> enum_names<thread_placement>{"near", "none"};
 /// Parses the name of a placement. Errors: invalid_argument, naming the choices.
-[[nodiscard]] thread_placement parse_thread_placement(std::string_view name);
+[[nodiscard]] inline thread_placement parse_thread_placement(std::string_view name) {
+  return parse_enum<thread_placement>("thread placement", name);
+}
 
 /// The address of a device on the PCI bus.
 struct pci_address {
@@ -82,8 +87,5 @@ enum class link_kind : std::uint8_t {
   numa,        ///< The interconnect between NUMA nodes.
   unknown,     ///< Not known.
 };
-
-/// Returns the name of \p kind as written above.
-[[nodiscard]] std::string_view to_string(link_kind kind) noexcept;
 
 } // namespace troupe

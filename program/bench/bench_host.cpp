@@ -128,9 +128,7 @@ constexpr std::array staging_ways{"copies", "collective", "staged"};
 constexpr std::size_t staged = 2;
 
 memory_kind parse_kind(const std::string& name) {
-  if (name == "pinned") return memory_kind::pinned;
-  if (name == "pageable") return memory_kind::pageable;
-  throw exception{errc::invalid_argument, "unknown kind of host memory '" + name + "': choose one of pinned, pageable"};
+  return parse_enum("kind of host memory", name, std::array{memory_kind::pinned, memory_kind::pageable});
 }
 
 buffer host_memory(const world& where, memory_kind kind, std::size_t size_bytes) {

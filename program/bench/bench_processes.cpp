@@ -10,6 +10,7 @@
 #include <troupe/program/support/text_table.hpp>
 
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/file_descriptor.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
@@ -76,7 +77,7 @@ constexpr std::size_t traffic_elements = 1024;
 constexpr auto request_deadline = 30s;
 constexpr auto answer_tolerance = 2s; ///< Tolerance after the deadline of a request.
 constexpr int out_of_its_world = 75;  ///< EX_TEMPFAIL: another start may help.
-constexpr std::array kind_names{"good", "answered", "wrong", "hung", "ended"};
+constexpr const auto& kind_names = enum_names<traffic_line::kind>;
 
 std::atomic<int> harm_wanted{0}; ///< The number of the received signal, or 0.
 

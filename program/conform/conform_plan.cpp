@@ -14,20 +14,6 @@ namespace {
 constexpr std::size_t small_limit = 1'024; ///< Approximate number of elements.
 
 enum class length : std::uint8_t { none, one, odd, unaligned, wrapping, large };
-constexpr std::array all_lengths{length::none,      length::one,      length::odd,
-                                 length::unaligned, length::wrapping, length::large};
-
-std::string_view name_of(length which) {
-  switch (which) {
-    case length::none: return "none";
-    case length::one: return "one";
-    case length::odd: return "odd";
-    case length::unaligned: return "unaligned";
-    case length::wrapping: return "wrapping";
-    case length::large: break;
-  }
-  return "large";
-}
 
 /// Returns a separate seed for each name (FNV-1a).
 std::uint64_t seed_of(std::uint64_t seed, std::string_view name) {
@@ -84,7 +70,7 @@ private:
   void placements(const conform_collective& what, const reduction_form& form, const std::string& name) {
     for (const bool in_place : {false, true})
       if (!in_place || what.can_be_in_place)
-        for (const length which : all_lengths) {
+        for (const length which : enum_values<length>) {
           const std::string prefix = name + (in_place ? "/in-place/" : "/out-of-place/");
           const std::string kin =
               std::string{what.name} + std::string{form.name} + (in_place ? "in" : "out"); // The same for all dtypes.
@@ -136,7 +122,7 @@ private:
   void asked(length which, const std::string& prefix, const std::string& kin, Fill fill) {
     for (const bool by_rank : {false, true}) {
       if (which == length::large && !has_large(kin, by_rank)) continue;
-      add(prefix + std::string{name_of(which)}, by_rank, fill);
+      add(prefix + std::string{troupe::to_string(which)}, by_rank, fill);
     }
   }
 
@@ -151,7 +137,7 @@ private:
   }
 
   void transfers() {
-    for (const length which : all_lengths) {
+    for (const length which : enum_values<length>) {
       if (which == length::wrapping) continue;
       const auto spec = [=, this](int from, int to, int tag, std::uint64_t seed) {
         constexpr std::size_t most_at_once = 8; // A large ring has six transfers on each rank.
@@ -274,10 +260,10 @@ private:
           [this](conform_case& made, std::uint64_t) { made.pieces.push_back(make_barrier(scope_.ranks)); });
       for (const bool from_host : {false, true})
         for (const bool to_host : {false, true})
-          for (const length which : all_lengths)
+          for (const length which : enum_values<length>)
             if (which != length::wrapping)
               add(std::string{"copy/"} + (from_host ? "host" : "device") + "-to-" + (to_host ? "host/" : "device/") +
-                      std::string{name_of(which)},
+                      std::string{troupe::to_string(which)},
                   by_rank, [=, this](conform_case& made, std::uint64_t seed) {
                     made.pieces.push_back(make_copies({.ranks = scope_.ranks,
                                                        .from_host = from_host,

@@ -2,13 +2,10 @@
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -16,23 +13,6 @@ namespace troupe {
 namespace {
 
 using namespace std::chrono_literals;
-
-// The names of enumerators, in the order of their values.
-constexpr std::array<std::string_view, 4> backend_names{"auto", "mock", "nccl", "gloo"};
-constexpr std::array<std::string_view, 3> profile_names{"latency", "balanced", "frugal"};
-constexpr std::array<std::string_view, 2> across_names{"same", "gloo"};
-constexpr std::array<std::string_view, 3> nvtx_names{"auto", "on", "off"};
-static_assert(static_cast<std::size_t>(backend_choice::gloo) + 1 == backend_names.size());
-static_assert(static_cast<std::size_t>(latency_profile::frugal) + 1 == profile_names.size());
-static_assert(static_cast<std::size_t>(across_choice::gloo) + 1 == across_names.size());
-static_assert(static_cast<std::size_t>(nvtx_choice::off) + 1 == nvtx_names.size());
-
-/// Returns an empty name for an unknown value.
-template <class Value>
-std::string_view name_in(std::span<const std::string_view> names, Value value) noexcept {
-  const auto index = static_cast<std::size_t>(value);
-  return index < names.size() ? names[index] : std::string_view{};
-}
 
 void require(bool holds, const std::string& otherwise) {
   if (!holds) throw exception{errc::invalid_argument, otherwise};
@@ -74,38 +54,6 @@ void check_position(const process_position& at, int own_ranks) {
 }
 
 } // namespace
-
-std::string_view to_string(backend_choice choice) noexcept {
-  return name_in(backend_names, choice);
-}
-
-std::string_view to_string(latency_profile profile) noexcept {
-  return name_in(profile_names, profile);
-}
-
-std::string_view to_string(nvtx_choice choice) noexcept {
-  return name_in(nvtx_names, choice);
-}
-
-std::string_view to_string(across_choice choice) noexcept {
-  return name_in(across_names, choice);
-}
-
-backend_choice parse_backend_choice(std::string_view name) {
-  return static_cast<backend_choice>(index_in(backend_names, "backend", name));
-}
-
-latency_profile parse_latency_profile(std::string_view name) {
-  return static_cast<latency_profile>(index_in(profile_names, "latency profile", name));
-}
-
-across_choice parse_across_choice(std::string_view name) {
-  return static_cast<across_choice>(index_in(across_names, "backend between nodes", name));
-}
-
-nvtx_choice parse_nvtx_choice(std::string_view name) {
-  return static_cast<nvtx_choice>(index_in(nvtx_names, "choice of NVTX ranges", name));
-}
 
 configuration configuration::from_environment() {
   check_process_variables();

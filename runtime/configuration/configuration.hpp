@@ -9,6 +9,7 @@
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/completion/completion_settings.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/topology/locality.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/metrics.hpp>
@@ -42,16 +43,21 @@ enum class latency_profile : std::uint8_t {
   frugal,   ///< Park immediately.
 };
 
-/// Each to_string() of this file returns the name that a settings file uses.
-[[nodiscard]] std::string_view to_string(backend_choice choice) noexcept;
-[[nodiscard]] std::string_view to_string(latency_profile profile) noexcept;
-[[nodiscard]] std::string_view to_string(across_choice choice) noexcept;
+// The names of this file are those of a settings file.
+template <>
+inline constexpr std::array<std::string_view, 4> enum_names<backend_choice>{"auto", "mock", "nccl", "gloo"};
 /// Errors: invalid_argument, listing the valid names.
-[[nodiscard]] backend_choice parse_backend_choice(std::string_view name);
+[[nodiscard]] inline backend_choice parse_backend_choice(std::string_view name) {
+  return parse_enum<backend_choice>("backend", name);
+}
 /// Errors: invalid_argument, listing the valid names.
-[[nodiscard]] latency_profile parse_latency_profile(std::string_view name);
+[[nodiscard]] inline latency_profile parse_latency_profile(std::string_view name) {
+  return parse_enum<latency_profile>("latency profile", name);
+}
 /// Returns the choice called \p name. Errors: invalid_argument, listing the valid names.
-[[nodiscard]] across_choice parse_across_choice(std::string_view name);
+[[nodiscard]] inline across_choice parse_across_choice(std::string_view name) {
+  return parse_enum<across_choice>("backend between nodes", name);
+}
 
 /// Whether launches are marked for NVIDIA's profilers, as ranges with the names of the requests.
 enum class nvtx_choice : std::uint8_t {
@@ -59,9 +65,12 @@ enum class nvtx_choice : std::uint8_t {
   on,
   off,
 };
-[[nodiscard]] std::string_view to_string(nvtx_choice choice) noexcept;
+template <>
+inline constexpr std::array<std::string_view, 3> enum_names<nvtx_choice>{"auto", "on", "off"};
 /// Errors: invalid_argument, listing the valid names.
-[[nodiscard]] nvtx_choice parse_nvtx_choice(std::string_view name);
+[[nodiscard]] inline nvtx_choice parse_nvtx_choice(std::string_view name) {
+  return parse_enum<nvtx_choice>("choice of NVTX ranges", name);
+}
 
 /// How a process joins a world, and what it does if it loses its controller.
 struct control_settings {

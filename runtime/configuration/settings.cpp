@@ -1,3 +1,4 @@
+#include <troupe/device/enum_names.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/recording/record_on_signal.hpp>

@@ -132,15 +132,6 @@ const std::string& nearest_name(std::string_view name, std::span<const std::stri
   });
 }
 
-std::size_t index_in(std::span<const std::string_view> names, std::string_view what, std::string_view name) {
-  const auto found = std::ranges::find(names, name);
-  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
-  std::string choices;
-  for (const std::string_view one : names) choices += (choices.empty() ? "" : ", ") + std::string{one};
-  throw exception{errc::invalid_argument,
-                  "unknown " + std::string{what} + " '" + std::string{name} + "': choose one of " + choices};
-}
-
 std::string read_bounded_file(std::string_view what, const std::filesystem::path& path, std::size_t most_bytes,
                               std::string_view remedy) {
   const auto refuse = [&](const std::string& why) {

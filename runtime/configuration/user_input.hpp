@@ -45,10 +45,6 @@ struct control_address {
 /// empty.
 [[nodiscard]] const std::string& nearest_name(std::string_view name, std::span<const std::string> known);
 
-/// Returns the index of \p name in \p names. Errors: invalid_argument ("unknown WHAT 'NAME'", and the names).
-[[nodiscard]] std::size_t index_in(std::span<const std::string_view> names, std::string_view what,
-                                   std::string_view name);
-
 /// Returns the text of the regular file at \p path. Never blocks on a pipe. Errors: invalid_argument ("\p what PATH
 /// cannot be read (REASON)", then \p remedy) if the file is absent, is not a regular file, or is larger than \p
 /// most_bytes.

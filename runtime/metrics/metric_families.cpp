@@ -242,15 +242,6 @@ constexpr std::array descriptions{
 
 } // namespace
 
-std::string_view to_string(metric_kind kind) noexcept {
-  switch (kind) {
-    case counter: return "counter";
-    case gauge: return "gauge";
-    case histogram: return "histogram";
-  }
-  return {};
-}
-
 std::span<const metric_description> all_metrics() noexcept {
   return descriptions;
 }

@@ -1,6 +1,7 @@
 /// Converts a reading of a runtime into the metrics of prometheus-cpp.
 #pragma once
 
+#include <troupe/device/enum_names.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 
 #include <cstdint>
@@ -16,8 +17,6 @@ namespace troupe {
 
 /// How a metric's values change over time.
 enum class metric_kind : std::uint8_t { counter, gauge, histogram };
-/// Returns "counter", "gauge" or "histogram".
-[[nodiscard]] std::string_view to_string(metric_kind kind) noexcept;
 
 /// The static description of a metric. docs/operations/metrics.md has the same table for users, and a test compares
 /// them.

@@ -130,49 +130,14 @@ void draw_recovery(scenario& made) {
 } // namespace
 
 std::string_view to_string(fault_kind kind) noexcept {
-  switch (kind) {
-    case fault_kind::withheld: return "withheld";
-    case fault_kind::refused: return "refused";
-    case fault_kind::stuck_launch: return "stuck-launch";
-    case fault_kind::slow_rank: return "slow-rank";
-    case fault_kind::asynchronous: return "asynchronous";
-    case fault_kind::device: return "device";
-    case fault_kind::sticky: return "sticky";
-    case fault_kind::failed_init: return "failed-init";
-    case fault_kind::stuck_init: return "stuck-init";
-    case fault_kind::slow_abort: return "slow-abort";
-    case fault_kind::ended_actor: return "ended-actor";
-    case fault_kind::ended_client: return "ended-client";
-    case fault_kind::jump: return "jump";
-    case fault_kind::killed_world: return "killed-world";
-    case fault_kind::dropped_world: return "dropped-world";
-    case fault_kind::killed_process: return "killed-process";
-    case fault_kind::stopped_process: return "stopped-process";
-    case fault_kind::cut_link: return "cut-link";
-    case fault_kind::slow_link: return "slow-link";
-    case fault_kind::lost_controller: return "lost-controller";
-  }
-  return {};
-}
-
-std::string_view to_string(operation_kind kind) noexcept {
-  switch (kind) {
-    case operation_kind::all_reduce: return "all_reduce";
-    case operation_kind::broadcast: return "broadcast";
-    case operation_kind::reduce: return "reduce";
-    case operation_kind::all_gather: return "all_gather";
-    case operation_kind::reduce_scatter: return "reduce_scatter";
-    case operation_kind::all_to_all: return "all_to_all";
-    case operation_kind::group: return "group";
-    case operation_kind::barrier: return "barrier";
-    case operation_kind::exchange: return "exchange";
-    case operation_kind::transfer: return "transfer";
-    case operation_kind::copy: return "copy";
-    case operation_kind::registration: return "registration";
-    case operation_kind::capture: return "capture";
-    case operation_kind::replay: return "replay";
-  }
-  return {};
+  static constexpr std::array<std::string_view, enumerator_count<fault_kind>()> names{
+      "withheld",       "refused",         "stuck-launch", "slow-rank",    "asynchronous",
+      "device",         "sticky",          "failed-init",  "stuck-init",   "slow-abort",
+      "ended-actor",    "ended-client",    "jump",         "killed-world", "dropped-world",
+      "killed-process", "stopped-process", "cut-link",     "slow-link",    "lost-controller"};
+  static_assert(!names.back().empty());
+  const auto index = static_cast<std::size_t>(kind);
+  return index < names.size() ? names[index] : std::string_view{};
 }
 
 std::vector<fault_kind> parse_fault_kinds(std::string_view names, std::span<const fault_kind> kinds) {

@@ -7,6 +7,7 @@
 #include <troupe/collectives/order/fusion_plan.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <array>
@@ -18,6 +19,8 @@
 #include <vector>
 
 namespace troupe::simulation {
+
+using troupe::to_string;
 
 enum class fault_kind : std::uint8_t {
   withheld,     ///< A rank's launches no longer reach its device: its peers wait indefinitely.
@@ -87,7 +90,6 @@ enum class operation_kind : std::uint8_t {
   replay,       ///< The replay of such a plan.
 };
 inline constexpr std::size_t operation_kind_count = static_cast<std::size_t>(operation_kind::replay) + 1;
-[[nodiscard]] std::string_view to_string(operation_kind kind) noexcept;
 
 struct planned_request {
   std::size_t number = 0; ///< Identifies the request.

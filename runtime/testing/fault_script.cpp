@@ -43,15 +43,6 @@ std::size_t count_of(const operation& what) {
 
 } // namespace
 
-std::string_view to_string(launch_fate fate) noexcept {
-  switch (fate) {
-    case launch_fate::launched: return "launched";
-    case launch_fate::withheld: return "withheld";
-    case launch_fate::refused: return "refused";
-  }
-  return {};
-}
-
 std::string describe(const launch_record& one) {
   std::string text = one.text;
   if (!one.by)

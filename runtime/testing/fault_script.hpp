@@ -6,6 +6,7 @@
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/pipeline/launch_observer.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
@@ -29,14 +30,14 @@ class mock_driver;
 
 namespace troupe::testing {
 
+using troupe::to_string;
+
 /// The result of a launch.
 enum class launch_fate : std::uint8_t {
   launched, ///< The launch reached the device.
   withheld, ///< The script withheld the launch: nothing reached the device.
   refused,  ///< The script made the launch fail.
 };
-/// Returns the name of \p fate as written above.
-[[nodiscard]] std::string_view to_string(launch_fate fate) noexcept;
 
 /// The request that an operation was launched for.
 struct launch_asker {

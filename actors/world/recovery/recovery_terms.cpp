@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -12,16 +13,9 @@ namespace {
 
 constexpr std::size_t most_doublings = 10;
 
-constexpr std::array policies{recovery_policy::fail_fast, recovery_policy::keep_size, recovery_policy::shrink};
+constexpr std::span policies = std::span{enum_names<recovery_policy>}.first(3); // guided is not a user's choice
 constexpr std::array first_rungs{recovery_rung::form_beside, recovery_rung::abort_first, recovery_rung::shrink,
                                  recovery_rung::revoke};
-
-template <class Choices>
-std::string names_of(const Choices& choices) {
-  std::string names;
-  for (const auto one : choices) names += (names.empty() ? "" : ", ") + std::string{to_string(one)};
-  return names;
-}
 
 /// The upper limit of a window: longer than a process lives.
 constexpr nanoseconds longest_window{std::chrono::years{100}};
@@ -47,39 +41,12 @@ nanoseconds backoff_before(const recovery_terms& terms, std::size_t before) noex
                  static_cast<double>(std::int64_t{1} << std::min(before - 1, most_doublings)));
 }
 
-std::string_view to_string(recovery_policy policy) noexcept {
-  switch (policy) {
-    case recovery_policy::fail_fast: return "fail_fast";
-    case recovery_policy::keep_size: return "keep_size";
-    case recovery_policy::shrink: return "shrink";
-    case recovery_policy::guided: return "guided";
-  }
-  return {};
-}
-
 recovery_policy parse_recovery_policy(std::string_view name) {
-  for (const recovery_policy one : policies)
-    if (name == to_string(one)) return one;
-  throw exception{errc::invalid_argument,
-                  "unknown recovery policy '" + std::string{name} + "': choose one of " + names_of(policies)};
-}
-
-std::string_view to_string(recovery_rung rung) noexcept {
-  switch (rung) {
-    case recovery_rung::shrink: return "shrink";
-    case recovery_rung::revoke: return "revoke";
-    case recovery_rung::form_beside: return "form_beside";
-    case recovery_rung::abort_first: return "abort_first";
-    case recovery_rung::give_up: return "give_up";
-  }
-  return {};
+  return static_cast<recovery_policy>(index_in(policies, "recovery policy", name));
 }
 
 recovery_rung parse_first_rung(std::string_view name) {
-  for (const recovery_rung one : first_rungs)
-    if (name == to_string(one)) return one;
-  throw exception{errc::invalid_argument, "unknown first rung of a recovery '" + std::string{name} +
-                                              "': choose one of " + names_of(first_rungs)};
+  return parse_enum("first rung of a recovery", name, first_rungs);
 }
 
 nanoseconds total_backoff(const recovery_terms& terms) noexcept {
@@ -101,9 +68,9 @@ recovery_terms with_window(recovery_terms terms, nanoseconds form, nanoseconds a
 
 void check(const recovery_terms& terms) {
   const auto refuse = [](std::string text) { throw exception{errc::invalid_argument, std::move(text)}; };
-  if (to_string(terms.policy).empty()) refuse("recovery.policy is unknown: choose one of " + names_of(policies));
+  if (to_string(terms.policy).empty()) refuse("recovery.policy is unknown: choose one of " + listed(policies));
   if (std::ranges::find(first_rungs, terms.first_rung) == first_rungs.end())
-    refuse("recovery.first_rung is unknown: choose one of " + names_of(first_rungs));
+    refuse("recovery.first_rung is unknown: choose one of " + listed(names_of(first_rungs)));
   if (terms.first_rung == recovery_rung::shrink && terms.policy != recovery_policy::shrink)
     refuse("recovery.first_rung is shrink, and recovery.policy is " + std::string{to_string(terms.policy)} +
            ": set recovery.policy to shrink, or recovery.first_rung to form_beside, abort_first or revoke, which keep "
@@ -127,21 +94,6 @@ void check(const recovery_terms& terms) {
            std::to_string(terms.rebuilds) + " rebuilds, is " + in_milliseconds(total_backoff(terms)) +
            " or more in all, and recovery.window " + in_milliseconds(terms.window) +
            ": the budget would never be used up; make the window longer or the back-off shorter");
-}
-
-std::string_view to_string(orphan_policy policy) noexcept {
-  switch (policy) {
-    case orphan_policy::leave: return "leave";
-    case orphan_policy::rejoin: return "rejoin";
-  }
-  return {};
-}
-
-orphan_policy parse_orphan_policy(std::string_view name) {
-  for (const orphan_policy one : std::array{orphan_policy::leave, orphan_policy::rejoin})
-    if (to_string(one) == name) return one;
-  throw exception{errc::invalid_argument,
-                  "unknown action without a controller '" + std::string{name} + "': choose one of leave, rejoin"};
 }
 
 } // namespace troupe

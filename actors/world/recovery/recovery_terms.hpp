@@ -1,6 +1,7 @@
 /// Defines the settings for the reaction of worlds and their processes to faults: policies, budgets and deadlines.
 #pragma once
 
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/time.hpp>
 
@@ -18,7 +19,6 @@ enum class recovery_policy : std::uint8_t {
   shrink,    ///< The ranks that cannot be blamed form again; all ranks, if none can be blamed.
   guided,    ///< A controller decides (controller_channel). Only for worlds that span processes; not a user setting.
 };
-[[nodiscard]] std::string_view to_string(recovery_policy policy) noexcept;
 /// Parses the name of a policy. Errors: invalid_argument, which names the choices.
 [[nodiscard]] recovery_policy parse_recovery_policy(std::string_view name);
 
@@ -30,7 +30,6 @@ enum class recovery_rung : std::uint8_t {
   abort_first, ///< The failed ones are aborted, then new ones are formed.
   give_up,     ///< The world fails closed.
 };
-[[nodiscard]] std::string_view to_string(recovery_rung rung) noexcept;
 /// Parses the first rung of a recovery. Errors: invalid_argument, which names the choices.
 [[nodiscard]] recovery_rung parse_first_rung(std::string_view name);
 
@@ -76,8 +75,9 @@ enum class orphan_policy : std::uint8_t {
   leave,  ///< The world of the process ends.
   rejoin, ///< The process waits until the controller is back at its address, and joins again.
 };
-[[nodiscard]] std::string_view to_string(orphan_policy policy) noexcept;
 /// Parses the name of a policy. Errors: invalid_argument, which names the choices.
-[[nodiscard]] orphan_policy parse_orphan_policy(std::string_view name);
+[[nodiscard]] inline orphan_policy parse_orphan_policy(std::string_view name) {
+  return parse_enum<orphan_policy>("action without a controller", name);
+}
 
 } // namespace troupe

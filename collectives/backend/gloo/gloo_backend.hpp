@@ -2,6 +2,8 @@
 /// Without Gloo's headers.
 #pragma once
 
+#include <troupe/device/enum_names.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,9 +18,10 @@ enum class gloo_memory : std::uint8_t {
   host,   ///< Memory of mock devices, which Gloo reads and writes directly.
   device, ///< Memory of GPUs or of any other driver: copied to pinned host memory and back (host_staged_backend.hpp).
 };
-[[nodiscard]] std::string_view to_string(gloo_memory memory) noexcept;
 /// Returns the kind of memory called \p name. Errors: invalid_argument, with the valid names.
-[[nodiscard]] gloo_memory parse_gloo_memory(std::string_view name);
+[[nodiscard]] inline gloo_memory parse_gloo_memory(std::string_view name) {
+  return parse_enum<gloo_memory>("memory for Gloo", name);
+}
 
 /// Options that are the same for all worlds of a process.
 struct gloo_options {

@@ -1,3 +1,4 @@
+#include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 #include <troupe/collectives/backend/gloo/gloo_endpoint.hpp>
 
 #include <arpa/inet.h>
@@ -80,6 +81,10 @@ gloo_endpoint to_endpoint(const unique_id& id) {
     throw exception{errc::invalid_argument, "the unique id was not made by a gloo backend of this version: give all "
                                             "ranks the id that make_unique_id() of one of them returned"};
   return endpoint;
+}
+
+void check(const gloo_options& options) {
+  static_cast<void>(parse_socket_address(options.interface_address));
 }
 
 } // namespace troupe

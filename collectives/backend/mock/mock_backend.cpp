@@ -19,21 +19,6 @@
 
 namespace troupe {
 
-std::string_view to_string(mock_results results) noexcept {
-  switch (results) {
-    case mock_results::computed: return "computed";
-    case mock_results::none: return "none";
-  }
-  return {};
-}
-
-mock_results parse_mock_results(std::string_view name) {
-  for (const auto results : {mock_results::computed, mock_results::none})
-    if (to_string(results) == name) return results;
-  throw exception{errc::invalid_argument,
-                  "unknown kind of mock results '" + std::string{name} + "': choose one of computed, none"};
-}
-
 namespace {
 
 /// One rank's launch, as a task of its stream.

@@ -1,6 +1,7 @@
 #include <troupe/collectives/backend/nccl/nccl_capabilities.hpp>
 
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
+#include <troupe/device/enum_names.hpp>
 
 #include <dlfcn.h>
 
@@ -48,12 +49,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   throw exception{errc::invalid_argument, std::string{variable} + " is '" + std::string{text} + "': " + why};
 }
 
-std::string list_of(std::span<const std::string_view> names) {
-  std::string all;
-  for (const auto name : names) all += (all.empty() ? "" : ", ") + std::string{name};
-  return all;
-}
-
 template <std::size_t Count>
 std::array<std::bitset<Count>, 5> parse_choice(std::string_view variable, std::string_view text,
                                                const std::array<std::string_view, Count>& names) {
@@ -68,7 +63,7 @@ std::array<std::bitset<Count>, 5> parse_choice(std::string_view variable, std::s
       if (!function)
         refuse(variable, text,
                "unknown function '" + std::string{list.substr(0, colon)} + "': choose one of " +
-                   list_of(function_names));
+                   listed(function_names));
       list.remove_prefix(colon + 1);
     } else if (i > 0) {
       refuse(variable, text,
@@ -80,7 +75,7 @@ std::array<std::bitset<Count>, 5> parse_choice(std::string_view variable, std::s
     for (const auto name : split(list, ',')) {
       const auto found = find_name(names, name);
       if (!found)
-        refuse(variable, text, std::string{"'"}.append(name).append("' is unknown: choose one of ") + list_of(names));
+        refuse(variable, text, std::string{"'"}.append(name).append("' is unknown: choose one of ") + listed(names));
       allowed.set(*found);
     }
     if (without) allowed.flip();

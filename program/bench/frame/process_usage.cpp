@@ -49,18 +49,6 @@ nanoseconds ticks_of(const std::string& stat) {
 
 } // namespace
 
-std::string_view to_string(thread_group group) noexcept {
-  switch (group) {
-    case thread_group::launchers: return "launchers";
-    case thread_group::poller: return "poller";
-    case thread_group::workers: return "workers";
-    case thread_group::clients: return "clients";
-    case thread_group::raw: return "raw";
-    case thread_group::others: return "others";
-  }
-  return {};
-}
-
 thread_group group_of(std::string_view name, bool first) noexcept {
   if (first) return thread_group::clients;
   if (name.starts_with("troupe/gpu")) return thread_group::launchers;

@@ -1,6 +1,8 @@
 /// Measures the CPU time of every thread of this process, grouped by thread name, and the heap of the process.
 #pragma once
 
+#include <troupe/device/enum_names.hpp>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +13,8 @@
 
 namespace troupe::program {
 
+using troupe::to_string;
+
 /// The purpose of a thread, derived from its name.
 enum class thread_group : std::uint8_t {
   launchers, ///< troupe/gpuN
@@ -20,10 +24,7 @@ enum class thread_group : std::uint8_t {
   raw,       ///< bench/rawN
   others,    ///< Threads of CUDA and NCCL, the mock's troupe/mock, and the deadline pool.
 };
-inline constexpr thread_group all_thread_groups[] = {thread_group::launchers, thread_group::poller,
-                                                     thread_group::workers,   thread_group::clients,
-                                                     thread_group::raw,       thread_group::others};
-[[nodiscard]] std::string_view to_string(thread_group group) noexcept;
+inline constexpr auto all_thread_groups = enum_values<thread_group>;
 /// Returns the group of the thread called \p name. \p first is true for the first thread of the process.
 [[nodiscard]] thread_group group_of(std::string_view name, bool first) noexcept;
 

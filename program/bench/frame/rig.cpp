@@ -137,22 +137,6 @@ buffer allocate_plain(const std::shared_ptr<device>& where, std::size_t size_byt
 
 } // namespace
 
-std::string_view to_string(operand_memory kind) noexcept {
-  switch (kind) {
-    case operand_memory::ordinary: return "ordinary";
-    case operand_memory::pool: return "pool";
-    case operand_memory::registered: return "registered";
-  }
-  return {};
-}
-
-operand_memory parse_operand_memory(std::string_view name) {
-  for (const auto kind : all_operand_memories)
-    if (to_string(kind) == name) return kind;
-  throw exception{errc::invalid_argument,
-                  "unknown operand memory '" + std::string{name} + "': choose one of ordinary, pool, registered"};
-}
-
 std::vector<buffer> allocate_operands(world& where, operand_memory kind, std::size_t size_bytes) {
   if (kind == operand_memory::registered) {
     constexpr std::size_t least_bytes = std::size_t{8} << 20U;

@@ -6,6 +6,7 @@
 #include <troupe/program/bench/frame/raw_ranks.hpp>
 #include <troupe/program/bench/frame/report.hpp>
 
+#include <troupe/device/enum_names.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world.hpp>
@@ -19,6 +20,8 @@
 #include <vector>
 
 namespace troupe::program {
+
+using troupe::to_string;
 
 class bench_rig {
 public:
@@ -46,11 +49,11 @@ enum class operand_memory : std::uint8_t {
   pool,       ///< The ranks' pools, as returned by world::allocate().
   registered, ///< The world's registered memory.
 };
-inline constexpr operand_memory all_operand_memories[] = {operand_memory::ordinary, operand_memory::pool,
-                                                          operand_memory::registered};
-[[nodiscard]] std::string_view to_string(operand_memory kind) noexcept;
+inline constexpr auto all_operand_memories = enum_values<operand_memory>;
 /// Errors: invalid_argument, whose text names the valid values.
-[[nodiscard]] operand_memory parse_operand_memory(std::string_view name);
+[[nodiscard]] inline operand_memory parse_operand_memory(std::string_view name) {
+  return parse_enum<operand_memory>("operand memory", name);
+}
 
 /// Allocates \p size_bytes for each local rank. Registers memory with the world if that was not done before.
 /// Errors: out_of_memory, unsupported (ordinary memory on a device that is not a GPU).
