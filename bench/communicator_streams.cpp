@@ -2,6 +2,7 @@
 // pair of neighbours, and a pair of ranks half a world apart. A step is one all_reduce in each. Compares one stream for
 // all communicators, one stream each without ordering, and one stream each chained by events. To measure one stream
 // each with NCCL_LAUNCH_ORDER_IMPLICIT=1, run the program again with that variable set.
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
