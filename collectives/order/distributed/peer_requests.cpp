@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <limits>
 
 namespace troupe {
@@ -17,7 +16,7 @@ enum class answer_kind : std::uint8_t { failure, handle, bytes };
 
 /// Time beyond a request's deadline in which its ranks can report which of them are missing.
 constexpr nanoseconds grace = std::chrono::seconds{2};
-constexpr auto longest_span = static_cast<std::uint64_t>(std::numeric_limits<nanoseconds::rep>::max());
+constexpr auto longest_half_span = static_cast<std::uint64_t>(std::numeric_limits<nanoseconds::rep>::max() / 2);
 /// Lanes belong to clients. These numbers are not used for others: see rank_lane.
 constexpr std::uint64_t first_client = std::uint64_t{1} << 62U;
 constexpr std::size_t most_steps = 65'536;
@@ -34,10 +33,42 @@ lane lane_of(process_address one) {
                                       : "the world, asked by process " + std::to_string(-one.value()));
 }
 
-template <class Kind>
-std::string begin(Kind kind) {
-  return {static_cast<char>(kind)};
+nanoseconds read_span(wire_reader& in) {
+  nanoseconds span{};
+  in.ordinal(span);
+  return span;
 }
+
+/// Lists the fields of a handle for both directions.
+template <class Wire, class Handle>
+void handle_field(Wire& wire, Handle& one) {
+  wire.ordinal(one.exporter, std::numeric_limits<int>::max());
+  memory_fields(wire, one);
+  wire.field(one.on_host);
+}
+
+template <class Kind>
+wire_writer begin(Kind kind) {
+  return wire_writer{std::string(1, static_cast<char>(kind))};
+}
+
+/// Tells a question why it has failed. Its answer does not pass through here.
+template <class Reply>
+class failed_question final : public outcome_sink {
+public:
+  explicit failed_question(Reply reply) noexcept : reply_{std::move(reply)} {}
+
+  void deliver(outcome result) noexcept override {
+    const error* const failure = failure_of(result);
+    if (failure == nullptr) return;
+    error why = *failure;
+    why.effect = effect::rejected; // a question writes no memory of its asker
+    reply_->deliver(std::move(why));
+  }
+
+private:
+  Reply reply_;
+};
 
 } // namespace
 
@@ -124,18 +155,14 @@ void peer_requests::ask(whole_request asked) {
 
 std::uint64_t peer_requests::begin_all(message_kind kind, nanoseconds deadline, std::vector<wire_writer>& to) {
   constexpr std::size_t usual_bytes = 128;
-  std::uint64_t number = 0;
-  {
-    const std::lock_guard lock{mutex_};
-    number = ++last_;
-  }
+  const std::uint64_t number = ++last_;
   to.reserve(static_cast<std::size_t>(world_size_));
   for (int r = 0; r < world_size_; ++r) {
     wire_writer& out = to.emplace_back();
     out.reserve(usual_bytes);
     out.u8(static_cast<std::uint8_t>(r == self_.value() ? message_kind::own_request : kind));
     out.varint(number);
-    out.varint(static_cast<std::uint64_t>(deadline.count()));
+    out.ordinal(deadline);
   }
   return number;
 }
@@ -151,7 +178,7 @@ void peer_requests::capture(whole_capture asked) {
     wire_writer& out = all[static_cast<std::size_t>(r)];
     out.bytes(std::string_view{asked.plan}.substr(0, longest_plan_name_bytes + 1)); // the rank refuses a longer one
     out.varint(asked.holder);
-    out.varint(static_cast<std::uint64_t>(asked.lease.count()));
+    out.ordinal(asked.lease);
     out.varint(asked.steps.size());
     for (std::size_t k = 0; k < asked.steps.size() && !why; ++k) {
       if (asked.steps[k].size() != static_cast<std::size_t>(world_size_))
@@ -172,28 +199,47 @@ void peer_requests::ask_all(std::uint64_t number, std::vector<wire_writer> bodie
     why.ticket = name;
     return reply.deliver(std::move(why));
   }
-  const time_point now = steady_now();
   auto replies = divide_promise(std::move(reply), name, bodies.size());
-  {
-    const std::lock_guard lock{mutex_};
-    why = closed_;
-    if (!why) {
-      const time_point give_up = later(later(now, deadline), grace);
-      due_ = std::min(due_, give_up);
-      asked_.emplace(
-          number, std::unique_ptr<asked_request>{new asked_request{std::move(replies), std::move(own), now, give_up}});
-    }
-  }
-  if (why) {
-    why.effect = effect::rejected;
-    for (auto& one : replies) one.deliver(why);
-    return;
-  }
+  if (!expect_answers(number, {.replies = std::move(replies), .own = std::move(own)}, deadline)) return;
   messages all;
   all.reserve(bodies.size());
   for (int r = 0; r < world_size_; ++r)
     all.emplace_back(process_address{r}, bodies[static_cast<std::size_t>(r)].take());
   send_(std::move(all));
+}
+
+bool peer_requests::expect_answers(std::uint64_t number, asked_request one, nanoseconds deadline) {
+  error why;
+  {
+    const std::lock_guard lock{mutex_};
+    why = closed_;
+    if (!why) {
+      one.queued = steady_now();
+      one.give_up = later(later(one.queued, deadline), grace);
+      due_ = std::min(due_, one.give_up);
+      asked_.emplace(number, std::make_shared<asked_request>(std::move(one)));
+      return true;
+    }
+  }
+  why.effect = effect::rejected;
+  for (reply_promise& each : one.replies) each.deliver(why);
+  return false;
+}
+
+peer_requests::answered_part peer_requests::take_part(std::uint64_t number, process_address from, bool is_question) {
+  answered_part part;
+  if (from.value() < 0 || from.value() >= world_size_) return part;
+  const std::lock_guard lock{mutex_};
+  const auto found = asked_.find(number);
+  if (found == asked_.end() || found->second->is_question() != is_question) return part; // it has been given up
+  auto& replies = found->second->replies;
+  part.reply = std::move(replies[static_cast<std::size_t>(from.value())]);
+  part.queued = found->second->queued;
+  if (std::ranges::none_of(replies, &reply_promise::pending)) {
+    part.over = std::move(found->second);
+    asked_.erase(found);
+  }
+  return part;
 }
 
 void peer_requests::receive(process_address from, std::string_view bytes) {
@@ -246,11 +292,11 @@ void peer_requests::receive(process_address from, std::string_view bytes) {
 
 void peer_requests::take_capture(process_address from, wire_reader& in) {
   const std::uint64_t number = in.varint();
-  const auto deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
+  const auto deadline = read_span(in);
   if (!in.ok()) return; // it cannot be answered
   reply_promise reply{std::make_unique<reply_to_peer>(weak_from_this(), from, number)};
   plan_options options{.streams = {}, .deadline = deadline, .name = std::string{in.bytes(longest_plan_name_bytes + 1)}};
-  kept_plan kept{.holder = in.varint(), .lease = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))}};
+  kept_plan kept{.holder = in.varint(), .lease = read_span(in)};
   std::vector<operation> steps(in.count(most_steps));
   error objection;
   std::shared_ptr<const rank_services> services;
@@ -305,19 +351,21 @@ void peer_requests::keep_plan(process_address of, const std::string& name, kept_
   if (!place.plan) plans_.erase({of, name});
 }
 
-void peer_requests::drop_plan(std::string_view name) {
+void peer_requests::tell_all(std::string_view message) {
   messages all;
-  for (int r = 0; r < world_size_; ++r) {
-    wire_writer out{begin(message_kind::drop_plan)};
-    out.bytes(name.substr(0, longest_plan_name_bytes));
-    all.emplace_back(process_address{r}, out.take());
-  }
+  for (int r = 0; r < world_size_; ++r) all.emplace_back(process_address{r}, message);
   send_(std::move(all));
+}
+
+void peer_requests::drop_plan(std::string_view name) {
+  wire_writer out = begin(message_kind::drop_plan);
+  out.bytes(name.substr(0, longest_plan_name_bytes));
+  tell_all(out.view());
 }
 
 void peer_requests::take_request(process_address from, wire_reader& in) {
   const std::uint64_t number = in.varint();
-  const auto deadline = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
+  const auto deadline = read_span(in);
   if (!in.ok()) return; // it cannot be answered
   reply_promise reply{std::make_unique<reply_to_peer>(weak_from_this(), from, number)};
   rank_request asked{.what = barrier{}, .epoch = epoch_, .deadline = deadline, .site = call_site{}};
@@ -352,7 +400,7 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
 }
 
 void peer_requests::send_reply(process_address to, std::uint64_t number, const outcome& result) {
-  wire_writer out{begin(message_kind::reply)};
+  wire_writer out = begin(message_kind::reply);
   out.varint(number);
   const error* const failure = failure_of(result);
   out.flag(failure == nullptr);
@@ -381,27 +429,13 @@ void peer_requests::take_reply(process_address from, wire_reader& in) {
   error failure;
   nanoseconds launched{0}, done{0};
   if (has_succeeded) {
-    launched = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span / 2))};
-    done = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span / 2))};
+    launched = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_half_span))};
+    done = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_half_span))};
   } else {
     failure = read_error(in);
   }
-  if (!in.ok() || from.value() < 0 || from.value() >= world_size_) return;
-  reply_promise reply;
-  std::unique_ptr<asked_request> over; // destroyed without the lock
-  time_point queued{};
-  {
-    const std::lock_guard lock{mutex_};
-    const auto found = asked_.find(number);
-    if (found == asked_.end()) return; // it has been given up
-    auto& replies = found->second->replies;
-    reply = std::move(replies[static_cast<std::size_t>(from.value())]);
-    queued = found->second->queued;
-    if (std::ranges::none_of(replies, &reply_promise::pending)) {
-      over = std::move(found->second);
-      asked_.erase(found);
-    }
-  }
+  if (!in.ok()) return;
+  auto [reply, queued, over] = take_part(number, from, false);
   if (failure)
     reply.deliver(std::move(failure));
   else // the processes may have different clocks
@@ -410,67 +444,37 @@ void peer_requests::take_reply(process_address from, wire_reader& in) {
                              .times = {.queued = queued, .launched = queued + launched, .done = queued + done}});
 }
 
-namespace {
-
-void write_buffer(wire_writer& out, const remote_buffer& one) {
-  out.varint(static_cast<std::uint64_t>(one.exporter.value()));
-  out.varint(one.session);
-  out.varint(one.id);
-  out.varint(one.offset_bytes);
-  out.varint(one.size_bytes);
-  out.flag(one.on_host);
-}
-
-remote_buffer read_buffer(wire_reader& in) {
-  remote_buffer one{.exporter = rank{static_cast<int>(in.varint(std::numeric_limits<int>::max()))}};
-  one.session = in.varint();
-  one.id = in.varint();
-  one.offset_bytes = in.varint();
-  one.size_bytes = in.varint();
-  one.on_host = in.flag();
-  return one;
-}
-
-} // namespace
-
-void peer_requests::ask_question(rank target, std::string body, nanoseconds deadline,
-                                 std::variant<handle_promise, bytes_promise> reply) {
-  question asked{target, std::move(reply), later(later(steady_now(), deadline), grace)};
-  error why;
+template <class Value, class Write>
+void peer_requests::ask_question(message_kind kind, rank target, nanoseconds deadline,
+                                 std::shared_ptr<value_promise<Value>> reply, Write write) {
   if (target.value() < 0 || target.value() >= world_size_)
-    why = {.code = errc::invalid_argument,
-           .text = "rank " + to_string(target) + " is not in this world: its ranks are 0 to " +
-                   std::to_string(world_size_ - 1)};
-  {
-    const std::lock_guard lock{mutex_};
-    if (!why) why = closed_;
-    if (!why) {
-      due_ = std::min(due_, asked.give_up);
-      questions_.emplace(++last_, asked);
-      wire_writer out{body.substr(0, 1)};
-      out.varint(last_);
-      out.raw(std::string_view{body}.substr(1));
-      body = out.take();
-    }
-  }
-  if (why) return asked.fail(why);
-  send_({{process_address{target.value()}, std::move(body)}});
+    return reply->deliver(error{.code = errc::invalid_argument,
+                                .text = "rank " + to_string(target) + " is not in this world: its ranks are 0 to " +
+                                        std::to_string(world_size_ - 1)});
+  const std::uint64_t number = ++last_;
+  wire_writer out = begin(kind);
+  out.varint(number);
+  write(out);
+  divided_reply replies(static_cast<std::size_t>(world_size_));
+  replies[static_cast<std::size_t>(target.value())] =
+      reply_promise{std::make_unique<failed_question<decltype(reply)>>(reply)};
+  if (expect_answers(number, {.replies = std::move(replies), .answer = std::move(reply)}, deadline))
+    send_({{process_address{target.value()}, out.take()}});
 }
 
 void peer_requests::find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply) {
-  wire_writer out{begin(message_kind::find)};
-  out.bytes(name.substr(0, longest_export_name_bytes));
-  ask_question(target, out.take(), deadline, std::move(reply));
+  ask_question(message_kind::find, target, deadline, std::move(reply),
+               [&](wire_writer& out) { out.bytes(name.substr(0, longest_export_name_bytes)); });
 }
 
 void peer_requests::lend(rank target, lent_kind what, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
                          nanoseconds deadline, handle_promise reply) {
-  wire_writer out{begin(message_kind::lend)};
-  out.u8(static_cast<std::uint8_t>(what));
-  out.varint(size_bytes);
-  out.varint(holder);
-  out.varint(static_cast<std::uint64_t>(lease.count()));
-  ask_question(target, out.take(), deadline, std::move(reply));
+  ask_question(message_kind::lend, target, deadline, std::move(reply), [&](wire_writer& out) {
+    out.field(what);
+    out.varint(size_bytes);
+    out.varint(holder);
+    out.ordinal(lease);
+  });
 }
 
 void peer_requests::read(const remote_buffer& from, nanoseconds deadline, bytes_promise reply) {
@@ -480,14 +484,14 @@ void peer_requests::read(const remote_buffer& from, nanoseconds deadline, bytes_
               .text = from.on_host ? "a read of " + std::to_string(from.size_bytes) + " bytes exceeds the limit of " +
                                          std::to_string(most_read_bytes) + ": read it in parts"
                                    : "only host memory can be read: let the rank copy it to host memory first (copy)"});
-  wire_writer out{begin(message_kind::read)};
-  write_buffer(out, from);
-  ask_question(from.exporter, out.take(), deadline, std::move(reply));
+  ask_question(message_kind::read, from.exporter, deadline, std::move(reply),
+               [&](wire_writer& out) { handle_field(out, from); });
 }
 
 void peer_requests::take_read(process_address from, wire_reader& in) {
   const std::uint64_t number = in.varint();
-  const remote_buffer wanted = read_buffer(in);
+  remote_buffer wanted;
+  handle_field(in, wanted);
   if (!in.ok()) return;
   error why;
   const buffer memory = exported_->find(wanted, rank{self_.value()}, why);
@@ -498,24 +502,16 @@ void peer_requests::take_read(process_address from, wire_reader& in) {
 }
 
 void peer_requests::renew(std::uint64_t holder) {
-  messages all;
-  for (int r = 0; r < world_size_; ++r) {
-    wire_writer out{begin(message_kind::renew)};
-    out.varint(holder);
-    all.emplace_back(process_address{r}, out.take());
-  }
-  send_(std::move(all));
+  wire_writer out = begin(message_kind::renew);
+  out.varint(holder);
+  tell_all(out.view());
 }
 
 void peer_requests::give_back(const remote_buffer& lent) {
-  messages all; // to all, because its exporter may have another rank now
-  for (int r = 0; r < world_size_; ++r) {
-    wire_writer out{begin(message_kind::give_back)};
-    out.varint(lent.session);
-    out.varint(lent.id);
-    all.emplace_back(process_address{r}, out.take());
-  }
-  send_(std::move(all));
+  wire_writer out = begin(message_kind::give_back);
+  out.varint(lent.session);
+  out.varint(lent.id);
+  tell_all(out.view()); // because its exporter may have another rank now
 }
 
 void peer_requests::take_question(process_address from, wire_reader& in, bool is_find) {
@@ -534,7 +530,7 @@ void peer_requests::take_question(process_address from, wire_reader& in, bool is
   const auto what = in.one_of(lent_kind::flight_record);
   const std::uint64_t size_bytes = in.varint();
   const std::uint64_t holder = in.varint();
-  const auto lease = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_span))};
+  const auto lease = read_span(in);
   if (!in.ok()) return;
   std::shared_ptr<const rank_services> services;
   {
@@ -563,11 +559,11 @@ void peer_requests::take_question(process_address from, wire_reader& in, bool is
 
 void peer_requests::answer(process_address to, std::uint64_t number,
                            const std::variant<remote_buffer, std::string_view, error>& what) {
-  wire_writer out{begin(message_kind::answer)};
+  wire_writer out = begin(message_kind::answer);
   out.varint(number);
   std::visit(overloaded{[&](const remote_buffer& handle) {
                           out.u8(static_cast<std::uint8_t>(answer_kind::handle));
-                          write_buffer(out, handle);
+                          handle_field(out, handle);
                         },
                         [&](std::string_view bytes) {
                           out.u8(static_cast<std::uint8_t>(answer_kind::bytes));
@@ -589,94 +585,58 @@ void peer_requests::take_answer(process_address from, wire_reader& in) {
   std::string bytes;
   switch (kind) {
     case answer_kind::failure: why = read_error(in); break;
-    case answer_kind::handle: handle = read_buffer(in); break;
+    case answer_kind::handle: handle_field(in, handle); break;
     case answer_kind::bytes: bytes = in.bytes(most_read_bytes); break;
   }
   if (!in.ok()) return;
-  question asked;
-  {
-    const std::lock_guard lock{mutex_};
-    const auto found = questions_.find(number);
-    if (found == questions_.end() || found->second.target.value() != from.value()) return;
-    asked = std::move(found->second);
-    questions_.erase(found);
-  }
-  const bool wants_bytes = std::holds_alternative<bytes_promise>(asked.reply);
-  if (!why && wants_bytes != (kind == answer_kind::bytes))
+  const auto [reply, queued, over] = take_part(number, from, true);
+  if (!over) return;
+  const auto* const wants_bytes = std::get_if<bytes_promise>(&over->answer);
+  const auto* const wants_handle = std::get_if<handle_promise>(&over->answer);
+  if (!why && (wants_bytes != nullptr) != (kind == answer_kind::bytes))
     why = {.code = errc::internal,
-           .text = "the process of rank " + to_string(asked.target) + " has answered otherwise"};
-  if (why) return asked.fail(why);
-  if (wants_bytes)
-    std::get<bytes_promise>(asked.reply)->deliver(std::move(bytes));
+           .text = "the process of rank " + std::to_string(from.value()) + " has answered otherwise"};
+  if (wants_bytes != nullptr)
+    why ? (*wants_bytes)->deliver(std::move(why)) : (*wants_bytes)->deliver(std::move(bytes));
   else
-    std::get<handle_promise>(asked.reply)->deliver(handle);
+    why ? (*wants_handle)->deliver(std::move(why)) : (*wants_handle)->deliver(handle);
 }
 
 void peer_requests::lose(process_address peer) {
-  if (peer.value() < 0 || peer.value() >= world_size_) return;
-  std::vector<reply_promise> pending;
-  std::vector<question> unanswered;
-  std::vector<std::unique_ptr<asked_request>> over; // destroyed without the lock
+  std::vector<std::pair<std::uint64_t, bool>> all;
   {
     const std::lock_guard lock{mutex_};
-    std::erase_if(questions_, [&](const auto& one) {
-      if (one.second.target.value() != peer.value()) return false;
-      unanswered.push_back(one.second);
-      return true;
-    });
-    for (auto at = asked_.begin(); at != asked_.end();) {
-      auto& replies = at->second->replies;
-      pending.push_back(std::move(replies[static_cast<std::size_t>(peer.value())]));
-      const bool has_more = std::ranges::any_of(replies, &reply_promise::pending);
-      if (!has_more) over.push_back(std::move(at->second));
-      at = has_more ? std::next(at) : asked_.erase(at);
-    }
+    for (const auto& [number, one] : asked_) all.emplace_back(number, one->is_question());
   }
   const error why{.code = errc::stopping,
                   .effect = effect::unknown_outcome,
                   .text = name_of(peer) + " has left the world",
                   .rank = rank{peer.value()}};
-  for (reply_promise& one : pending) one.deliver(why);
-  for (const question& one : unanswered) one.fail(why);
+  for (const auto& [number, is_question] : all) take_part(number, peer, is_question).reply.deliver(why);
 }
 
 void peer_requests::expire(time_point now) {
-  std::vector<std::unique_ptr<asked_request>> late;
-  std::vector<question> unanswered;
+  std::vector<std::shared_ptr<asked_request>> late;
   std::vector<std::shared_ptr<captured_plan>> dropped;
   {
     const std::lock_guard lock{mutex_};
     if (now < due_) return;
     due_ = time_point::max();
+    const auto is_over = [&](time_point end) {
+      if (end > now) due_ = std::min(due_, end);
+      return end <= now;
+    };
     std::erase_if(plans_, [&](auto& one) {
-      if (one.second.ends > now) {
-        due_ = std::min(due_, one.second.ends);
-        return false;
-      }
-      dropped.push_back(std::move(one.second.plan));
+      if (!is_over(one.second.ends)) return false;
+      dropped.push_back(one.second.plan);
       return true;
     });
-    for (auto at = asked_.begin(); at != asked_.end();) {
-      const bool is_late = at->second->give_up <= now;
-      if (is_late)
-        late.push_back(std::move(at->second));
-      else
-        due_ = std::min(due_, at->second->give_up);
-      at = is_late ? asked_.erase(at) : std::next(at);
-    }
-    std::erase_if(questions_, [&](const auto& one) {
-      if (one.second.give_up > now) {
-        due_ = std::min(due_, one.second.give_up);
-        return false;
-      }
-      unanswered.push_back(one.second);
+    std::erase_if(asked_, [&](auto& one) {
+      if (!is_over(one.second->give_up)) return false;
+      late.push_back(one.second);
       return true;
     });
   }
-  for (const question& one : unanswered)
-    one.fail({.code = errc::deadline_exceeded,
-              .text = "the process of rank " + to_string(one.target) + " has not answered in time",
-              .rank = one.target});
   for (const auto& one : late)
     for (std::size_t r = 0; r < one->replies.size(); ++r)
       one->replies[r].deliver(
@@ -687,8 +647,7 @@ void peer_requests::expire(time_point now) {
 }
 
 void peer_requests::close(const error& why) {
-  std::map<std::uint64_t, std::unique_ptr<asked_request>> left;
-  std::map<std::uint64_t, question> unanswered;
+  decltype(asked_) left;
   std::shared_ptr<const rank_services> services;
   decltype(plans_) plans;
   {
@@ -696,14 +655,12 @@ void peer_requests::close(const error& why) {
     if (closed_) return;
     closed_ = why;
     left = std::exchange(asked_, {});
-    unanswered = std::exchange(questions_, {});
     early_.clear();
     services = std::exchange(services_, nullptr);
     plans = std::exchange(plans_, {});
   }
   for (auto& [number, one] : left)
     for (auto& each : one->replies) each.deliver(with_unknown_outcome(why));
-  for (const auto& [number, one] : unanswered) one.fail(why);
 }
 
 std::size_t peer_requests::pending() const {

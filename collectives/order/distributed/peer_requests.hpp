@@ -11,6 +11,7 @@
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -126,23 +127,33 @@ public:
   /// Handles a message from another process of the world, or from this one. An empty one says that \p from has left the
   /// world and does not reply any more.
   void receive(process_address from, std::string_view bytes);
-  /// Answers requests whose ranks have not answered one second after the deadline (deadline_exceeded).
+  /// Answers requests whose ranks have not answered some time after the deadline (deadline_exceeded).
   void expire(time_point now);
   /// Answers what is pending, and all later requests, with \p why. What has been sent has an unknown outcome.
   void close(const error& why);
 
-  /// Returns the number of requests that have not been answered by all ranks.
+  /// Returns the number of requests and questions that have not been answered by all ranks.
   [[nodiscard]] std::size_t pending() const;
 
   /// Maximum number of requests of one process that a rank's process has not answered. Further ones are refused (busy).
   static constexpr std::size_t most_pending_of_peer = 4096;
 
 private:
+  /// A request to all ranks, or a question to one.
   struct asked_request {
-    divided_reply replies{};        ///< By rank.
+    divided_reply replies{};        ///< By rank. A question has one reply, for failures only.
     std::optional<operation> own{}; ///< The part of this process's rank.
+    std::variant<std::monostate, handle_promise, bytes_promise> answer{}; ///< Of a question.
     time_point queued{};
     time_point give_up = time_point::max();
+
+    [[nodiscard]] bool is_question() const noexcept { return answer.index() != 0; }
+  };
+  /// A rank's part of a request that has been answered.
+  struct answered_part {
+    reply_promise reply{}; ///< Not pending if the answer is not expected.
+    time_point queued{};
+    std::shared_ptr<asked_request> over{}; ///< The request, if this was its last part.
   };
   class reply_to_peer;
   enum class message_kind : std::uint8_t; ///< The first byte of a message.
@@ -153,19 +164,11 @@ private:
     nanoseconds lease{0};
     time_point ends = time_point::max();
   };
-  /// A question to the process of one rank.
-  struct question {
-    rank target{};
-    std::variant<handle_promise, bytes_promise> reply{};
-    time_point give_up = time_point::max();
 
-    void fail(const error& why) const {
-      std::visit([&](const auto& one) { one->deliver(why); }, reply);
-    }
-  };
-
-  void ask_question(rank target, std::string body, nanoseconds deadline,
-                    std::variant<handle_promise, bytes_promise> reply);
+  /// Asks the process of one rank. \p write: writes the body of the message.
+  template <class Value, class Write>
+  void ask_question(message_kind kind, rank target, nanoseconds deadline, std::shared_ptr<value_promise<Value>> reply,
+                    Write write);
   void take_question(process_address from, wire_reader& in, bool is_find);
   void take_read(process_address from, wire_reader& in);
   void answer(process_address to, std::uint64_t number,
@@ -181,6 +184,10 @@ private:
   /// Sends the messages of request \p number, or refuses it with \p why.
   void ask_all(std::uint64_t number, std::vector<wire_writer> bodies, std::optional<operation> own, ticket name,
                nanoseconds deadline, reply_promise reply, error why);
+  /// Adds a request that waits for the answers of ranks. After close(), refuses it and returns false.
+  [[nodiscard]] bool expect_answers(std::uint64_t number, asked_request one, nanoseconds deadline);
+  [[nodiscard]] answered_part take_part(std::uint64_t number, process_address from, bool is_question);
+  void tell_all(std::string_view message);
   void take_reply(process_address from, wire_reader& in);
   void lose(process_address peer);
   void send_reply(process_address to, std::uint64_t number, const outcome& result);
@@ -191,6 +198,7 @@ private:
   const std::shared_ptr<exported_memory> exported_;
   const sender send_;
 
+  std::atomic<std::uint64_t> last_{0}; ///< The number of the latest request.
   mutable std::mutex mutex_;
   std::shared_ptr<const rank_services> services_;                      ///< Null before serve() and after close().
   std::map<process_address, lane> lanes_;                              ///< The lanes of those that have asked.
@@ -198,9 +206,7 @@ private:
   bool is_serving_ = false;
   std::vector<std::pair<process_address, std::string>> early_; ///< Came before serve().
   error closed_;
-  std::uint64_t last_ = 0;
-  std::map<std::uint64_t, std::unique_ptr<asked_request>> asked_; ///< By number.
-  std::map<std::uint64_t, question> questions_;                   ///< By number.
+  std::map<std::uint64_t, std::shared_ptr<asked_request>> asked_; ///< By number.
   time_point due_ = time_point::max();
   std::map<process_address, std::size_t> served_; ///< Requests of each process that have not been answered.
 };

@@ -80,11 +80,7 @@ private:
                                          : written_buffer::of_device;
     out_.u8(static_cast<std::uint8_t>(kind));
     if (!memory) return;
-    const remote_buffer one = remote_of(memory);
-    out_.varint(one.session);
-    out_.varint(one.id);
-    out_.varint(one.offset_bytes);
-    out_.varint(one.size_bytes);
+    memory_fields(out_, remote_of(memory));
   }
   void refuse(const std::string& what, const std::string& reason) {
     if (why_) return;
@@ -129,10 +125,8 @@ private:
   buffer handle() {
     const auto kind = in_.one_of(written_buffer::of_host);
     if (kind == written_buffer::none) return {};
-    remote_buffer one{.exporter = target_, .session = in_.varint(), .id = in_.varint()};
-    one.offset_bytes = in_.varint();
-    one.size_bytes = in_.varint();
-    one.on_host = kind == written_buffer::of_host;
+    remote_buffer one{.exporter = target_, .on_host = kind == written_buffer::of_host};
+    memory_fields(in_, one);
     return in_.ok() ? one.as_buffer() : buffer{};
   }
 

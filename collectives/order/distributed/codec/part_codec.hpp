@@ -15,6 +15,15 @@ namespace troupe {
 
 class plan_directory;
 
+/// Lists the fields of a handle except the exporter and the kind of memory, for both directions.
+template <class Wire, class Handle>
+void memory_fields(Wire& wire, Handle&& one) {
+  wire.field(one.session);
+  wire.field(one.id);
+  wire.field(one.offset_bytes);
+  wire.field(one.size_bytes);
+}
+
 /// Writes the part of rank \p target. Operands are remote buffers; plans and functions are written by name. Errors:
 /// invalid_argument (a buffer of this process, a ready event, a plan without a name, too many parts), unsupported.
 [[nodiscard]] error write_part(wire_writer& out, const operation& what, rank target);
