@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
-#include <troupe/collectives/order/distributed/distributed_order.hpp>
+#include <troupe/collectives/order/distributed/order_connection.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 
 #include <memory>

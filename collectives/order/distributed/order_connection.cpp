@@ -1,13 +1,52 @@
 #include <troupe/collectives/order/distributed/order_connection.hpp>
 
 #include <troupe/collectives/order/distributed/distributed_capture.hpp>
-#include <troupe/collectives/order/distributed/ordered_rank.hpp>
+#include <troupe/collectives/order/distributed/fusion_facts.hpp>
+#include <troupe/collectives/pipeline/pipeline_progress.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 namespace troupe {
+
+/// A rank of one world in one epoch, and what the controller has not decided for it.
+/// Threads: the comment of each member says what guards it.
+struct ordered_rank {
+  /// A turn that the controller has not decided.
+  struct asked_turn {
+    distributed_order::turn_work work{};
+    distributed_order::capture_start start{}; ///< Set instead of `work` if a capture begins there.
+  };
+
+  ordered_rank(std::uint64_t number, std::shared_ptr<rank_pipeline> its, const fusion_limits& fused)
+    : world{number},
+      pipeline{std::move(its)},
+      successes{pipeline->successes()},
+      examiner{pipeline->self(), pipeline->world_size(), fused} {}
+
+  const std::uint64_t world; ///< The controller's number of the world; 0: the whole world.
+  const std::shared_ptr<rank_pipeline> pipeline;
+  const std::shared_ptr<const success_count> successes;
+
+  std::atomic<std::uint64_t> told{0}; ///< Number of successes that were reported to the controller.
+  pipeline_progress told_progress;    ///< Accessed only by tasks of the connection's queue.
+  fusion_examiner examiner;           ///< As above.
+  std::vector<std::shared_ptr<registered_pool>> registered; ///< As above.
+  std::uint64_t released = 0; ///< Number of requests that were released. Accessed only by receive().
+
+  std::shared_ptr<peer_requests> peers{}; ///< Set by order_connection::add(), and does not change.
+
+  std::atomic<bool> is_closing{false};                           ///< New requests are refused with `closed`.
+  const std::shared_ptr<latch> over = std::make_shared<latch>(); ///< Open once nothing more is decided.
+
+  // Guarded by the connection's mutex_.
+  error closed;
+  std::uint64_t turns = 0; ///< Number of turns that were requested.
+  std::uint64_t turns_granted = 0;
+  std::map<std::uint64_t, asked_turn> turns_asked;                        ///< By number, from 1.
+  std::map<std::uint64_t, std::shared_ptr<distributed_capture>> captures; ///< By place, until their last answer.
+};
 
 namespace {
 
@@ -613,6 +652,57 @@ std::vector<undecided_ask> ask_table::take_all() {
   overtaken_.clear();
   size_ = 0;
   return all;
+}
+
+void distributed_order::ask(rank, lane_request asked) {
+  through_->ask(self_, std::move(asked));
+}
+
+void distributed_order::cancel(rank, lane where, std::uint64_t position) {
+  through_->write(self_, {.kind = request_record::form::cancel, .where = where, .position = position});
+}
+
+void distributed_order::withdraw(rank, std::uint64_t client, error why) {
+  through_->write(self_, {.kind = request_record::form::withdraw, .client = client, .why = std::move(why)});
+}
+
+void distributed_order::turn(turn_terms asked, turn_work work) {
+  through_->ask_turn(self_, std::move(asked), std::move(work), {});
+}
+
+void distributed_order::capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start) {
+  through_->ask_turn(self_, {.name = std::move(name), .deadline = deadline, .capture_limit = limit}, {},
+                     std::move(start));
+}
+
+void distributed_order::set_registered(std::vector<std::shared_ptr<registered_pool>> pools) {
+  through_->set_registered(self_, std::move(pools));
+}
+
+std::shared_ptr<distributed_order> distributed_order::open_world(std::uint64_t number,
+                                                                 std::shared_ptr<rank_pipeline> pipeline) {
+  return through_->open(number, std::move(pipeline));
+}
+
+std::shared_ptr<latch> distributed_order::leave(error why) {
+  through_->leave(self_, std::move(why), true);
+  return self_->over;
+}
+
+std::shared_ptr<latch> distributed_order::close(error why, bool for_good) {
+  if (self_->world == 0)
+    through_->close(std::move(why));
+  else
+    through_->leave(self_, std::move(why), for_good);
+  return self_->over;
+}
+
+const std::shared_ptr<peer_requests>& distributed_order::peers() const noexcept {
+  return self_->peers;
+}
+
+std::size_t distributed_order::waiting() const {
+  return through_->waiting();
 }
 
 } // namespace troupe
