@@ -28,8 +28,8 @@ std::shared_ptr<shared_doorbell> order_service::bell() {
 void order_service::begin(epoch of, std::vector<place> ranks) {
   epoch_ = of;
   world_size_ = static_cast<int>(ranks.size());
-  ranks_ = std::move(ranks);
-  attached_.clear();
+  places_ = std::move(ranks);
+  for (int r = 0; r < world_size_; ++r) places_[static_cast<std::size_t>(r)].where = process_address{r};
   detached_.clear();
   hosts_.clear();
   losses_.clear();
@@ -37,7 +37,7 @@ void order_service::begin(epoch of, std::vector<place> ranks) {
   for_controller_ = from_controller_ = {};
   next_check_ = {};
   connected_ = static_cast<std::size_t>(
-      std::ranges::count_if(ranks_, [](const place& one) { return one.route.rings.has_value(); }));
+      std::ranges::count_if(places_, [](const place& one) { return one.route.rings.has_value(); }));
 }
 
 void order_service::open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts) {
@@ -79,18 +79,26 @@ void order_service::attach(process_address where, order_route route) {
   {
     const auto lock = enter();
     if (epoch_ == epoch{} || closed_) return;
-    std::erase_if(attached_, [&](const attached_place& one) { return one.where == where; });
-    order_.detach(where);
+    forget(where);
     order_.attach(where);
-    attached_.push_back({where, std::move(route)});
+    places_.push_back({.where = where, .route = std::move(route)});
   }
   changed_.notify_all();
 }
 
 void order_service::detach(process_address where) {
   const auto lock = enter();
-  std::erase_if(attached_, [&](const attached_place& one) { return one.where == where; });
+  forget(where);
+}
+
+void order_service::forget(process_address where) {
+  if (where.value() >= 0) return;
+  std::erase_if(places_, [&](const place& one) { return one.where == where; });
   order_.detach(where);
+}
+
+order_service::place* order_service::find(rank one) {
+  return one.value() >= 0 && one.value() < world_size_ ? &places_[static_cast<std::size_t>(one.value())] : nullptr;
 }
 
 error order_service::receive(process_address from, std::string_view batch, time_point now) {
@@ -145,19 +153,18 @@ error order_service::receive_from_host(std::size_t host, std::string_view messag
 
 error order_service::receive(rank from, std::string_view batch, time_point now) {
   const auto lock = enter();
-  if (from.value() >= 0 && static_cast<std::size_t>(from.value()) < ranks_.size()) {
-    place& one = ranks_[static_cast<std::size_t>(from.value())];
-    if (one.has_host)
+  if (place* const one = find(from)) {
+    if (one->has_host)
       return {.code = errc::communicator_failed,
               .text = "the process of rank " + to_string(from) +
                       " could not accept the rings in shared memory of its host's order service",
               .rank = from};
-    if (one.has_written)
+    if (one->has_written)
       return {.code = errc::internal,
               .text = "rank " + to_string(from) +
                       " has sent a batch through its connection to the controller, and uses rings in shared memory",
               .rank = from};
-    drop_rings(one);
+    drop_rings(*one);
   }
   error why = order_.receive(from, batch, now);
   static_cast<void>(deliver_all(now));
@@ -166,8 +173,7 @@ error order_service::receive(rank from, std::string_view batch, time_point now) 
 
 void order_service::release(rank one) {
   const auto lock = enter();
-  if (one.value() >= 0 && static_cast<std::size_t>(one.value()) < ranks_.size())
-    drop_rings(ranks_[static_cast<std::size_t>(one.value())]);
+  if (place* const found = find(one)) drop_rings(*found);
 }
 
 void order_service::expire(time_point now) {
@@ -205,21 +211,27 @@ std::vector<open_operation> order_service::open_operations(epoch of) const {
 
 bool order_service::has_rings(rank one) const {
   const auto lock = enter();
-  const auto index = static_cast<std::size_t>(one.value());
-  return one.value() >= 0 && index < ranks_.size() && (ranks_[index].route.rings || ranks_[index].has_host);
+  if (one.value() < 0 || one.value() >= world_size_) return false;
+  const place& found = places_[static_cast<std::size_t>(one.value())];
+  return found.route.rings || found.has_host;
 }
 
 void order_service::drop_rings(place& one) {
   if (!one.route.rings) return;
   one.route.rings.reset();
-  --connected_;
+  if (one.is_rank()) --connected_;
 }
 
-void order_service::lose(std::size_t index, error why) {
-  const rank self{static_cast<int>(index)};
+void order_service::lose(place& one, error why) {
+  drop_rings(one);
+  one.route.send = nullptr;
+  if (!one.is_rank()) {
+    order_.detach(one.where);
+    detached_.emplace_back(one.where, std::move(why));
+    return;
+  }
+  const rank self = one.self();
   why.rank = self;
-  drop_rings(ranks_[index]);
-  ranks_[index].route.send = nullptr;
   if (to_controller_) { // which decides what becomes of the epoch
     for_controller_.losses.push_back({self, std::move(why)});
     return;
@@ -231,53 +243,29 @@ void order_service::lose(std::size_t index, error why) {
   losses_.push_back({epoch_, self, std::move(why)});
 }
 
-bool order_service::read(std::size_t index, time_point now) {
-  auto& from = ranks_[index].route.rings;
-  if (!from || from->is_waiting()) return false;
-  if (from->receive(message_)) {
-    ranks_[index].has_written = true;
-    if (error why = order_.receive(rank{static_cast<int>(index)}, message_, now)) lose(index, std::move(why));
-    return true;
-  }
-  if (!from->failure()) return false;
-  lose(index, from->failure());
-  return true;
-}
-
-bool order_service::read(attached_place& from, time_point now) {
+bool order_service::read(place& from, time_point now) {
   auto& rings = from.route.rings;
   if (!rings || rings->is_waiting()) return false;
-  error why;
-  const bool has_news = rings->receive(message_);
-  if (has_news) why = order_.receive(from.where, message_);
-  if (!why) why = rings->failure();
-  if (why) detached_.emplace_back(from.where, std::move(why));
-  static_cast<void>(now);
-  return has_news || (!detached_.empty() && detached_.back().first == from.where);
-}
-
-void order_service::detach_failed() {
-  for (auto& one : attached_)
-    if (const auto& rings = one.route.rings; rings && rings->failure())
-      detached_.emplace_back(one.where, rings->failure());
-  for (const auto& [where, why] : detached_)
-    if (std::erase_if(attached_, [&, at = where](const attached_place& one) { return one.where == at; }) > 0)
-      order_.detach(where);
+  const bool has_come = rings->receive(message_);
+  from.has_written = from.has_written || has_come;
+  error why = !has_come        ? rings->failure()
+              : from.is_rank() ? order_.receive(from.self(), message_, now)
+                               : order_.receive(from.where, message_);
+  const bool is_lost = static_cast<bool>(why);
+  if (is_lost) lose(from, std::move(why));
+  return has_come || is_lost;
 }
 
 bool order_service::check(time_point now) {
   bool is_changed = false;
-  for (auto& one : attached_)
-    if (one.route.rings && one.route.rings->check_peer()) is_changed = true;
-  detach_failed();
   if (to_controller_) {
     std::ranges::move(order_.take_straggling(), std::back_inserter(for_controller_.reports));
     deliver_to_controller(true);
   }
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    auto& one = ranks_[i].route.rings;
-    if (!one || !one->check_peer()) continue;
-    lose(i, one->failure());
+  for (place& one : places_) {
+    auto& rings = one.route.rings;
+    if (!rings || !rings->check_peer()) continue;
+    lose(one, rings->failure());
     is_changed = true;
   }
   if (order_.next_due() > now) return is_changed;
@@ -285,21 +273,12 @@ bool order_service::check(time_point now) {
   return true;
 }
 
-void order_service::deliver(time_point now) {
-  for (std::size_t i = 0; i < ranks_.size(); ++i)
-    deliver_to(
-        ranks_[i].route, [this, i] { return order_.take_outgoing(rank{static_cast<int>(i)}); }, now);
-  for (auto& one : attached_)
-    deliver_to(
-        one.route, [this, where = one.where] { return order_.take_outgoing(where); }, now);
-}
-
-void order_service::deliver_to(order_route& route, const std::function<std::string()>& next, time_point now) {
-  auto& [rings, send] = route;
+void order_service::deliver_to(place& to, time_point now) {
+  auto& [rings, send] = to.route;
   if (!rings && !send) return;
   if (rings) rings->flush(now);
   while (!rings || (!rings->is_waiting() && !rings->failure())) {
-    std::string batch = next();
+    std::string batch = to.is_rank() ? order_.take_outgoing(to.self()) : order_.take_outgoing(to.where);
     if (batch.empty()) break;
     if (rings)
       rings->send(batch, now);
@@ -335,27 +314,28 @@ void order_service::deliver_to_controller(bool all) {
   to_controller_(encode(std::exchange(for_controller_, {})));
 }
 
-bool order_service::deliver_all(time_point now) {
+void order_service::deliver(time_point now) {
   for (remote_host& host : hosts_) deliver_to(host);
   if (to_controller_) deliver_to_controller(false);
+  for (place& one : places_) deliver_to(one, now);
+}
+
+bool order_service::deliver_all(time_point now) {
   deliver(now);
   bool has_lost = false;
-  for (std::size_t i = 0; i < ranks_.size(); ++i)
-    if (const auto& one = ranks_[i].route.rings; one && one->failure()) {
-      lose(i, one->failure());
+  for (place& one : places_)
+    if (const auto& rings = one.route.rings; rings && rings->failure()) {
+      lose(one, rings->failure());
       has_lost = true;
     }
   if (!has_lost) return false;
-  // The refusals at the remaining ranks. A failure of these is found in the next round.
-  for (remote_host& host : hosts_) deliver_to(host);
-  if (to_controller_) deliver_to_controller(false);
-  deliver(now);
+  deliver(now); // the refusals at the remaining ranks; a failure of these is found in the next round
   return true;
 }
 
 bool order_service::is_any_waiting() const {
-  const auto waits = [](const auto& one) { return one.route.rings && one.route.rings->is_waiting(); };
-  return std::ranges::any_of(ranks_, waits) || std::ranges::any_of(attached_, waits);
+  return std::ranges::any_of(places_,
+                             [](const place& one) { return one.route.rings && one.route.rings->is_waiting(); });
 }
 
 bool order_service::poll(time_point now) {
@@ -365,9 +345,7 @@ bool order_service::poll(time_point now) {
 
 bool order_service::do_round(time_point now) {
   bool has_worked = false;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) has_worked = read(i, now) || has_worked;
-  for (auto& one : attached_) has_worked = read(one, now) || has_worked;
-  if (!detached_.empty()) detach_failed();
+  for (place& one : places_) has_worked = read(one, now) || has_worked;
   if (now >= next_check_) {
     next_check_ = later(now, settings_.check_interval);
     has_worked = check(now) || has_worked;
@@ -390,11 +368,11 @@ void order_service::park(time_point now, bool is_idle) {
   bell_->sleeper().park(
       [this] {
         const std::lock_guard lock{mutex_};
-        const auto has_news = [](auto& one) {
+        const auto has_news = [](place& one) {
           auto& rings = one.route.rings;
           return rings && !rings->is_waiting() && rings->has_news();
         };
-        return is_stopped_ || std::ranges::any_of(ranks_, has_news) || std::ranges::any_of(attached_, has_news);
+        return is_stopped_ || std::ranges::any_of(places_, has_news);
       },
       span);
 }

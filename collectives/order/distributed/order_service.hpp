@@ -139,14 +139,15 @@ public:
   [[nodiscard]] std::uint64_t batches_for(rank to, epoch of) const;
 
 private:
+  /// A rank, or a process without a rank.
   struct place {
+    process_address where{};
     order_route route{};
     bool has_written = false; ///< Whether a message has come through the rings.
     bool has_host = false;    ///< Whether the service of its host has its rings.
-  };
-  struct attached_place {
-    process_address where{};
-    order_route route{};
+
+    [[nodiscard]] bool is_rank() const noexcept { return where.value() >= 0; }
+    [[nodiscard]] rank self() const noexcept { return rank{where.value()}; }
   };
   struct remote_host {
     host_route route;
@@ -157,10 +158,10 @@ private:
   /// Locks mutex_ for a caller, before the next round of run().
   [[nodiscard]] std::unique_lock<std::mutex> enter() const;
   bool do_round(time_point now);
-  bool read(std::size_t index, time_point now);
-  bool read(attached_place& from, time_point now);
-  void deliver_to(order_route& route, const std::function<std::string()>& next, time_point now);
-  void detach_failed();
+  [[nodiscard]] place* find(rank one);
+  void forget(process_address where);
+  bool read(place& from, time_point now);
+  void deliver_to(place& to, time_point now);
   bool check(time_point now);
   void deliver(time_point now);
   /// As deliver(), and closes the ranks whose rings have failed. Returns whether there were any.
@@ -168,7 +169,7 @@ private:
   void deliver_to(remote_host& host);
   /// Sends the controller the records that have come for it; if \p all is false, only if they can lead to a decision.
   void deliver_to_controller(bool all);
-  void lose(std::size_t index, error why);
+  void lose(place& one, error why);
   void drop_rings(place& one);
   [[nodiscard]] bool is_any_waiting() const;
   void park(time_point now, bool is_idle);
@@ -180,14 +181,13 @@ private:
   std::shared_ptr<shared_doorbell> bell_;
   order_server order_;
   epoch epoch_{};
-  std::vector<place> ranks_;
-  std::vector<attached_place> attached_;
+  std::vector<place> places_;                               ///< The ranks by number, then processes without a rank.
   std::vector<std::pair<process_address, error>> detached_; ///< See take_detached().
   std::vector<remote_host> hosts_;
   error closed_{}; ///< Why nothing more is decided in this epoch.
+  int world_size_ = 0;
   // Used only on a host without the controller:
   std::function<void(std::string message)> to_controller_{};
-  int world_size_ = 0;
   host_frame for_controller_{};
   host_frame from_controller_{}; ///< The parts that have come of an incomplete message.
   std::atomic<std::size_t> connected_{0};
