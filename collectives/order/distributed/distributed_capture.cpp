@@ -23,7 +23,8 @@ std::size_t distributed_capture::offer(rank, std::span<const operation* const> a
   if (!failure_) {
     ++asked_;
     lock.unlock(); // the answer may come at once
-    controller_.launch(all, divisible);
+    send_(
+        {.kind = request_record::form::capture_launch, .place = place_, .outline = outline_of_launch(all, divisible)});
     lock.lock();
   }
   wait(lock, interrupted);
@@ -36,7 +37,7 @@ void distributed_capture::end(rank, const interruption& interrupted) {
     ++asked_;
     ended_ = true;
     lock.unlock();
-    controller_.end();
+    send_({.kind = request_record::form::capture_end, .place = place_});
     lock.lock();
   }
   wait(lock, interrupted);
@@ -63,7 +64,7 @@ void distributed_capture::fail(error why) {
     failure_ = why;
     changed_.notify_all();
   }
-  controller_.fail(std::move(why));
+  send_({.kind = request_record::form::capture_failure, .why = std::move(why), .place = place_});
 }
 
 void distributed_capture::expire() {

@@ -1,6 +1,7 @@
 /// A rank's agreement with the ranks of other processes on what a capture launches.
 #pragma once
 
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/device/threads/condition.hpp>
 
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 
 namespace troupe {
 
@@ -17,15 +19,10 @@ namespace troupe {
 /// Threads: as capture_agreement; answer() from the thread that receives decisions.
 class distributed_capture final : public capture_agreement {
 public:
-  /// Sends to the controller. Must not block on it. Each function may be called from any thread.
-  struct channel {
-    /// May throw: the launch cannot be sent.
-    std::function<void(std::span<const operation* const>, bool divisible)> launch;
-    std::function<void()> end;
-    std::function<void(error)> fail;
-  };
-
-  explicit distributed_capture(channel controller) : controller_{std::move(controller)} {}
+  /// \p place: the number of the capture's turn among all that were granted, from 1. \p send: sends a record to the
+  /// controller, from any thread. Must not block on it.
+  distributed_capture(std::uint64_t place, std::function<void(request_record)> send)
+    : place_{place}, send_{std::move(send)} {}
 
   std::size_t offer(rank self, std::span<const operation* const> all, bool divisible,
                     const interruption& interrupted) override;
@@ -43,7 +40,8 @@ public:
 private:
   void wait(std::unique_lock<std::mutex>& lock, const interruption& interrupted);
 
-  const channel controller_;
+  const std::uint64_t place_;
+  const std::function<void(request_record)> send_;
   mutable std::mutex mutex_;
   condition changed_;
   std::uint64_t asked_ = 0;

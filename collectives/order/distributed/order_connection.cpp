@@ -408,27 +408,6 @@ error order_connection::decide(decision_record& one) {
   return {};
 }
 
-namespace {
-
-/// Returns a rank's end of the capture that begins at the \p place-th granted turn of \p of.
-template <class Send>
-std::shared_ptr<distributed_capture> open_capture(std::uint64_t place, Send send) {
-  return std::make_shared<distributed_capture>(distributed_capture::channel{
-      .launch =
-          [send, place](std::span<const operation* const> all, bool divisible) {
-            send({.kind = request_record::form::capture_launch,
-                  .place = place,
-                  .outline = outline_of_launch(all, divisible)});
-          },
-      .end = [send, place] { send({.kind = request_record::form::capture_end, .place = place}); },
-      .fail =
-          [send, place](error why) {
-            send({.kind = request_record::form::capture_failure, .why = std::move(why), .place = place});
-          }});
-}
-
-} // namespace
-
 error order_connection::decide_turn(decision_record& one) {
   const auto of = find(one.world);
   const auto found = of ? of->turns_asked.find(one.number) : decltype(of->turns_asked.begin()){};
@@ -449,7 +428,7 @@ error order_connection::decide_turn(decision_record& one) {
   std::shared_ptr<distributed_capture> made;
   if (!one.why)
     made = of->captures[of->turns_granted] =
-        open_capture(of->turns_granted, [weak = weak_from_this(), of](request_record record) {
+        std::make_shared<distributed_capture>(of->turns_granted, [weak = weak_from_this(), of](request_record record) {
           if (const auto self = weak.lock()) self->write(of, std::move(record));
         });
   steps_.emplace_back([start = std::move(asked.start), made, why = std::move(one.why)] { start(made, why); });
