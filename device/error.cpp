@@ -2,9 +2,11 @@
 #include <troupe/device/error.hpp>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <new>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -61,6 +63,15 @@ error with_unknown_outcome(error failure) {
 exception::exception(error why) : why_{std::move(why)}, text_{to_string(why_)} {}
 
 exception::exception(errc code, std::string text) : exception{error{.code = code, .text = std::move(text)}} {}
+
+void throw_system_error(errc code, const char* call, std::string text, int native_code) {
+  const int native = native_code == 0 ? errno : native_code;
+  throw exception{error{.code = code,
+                        .text = std::move(text),
+                        .call = call,
+                        .native_code = native,
+                        .native_text = std::generic_category().message(native)}};
+}
 
 error current_error() noexcept {
   try {

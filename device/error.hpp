@@ -116,6 +116,9 @@ private:
   std::string text_;
 };
 
+/// Throws the failure of a system call, with the system's text. \p native_code: the error number; 0: errno.
+[[noreturn]] void throw_system_error(errc code, const char* call, std::string text, int native_code = 0);
+
 /// Returns the error that corresponds to the exception being handled. Call it only inside a catch block.
 [[nodiscard]] error current_error() noexcept;
 

@@ -183,11 +183,7 @@ constexpr mode_t owner_only = S_IRUSR | S_IWUSR;
 
 [[noreturn]] void system_failed(const char* call, const std::string& what) {
   const int code = errno;
-  throw exception{error{.code = code == EEXIST ? errc::invalid_argument : errc::internal,
-                        .text = what,
-                        .call = call,
-                        .native_code = code,
-                        .native_text = std::generic_category().message(code)}};
+  throw_system_error(code == EEXIST ? errc::invalid_argument : errc::internal, call, what, code);
 }
 
 void write_new_file(const std::filesystem::path& file, std::string_view text) {

@@ -9,10 +9,8 @@
 
 #include <sys/stat.h>
 
-#include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <system_error>
 
 namespace troupe {
 
@@ -80,11 +78,7 @@ std::string read_join_token(const std::filesystem::path& file) {
   struct stat found {};
   std::ifstream from{file, std::ios::binary};
   if (!from || ::stat(file.c_str(), &found) != 0 || S_ISDIR(found.st_mode))
-    throw exception{error{.code = errc::missing,
-                          .text = "the join token's file '" + file.string() + "' cannot be read",
-                          .call = "open",
-                          .native_code = errno,
-                          .native_text = std::generic_category().message(errno)}};
+    throw_system_error(errc::missing, "open", "the join token's file '" + file.string() + "' cannot be read");
   if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     throw exception{errc::invalid_argument,
                     "the join token's file '" + file.string() + "' can be read or written by others: chmod 600 it"};

@@ -111,14 +111,11 @@ void watch_peer(int descriptor, std::chrono::milliseconds patience) noexcept {
 file_descriptor listen_at(const tcp::endpoint& where) {
   const auto refuse = [&where](const char* call) {
     const int code = errno;
-    throw exception{
-        error{.code = errc::invalid_argument,
-              .text = "cannot listen at " + text_of(where) +
-                      (code == EADDRINUSE ? ": another program does; choose another port or end it"
-                                          : ": choose an address of this machine and a port that you may use"),
-              .call = call,
-              .native_code = code,
-              .native_text = std::generic_category().message(code)}};
+    throw_system_error(errc::invalid_argument, call,
+                       "cannot listen at " + text_of(where) +
+                           (code == EADDRINUSE ? ": another program does; choose another port or end it"
+                                               : ": choose an address of this machine and a port that you may use"),
+                       code);
   };
   file_descriptor made = new_socket(where);
   if (!made) refuse("socket");

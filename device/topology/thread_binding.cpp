@@ -3,10 +3,8 @@
 #include <hwloc.h>
 #include <pthread.h>
 
-#include <cerrno>
 #include <cstring>
 #include <memory>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -20,15 +18,6 @@ bitmap_owner new_bitmap() {
   bitmap_owner made{hwloc_bitmap_alloc(), &hwloc_bitmap_free};
   if (!made) throw std::bad_alloc{};
   return made;
-}
-
-[[noreturn]] void throw_failed(const char* call, const std::string& text) {
-  const int code = errno;
-  throw exception{error{.code = errc::unsupported,
-                        .text = text,
-                        .call = call,
-                        .native_code = code,
-                        .native_text = std::generic_category().message(code)}};
 }
 
 cpu_set bind(const cpu_set& wanted, const machine& host) {
@@ -47,8 +36,9 @@ cpu_set bind(const cpu_set& wanted, const machine& host) {
   for (const int cpu : chosen.cpus())
     if (hwloc_bitmap_set(bits.get(), static_cast<unsigned>(cpu)) != 0) throw std::bad_alloc{};
   if (hwloc_set_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_THREAD) != 0)
-    throw_failed("hwloc_set_cpubind", "the thread could not be bound to the CPUs " + to_string(chosen) +
-                                          ": use TROUPE_PLACEMENT=none where binding is not allowed");
+    throw_system_error(errc::unsupported, "hwloc_set_cpubind",
+                       "the thread could not be bound to the CPUs " + to_string(chosen) +
+                           ": use TROUPE_PLACEMENT=none where binding is not allowed");
   return chosen;
 }
 
@@ -60,7 +50,8 @@ cpu_set usable_cpus(const machine& host) {
   // can fail while threads start and end.
   if (hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_PROCESS) != 0 &&
       hwloc_get_cpubind(host.native(), bits.get(), HWLOC_CPUBIND_THREAD) != 0)
-    throw_failed("hwloc_get_cpubind", "the CPUs that this process may use cannot be determined");
+    throw_system_error(errc::unsupported, "hwloc_get_cpubind",
+                       "the CPUs that this process may use cannot be determined");
   std::vector<int> cpus;
   for (int cpu = hwloc_bitmap_first(bits.get()); cpu >= 0; cpu = hwloc_bitmap_next(bits.get(), cpu))
     cpus.push_back(cpu);

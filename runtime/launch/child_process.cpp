@@ -63,12 +63,7 @@ pipe_ends make_pipe() {
 }
 
 void throw_system_error(const char* call, const std::string& text) {
-  const int code = errno;
-  throw exception{error{.code = errc::unsupported,
-                        .text = text,
-                        .call = call,
-                        .native_code = code,
-                        .native_text = std::generic_category().message(code)}};
+  troupe::throw_system_error(errc::unsupported, call, text);
 }
 
 namespace {
@@ -214,11 +209,8 @@ void child_process::await_exec(file_descriptor told, const process_spec& what) {
   if (count != static_cast<ssize_t>(sizeof why)) return; // exec closed the pipe
   ::waitpid(pid_, nullptr, 0);
   ended_.close();
-  throw exception{error{.code = why.at == exec_failure::step::start ? errc::unsupported : errc::missing,
-                        .text = "'" + what.program + "' cannot be started",
-                        .call = "execve",
-                        .native_code = why.code,
-                        .native_text = std::generic_category().message(why.code)}};
+  troupe::throw_system_error(why.at == exec_failure::step::start ? errc::unsupported : errc::missing, "execve",
+                             "'" + what.program + "' cannot be started", why.code);
 }
 
 child_process::~child_process() {

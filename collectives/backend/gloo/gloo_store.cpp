@@ -35,12 +35,10 @@ using namespace std::chrono_literals;
 
 [[noreturn]] void refuse_address(const char* call) {
   const int code = errno;
-  throw exception{error{.code = code == EADDRNOTAVAIL ? errc::invalid_argument : errc::internal,
-                        .text = "the gloo backend's store cannot listen: name an address of this machine "
-                                "(gloo.interface_address), and check that file descriptors are left (ulimit -n)",
-                        .call = call,
-                        .native_code = code,
-                        .native_text = std::generic_category().message(code)}};
+  throw_system_error(code == EADDRNOTAVAIL ? errc::invalid_argument : errc::internal, call,
+                     "the gloo backend's store cannot listen: name an address of this machine "
+                     "(gloo.interface_address), and check that file descriptors are left (ulimit -n)",
+                     code);
 }
 
 gloo_secret draw_secret() {

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 namespace troupe {
 
@@ -19,15 +18,6 @@ namespace {
 struct control_room {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * (most_passed_descriptors + 1))> bytes{};
 };
-
-[[noreturn]] void throw_socket_failure(errc code, const char* call, std::string text) {
-  const int native = errno;
-  throw exception{error{.code = code,
-                        .text = std::move(text),
-                        .call = call,
-                        .native_code = native,
-                        .native_text = std::generic_category().message(native)}};
-}
 
 void check_passing(const file_descriptor& socket, std::size_t size_bytes, std::size_t count) {
   if (size_bytes == 0 || size_bytes > most_passing_bytes || count > most_passed_descriptors)
@@ -49,7 +39,7 @@ void await_message(const file_descriptor& socket, std::chrono::steady_clock::tim
     const auto limit = static_cast<int>(std::clamp<std::chrono::milliseconds::rep>(left, 0, 60'000));
     const int ready = ::poll(&waiting, 1, limit);
     if (ready > 0) return;
-    if (ready < 0 && errno != EINTR) throw_socket_failure(errc::unsupported, "poll", "a socket cannot be waited for");
+    if (ready < 0 && errno != EINTR) throw_system_error(errc::unsupported, "poll", "a socket cannot be waited for");
     if (std::chrono::steady_clock::now() >= until)
       throw exception{errc::deadline_exceeded, "no descriptors have arrived from the peer in time"};
   }
@@ -95,10 +85,10 @@ void send_descriptors(const file_descriptor& socket, std::string_view bytes, std
   do sent = ::sendmsg(socket.native(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (sent < 0 && errno == EINTR);
   if (sent < 0 && (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN))
-    throw_socket_failure(errc::rank_lost, "sendmsg", "the peer has closed its socket");
+    throw_system_error(errc::rank_lost, "sendmsg", "the peer has closed its socket");
   if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ETOOMANYREFS))
-    throw_socket_failure(errc::busy, "sendmsg", "the peer has not read the descriptors that it was sent before");
-  if (sent < 0) throw_socket_failure(errc::unsupported, "sendmsg", "descriptors could not be passed");
+    throw_system_error(errc::busy, "sendmsg", "the peer has not read the descriptors that it was sent before");
+  if (sent < 0) throw_system_error(errc::unsupported, "sendmsg", "descriptors could not be passed");
   if (sent != static_cast<ssize_t>(bytes.size()))
     throw exception{errc::busy, "the peer has not read what it was sent before"};
 }
@@ -123,7 +113,7 @@ passed_descriptors receive_descriptors(const file_descriptor& socket, std::size_
     size = ::recvmsg(socket.native(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (size < 0 && errno == ECONNRESET) throw exception{errc::rank_lost, "the peer has closed its socket"};
     if (size < 0 && errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)
-      throw_socket_failure(errc::unsupported, "recvmsg", "descriptors could not be received");
+      throw_system_error(errc::unsupported, "recvmsg", "descriptors could not be received");
   }
   const bool is_pure = take_descriptors(message, got.descriptors); // owned before anything is checked
   if (size == 0 && got.descriptors.empty()) throw exception{errc::rank_lost, "the peer has closed its socket"};

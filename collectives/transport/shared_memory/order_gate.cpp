@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
-#include <system_error>
 
 namespace troupe {
 
@@ -72,13 +71,9 @@ order_gate::order_gate(std::uint16_t port, const gate_limits& limits) : listener
   if (listener_ && ::bind(listener_.native(), address.get(), address.size) == 0 &&
       ::listen(listener_.native(), pending_connections) == 0)
     return;
-  const int native = errno;
-  throw exception{error{.code = errc::unsupported,
-                        .text = "the Unix socket @troupe-order-" + std::to_string(port) +
-                                ", at which processes of this host get rings in shared memory, cannot be opened",
-                        .call = "bind",
-                        .native_code = native,
-                        .native_text = std::generic_category().message(native)}};
+  throw_system_error(errc::unsupported, "bind",
+                     "the Unix socket @troupe-order-" + std::to_string(port) +
+                         ", at which processes of this host get rings in shared memory, cannot be opened");
 }
 
 void order_gate::drain(time_point now) {
