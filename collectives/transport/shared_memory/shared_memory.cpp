@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -28,21 +27,20 @@ constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 void throw_memory_failure(const char* call, const std::string& text) {
   const int code = errno;
   const bool is_full = code == ENOMEM || code == ENOSPC || code == EMFILE || code == ENFILE;
-  throw exception{error{.code = is_full ? errc::out_of_memory : errc::unsupported,
-                        .text = text,
-                        .call = call,
-                        .native_code = code,
-                        .native_text = std::generic_category().message(code)}};
+  throw_system_error(is_full ? errc::out_of_memory : errc::unsupported, call, text, code);
 }
 
-shared_memory::shared_memory(file_descriptor descriptor, std::size_t size_bytes)
-  : descriptor_{std::move(descriptor)}, size_bytes_{size_bytes} {
+shared_memory::shared_memory(file_descriptor descriptor, std::size_t size_bytes) : descriptor_{std::move(descriptor)} {
   // Populated: the first access to a page costs more than a message.
   void* const at =
       ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor_.native(), 0);
   if (at == MAP_FAILED)
     throw_memory_failure("mmap", std::to_string(size_bytes) + " bytes of shared memory could not be mapped");
-  words_ = static_cast<std::uint64_t*>(at);
+  words_ = {static_cast<std::uint64_t*>(at), memory_unmapping{size_bytes}};
+}
+
+void memory_unmapping::operator()(std::uint64_t* words) const noexcept {
+  ::munmap(words, size_bytes);
 }
 
 shared_memory shared_memory::create(const std::string& name, std::size_t size_bytes) {
@@ -68,30 +66,6 @@ shared_memory shared_memory::open(file_descriptor from, std::size_t size_bytes, 
   if (::fstat(from.native(), &file) != 0 || file.st_size != static_cast<off_t>(size_bytes))
     refuse_memory(what, "has " + std::to_string(file.st_size) + " bytes and must have " + std::to_string(size_bytes));
   return shared_memory{std::move(from), size_bytes};
-}
-
-shared_memory::shared_memory(shared_memory&& other) noexcept
-  : descriptor_{std::move(other.descriptor_)},
-    size_bytes_{std::exchange(other.size_bytes_, 0)},
-    words_{std::exchange(other.words_, nullptr)} {}
-
-shared_memory& shared_memory::operator=(shared_memory&& other) noexcept {
-  if (this != &other) {
-    unmap();
-    descriptor_ = std::move(other.descriptor_);
-    size_bytes_ = std::exchange(other.size_bytes_, 0);
-    words_ = std::exchange(other.words_, nullptr);
-  }
-  return *this;
-}
-
-shared_memory::~shared_memory() {
-  unmap();
-}
-
-void shared_memory::unmap() noexcept {
-  if (words_ != nullptr) ::munmap(words_, size_bytes_);
-  words_ = nullptr;
 }
 
 } // namespace troupe

@@ -6,9 +6,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace troupe {
+
+/// Unmaps shared memory.
+struct memory_unmapping {
+  std::size_t size_bytes = 0;
+  void operator()(std::uint64_t* words) const noexcept;
+};
 
 /// A mapped memfd. It is unmapped and closed with the object. Move-only.
 class shared_memory {
@@ -22,24 +29,18 @@ public:
   /// up), whose seals are missing, or whose size is not \p size_bytes. Errors: internal, out_of_memory.
   [[nodiscard]] static shared_memory open(file_descriptor from, std::size_t size_bytes, const std::string& what);
 
-  shared_memory(shared_memory&& other) noexcept;
-  shared_memory& operator=(shared_memory&& other) noexcept;
-  ~shared_memory();
-
   /// Aligned to a page.
-  [[nodiscard]] std::uint64_t* words() const noexcept { return words_; }
-  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  [[nodiscard]] std::uint64_t* words() const noexcept { return words_.get(); }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return words_.get_deleter().size_bytes; }
   [[nodiscard]] const file_descriptor& descriptor() const noexcept { return descriptor_; }
   /// Closes the descriptor. The mapping stays.
   void close_descriptor() noexcept { descriptor_.close(); }
 
 private:
   shared_memory(file_descriptor descriptor, std::size_t size_bytes);
-  void unmap() noexcept;
 
   file_descriptor descriptor_;
-  std::size_t size_bytes_ = 0;
-  std::uint64_t* words_ = nullptr;
+  std::unique_ptr<std::uint64_t, memory_unmapping> words_;
 };
 
 /// Throws the failure of \p call, with the reason in errno.
