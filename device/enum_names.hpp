@@ -45,9 +45,19 @@ inline constexpr auto enum_values = [] {
   return all;
 }();
 
+/// The identifier alone, with a zero at its end.
+template <auto Value>
+inline constexpr auto identifier_text = [] {
+  constexpr std::string_view name = identifier_of<Value>();
+  std::array<char, name.size() + 1> text{};
+  for (std::size_t i = 0; i < name.size(); ++i) text[i] = name[i];
+  return text;
+}();
+
 template <class Enum, std::size_t... Value>
 consteval std::array<std::string_view, sizeof...(Value)> identifiers_of(std::index_sequence<Value...>) {
-  return {identifier_of<static_cast<Enum>(Value)>()...};
+  return {std::string_view{identifier_text<static_cast<Enum>(Value)>.data(),
+                           identifier_text<static_cast<Enum>(Value)>.size() - 1}...};
 }
 
 /// The names of the values of \p Enum in their order. An enumeration has other names than the identifiers if a
@@ -57,8 +67,8 @@ consteval std::array<std::string_view, sizeof...(Value)> identifiers_of(std::ind
 template <scoped_enum Enum>
 inline constexpr auto enum_names = identifiers_of<Enum>(std::make_index_sequence<enumerator_count<Enum>()>{});
 
-/// Returns the name of \p value; empty if it is no enumerator. An enumeration of an inner namespace needs `using
-/// troupe::to_string` there.
+/// Returns the name of \p value, with a zero behind it; empty if it is no enumerator. An enumeration of an inner
+/// namespace needs `using troupe::to_string` there.
 template <scoped_enum Enum>
 [[nodiscard]] constexpr std::string_view to_string(Enum value) noexcept {
   constexpr auto& names = enum_names<Enum>;

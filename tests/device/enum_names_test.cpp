@@ -37,6 +37,7 @@ TEST_CASE("the name of a value is its identifier", "[device]") {
   STATIC_CHECK(to_string(size_of_tests::large) == "large");
   STATIC_CHECK(to_string(settings_of_tests::mode::on) == "on");
   CHECK(listed(enum_names<size_of_tests>) == "small, middle_sized, large");
+  CHECK(to_string(size_of_tests::small).data() == std::string{"small"}); // as a C string, too
 }
 
 TEST_CASE("an enumeration can have other names than its identifiers", "[device]") {
