@@ -4,6 +4,7 @@
 #include <troupe/program/support/interruption.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
+#include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/controller.hpp>
@@ -36,7 +37,10 @@ struct controller_command {
 int run_controller(const controller_command& command) {
   using namespace std::chrono_literals;
   open_log(command.log);
-  controller_options options{.terms = command.terms, .host = command.bind, .port = command.port};
+  controller_options options{.terms = command.terms,
+                             .sequencing = find_order_limits(process_variables()),
+                             .host = command.bind,
+                             .port = command.port};
   options.terms.token = find_process_assignment(process_variables()).token;
   if (options.terms.token.empty())
     throw exception{errc::invalid_argument,

@@ -3,6 +3,7 @@
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
+#include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
 #include <troupe/runtime/launch/launched_job.hpp>
@@ -48,6 +49,7 @@ int run(const launch_options& options) {
   terms.respawns.window = parse_duration(options.respawn_window);
   terms.grace = parse_duration(options.grace);
   terms.supervisor.signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+  terms.control.sequencing = find_order_limits(process_variables());
   controller_terms& world = terms.control.terms;
   world.policy = parse_loss_policy(options.policy);
   world.gather = parse_duration(options.gather);

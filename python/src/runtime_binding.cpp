@@ -4,6 +4,7 @@
 #include "world_binding.hpp"
 
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/runtime.hpp>
@@ -208,6 +209,7 @@ std::unique_ptr<shown_controller> make_controller(int processes, std::string hos
                                                   std::optional<std::size_t> rebuilds, const py::object& gather,
                                                   const py::object& suspicion) {
   controller_options options;
+  options.sequencing = find_order_limits(process_variables());
   options.host = std::move(host);
   options.port = port;
   options.terms.world_size = processes;

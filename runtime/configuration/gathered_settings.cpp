@@ -141,6 +141,13 @@ gathered_settings gather_settings(const variable_lookup& variables, const std::o
   return gathered;
 }
 
+sequencer_limits find_order_limits(const variable_lookup& variables) {
+  const auto own = [&](const std::string& name) {
+    return name.starts_with("TROUPE_") ? variables(name) : std::nullopt;
+  };
+  return gather_settings(own).settings().sequencing;
+}
+
 std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path) {
   constexpr std::size_t most_bytes = std::size_t{1} << 20U;
   return parse_settings_file(path, read_bounded_file("the settings file", path, most_bytes,

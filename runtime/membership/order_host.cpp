@@ -30,11 +30,11 @@ order_gate open_gate_of(const control_settings& settings) {
 } // namespace
 
 struct order_host::parts {
-  parts(const control_settings& settings, std::string token, const wait_profile& wait,
+  parts(const control_settings& settings, std::string token, const wait_profile& wait, const sequencer_limits& limits,
         std::function<void(epoch of, std::size_t ranks)> serving)
     : controller{settings, token, settings.patience},
       gate{open_gate_of(settings)},
-      service{std::make_shared<order_service>(order_service_settings{.wait = wait})} {
+      service{std::make_shared<order_service>(order_service_settings{.limits = limits, .wait = wait})} {
     const std::string host = host_name();
     link = std::make_shared<host_link>(
         process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
@@ -89,8 +89,8 @@ struct order_host::parts {
 };
 
 order_host::order_host(const control_settings& settings, std::string token, const wait_profile& wait,
-                       std::function<void(epoch of, std::size_t ranks)> serving)
-  : parts_{std::make_unique<parts>(settings, std::move(token), wait, std::move(serving))} {}
+                       const sequencer_limits& limits, std::function<void(epoch of, std::size_t ranks)> serving)
+  : parts_{std::make_unique<parts>(settings, std::move(token), wait, limits, std::move(serving))} {}
 
 order_host::~order_host() = default;
 

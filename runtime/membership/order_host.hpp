@@ -23,11 +23,12 @@ namespace troupe {
 class order_host {
 public:
   /// Connects to the controller at settings.address, with \p token. \p wait: how the thread that decides waits. \p
-  /// serving is called with the number of ranks that are served in an epoch; it must not block.
+  /// limits are those of the order of worlds within this host. \p serving is called with the number of ranks that are
+  /// served in an epoch; it must not block.
   /// Errors: invalid_argument (the address; certificates or token missing), missing (certificate files), unsupported
   /// (this host has the controller or such a service already, or no Unix sockets).
   order_host(const control_settings& settings, std::string token, const wait_profile& wait,
-             std::function<void(epoch of, std::size_t ranks)> serving = {});
+             const sequencer_limits& limits, std::function<void(epoch of, std::size_t ranks)> serving = {});
   ~order_host();
 
   /// Waits until the service has ended, for at most \p at_most. Returns why it has: errc::stopping after the end of the

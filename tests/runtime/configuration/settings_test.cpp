@@ -12,8 +12,10 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -210,6 +212,18 @@ TEST_CASE("the option --config beats TROUPE_CONFIG", "[runtime]") {
   const std::map<std::string, std::string> environment{{"TROUPE_CONFIG", other.path().string()}};
   CHECK(program_run{{}, environment}.value(ranks) == "3");
   CHECK(program_run{{"--config", named.path().string()}, environment}.value(ranks) == "2");
+}
+
+TEST_CASE("a controller takes the limits of the order from file and environment, and no launcher's rank", "[runtime]") {
+  const settings_on_disk file{R"({"limits.lead": 300, "limits.straggling": "2s"})"};
+  const std::map<std::string, std::string> environment{
+      {"TROUPE_CONFIG", file.path().string()}, {"TROUPE_LIMITS_LEAD", "512"}, {"RANK", "no number"}};
+  const sequencer_limits found = find_order_limits([&](const std::string& name) -> std::optional<std::string> {
+    const auto one = environment.find(name);
+    return one == environment.end() ? std::nullopt : std::optional{one->second};
+  });
+  CHECK(found.lead == 512);
+  CHECK(found.straggling == std::chrono::seconds{2});
 }
 
 TEST_CASE("a mock that was asked for by name has a device for each rank unless its devices were chosen", "[runtime]") {
