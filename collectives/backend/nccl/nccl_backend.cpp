@@ -71,7 +71,7 @@ private:
 
 } // namespace
 
-std::shared_ptr<backend> make_nccl_backend(const std::optional<std::filesystem::path>& library, nccl_options options) {
+std::shared_ptr<backend> make_nccl_backend(const std::optional<std::string>& library, nccl_options options) {
   return std::make_shared<nccl_backend>(nccl_library::open(library), std::move(options));
 }
 

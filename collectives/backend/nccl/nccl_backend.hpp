@@ -5,7 +5,6 @@
 
 #include <troupe/device/error.hpp>
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -131,7 +130,7 @@ void check(const nccl_environment& wanted);
 /// file is tried. Communicators are made with \p options.
 /// Errors: missing (not found, or built without CUDA), too_old (the library, or for one of the options),
 /// invalid_argument (an option, or an option that the environment contradicts), unsupported. The text names the remedy.
-[[nodiscard]] std::shared_ptr<backend> make_nccl_backend(const std::optional<std::filesystem::path>& library = {},
+[[nodiscard]] std::shared_ptr<backend> make_nccl_backend(const std::optional<std::string>& library = {},
                                                          nccl_options options = {});
 
 } // namespace troupe
