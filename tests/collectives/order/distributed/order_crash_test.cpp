@@ -192,9 +192,12 @@ private:
 
   int ask(int r) {
     while (said_->service == 0) std::this_thread::yield();
+    // A rank that gives up a service which only got no time on a processor tells nobody. Where the service must say
+    // why a rank was not served, the rank therefore waits for it.
+    const bool may_give_up = plan_.struck_rank < 0 || plan_.is_struck(r);
     ring_client client{ring_connection::accept(sockets_[index(r)].rank, session_, rank{r},
                                                peer_process{said_->service.load()}, handover_limit(),
-                                               plan_.rings(fence_of_service)),
+                                               plan_.rings(may_give_up ? fence_of_service : hang)),
                        of, world_size};
     // The same requests in each lane at all ranks, and the lanes in an order of this rank's own.
     std::vector<std::size_t> mine(requests);
