@@ -15,7 +15,7 @@ constexpr std::size_t most_bytes_of_short = std::size_t{512} << 10U;
 
 } // namespace
 
-pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, reply_promise reply, operation what,
+pipeline_call::pipeline_call(ticket name, epoch formed_in, time_point deadline, reply_promise&& reply, operation&& what,
                              request_origin from, progress_record& progress, const communicator& peers)
   : in_flight{name, formed_in, deadline, std::move(reply)},
     what_{std::move(what)},

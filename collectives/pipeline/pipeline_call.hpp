@@ -22,7 +22,7 @@ namespace troupe {
 /// in the order of launches is known. A sole owner may also fail() it.
 class pipeline_call final : public in_flight, public pipeline_job {
 public:
-  pipeline_call(ticket name, epoch formed_in, time_point deadline, reply_promise reply, operation what,
+  pipeline_call(ticket name, epoch formed_in, time_point deadline, reply_promise&& reply, operation&& what,
                 request_origin from, progress_record& progress, const communicator& peers);
 
   [[nodiscard]] const operation& what() const noexcept { return what_; }

@@ -284,7 +284,7 @@ private:
   pipeline_calls several_;
 };
 
-std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission one, time_point now) {
+std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission&& one, time_point now) {
   const request_origin from =
       one.from ? *one.from
                : request_origin{.position = unnamed_.fetch_add(1, std::memory_order_relaxed), .client = one.client};

@@ -104,7 +104,7 @@ public:
   void init_formed();
 
   /// Prepares a validated operation for submit(), as far as possible before its place in the order is known.
-  [[nodiscard]] std::shared_ptr<pipeline_call> prepare(submission one, time_point now);
+  [[nodiscard]] std::shared_ptr<pipeline_call> prepare(submission&& one, time_point now);
 
   /// Submits a validated operation. Never blocks on the device or a peer.
   void submit(std::shared_ptr<pipeline_call> prepared);

@@ -88,7 +88,8 @@ public:
   [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
   /// Returns when the launch call began. Valid from stage launching on.
   [[nodiscard]] time_point launch_began() const noexcept { return launch_began_; }
-  [[nodiscard]] const error& refusal() const noexcept { return refusal_; }
+  /// Precondition: the stage is refused.
+  [[nodiscard]] const error& refusal() const noexcept { return *refusal_; }
   [[nodiscard]] bool answered() const noexcept { return !reply_.pending(); }
   void succeed(time_point now) noexcept;
   void fail(error why) noexcept;
@@ -106,12 +107,13 @@ private:
   ticket ticket_;
   epoch epoch_;
   time_point deadline_;
-  reply_promise reply_;
+  // What the launcher writes is together, so that the poller waits for one cache line of it.
   times times_{};
   time_point launch_began_{};
   launch_place place_{};
-  error refusal_;
   std::atomic<stage> stage_{stage::queued};
+  reply_promise reply_;
+  std::optional<error> refusal_; ///< Not an error without code, whose memory each request would have to clear.
 };
 
 /// Records the first fault of a communicator. The mark is set before the communicator is aborted, because an abort
