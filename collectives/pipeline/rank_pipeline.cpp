@@ -285,6 +285,7 @@ private:
 };
 
 std::shared_ptr<pipeline_call> rank_pipeline::prepare(submission&& one, time_point now) {
+  track_->prefetch();
   const request_origin from =
       one.from ? *one.from
                : request_origin{.position = unnamed_.fetch_add(1, std::memory_order_relaxed), .client = one.client};

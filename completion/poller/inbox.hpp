@@ -40,7 +40,7 @@ public:
   void push(std::shared_ptr<Node> one) noexcept {
     Node* const brought = one.get();
     link_of(*brought).kept_ = std::move(one);
-    Node* before = newest_.load(std::memory_order_relaxed);
+    Node* before = nullptr; // most likely; a load would fetch the cache line twice, for reading and for writing
     do link_of(*brought).next_ = before;
     while (!newest_.compare_exchange_weak(before, brought));
   }

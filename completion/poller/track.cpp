@@ -92,6 +92,7 @@ bool track::poll(time_point now) {
   }
   inbox_.take_all([this](std::shared_ptr<in_flight> one) {
     one->taken();
+    one->prefetch_reply();
     pending_.push_back(std::move(one));
   });
   bool any = false;

@@ -141,16 +141,17 @@ private:
     }
   }
 
+  // First what each part writes: reply_promise::prefetch() fetches a few cache lines.
   reply_promise whole_;
   ticket ticket_;
-  std::mutex mutex_;
   std::size_t missing_;
+  std::atomic<std::size_t> held_by_;
+  std::mutex mutex_;
+  std::optional<completion> latest_;
   bool may_have_run_ = false;
+  bool is_unlisted_ = false; ///< A part whose outcome is unknown has no list.
   std::optional<error> failure_;
   std::vector<std::shared_ptr<const undefined_buffers>> undefined_; ///< Lists of the parts whose outcome is unknown.
-  bool is_unlisted_ = false;                                        ///< A part whose outcome is unknown has no list.
-  std::optional<completion> latest_;
-  std::atomic<std::size_t> held_by_;
 };
 
 } // namespace

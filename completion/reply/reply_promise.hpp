@@ -74,6 +74,11 @@ public:
   [[nodiscard]] bool pending() const noexcept { return sink_ != nullptr; }
   /// Delivers \p result. Does nothing if an outcome has already been delivered.
   void deliver(outcome result) noexcept;
+  /// Fetches into this core's cache what deliver() writes. Call some time before it.
+  void prefetch() const noexcept {
+    prefetch_for_writing(this);
+    if (sink_) prefetch_for_writing(sink_.get(), hot_sink_bytes);
+  }
   /// Returns the sink's listener. Call before deliver().
   [[nodiscard]] std::shared_ptr<launch_listener> listener() const noexcept {
     return sink_ ? sink_->listener() : nullptr;
@@ -83,6 +88,8 @@ public:
   void carry(quota_charge paid) noexcept { paid_ = std::move(paid); }
 
 private:
+  static constexpr std::size_t hot_sink_bytes = 3 * cache_line_bytes; ///< What most sinks write at most.
+
   void abandon() noexcept;
 
   struct releaser {

@@ -12,25 +12,13 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t line = 64;
+constexpr std::size_t line = cache_line_bytes;
 constexpr std::size_t size_count = 6; ///< 64, 128 … 2,048 bytes.
 constexpr std::size_t chain_length = 32;
 
 struct free_block {
   free_block* next;
 };
-
-/// Begins to fetch a block into this core's cache, for writing. The thread that freed it was most likely on another one.
-void prefetch(const void* block, std::size_t size_bytes) noexcept {
-  const auto* const first = static_cast<const char*>(block);
-  for (std::size_t at = 0; at < size_bytes; at += line) {
-#if defined(__x86_64__)
-    asm volatile("prefetchw %0" ::"m"(first[at])); // the builtin makes this of it only where -mprfchw is given
-#else
-    __builtin_prefetch(first + at, 1);
-#endif
-  }
-}
 
 /// Returns the index of the smallest size class that fits \p size_bytes; size_count if there is none.
 std::size_t size_index(std::size_t size_bytes) noexcept {
@@ -124,7 +112,8 @@ void* take_block(std::size_t size_bytes) {
     if (mine.first != nullptr) {
       --mine.count;
       void* const taken = std::exchange(mine.first, mine.first->next);
-      if (mine.first != nullptr) prefetch(mine.first, line << index); // the next request's, or its next rank's
+      // The next request, or the next rank's part, will need what another thread has freed.
+      if (mine.first != nullptr) prefetch_for_writing(mine.first, line << index);
       return taken;
     }
   }

@@ -15,6 +15,21 @@ inline constexpr bool recycles_blocks =
 inline constexpr bool recycles_blocks = true;
 #endif
 
+inline constexpr std::size_t cache_line_bytes = 64;
+
+/// Begins to fetch \p size_bytes at \p first into this core's cache, because this thread will soon write what another
+/// one has written last. \p first need not be aligned, and nothing need live there.
+inline void prefetch_for_writing(const void* first, std::size_t size_bytes = 1) noexcept {
+  for (std::size_t at = 0; at < size_bytes; at += cache_line_bytes) {
+    const char* const one = static_cast<const char*>(first) + at;
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" ::"m"(*one)); // __builtin_prefetch() makes this of it only with -mprfchw
+#else
+    __builtin_prefetch(one, 1);
+#endif
+  }
+}
+
 /// Returns a block of \p size_bytes, aligned to a cache line. Throws std::bad_alloc.
 ///
 /// Each thread caches free blocks of a few sizes. If it has too many, it moves a chain of them to a shared place, where
