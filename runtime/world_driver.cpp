@@ -28,16 +28,6 @@ std::uint64_t draw_holder() {
   return (std::uint64_t{entropy()} << 32U) | entropy() | 1U;
 }
 
-world_driver_event event_of(const driver_state& now) {
-  return {.epoch = now.epoch,
-          .world_size = now.world_size,
-          .is_ready = now.is_ready,
-          .is_over = now.is_over,
-          .has_rings = now.has_rings,
-          .reason = now.reason,
-          .resume = now.resume};
-}
-
 } // namespace
 
 struct world_driver::parts {
@@ -51,7 +41,7 @@ struct world_driver::parts {
             .time = std::make_shared<monotonic_clock>(),
             .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
             .knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); },
-            .changed = [this](const driver_state& now) { hear(event_of(now)); },
+            .changed = [this](const world_driver_event& now) { hear(now); },
             .warned = [](const error& why) { log_warning(to_string(why)); },
             .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
             .default_deadline = settings.deadlines.operation,
@@ -63,14 +53,14 @@ struct world_driver::parts {
                       .tick =
                           [this] {
                             const bool is_silent = link->tick();
-                            const driver_state now = link->state();
+                            const world_driver_event now = link->state();
                             return controller_connection::finding{
                                 .over = now.is_over ? std::optional{now.reason} : std::nullopt, .is_silent = is_silent};
                           },
                       .gave_up =
                           [this](const error& why) {
                             link->close(why);
-                            hear(event_of(link->state()));
+                            hear(link->state());
                           }},
                      "troupe/driver");
   }
@@ -80,13 +70,12 @@ struct world_driver::parts {
     controller.stop();
   }
 
-  void hear(world_driver_event event) {
+  void hear(const world_driver_event& event) {
     std::vector<std::function<void(const world_driver_event&)>> told;
     {
       const std::lock_guard lock{mutex};
-      latest = std::move(event);
+      latest = event;
       told = listeners;
-      event = latest;
     }
     changed.notify_all();
     for (const auto& one : told) one(event);
@@ -103,7 +92,7 @@ struct world_driver::parts {
 world_driver::world_driver(const configuration& settings) : parts_{std::make_shared<parts>(settings)} {}
 
 world_driver_event world_driver::status() const {
-  return event_of(parts_->link->state());
+  return parts_->link->state();
 }
 
 world_driver_event world_driver::wait_ready(nanoseconds at_most) const {

@@ -1,10 +1,10 @@
 /// A process without a rank or a GPU that sends requests to the ranks of a world over processes.
 #pragma once
 
+#include <troupe/actors/control/controller_terms.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
@@ -21,18 +21,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// What a driver knows of its world.
-struct world_driver_event {
-  troupe::epoch epoch{};  ///< 0 before the first.
-  int world_size = 0;     ///< Number of ranks in this epoch.
-  bool is_ready = false;  ///< Requests are admitted.
-  bool is_over = false;   ///< The world has ended, or the controller has refused the driver. Nothing follows.
-  bool has_rings = false; ///< Requests go through shared memory.
-  error reason{};         ///< Why it is not ready; if it is, why the previous epoch ended.
-  /// Where the lanes stood when the previous epoch ended, if known: the same as the ranks are told.
-  std::shared_ptr<const resume_points> resume{};
-};
 
 /// Joins a world over processes as a process without a rank: it needs neither a GPU nor CAF. Requests are to all ranks;
 /// their operands are remote buffers, which the ranks' processes have exported (world::export_memory()). The ranks

@@ -13,11 +13,11 @@
 
 namespace troupe {
 
-void attached_drivers::admit(peer_id from, const attach_request& asked, std::optional<gate_connection> gate,
-                             const join_welcome& welcome, time_point now) {
+void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome,
+                             time_point now) {
   for (auto it = all_.begin(); it != all_.end();) it = it->second.to == from ? forget(it) : std::next(it);
   one_driver& made = all_[welcome.session];
-  made = {.to = from, .who = asked.who, .where = process_address{-++last_}, .gate = std::move(gate), .heard = now};
+  made = {.to = from, .where = process_address{-++last_}, .gate = std::move(gate), .heard = now};
   send(welcome.session, made, welcome);
   tell(latest_, ordered_);
 }

@@ -33,8 +33,7 @@ public:
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
   /// Admits a driver under \p welcome.session. An earlier one of the same connection is forgotten.
-  void admit(peer_id from, const attach_request& asked, std::optional<gate_connection> gate,
-             const join_welcome& welcome, time_point now);
+  void admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome, time_point now);
   /// Handles a message of a driver.
   void hear(session_id from, const process_message& what, time_point now);
   /// Handles the end of a connection. Returns whether it was that of a driver.
@@ -51,7 +50,6 @@ public:
 private:
   struct one_driver {
     peer_id to{};
-    process_identity who{};
     process_address where{};
     std::optional<gate_connection> gate{};
     time_point heard{};

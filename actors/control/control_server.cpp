@@ -332,7 +332,7 @@ void control_server::admit_driver(peer_id from, const attach_request& asked) {
     return;
   }
   if (latest_.contains(from)) return; // SEC-2: it has joined as a process
-  drivers_.admit(from, asked, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt,
+  drivers_.admit(from, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt,
                  {.session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion},
                  steady_now());
   tell_drivers(state_.event());

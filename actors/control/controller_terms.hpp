@@ -1,6 +1,8 @@
-/// Defines the settings and credentials of a controller, and the events with which it reports the state of its world.
+/// Defines the settings and credentials of a controller, and the events with which it reports the state of its world to
+/// its owner and to drivers.
 #pragma once
 
+#include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/collectives/transport/transport_credentials.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
@@ -10,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,5 +96,17 @@ struct control_event {
   std::optional<nanoseconds> since_detection{}; ///< In phase serving after a fault: time since the fault was detected.
 };
 [[nodiscard]] std::string describe(const control_event& event);
+
+/// What a driver knows of its world.
+struct world_driver_event {
+  troupe::epoch epoch{};  ///< 0 before the first.
+  int world_size = 0;     ///< Number of ranks in this epoch.
+  bool is_ready = false;  ///< Requests are admitted.
+  bool is_over = false;   ///< The world has ended, or the controller has refused the driver. Nothing follows.
+  bool has_rings = false; ///< Requests go through shared memory.
+  error reason{};         ///< Why it is not ready; if it is, why the previous epoch ended.
+  /// Where the lanes stood when the previous epoch ended, if known: the same as the ranks are told.
+  std::shared_ptr<const resume_points> resume{};
+};
 
 } // namespace troupe

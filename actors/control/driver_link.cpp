@@ -97,8 +97,7 @@ bool driver_link::is_to_attach() {
 
 void driver_link::open(const world_report& report) {
   const epoch of = report.of;
-  std::function<void(std::string)> send = [weak = weak_from_this(), of, to = services_.send,
-                                           session = session_](std::string bytes) {
+  std::function<void(std::string)> send = [of, to = services_.send, session = session_](std::string bytes) {
     to(encode(process_frame{session, order_batch{of, std::move(bytes)}}));
   };
   if (report.has_rings && gate_) {
@@ -296,7 +295,7 @@ void driver_link::change() {
   if (services_.changed) services_.changed(state_);
 }
 
-driver_state driver_link::state() const {
+world_driver_event driver_link::state() const {
   const std::lock_guard lock{mutex_};
   return state_;
 }

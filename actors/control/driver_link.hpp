@@ -4,7 +4,6 @@
 #include <troupe/actors/control/control_messages.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/distributed/attached_order.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/collectives/transport/shared_memory/ring_endpoint.hpp>
 #include <troupe/completion/poller/clock.hpp>
@@ -23,17 +22,6 @@
 
 namespace troupe {
 
-/// What a process without a rank knows of the world.
-struct driver_state {
-  troupe::epoch epoch{};                         ///< 0 before the first.
-  int world_size = 0;                            ///< In this epoch.
-  bool is_ready = false;                         ///< Requests are admitted.
-  bool is_over = false;                          ///< The world has ended, or this process's part in it.
-  bool has_rings = false;                        ///< Requests go through shared memory.
-  error reason{};                                ///< Why it is not ready, or why the previous epoch ended.
-  std::shared_ptr<const resume_points> resume{}; ///< Where the lanes stood when the previous epoch ended, if known.
-};
-
 /// The services that driver_link calls.
 struct driver_services {
   std::shared_ptr<const clock> time;
@@ -42,7 +30,7 @@ struct driver_services {
   /// Returns a new connection to the gate of the controller on this host; nullopt if there is none.
   std::function<std::optional<gate_connection>()> knock{};
   /// Reports a change of state. Must neither block nor call the link.
-  std::function<void(const driver_state& now)> changed{};
+  std::function<void(const world_driver_event& now)> changed{};
   std::function<void(const error& why)> warned{};
   wait_profile ring_wait{};
   nanoseconds default_deadline = std::chrono::minutes{1};
@@ -87,7 +75,7 @@ public:
   void capture(std::string name, plan_steps steps, nanoseconds deadline, reply_promise reply) noexcept;
   void drop_plan(std::string_view name);
 
-  [[nodiscard]] driver_state state() const;
+  [[nodiscard]] world_driver_event state() const;
 
 private:
   [[nodiscard]] error objection_to(const world_request& asked) const;
@@ -117,7 +105,7 @@ private:
   nanoseconds suspicion_{};
   time_point spoke_{};
   time_point heard_{};
-  driver_state state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
+  world_driver_event state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
   std::shared_ptr<attached_order> order_{}; ///< The order of the present epoch.
   epoch opened_{};                          ///< The epoch of order_.
   std::optional<gate_connection> gate_{};

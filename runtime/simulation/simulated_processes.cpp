@@ -430,7 +430,7 @@ public:
                             [weak](std::string bytes) {
                               if (const auto self = weak.lock()) self->send(std::move(bytes));
                             },
-                        .changed = [](const driver_state&) {},
+                        .changed = [](const world_driver_event&) {},
                         .warned = [](const error&) {},
                         .default_deadline = 1s,
                         .holder = group_});

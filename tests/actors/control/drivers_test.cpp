@@ -48,7 +48,7 @@ struct scene {
   struct driver {
     peer_id peer{};
     std::deque<std::string> sent{};
-    std::vector<driver_state> heard{};
+    std::vector<world_driver_event> heard{};
     int warnings = 0;
     bool is_deaf = false; ///< What is sent to it waits.
     std::deque<std::string> held{};
@@ -62,7 +62,7 @@ struct scene {
         process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
         driver_services{.time = time,
                         .send = [at](std::string bytes) { at->sent.push_back(std::move(bytes)); },
-                        .changed = [at](const driver_state& now) { at->heard.push_back(now); },
+                        .changed = [at](const world_driver_event& now) { at->heard.push_back(now); },
                         .warned = [at](const error&) { ++at->warnings; },
                         .default_deadline = 1min,
                         .most_pending = most_pending,
@@ -99,8 +99,7 @@ struct scene {
     REQUIRE(frame);
     if (const auto* asked = std::get_if<attach_request>(&frame->what)) {
       CHECK(asked->token == "token");
-      drivers.admit(from, *asked, std::nullopt, {.session = ++sessions, .heartbeat = 1s, .suspicion = suspicion},
-                    time->now());
+      drivers.admit(from, std::nullopt, {.session = ++sessions, .heartbeat = 1s, .suspicion = suspicion}, time->now());
     } else {
       drivers.hear(frame->session, frame->what, time->now());
     }
