@@ -48,15 +48,6 @@ void world_actor::on_exit() {
   executor_.let_go();
   actors_.clear();
   ranks_ = nullptr;
-  listeners_.clear();
-}
-
-void world_actor::announce(const world_event& event) {
-  for (const auto& one : listeners_)
-    if (ending_)
-      compat::post(one, event);
-    else
-      compat::send(this, one, event);
 }
 
 void world_actor::watch_rank(std::size_t place) {
@@ -242,7 +233,9 @@ world_actor::behavior_type world_actor::make_behavior() {
       },
       [this](subscribe& query) {
         compat::send(this, query.listener, executor_.event());
-        listeners_.push_back(std::move(query.listener));
+        executor_.plan().status->listen([this, to = std::move(query.listener)](const world_event& event) {
+          ending_ ? compat::post(to, event) : compat::send(this, to, event);
+        });
       },
       [this](stop_world) { stop(); },
       [this](posted_to_world& posted) {

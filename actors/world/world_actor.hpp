@@ -31,7 +31,6 @@ public:
   void on_exit() override;
 
 private:
-  void announce(const world_event& event) override;
   [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) override;
   void leave() override;
   void epoch_ended(const error& why, bool for_good) override;
@@ -61,7 +60,6 @@ private:
   /// The local ranks' actors. A separate copy, because ranks_ may be cleared at any time.
   std::vector<collective_inner_handle> actors_;
   std::shared_ptr<rank_directory> ranks_;
-  std::vector<listener_handle> listeners_;
   sub_worlds sub_worlds_;
   compat::watches watches_;
   bool stopping_ = false;

@@ -330,7 +330,6 @@ void world_executor::announce(world_event event) {
   complete(event);
   if (event.reason) event.report = std::exchange(report_, nullptr);
   plan_.status->publish(event);
-  shell_.announce(event);
 }
 
 rank_services world_executor::services_for_peers() {

@@ -54,8 +54,6 @@ public:
   world_shell& operator=(const world_shell&) = delete;
   virtual ~world_shell() = default;
 
-  /// Sends \p event to all subscribers, after it has been published on the world_status.
-  virtual void announce(const world_event& event) = 0;
   /// Called when the epoch has ended with \p why, before its pipelines are aborted. \p for_good: no other follows.
   virtual void epoch_ended(const error& why, bool for_good) {
     static_cast<void>(why);
@@ -198,6 +196,7 @@ private:
   void close_order(const error& reason);
   void close_gates(const error& reason);
   void drain();
+  /// Publishes \p event on the world's status, whose listeners are the subscribers.
   void announce(world_event event);
   /// Takes a fault report at the first failure of an epoch, before the pipelines are marked as failed.
   void take_report(epoch of, const error& why);

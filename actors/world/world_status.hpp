@@ -1,4 +1,4 @@
-/// Lets plain threads read and await the world's events, which actors receive as messages.
+/// Lets threads read and await the world's events, and passes them to listeners.
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
@@ -38,7 +38,8 @@ public:
   [[nodiscard]] troupe::epoch epoch() const;
   /// Waits until \p enough returns true for the latest event, for at most \p at_most. Returns whether it did.
   [[nodiscard]] bool wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const;
-  /// Calls \p heard for every later event on the world actor's thread. It must neither block nor throw.
+  /// Calls \p heard for every later event on the world actor's thread. It must neither block nor throw. It is dropped
+  /// after the last event, world_phase::stopped.
   void listen(listener heard);
 
 private:

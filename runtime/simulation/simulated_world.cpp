@@ -164,6 +164,9 @@ simulated_world::simulated_world(const simulated_terms& of, simulated_machine& o
 simulated_world::simulated_world(world_plan plan, std::optional<std::uint64_t> seed, trace& log, std::string name)
   : log_{log}, name_{std::move(name)}, status_{plan.status}, mail_{std::make_shared<mailbox>(seed)} {
   for (const local_rank& one : plan.locals) states_.push_back(std::make_shared<collective_state>(one.self));
+  listen([this](const world_event& event) {
+    if (log_.is_kept()) log_.note(name_ + " " + describe(event));
+  });
   world_shell& shell = *this;
   executor_ = std::make_unique<world_executor>(std::move(plan), states_, mail_, shell);
   turns_ = worker{[this] {
@@ -233,10 +236,6 @@ std::shared_ptr<collective_state> simulated_world::replace_rank(std::size_t plac
   log_.note("another actor for the rank that was " + std::to_string(place));
   states_[place] = std::make_shared<collective_state>(self);
   return states_[place];
-}
-
-void simulated_world::announce(const world_event& event) {
-  if (log_.is_kept()) log_.note(name_ + " " + describe(event));
 }
 
 } // namespace troupe::simulation

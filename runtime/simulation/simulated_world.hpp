@@ -143,7 +143,6 @@ private:
   /// Replaces the actors' mailboxes: handles messages in order, each after a delay.
   class mailbox;
 
-  void announce(const world_event& event) override;
   [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) override;
   void leave() override { over_ = true; }
 
