@@ -83,11 +83,8 @@ void driver_link::detach(const error& why) {
   session_ = 0;
   is_detached_ = true;
   gate_.reset();
-  end_order(why);
-  state_.is_ready = false;
-  state_.reason = why;
   services_.warned(why);
-  change();
+  suspend(why);
 }
 
 bool driver_link::is_to_attach() {
@@ -138,6 +135,13 @@ void driver_link::end_order(const error& why) {
   if (order_) ended_.emplace_back(std::exchange(order_, nullptr), why);
 }
 
+void driver_link::suspend(const error& why) {
+  end_order(why);
+  state_.is_ready = false;
+  if (!state_.is_over) state_.reason = why;
+  change();
+}
+
 void driver_link::answer_ended() {
   decltype(ended_) ended;
   {
@@ -162,11 +166,8 @@ void driver_link::lose_order(epoch of, const error& why) {
   {
     const std::lock_guard lock{mutex_};
     if (of != opened_) return;
-    end_order(why);
-    state_.is_ready = false;
-    state_.reason = why;
     services_.warned(why);
-    change();
+    suspend(why);
   }
   answer_ended();
 }
@@ -178,10 +179,7 @@ void driver_link::disconnected(const error& why) {
     gate_.reset();
     error told = why;
     told.text = "the controller is lost: " + why.text;
-    end_order(told);
-    state_.is_ready = false;
-    if (!state_.is_over) state_.reason = told;
-    change();
+    suspend(told);
   }
   answer_ended();
 }
@@ -211,50 +209,41 @@ bool driver_link::tick() {
   return is_silent;
 }
 
-std::shared_ptr<attached_order> driver_link::order_or(error& why) const {
+std::shared_ptr<peer_requests> driver_link::peers_or(error& why) const {
   const std::lock_guard lock{mutex_};
   why = objection_to(world_request{.parts = {}, .site = call_site{}});
-  return order_;
+  return why ? nullptr : order_->peers();
 }
 
 void driver_link::find(rank target, const std::string& name, nanoseconds deadline,
                        peer_requests::handle_promise reply) {
   error why;
-  const auto order = order_or(why);
-  if (why) return reply->deliver(std::move(why));
-  order->peers()->find(target, name, deadline, std::move(reply));
+  if (const auto to = peers_or(why)) return to->find(target, name, deadline, std::move(reply));
+  reply->deliver(std::move(why));
 }
 
 void driver_link::lend(rank target, lent_kind what, std::size_t size_bytes, nanoseconds deadline,
                        peer_requests::handle_promise reply) {
   error why;
-  const auto order = order_or(why);
+  const auto to = peers_or(why);
   if (why) return reply->deliver(std::move(why));
-  {
-    const std::lock_guard lock{mutex_};
-    has_lent_ = true;
-  }
-  order->peers()->lend(target, what, size_bytes, services_.holder, services_.lease, deadline, std::move(reply));
+  has_lent_ = true;
+  to->lend(target, what, size_bytes, services_.holder, services_.lease, deadline, std::move(reply));
 }
 
 void driver_link::capture(std::string name, plan_steps steps, nanoseconds deadline, reply_promise reply) noexcept {
   try {
     error why;
-    const auto order = order_or(why);
+    const auto to = peers_or(why);
     if (why) return reply.deliver(std::move(why));
-    ticket number{};
-    {
-      const std::lock_guard lock{mutex_};
-      has_lent_ = true;
-      number = ticket{++last_ticket_};
-    }
-    order->peers()->capture({.name = number,
-                             .plan = std::move(name),
-                             .steps = std::move(steps),
-                             .deadline = deadline,
-                             .holder = services_.holder,
-                             .lease = services_.lease,
-                             .reply = std::move(reply)});
+    has_lent_ = true;
+    to->capture({.name = ticket{++last_ticket_},
+                 .plan = std::move(name),
+                 .steps = std::move(steps),
+                 .deadline = deadline,
+                 .holder = services_.holder,
+                 .lease = services_.lease,
+                 .reply = std::move(reply)});
   } catch (...) {
     reply.deliver(current_error());
   }
@@ -262,19 +251,18 @@ void driver_link::capture(std::string name, plan_steps steps, nanoseconds deadli
 
 void driver_link::drop_plan(std::string_view name) {
   error why;
-  if (const auto order = order_or(why); order && !why) order->peers()->drop_plan(name); // else it has ended
+  if (const auto to = peers_or(why)) to->drop_plan(name); // else it has ended
 }
 
 void driver_link::read(const remote_buffer& from, nanoseconds deadline, peer_requests::bytes_promise reply) {
   error why;
-  const auto order = order_or(why);
-  if (why) return reply->deliver(std::move(why));
-  order->peers()->read(from, deadline, std::move(reply));
+  if (const auto to = peers_or(why)) return to->read(from, deadline, std::move(reply));
+  reply->deliver(std::move(why));
 }
 
 void driver_link::give_back(const remote_buffer& lent) {
   error why;
-  if (const auto order = order_or(why); order && !why) order->peers()->give_back(lent); // else its lease ends
+  if (const auto to = peers_or(why)) to->give_back(lent); // else its lease ends
 }
 
 void driver_link::close(const error& why) {
@@ -320,12 +308,11 @@ error driver_link::objection_to(const world_request& asked) const {
 
 void driver_link::ask(world_request asked, reply_promise reply) noexcept {
   try {
+    const ticket name{++last_ticket_};
     std::shared_ptr<attached_order> order;
     error objection;
-    ticket name{};
     {
       const std::lock_guard lock{mutex_};
-      name = ticket{++last_ticket_};
       objection = objection_to(asked);
       order = order_;
     }

@@ -9,6 +9,7 @@
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -86,12 +87,14 @@ private:
   [[nodiscard]] bool is_to_attach();
   void open(const world_report& report);
   void end_order(const error& why);
+  /// Ends the order, and reports that the world is not ready because of \p why.
+  void suspend(const error& why);
   /// Answers the requests of orders that have ended.
   void answer_ended();
   void follow(epoch of, std::string_view batch);
   void lose_order(epoch of, const error& why);
-  /// Returns the present order, or the reason why there is none.
-  [[nodiscard]] std::shared_ptr<attached_order> order_or(error& why) const;
+  /// Returns the requests to the ranks of the present epoch, or null and the reason why none are admitted.
+  [[nodiscard]] std::shared_ptr<peer_requests> peers_or(error& why) const;
   void change();
 
   const process_identity who_;
@@ -112,8 +115,8 @@ private:
   std::shared_ptr<ring_endpoint> rings_{};
   std::vector<std::shared_ptr<ring_endpoint>> retired_{}; ///< Their threads are waited for by tick() and close().
   std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until answer_ended().
-  std::uint64_t last_ticket_ = 0;
-  bool has_lent_ = false; ///< Memory was asked for.
+  std::atomic<std::uint64_t> last_ticket_{0};
+  std::atomic<bool> has_lent_{false}; ///< Memory was asked for.
   time_point renewed_{};
 };
 
