@@ -54,7 +54,6 @@ void control_server::run_order() {
 void control_server::end_order() {
   order_.stop();
   if (ordering_.joinable()) ordering_.join();
-  rings_.clear();
   links_.clear();
   latest_.clear();
   hosts_.clear();
@@ -144,12 +143,12 @@ void control_server::open_order(epoch of, int world_size) {
     if (to == links_.end()) continue; // its connection has just ended
     order_route& route = next.routes[static_cast<std::size_t>(i)];
     // A rank that is alone has nobody to agree with.
-    if (world_size > 1) route.rings = offer_rings(*link, rank{i}, of);
-    if (const auto nonce = nonces_.find(*link); !route.rings && nonce != nonces_.end()) {
+    if (world_size > 1) route.rings = offer_rings(to->second, rank{i}, of);
+    if (const auto& nonce = to->second.nonce; nonce && !route.rings) {
       next.candidates.push_back(rank{i});
-      asked.candidates.push_back({rank{i}, nonce->second});
+      asked.candidates.push_back({rank{i}, *nonce});
     }
-    route.send = [send = hooks_.send, peer = to->second, link = *link, of](std::string bytes) {
+    route.send = [send = hooks_.send, peer = to->second.to, link = *link, of](std::string bytes) {
       if (send) send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
     };
   }
@@ -171,7 +170,6 @@ void control_server::finish_opening() {
   opening begun = *std::exchange(opening_, std::nullopt);
   std::vector<host_route> hosts;
   std::vector<char> is_taken(begun.routes.size(), 0);
-  serving_.clear();
   resume_ = nullptr;
   for (auto& [link, host] : hosts_) {
     if (std::exchange(host.is_asked, false)) continue; // it has not answered
@@ -182,7 +180,7 @@ void control_server::finish_opening() {
     if (host.ranks.empty()) continue;
     host.served = begun.of;
     if (host.ranks.size() == begun.routes.size()) resume_ = host.resume;
-    serving_.push_back(link);
+    host.index = hosts.size();
     hosts.push_back({.ranks = host.ranks,
                      .send = [send = hooks_.send, peer = host.to, to = link, of = begun.of](std::string message) {
                        if (send) send(peer, encode(controller_frame{to, order_batch{of, std::move(message)}}));
@@ -190,8 +188,7 @@ void control_server::finish_opening() {
   }
   order_.open(begun.of, std::move(begun.routes), std::move(hosts));
   if (begun.closed) order_.close(begun.closed, steady_now());
-  for (auto& [to, what] : std::exchange(held_, {})) send(to, what);
-  for (const link_id one : std::exchange(held_closes_, {})) forget(one);
+  carry_out(std::exchange(held_, {}));
 }
 
 void control_server::close_order(const error& why) {
@@ -210,7 +207,7 @@ void control_server::tell_host(link_id which, const controller_message& what) co
 
 void control_server::admit_host(peer_id from, const host_join_request& asked) {
   const link_id link = sources_.draw_session();
-  if (error why = state_.objection_to(asked)) {
+  if (error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who)) {
     if (hooks_.refused) hooks_.refused(why);
     if (hooks_.send) hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
     return;
@@ -237,12 +234,8 @@ void control_server::hear_of_host(link_id from, const process_message& what) {
     return;
   }
   const auto* batch = std::get_if<order_batch>(&what);
-  if (batch == nullptr || batch->of != opened_ || opening_) return;
-  const auto index = std::ranges::find(serving_, from);
-  if (index == serving_.end()) return;
-  if (const error why =
-          order_.receive_from_host(static_cast<std::size_t>(index - serving_.begin()), batch->bytes, steady_now()))
-    fail_host(from, why);
+  if (batch == nullptr || batch->of != opened_ || opening_ || host.served != opened_) return;
+  if (const error why = order_.receive_from_host(host.index, batch->bytes, steady_now())) fail_host(from, why);
   hear_of_order();
 }
 
@@ -278,10 +271,9 @@ void control_server::watch_hosts(time_point now) {
   if (opening_ && now >= opening_->until) finish_opening();
 }
 
-std::optional<ring_connection> control_server::offer_rings(link_id to, rank self, epoch of) {
-  const auto gate = rings_.find(to);
-  if (gate == rings_.end()) return std::nullopt;
-  const auto& [socket, nonce] = gate->second;
+std::optional<ring_connection> control_server::offer_rings(process_connection& to, rank self, epoch of) {
+  if (!to.gate) return std::nullopt;
+  const auto& [socket, nonce] = *to.gate;
   try {
     return ring_connection::offer(socket, session_in(nonce, of), self, peer_process::of_socket(socket), order_.bell());
   } catch (const exception& failure) {
@@ -289,7 +281,7 @@ std::optional<ring_connection> control_server::offer_rings(link_id to, rank self
     why.text = "the requests of rank " + to_string(self) + " go through its control connection, because it could not " +
                "be given rings in shared memory: " + why.text;
     if (hooks_.without_rings) hooks_.without_rings(why);
-    rings_.erase(gate);
+    to.gate.reset();
     return std::nullopt;
   }
 }
@@ -322,7 +314,7 @@ void control_server::announce(control_event event) {
 
 void control_server::admit_driver(peer_id from, const attach_request& asked) {
   const link_id link = sources_.draw_session();
-  error why = state_.objection_to(asked);
+  error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who);
   if (!why && drivers_.size() >= attached_drivers::most)
     why = {.code = errc::busy,
            .text = std::to_string(attached_drivers::most) + " drivers are attached to this world, which is the limit"};
@@ -358,33 +350,25 @@ void control_server::tell_drivers(const control_event& event) {
 }
 
 void control_server::send(link_id to, const controller_message& what) {
-  if (opening_) {
-    held_.emplace_back(to, what);
-    return;
-  }
   const auto peer = links_.find(to);
   if (peer == links_.end()) return;
   if (const auto* refusal = std::get_if<join_refusal>(&what); refusal != nullptr && hooks_.refused)
     hooks_.refused(refusal->why);
-  if (hooks_.send) hooks_.send(peer->second, encode(controller_frame{to, mark(to, what)}));
-}
-
-void control_server::forget(link_id which) {
-  links_.erase(which);
-  rings_.erase(which);
-  nonces_.erase(which);
+  if (hooks_.send) hooks_.send(peer->second.to, encode(controller_frame{to, mark(to, what)}));
 }
 
 void control_server::admit(peer_id from, const join_request& asked) {
   const link_id link = sources_.draw_session();
   const control_effects effects = state_.on_join(link, asked, steady_now(), sources_.wall_clock());
-  links_[link] = from; // at least until it has been answered
+  process_connection& made = links_[link]; // at least until it has been answered
+  made.to = from;
   // Before the effects, which may form an epoch. SEC-2: a request that was refused claims nothing.
-  if (gate_ && asked.nonce && state_.has_member(link))
-    if (auto gate = gate_->claim(*asked.nonce, steady_now())) rings_.emplace(link, *std::move(gate));
-  if (asked.nonce && state_.has_member(link) && !rings_.contains(link)) {
-    nonces_.emplace(link, *asked.nonce);
-    for (const auto& host : hosts_) tell_host(host.first, claim_order{*asked.nonce});
+  if (asked.nonce && state_.has_member(link)) {
+    if (gate_) made.gate = gate_->claim(*asked.nonce, steady_now());
+    if (!made.gate) {
+      made.nonce = asked.nonce;
+      for (const auto& host : hosts_) tell_host(host.first, claim_order{*asked.nonce});
+    }
   }
   carry_out(effects);
   if (!state_.has_member(link)) return; // SEC-2: refused, so nothing else changes
@@ -392,7 +376,7 @@ void control_server::admit(peer_id from, const join_request& asked) {
   const auto [known, is_new] = latest_.try_emplace(from, link);
   if (is_new) return;
   const link_id before = std::exchange(known->second, link);
-  forget(before); // the process uses the new link from now on
+  links_.erase(before); // the process uses the new link from now on
   carry_out(state_.on_link_down(before, steady_now()));
 }
 
@@ -402,20 +386,21 @@ void control_server::lose(peer_id process) {
   if (host != hosts_.end()) return lose_host(host->first);
   const auto known = latest_.extract(process);
   if (known.empty()) return;
-  forget(known.mapped());
+  links_.erase(known.mapped());
   carry_out(state_.on_link_down(known.mapped(), steady_now()));
 }
 
 void control_server::carry_out(const control_effects& effects) {
-  for (const auto& effect : effects)
+  for (const auto& effect : effects) {
+    const bool is_for_process = std::holds_alternative<control_effect::send>(effect) ||
+                                std::holds_alternative<control_effect::close_link>(effect);
+    if (opening_ && is_for_process) {
+      held_.push_back(effect);
+      continue;
+    }
     std::visit(overloaded{
                    [this](const control_effect::send& one) { send(one.to, one.what); },
-                   [this](const control_effect::close_link& one) {
-                     if (opening_) // what is held back for it goes first
-                       held_closes_.push_back(one.which);
-                     else
-                       forget(one.which);
-                   },
+                   [this](const control_effect::close_link& one) { links_.erase(one.which); },
                    [this](const control_effect::kill_process& one) {
                      if (hooks_.kill) hooks_.kill(one.who);
                    },
@@ -436,6 +421,7 @@ void control_server::carry_out(const control_effects& effects) {
                    },
                },
                effect);
+  }
 }
 
 } // namespace troupe

@@ -10,6 +10,7 @@
 #include <troupe/device/threads/worker.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -17,7 +18,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -100,6 +100,12 @@ public:
   [[nodiscard]] const controller_state& state() const noexcept { return state_; }
 
 private:
+  struct process_connection {
+    peer_id to{};
+    std::optional<gate_connection> gate{}; ///< If the process has come to the gate.
+    std::optional<ring_session> nonce{};   ///< If it has come to the gate of another host.
+  };
+
   void admit(peer_id from, const join_request& asked);
   void carry_out(const control_effects& effects);
   void send(link_id to, const controller_message& what);
@@ -122,14 +128,13 @@ private:
   void lose_host(link_id which);
   /// Finds hosts that are silent, or too late with rings.
   void watch_hosts(time_point now);
-  [[nodiscard]] std::optional<ring_connection> offer_rings(link_id to, rank self, epoch of);
+  [[nodiscard]] std::optional<ring_connection> offer_rings(process_connection& to, rank self, epoch of);
   /// Returns \p what with the number of decisions that precede it.
   [[nodiscard]] controller_message mark(link_id to, const controller_message& what) const;
   /// Adds to the report of an operation that did not end in time which operation of all processes hangs.
   void complete(link_id from, failed_report& report) const;
   /// Adds the requests of a process's rank to the common order.
   void take(link_id from, const order_batch& asked);
-  void forget(link_id which);
 
   /// An order service of another host.
   struct order_host {
@@ -138,6 +143,7 @@ private:
     time_point heard{};
     bool is_asked = false;                         ///< It has not answered whether it serves the next epoch.
     epoch served{};                                ///< The last epoch that it serves.
+    std::size_t index = 0;                         ///< Its number in order_, there.
     std::vector<rank> ranks{};                     ///< The ranks that it serves there.
     std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
   };
@@ -158,16 +164,12 @@ private:
   const control_sources sources_;
   epoch opened_{}; ///< The epoch of the order.
   bool is_ordering_ = false;
-  std::map<link_id, peer_id> links_;
-  std::map<link_id, gate_connection> rings_; ///< The processes that have come to the gate.
-  std::map<link_id, ring_session> nonces_;   ///< Nonces of processes that have come to the gate of another host.
+  std::map<link_id, process_connection> links_;
   std::map<link_id, order_host> hosts_;
   attached_drivers drivers_{order_, hooks_.send};
-  std::vector<link_id> serving_; ///< The hosts in the order in which order_ knows them.
   std::optional<opening> opening_;
-  std::vector<std::pair<link_id, controller_message>> held_; ///< Messages for processes, while opening_ is set.
-  std::vector<link_id> held_closes_;                         ///< Links to close after sending held_.
-  std::shared_ptr<const resume_points> resume_{};            ///< Set if only a host knows the points of opened_.
+  control_effects held_;                          ///< What is for processes, while opening_ is set.
+  std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.
   time_point ticked_{};
   time_point beat_{};                 ///< The time of the latest heartbeat to order services and drivers.
   std::map<peer_id, link_id> latest_; ///< The latest link of each connected process, which may join several times.

@@ -560,14 +560,6 @@ error controller_state::objection_to_peer(std::uint32_t protocol, const std::str
   return {};
 }
 
-error controller_state::objection_to(const host_join_request& asked) const {
-  return objection_to_peer(asked.protocol, asked.token, asked.who);
-}
-
-error controller_state::objection_to(const attach_request& asked) const {
-  return objection_to_peer(asked.protocol, asked.token, asked.who);
-}
-
 std::string controller_state::agreed_value(std::string_view name) const {
   const auto found = std::ranges::find(agreed_, name, &shared_fact::name);
   return found != agreed_.end() ? found->value : std::string{};

@@ -95,10 +95,10 @@ public:
   [[nodiscard]] control_effects on_stop(time_point now);
 
   [[nodiscard]] control_event event() const;
-  /// Returns why an order service of another host is refused; errc::none if it is not.
-  [[nodiscard]] error objection_to(const host_join_request& asked) const;
-  /// The same for a process without a rank.
-  [[nodiscard]] error objection_to(const attach_request& asked) const;
+  /// Returns why a process, with or without a rank, or the order service of another host is refused, as far as the
+  /// conditions are the same for all; errc::none if it is not.
+  [[nodiscard]] error objection_to_peer(std::uint32_t protocol, const std::string& token,
+                                        const process_identity& who) const;
   /// Returns the value of a setting that all processes of the world have; empty if none has joined.
   [[nodiscard]] std::string agreed_value(std::string_view name) const;
   /// Returns whether the process behind \p from has been admitted and has not been lost since.
@@ -135,10 +135,6 @@ private:
   [[nodiscard]] static error ended_session(const error& why);
   /// Returns why \p asked is refused, or errc::none. Earlier connections of the same process are treated as closed.
   [[nodiscard]] error objection_to(const join_request& asked, std::int64_t wall_clock_ns) const;
-  /// Returns why a process or an order service is refused, as far as the conditions for both are the same; errc::none
-  /// if it is not.
-  [[nodiscard]] error objection_to_peer(std::uint32_t protocol, const std::string& token,
-                                        const process_identity& who) const;
   [[nodiscard]] error objection_to_facts(const join_request& asked) const;
   [[nodiscard]] error objection_to_place(const join_request& asked) const;
   /// Returns the holder of \p place; null if the place is free or \p asker itself holds it.
