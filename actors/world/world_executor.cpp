@@ -121,13 +121,7 @@ void world_executor::kill(const error& why) {
   drop_maintenance(why);
   for (auto& one : std::exchange(retired_, {})) pipelines_.push_back(std::move(one));
   for (const auto& one : pipelines_) one->fail(why);
-  run_on_each(
-      pipelines_, "the abort", plan_.deadlines.abort,
-      [all = spares_](rank_pipeline& one) {
-        one.abort();
-        give_back_spares(all, one);
-      },
-      [](rank, epoch, const error&) {});
+  abort();
   close_order(why);
   plan_.pending->close(why);
   error refusal = why;
@@ -206,13 +200,7 @@ void world_executor::carry_out(const world_effects& effects) {
                      std::erase_if(asked_, [](const auto& one) { return one.second.front().restores; });
                      shell_.epoch_ended(what.reason, state_.event().phase == world_phase::failed);
                    },
-                   [this](world_effect::abort) {
-                     on_every_rank("the abort", plan_.deadlines.abort, rank_report::kind::released,
-                                   [all = spares_](rank_pipeline& one) {
-                                     one.abort();
-                                     give_back_spares(all, one);
-                                   });
-                   },
+                   [this](world_effect::abort) { abort(); },
                    [this](world_effect::retire) { retire(); },
                    [this](const world_effect::lose& what) { lose(what); },
                    [this](world_effect::abort_retired) {
@@ -257,6 +245,13 @@ void world_executor::close_gates(const error& reason) {
   }
 }
 
+void world_executor::abort() {
+  on_every_rank("the abort", plan_.deadlines.abort, rank_report::kind::released, [all = spares_](rank_pipeline& one) {
+    one.abort();
+    give_back_spares(all, one);
+  });
+}
+
 void world_executor::drain() {
   if (distributed_order_ && !is_order_over_ && state_.event().phase == world_phase::stopping)
     closed_ = distributed_order_->leave(unasked_error());
@@ -281,20 +276,14 @@ void world_executor::on_every_rank(const char* doing, nanoseconds deadline, rank
 
 void world_executor::on_each(const pipelines& all, const char* doing, nanoseconds deadline, rank_report::kind report,
                              const step& work) {
-  run_on_each(all, doing, deadline, work, [mail = mail_, report](rank self, epoch of, error failure) {
-    if (failure && !failure.rank) failure.rank = self;
-    mail->post(rank_report{report, self, of, std::move(failure)});
-  });
-}
-
-void world_executor::run_on_each(const pipelines& all, const char* doing, nanoseconds deadline, const step& work,
-                                 const std::function<void(rank, epoch, error)>& ended) {
   std::vector<deadline_pool::job> jobs; // all in one call, because ranks wait for each other
   jobs.reserve(all.size());
   for (const auto& one : all)
-    jobs.push_back(
-        {std::string{doing} + " of rank " + to_string(one->self()), deadline, [one, work] { work(*one); },
-         [ended, self = one->self(), of = one->formed_in()](error why) { ended(self, of, std::move(why)); }});
+    jobs.push_back({std::string{doing} + " of rank " + to_string(one->self()), deadline, [one, work] { work(*one); },
+                    [mail = mail_, report, self = one->self(), of = one->formed_in()](error failure) {
+                      if (failure && !failure.rank) failure.rank = self;
+                      mail->post(rank_report{report, self, of, std::move(failure)});
+                    }});
   plan_.helpers->run(std::move(jobs));
 }
 
@@ -749,9 +738,7 @@ void world_executor::on_turn(maintenance_turn& one) {
   }
   if (restores) state_.on_maintenance_asked();
   if (steps.front().granted) steps.front().granted(std::move(one.opened));
-  auto held = std::make_shared<latch>();
-  held->open();
-  maintenance_.push_back({std::move(steps), held});
+  maintenance_.push_back({std::move(steps)});
   carry_out(state_.on_maintenance_due());
 }
 
@@ -841,9 +828,7 @@ void world_executor::perform(const credit_request& asked, const std::shared_ptr<
 std::shared_ptr<latch> world_executor::hold() {
   if (order_) return order_->hold();
   for (const auto& one : pipelines_) one->hold();
-  auto held = std::make_shared<latch>();
-  held->open();
-  return held;
+  return nullptr;
 }
 
 void world_executor::do_maintenance() {
@@ -852,7 +837,7 @@ void world_executor::do_maintenance() {
   if (next.is_due && !next.is_due()) return;
   on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
                 [step = next.step, held = now.held](rank_pipeline& one) {
-                  held->wait(); // else one rank might hold an operation that another rank still launches
+                  if (held) held->wait(); // else one rank might hold an operation that another rank still launches
                   one.settle();
                   step(one);
                 });

@@ -195,6 +195,7 @@ private:
   void adopt();
   void close_order(const error& reason);
   void close_gates(const error& reason);
+  void abort();
   void drain();
   /// Publishes \p event on the world's status, whose listeners are the subscribers.
   void announce(world_event event);
@@ -212,18 +213,16 @@ private:
   void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const step& work);
   void on_each(const pipelines& all, const char* doing, nanoseconds deadline, rank_report::kind report,
                const step& work);
-  void run_on_each(const pipelines& all, const char* doing, nanoseconds deadline, const step& work,
-                   const std::function<void(rank, epoch, error)>& ended);
   /// Posts \p report for the local ranks whose pipelines could not be created: they have nothing to do.
   void speak_for_unmade(rank_report::kind report);
 
   /// Pieces of maintenance that have one hold.
   struct held_maintenance {
     std::deque<maintenance> steps;
-    std::shared_ptr<latch> held{}; ///< Opens when every pipeline holds its incoming operations.
+    std::shared_ptr<latch> held{}; ///< Opens when every pipeline holds its incoming operations; null: they do.
   };
   void on_turn(maintenance_turn& one);
-  /// Holds the local pipelines, whose order nobody else keeps.
+  /// Holds the local pipelines, whose order nobody else keeps. Returns held_maintenance::held.
   [[nodiscard]] std::shared_ptr<latch> hold();
   void do_maintenance();
   void end_maintenance_step();

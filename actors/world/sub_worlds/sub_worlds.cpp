@@ -36,25 +36,15 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
                        .had_part = std::ranges::any_of(
                            made.groups(), [&](const rank_group& one) { return position_of(mine, one).has_value(); })});
   }
-  std::vector<world_plan> plans;
-  for (std::size_t i = 0; i < made.groups().size(); ++i) {
-    sub_world one{.group = made.groups()[i]};
-    if (auto plan = made.plan_of(i, parent)) {
-      one.parts = std::make_shared<sub_world_parts>();
-      one.parts->status = plan->status;
-      one.parts->pending = plan->pending;
-      for (const local_rank& local : plan->locals) one.local_ranks.push_back(local.self);
-      plans.push_back(std::move(*plan));
-    }
-    all->result.worlds.push_back(std::move(one));
-  }
-  all->unsettled = plans.size();
-  if (plans.empty()) return all->reply->deliver(std::move(all->result));
-
-  auto next = plans.begin();
-  for (std::size_t index = 0; index < all->result.worlds.size(); ++index) {
-    sub_world& one = all->result.worlds[index];
-    if (!one.parts) continue;
+  for (std::size_t index = 0; index < made.groups().size(); ++index) {
+    sub_world& one = all->result.worlds.emplace_back(sub_world{.group = made.groups()[index]});
+    auto plan = made.plan_of(index, parent);
+    if (!plan) continue;
+    ++all->unsettled;
+    one.parts = std::make_shared<sub_world_parts>();
+    one.parts->status = plan->status;
+    one.parts->pending = plan->pending;
+    one.local_ranks = ranks_of(*plan);
     const std::uint64_t name = next_++;
     std::shared_ptr<sub_world_channel> channel;
     std::shared_ptr<communicator> formed;
@@ -64,16 +54,15 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
           [helpers = parent.helpers, limit = parent.deadlines.abort](std::shared_ptr<communicator> unused) {
             abort_unused(*helpers, limit, std::move(unused));
           });
-      formed = next->formed.front();
-      next->formed.clear();
-      next->recovery = {.policy = recovery_policy::guided};
-      next->to_controller = channel;
-      next->is_alone = next->world_size == 1;
+      formed = std::exchange(plan->formed, {}).front();
+      plan->recovery = {.policy = recovery_policy::guided};
+      plan->to_controller = channel;
+      plan->is_alone = plan->world_size == 1;
     }
     one.parts->status->listen([self, name](const world_event& event) {
       compat::post(self, sub_worlds_report{name, event});
     });
-    auto spawned = spawn_world(system, std::move(*next++));
+    auto spawned = spawn_world(system, std::move(*plan));
     one.world = world_handle{spawned.world}; // direct assignment would make CAF 1.x compare the wrong types
     one.parts->ranks = std::move(spawned.ranks);
     one.parts->actor = spawned.world;
@@ -87,6 +76,7 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
                        .index = index});
     if (channel) order_forming(living_.back(), parent, one.group, std::move(formed), place, false);
   }
+  if (all->unsettled == 0) all->reply->deliver(std::move(all->result));
 }
 
 void sub_worlds::tell(const child& to, controller_directive what) {
