@@ -7,11 +7,6 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 
-#include <sys/stat.h>
-
-#include <cstring>
-#include <fstream>
-
 namespace troupe {
 
 join_secret::join_secret(std::string_view token) {
@@ -72,24 +67,6 @@ std::string make_join_token() {
   }
   OPENSSL_cleanse(bits.data(), bits.size());
   return made;
-}
-
-std::string read_join_token(const std::filesystem::path& file) {
-  struct stat found {};
-  std::ifstream from{file, std::ios::binary};
-  if (!from || ::stat(file.c_str(), &found) != 0 || S_ISDIR(found.st_mode))
-    throw_system_error(errc::missing, "open", "the join token's file '" + file.string() + "' cannot be read");
-  if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    throw exception{errc::invalid_argument,
-                    "the join token's file '" + file.string() + "' can be read or written by others: chmod 600 it"};
-  std::string token(join_secret::longest + 2, '\0');
-  from.read(token.data(), static_cast<std::streamsize>(token.size()));
-  token.resize(static_cast<std::size_t>(from.gcount()));
-  if (const std::size_t end = token.find_first_of("\r\n"); end != std::string::npos) token.resize(end);
-  if (token.size() > join_secret::longest)
-    throw exception{errc::invalid_argument, "the join token's file '" + file.string() + "' holds more than " +
-                                                std::to_string(join_secret::longest) + " characters"};
-  return token;
 }
 
 } // namespace troupe

@@ -1,10 +1,9 @@
-/// The join token: how it is made, read from a file, and proved to another process without being sent.
+/// The join token: how it is made, and proved to another process without being sent.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -73,11 +72,5 @@ private:
 /// Returns a new join token: 32 random bytes as 64 hexadecimal digits. Never print it, and never put it on a command
 /// line, which everybody on the machine can read. Errors: internal, if the system has no randomness.
 [[nodiscard]] std::string make_join_token();
-
-/// Returns the join token in \p file: its first line. A file that others may read is refused, because the whole token
-/// is secret.
-///
-/// Errors: missing if it cannot be read; invalid_argument if the token is too long or others have access.
-[[nodiscard]] std::string read_join_token(const std::filesystem::path& file);
 
 } // namespace troupe

@@ -1,4 +1,5 @@
 /// `troupe certs`: what it makes works, and is for its owner alone.
+#include "support/transport/join_token_file.hpp"
 #include "support/transport/transport_rig.hpp"
 
 #include <troupe/device/error.hpp>

@@ -1,4 +1,5 @@
 /// The join token is proved, not sent, and its messages are of fixed sizes.
+#include "support/transport/join_token_file.hpp"
 #include "support/transport/transport_rig.hpp"
 
 #include <troupe/collectives/transport/join_handshake.hpp>
