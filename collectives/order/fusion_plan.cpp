@@ -80,119 +80,56 @@ bool survey_part(const operation& what, rank self, int world_size, fusion_survey
   return true;
 }
 
-namespace {
-
-/// The memory that a rank's part uses through one argument.
-struct used_range {
-  std::size_t rank = 0;
-  memory_range where{};
-  std::size_t near = 0; ///< Hint: its place among the ranges of the batch.
-};
-
-struct awaited_event {
-  std::size_t rank = 0;
-  const event* ready = nullptr;
-};
-
-} // namespace
-
-/// The batch under construction, and the operation that is examined for it.
-class fusion_planner::draft {
-public:
-  draft(int world_size, const fusion_limits& limits)
-    : world_size_{world_size}, limits_{limits}, members_(static_cast<std::size_t>(world_size)) {}
-
-  /// Examines the next operation.
-  void survey(std::span<const fusion_part> parts) {
-    ranges_.clear();
-    events_.clear();
-    parts_ = parts;
-    bytes_ = 0;
-    fit_ = true;
-    fit_ = std::ranges::all_of(parts, [this](const fusion_part& one) { return survey(one); }) &&
-           bytes_ <= limits_.max_operation_bytes;
-  }
-
-  /// Returns whether the examined operation may share a launch with any operation.
-  [[nodiscard]] bool fits() const noexcept { return fit_ && bytes_ <= limits_.max_bytes; }
-
-  /// Returns whether the examined operation may share a launch with the members of the batch.
-  [[nodiscard]] bool joins() {
-    if (!open_ || !fit_ || count_ >= limits_.max_operations || bytes_ > limits_.max_bytes - all_bytes_) return false;
-    return std::ranges::none_of(
-               ranges_, [this](used_range& one) { return members_[one.rank].used.conflicts(one.where, one.near); }) &&
-           std::ranges::all_of(events_, [this](const awaited_event& one) { return is_awaited(one); });
-  }
-
-  /// Begins a batch with the examined operation.
-  void begin() {
-    for (member& one : members_) {
-      one.used.clear();
-      one.awaited.clear();
-    }
-    count_ = 0;
-    all_bytes_ = 0;
-    for (const awaited_event& one : events_) members_[one.rank].awaited.push_back(one.ready);
-    open_ = fits();
-    add();
-  }
-
-  void add() {
-    ++count_;
-    if (!open_) return;
-    all_bytes_ += bytes_;
-    for (const used_range& one : ranges_) members_[one.rank].used.add(one.where, one.near);
-  }
-
-private:
-  /// One rank's part of the batch.
-  struct member {
-    memory_ranges used{};
-    std::vector<const event*> awaited{};
-  };
-
-  /// Returns false if the part cannot be in a batch with others.
-  [[nodiscard]] bool survey(const fusion_part& one) {
+void fusion_planner::survey(std::span<const fusion_part> parts) {
+  ranges_.clear();
+  events_.clear();
+  found_.bytes = 0;
+  fits_ = std::ranges::all_of(parts, [this](const fusion_part& one) {
     const std::size_t at = index(one.self);
     found_.ranges.clear();
     found_.awaited.clear();
-    found_.bytes = bytes_;
-    if (!survey_part(*one.what, one.self, world_size_, found_)) return false;
+    if (!survey_part(*one.what, one.self, static_cast<int>(members_.size()), found_)) return false;
     for (const memory_range& each : found_.ranges) ranges_.push_back({at, each});
     for (const event* const each : found_.awaited) events_.push_back({at, each});
-    bytes_ = found_.bytes;
     return true;
-  }
+  });
+  fits_ = fits_ && found_.bytes <= std::min(limits_.max_operation_bytes, limits_.max_bytes);
+}
 
-  [[nodiscard]] bool is_awaited(const awaited_event& one) const {
+bool fusion_planner::joins() {
+  if (!open_ || !fits_ || count_ >= limits_.max_operations || found_.bytes > limits_.max_bytes - all_bytes_)
+    return false;
+  const auto is_awaited = [this](const awaited_event& one) {
     return std::ranges::find(members_[one.rank].awaited, one.ready) != members_[one.rank].awaited.end();
+  };
+  return std::ranges::none_of(
+             ranges_, [this](used_range& one) { return members_[one.rank].used.conflicts(one.where, one.near); }) &&
+         std::ranges::all_of(events_, is_awaited);
+}
+
+void fusion_planner::begin() {
+  for (member& one : members_) {
+    one.used.clear();
+    one.awaited.clear();
   }
+  count_ = 0;
+  all_bytes_ = 0;
+  for (const awaited_event& one : events_) members_[one.rank].awaited.push_back(one.ready);
+  open_ = fits_;
+  add();
+}
 
-  int world_size_;
-  fusion_limits limits_;
-  std::vector<member> members_; ///< Indexed by rank.
-  std::size_t count_ = 0;
-  std::size_t all_bytes_ = 0;
-  bool open_ = false; ///< Other operations may join.
-
-  // The examined operation.
-  std::span<const fusion_part> parts_;
-  std::vector<used_range> ranges_;
-  std::vector<awaited_event> events_;
-  fusion_survey found_;   ///< A member so that its memory is reused.
-  std::size_t bytes_ = 0; ///< The largest number of bytes that one rank reads, or writes.
-  bool fit_ = false;
-};
-
-fusion_planner::fusion_planner(int world_size, fusion_limits limits)
-  : limits_{limits}, draft_{std::make_unique<draft>(world_size, limits)} {}
-
-fusion_planner::~fusion_planner() = default;
+void fusion_planner::add() {
+  ++count_;
+  if (!open_) return;
+  all_bytes_ += found_.bytes;
+  for (const used_range& one : ranges_) members_[one.rank].used.add(one.where, one.near);
+}
 
 bool fusion_planner::may_have_company(std::span<const fusion_part> parts) {
   if (limits_.mode == fusion::off || limits_.max_operations < 2) return false;
-  draft_->survey(parts);
-  return draft_->fits();
+  survey(parts);
+  return fits_;
 }
 
 void fusion_planner::plan(std::span<const fusion_part> parts, std::span<const std::size_t> ends,
@@ -202,14 +139,14 @@ void fusion_planner::plan(std::span<const fusion_part> parts, std::span<const st
     for (std::size_t i = 0; i < ends.size(); ++i) batches.push_back(i + 1);
     return;
   }
-  for (std::size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {
-    draft_->survey(parts.subspan(begin, ends[i] - begin));
-    if (i > 0 && draft_->joins()) {
-      draft_->add();
+  for (std::size_t i = 0, first = 0; i < ends.size(); first = ends[i++]) {
+    survey(parts.subspan(first, ends[i] - first));
+    if (i > 0 && joins()) {
+      add();
       continue;
     }
     if (i > 0) batches.push_back(i);
-    draft_->begin();
+    begin();
   }
   batches.push_back(ends.size());
 }

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -73,10 +72,8 @@ struct fusion_part {
 /// time.
 class fusion_planner {
 public:
-  fusion_planner(int world_size, fusion_limits limits);
-  fusion_planner(const fusion_planner&) = delete;
-  fusion_planner& operator=(const fusion_planner&) = delete;
-  ~fusion_planner();
+  fusion_planner(int world_size, fusion_limits limits)
+    : limits_{limits}, members_(static_cast<std::size_t>(world_size)) {}
 
   /// Plans the launches of a sequence of operations. \p parts holds the parts of all ranks of one operation after the
   /// other; ends[i] is the end of the i-th operation's parts. A rank that does not take part has no part. Sets \p
@@ -86,9 +83,42 @@ public:
   [[nodiscard]] bool may_have_company(std::span<const fusion_part> parts);
 
 private:
-  class draft;
+  /// One rank's part of the batch under construction.
+  struct member {
+    memory_ranges used{};
+    std::vector<const event*> awaited{};
+  };
+  /// The memory that a rank's part uses through one argument.
+  struct used_range {
+    std::size_t rank = 0;
+    memory_range where{};
+    std::size_t near = 0; ///< Hint: its place among the ranges of the batch.
+  };
+  struct awaited_event {
+    std::size_t rank = 0;
+    const event* ready = nullptr;
+  };
+
+  /// Examines the next operation.
+  void survey(std::span<const fusion_part> parts);
+  /// Returns whether the examined operation may share a launch with the members of the batch.
+  [[nodiscard]] bool joins();
+  /// Begins a batch with the examined operation.
+  void begin();
+  /// Adds the examined operation to the batch.
+  void add();
+
   fusion_limits limits_;
-  std::unique_ptr<draft> draft_;
+  std::vector<member> members_; ///< Indexed by rank.
+  std::size_t count_ = 0;
+  std::size_t all_bytes_ = 0;
+  bool open_ = false; ///< Other operations may join the batch.
+
+  // The examined operation.
+  std::vector<used_range> ranges_;
+  std::vector<awaited_event> events_;
+  fusion_survey found_; ///< The facts of its last part, with the largest number of bytes of all its parts.
+  bool fits_ = false;   ///< It may share a launch with some other operation.
 };
 
 } // namespace troupe
