@@ -55,16 +55,10 @@ public:
   virtual ~world_shell() = default;
 
   /// Called when the epoch has ended with \p why, before its pipelines are aborted. \p for_good: no other follows.
-  virtual void epoch_ended(const error& why, bool for_good) {
-    static_cast<void>(why);
-    static_cast<void>(for_good);
-  }
+  virtual void epoch_ended([[maybe_unused]] const error& why, [[maybe_unused]] bool for_good) {}
   /// Called when the epoch is to end without a fault. The latch opens when the sub-worlds have no operation in flight;
   /// null: there are none.
-  [[nodiscard]] virtual std::shared_ptr<latch> quiesce(const error& why) {
-    static_cast<void>(why);
-    return nullptr;
-  }
+  [[nodiscard]] virtual std::shared_ptr<latch> quiesce([[maybe_unused]] const error& why) { return nullptr; }
   /// Called when an epoch of a world over processes is ready.
   virtual void formed_again() {}
   /// Replaces the actor at \p place, which has ended, with a new one for rank \p self. Returns the new actor's state.

@@ -48,7 +48,7 @@ public:
 
   /// Any thread: returns the flag that is true if flush() must be called when a launcher becomes idle. The flag may
   /// outlive the queue.
-  [[nodiscard]] const std::shared_ptr<const std::atomic<bool>>& waits() const noexcept { return waiting_; }
+  [[nodiscard]] std::shared_ptr<const std::atomic<bool>> waits() const noexcept { return waits_; }
   [[nodiscard]] std::size_t size() const noexcept { return ready_.size(); }
 
 private:
@@ -75,7 +75,6 @@ private:
   std::size_t noted_ = 0;    ///< Number of operations at the front of ready_ that are recorded.
   time_point due_ = time_point::max();
   std::shared_ptr<std::atomic<bool>> waits_ = std::make_shared<std::atomic<bool>>(false);
-  std::shared_ptr<const std::atomic<bool>> waiting_ = waits_;
 
   // Members so that their memory is reused.
   std::vector<fusion_part> parts_;
