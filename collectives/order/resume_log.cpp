@@ -143,7 +143,7 @@ bool resume_log::is_open(rank at, const lane_log& where, std::uint64_t position)
   });
 }
 
-std::vector<resume_log::open_release> resume_log::first_open() {
+std::vector<open_operation> resume_log::first_open() {
   const std::lock_guard lock{mutex_};
   advance();
   std::vector<std::pair<const lane_log*, std::uint64_t>> firsts;
@@ -152,12 +152,14 @@ std::vector<resume_log::open_release> resume_log::first_open() {
     const std::pair<const lane_log*, std::uint64_t> first{self.open.front().where, self.open.front().position};
     if (std::ranges::find(firsts, first) == firsts.end()) firsts.push_back(first);
   }
-  std::vector<open_release> all;
+  std::vector<open_operation> all;
   for (const auto& first : firsts) {
     const lane_log& there = *first.first;
     const entry& it = there.entries[static_cast<std::size_t>(first.second - there.complete)];
-    open_release& made = all.emplace_back(open_release{.number = it.name.number, .what = it.name.what.unpack()});
-    const auto place = [&](rank which) { made.participants.emplace_back(which, !is_open(which, there, first.second)); };
+    open_operation& made = all.emplace_back(open_operation{.number = it.name.number, .what = it.name.what.unpack()});
+    const auto place = [&](rank which) {
+      made.ranks.push_back({.rank = which, .has_finished = !is_open(which, there, first.second)});
+    };
     if (it.participants.empty())
       for (std::size_t r = 0; r < ranks_.size(); ++r) place(rank{static_cast<int>(r)});
     else

@@ -21,7 +21,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <utility>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -33,6 +33,22 @@ namespace troupe {
 struct released_name {
   std::uint64_t number = 0; ///< Ascending in the common order.
   operation_sketch what{operation_sketch::words{}};
+};
+
+/// An operation that was released in the common order of a world over processes and its sub-worlds, and has not ended
+/// at all its ranks.
+struct open_operation {
+  /// The state of a participant, according to its latest report.
+  struct standing {
+    troupe::rank rank{}; ///< In the whole world.
+    bool has_launched = false;
+    bool has_finished = false;
+  };
+
+  std::uint64_t number = 0; ///< Ascending in the common order; operations that are launched together share it.
+  std::string sub_world{};  ///< Empty: the whole world.
+  operation_mark what{};
+  std::vector<standing> ranks{};
 };
 
 /// Records the released operations of a world until they are complete. Its memory is proportional to the operations in
@@ -62,15 +78,9 @@ public:
 
   /// Returns where the lanes stood when the present epoch began; null in the first epoch, and while that is not known.
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
-  /// A released operation that is not known to have succeeded at all its participants.
-  struct open_release {
-    std::uint64_t number = 0;
-    operation_mark what{};
-    std::vector<std::pair<rank, bool>> participants{}; ///< Each with whether it has succeeded there.
-  };
   /// Returns, for each rank, the first operation that was released to it and has not succeeded there; each operation
-  /// once.
-  [[nodiscard]] std::vector<open_release> first_open();
+  /// once. Its ranks are those of this log's world. Whether they have launched it is not known here.
+  [[nodiscard]] std::vector<open_operation> first_open();
   /// Returns the number of recorded operations.
   [[nodiscard]] std::size_t open() const;
 

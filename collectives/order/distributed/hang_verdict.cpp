@@ -1,7 +1,10 @@
 #include <troupe/collectives/order/distributed/hang_verdict.hpp>
 
+#include <troupe/collectives/order/absence_report.hpp>
+
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 namespace troupe {

@@ -1,31 +1,13 @@
 /// Finds out which operation of a world over processes hangs, and which only wait behind it, also in other processes.
 #pragma once
 
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/order/resume_log.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 namespace troupe {
-
-/// An operation that was released in the common order of a world over processes and its sub-worlds, and has not ended
-/// at all its ranks.
-struct open_operation {
-  /// The state of a participant, according to its latest report.
-  struct standing {
-    troupe::rank rank{}; ///< In the whole world.
-    bool has_launched = false;
-    bool has_finished = false;
-  };
-
-  std::uint64_t number = 0; ///< Ascending in the common order; operations that are launched together share it.
-  std::string sub_world{};  ///< Empty: the whole world.
-  operation_mark what{};
-  std::vector<standing> ranks{};
-};
 
 /// Returns \p why, the error with which rank \p from has reported that an operation did not end in time, with these
 /// additions: the operation that hangs, the ranks that have not launched it, and the operations that wait behind it.

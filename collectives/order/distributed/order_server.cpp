@@ -733,16 +733,16 @@ std::vector<open_operation> order_server::open_operations() const {
   std::vector<open_operation> all;
   for (const auto& of : worlds_) {
     if (of->log == nullptr) continue;
-    for (auto& one : of->log->first_open()) {
-      open_operation& made = all.emplace_back(
-          open_operation{.number = one.number, .sub_world = of->name, .what = std::move(one.what), .ranks = {}});
-      for (const auto& [who, has_finished] : one.participants) {
-        const member& at = of->members[static_cast<std::size_t>(who.value())];
+    for (open_operation& one : of->log->first_open()) {
+      one.sub_world = of->name;
+      for (auto& each : one.ranks) {
+        const member& at = of->members[static_cast<std::size_t>(each.rank.value())];
         // A rank has launched its first open operation if it has launched anything since the last one that it finished.
         // If this is not its first one, that one is judged.
-        const bool has_launched = has_finished || (at.launched && at.launched != at.finished);
-        made.ranks.push_back({.rank = at.by->self, .has_launched = has_launched, .has_finished = has_finished});
+        each.has_launched = each.has_finished || (at.launched && at.launched != at.finished);
+        each.rank = at.by->self;
       }
+      all.push_back(std::move(one));
     }
   }
   return all;
