@@ -45,9 +45,7 @@ void driver_link::hear(const controller_message& what) {
   heard_ = services_.time->now();
   std::visit(overloaded{
                  [&](const join_welcome& welcome) {
-                   session_ = welcome.session;
-                   heartbeat_ = welcome.heartbeat;
-                   suspicion_ = welcome.suspicion;
+                   admitted_ = welcome;
                    spoke_ = heard_;
                  },
                  [&](const join_refusal& refusal) {
@@ -80,7 +78,7 @@ void driver_link::hear(const world_report& report) {
 }
 
 void driver_link::detach(const error& why) {
-  session_ = 0;
+  admitted_.session = 0;
   is_detached_ = true;
   gate_.reset();
   services_.warned(why);
@@ -94,7 +92,7 @@ bool driver_link::is_to_attach() {
 
 void driver_link::open(const world_report& report) {
   const epoch of = report.of;
-  std::function<void(std::string)> send = [of, to = services_.send, session = session_](std::string bytes) {
+  std::function<void(std::string)> send = [of, to = services_.send, session = admitted_.session](std::string bytes) {
     to(encode(process_frame{session, order_batch{of, std::move(bytes)}}));
   };
   if (report.has_rings && gate_) {
@@ -175,7 +173,7 @@ void driver_link::lose_order(epoch of, const error& why) {
 void driver_link::disconnected(const error& why) {
   {
     const std::lock_guard lock{mutex_};
-    session_ = 0;
+    admitted_.session = 0;
     gate_.reset();
     error told = why;
     told.text = "the controller is lost: " + why.text;
@@ -196,10 +194,10 @@ bool driver_link::tick() {
     const time_point now = services_.time->now();
     is_to_renew = has_lent_ && order && now - renewed_ >= services_.lease / 4;
     if (is_to_renew) renewed_ = now;
-    is_silent = session_ != 0 && now - heard_ > suspicion_;
-    if (session_ != 0 && now - spoke_ >= heartbeat_) {
+    is_silent = admitted_.session != 0 && now - heard_ > admitted_.suspicion;
+    if (admitted_.session != 0 && now - spoke_ >= admitted_.heartbeat) {
       spoke_ = now;
-      services_.send(encode(process_frame{session_, heartbeat{}}));
+      services_.send(encode(process_frame{admitted_.session, heartbeat{}}));
     }
   }
   if (order) order->peers()->expire(services_.time->now());
@@ -269,7 +267,8 @@ void driver_link::close(const error& why) {
   std::vector<std::shared_ptr<ring_endpoint>> retired;
   {
     const std::lock_guard lock{mutex_};
-    if (session_ != 0) services_.send(encode(process_frame{std::exchange(session_, 0), leave_notice{why}}));
+    if (admitted_.session != 0)
+      services_.send(encode(process_frame{std::exchange(admitted_.session, 0), leave_notice{why}}));
     end_order(why);
     state_.is_ready = false;
     state_.is_over = true;

@@ -102,10 +102,8 @@ private:
   const driver_services services_;
 
   mutable std::mutex mutex_;
-  session_id session_ = 0;   ///< 0 while it is not admitted.
+  join_welcome admitted_{};  ///< Its session is 0 while it is not admitted.
   bool is_detached_ = false; ///< Until it has introduced itself again.
-  nanoseconds heartbeat_{};
-  nanoseconds suspicion_{};
   time_point spoke_{};
   time_point heard_{};
   world_driver_event state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};

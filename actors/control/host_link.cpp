@@ -40,9 +40,7 @@ void host_link::receive(std::string_view bytes) {
   heard_ = services_.time->now();
   std::visit(overloaded{
                  [&](const join_welcome& welcome) {
-                   session_ = welcome.session;
-                   heartbeat_ = welcome.heartbeat;
-                   suspicion_ = welcome.suspicion;
+                   admitted_ = welcome;
                    spoke_ = services_.time->now();
                  },
                  [&](const join_refusal& refusal) { ended_ = refusal.why; },
@@ -93,7 +91,7 @@ void host_link::serve(const serve_order& asked) {
     for (const auto& one : rings) report.ranks.push_back(one.first);
     const std::size_t count = rings.size();
     service_->open_host(asked.of, asked.world_size, std::move(rings), asked.previous, asked.limits,
-                        [to = services_.send, session = session_, of = asked.of](std::string message) {
+                        [to = services_.send, session = admitted_.session, of = asked.of](std::string message) {
                           to(encode(process_frame{session, order_batch{of, std::move(message)}}));
                         });
     serves_ = asked.of;
@@ -108,7 +106,7 @@ void host_link::serve(const serve_order& asked) {
 
 void host_link::disconnected(const error& why) {
   const std::lock_guard lock{mutex_};
-  session_ = 0; // the processes stay at the gate, for a service that joins again
+  admitted_.session = 0; // the processes stay at the gate, for a service that joins again
   if (std::exchange(serves_, epoch{}) != epoch{})
     service_->close({.code = errc::communicator_failed, .text = "the controller is lost: " + why.text},
                     services_.time->now());
@@ -118,9 +116,9 @@ bool host_link::beat() {
   bool is_silent = false;
   {
     const std::lock_guard lock{mutex_};
-    if (session_ == 0) return false;
-    is_silent = services_.time->now() - heard_ > suspicion_;
-    if (services_.time->now() - spoke_ >= heartbeat_) send(heartbeat{});
+    if (admitted_.session == 0) return false;
+    is_silent = services_.time->now() - heard_ > admitted_.suspicion;
+    if (services_.time->now() - spoke_ >= admitted_.heartbeat) send(heartbeat{});
   }
   if (is_silent)
     disconnected({.code = errc::communicator_failed, .text = "it has been silent for longer than the suspicion time"});
@@ -134,7 +132,7 @@ std::optional<error> host_link::ended() const {
 
 void host_link::send(process_message what) {
   spoke_ = services_.time->now();
-  services_.send(encode(process_frame{session_, std::move(what)}));
+  services_.send(encode(process_frame{admitted_.session, std::move(what)}));
 }
 
 } // namespace troupe

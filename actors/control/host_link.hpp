@@ -59,9 +59,7 @@ private:
   const std::shared_ptr<order_service> service_;
 
   mutable std::mutex mutex_;
-  session_id session_ = 0; ///< 0 until the controller has admitted this service.
-  nanoseconds heartbeat_{};
-  nanoseconds suspicion_{};
+  join_welcome admitted_{}; ///< Its session is 0 while the controller has not admitted this service.
   time_point spoke_{};
   time_point heard_{};
   epoch serves_{};                     ///< The epoch whose messages are passed to service_.

@@ -255,22 +255,16 @@ std::shared_ptr<communicator> world_split::take_communicator(std::size_t index) 
 
 std::optional<world_plan> world_split::plan_of(std::size_t index, const world_plan& parent) {
   const rank_group& group = groups_[index];
-  world_plan plan{.world_size = static_cast<int>(group.members.size()),
-                  .backend = parent.backend,
-                  .helpers = parent.helpers,
-                  .status = std::make_shared<world_status>(),
-                  .services = parent.services,
-                  .above = parent.above,
-                  .ordering = parent.ordering,
-                  .deadlines = parent.deadlines,
-                  // Nobody recovers a sub-world of a world over processes whose requests no controller orders.
-                  .recovery =
-                      parent.to_controller ? recovery_terms{.policy = recovery_policy::fail_fast} : parent.recovery,
-                  .seed = parent.seed,
-                  .pending = std::make_shared<admission_quota>(parent.pending->limits(), parent.services.poller),
-                  .exported = parent.exported,
-                  .functions = parent.functions,
-                  .lend = parent.lend};
+  world_plan plan = parent;
+  plan.world_size = static_cast<int>(group.members.size());
+  plan.locals.clear();
+  plan.id.reset();
+  plan.formed.clear();
+  plan.status = std::make_shared<world_status>();
+  plan.pending = std::make_shared<admission_quota>(parent.pending->limits(), parent.services.poller);
+  plan.is_alone = false;
+  // Nobody recovers a sub-world of a world over processes whose requests no controller orders.
+  if (std::exchange(plan.to_controller, nullptr)) plan.recovery = {.policy = recovery_policy::fail_fast};
   const std::lock_guard lock{mutex_};
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const auto made = made_[index].find(group.members[i]);
