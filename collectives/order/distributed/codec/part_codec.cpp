@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -37,50 +38,66 @@ void visit_own_fields(Operation& one, Visit& visit) {
     for (auto& part : one.parts) std::visit([&](auto& each) { visit_own_fields(each, visit); }, part);
 }
 
-class own_fields_writer {
+/// Lists these fields for both directions. The operation is const if Wire is a wire_writer. Buffers are those of rank
+/// \p target.
+template <class Wire>
+class own_fields {
 public:
-  own_fields_writer(wire_writer& out, rank target) : out_{out}, target_{target} {}
+  own_fields(Wire& wire, rank target) : wire_{wire}, target_{target} {}
 
-  void memory(const operand& one, std::string_view role) {
+  void memory(auto& one, std::string_view role) {
     if (one.ready)
       return refuse("the " + std::string{role} + " buffer",
                     "has a ready event, and events can be waited for in their own process only: wait for the event, "
                     "then ask");
     handle(one.memory, role);
   }
-  void factor(const troupe::factor& one) {
-    out_.raw({reinterpret_cast<const char*>(one.value.data()), one.value.size()});
+  void factor(auto& one) {
+    if constexpr (reads)
+      for (std::byte& each : one.value) each = std::byte{wire_.u8()};
+    else
+      wire_.raw({reinterpret_cast<const char*>(one.value.data()), one.value.size()});
     handle(one.memory, "factor");
   }
-  void displacements(const partition& one) {
-    out_.varint(one.displacements.size());
-    for (const std::size_t each : one.displacements) out_.varint(each);
+  void displacements(auto& one) {
+    wire_.list(one.displacements, most_outline_parts, 1, [&](auto& each) { wire_.field(each); });
   }
-  void plan(const std::shared_ptr<captured_plan>& one) {
-    if (one && one->options().name.empty())
+  void plan(auto& one) {
+    std::string name = one ? one->options().name : std::string{};
+    if (!reads && one && name.empty()) // an outline that was read may have the number of a plan
       return refuse("the plan", "has no name by which another process can find it: set plan_options::name");
-    out_.bytes(one ? one->options().name : std::string_view{});
+    wire_.field(name, longest_plan_name_bytes);
+    if constexpr (reads) one = name.empty() ? nullptr : std::make_shared<captured_plan>(std::move(name));
   }
-  void call(const troupe::call& one) {
-    out_.bytes(one.function ? std::string_view{one.function->name()} : std::string_view{});
-    out_.bytes({reinterpret_cast<const char*>(one.values.data()), one.values.size()});
-    out_.varint(one.arguments.size());
-    for (const operand& each : one.arguments) memory(each, "argument");
+  void call(auto& one) {
+    std::string name = one.function ? one.function->name() : std::string{};
+    std::string values{reinterpret_cast<const char*>(one.values.data()), one.values.size()};
+    wire_.field(name, longest_function_name_bytes);
+    wire_.field(values, most_call_bytes);
+    if constexpr (reads) {
+      if (!name.empty()) one.function = std::make_shared<const rank_function>(std::move(name));
+      const auto* const begin = reinterpret_cast<const std::byte*>(values.data());
+      one.values.assign(begin, begin + values.size());
+    }
+    wire_.list(one.arguments, most_call_arguments, 1, [&](auto& each) { memory(each, "argument"); });
   }
   [[nodiscard]] error why() && { return std::move(why_); }
 
 private:
-  void handle(const buffer& memory, std::string_view role) {
+  static constexpr bool reads = std::is_same_v<Wire, wire_reader>;
+
+  void handle(auto& memory, std::string_view role) {
     if (memory && !is_remote(memory))
       return refuse("the " + std::string{role} + " buffer",
                     "is memory of this process, and the rank lives in another one: pass the handle of memory that "
                     "its process has exported (remote_buffer)");
-    const auto kind = !memory            ? written_buffer::none
-                      : memory.on_host() ? written_buffer::of_host
-                                         : written_buffer::of_device;
-    out_.u8(static_cast<std::uint8_t>(kind));
-    if (!memory) return;
-    memory_fields(out_, remote_of(memory));
+    auto kind = !memory ? written_buffer::none : memory.on_host() ? written_buffer::of_host : written_buffer::of_device;
+    wire_.field(kind, written_buffer::of_host);
+    if (kind == written_buffer::none) return;
+    remote_buffer one{.exporter = target_, .on_host = kind == written_buffer::of_host};
+    if constexpr (!reads) one = remote_of(memory);
+    memory_fields(wire_, one);
+    if constexpr (reads) memory = wire_.ok() ? one.as_buffer() : buffer{};
   }
   void refuse(const std::string& what, const std::string& reason) {
     if (why_) return;
@@ -89,49 +106,9 @@ private:
             .rank = target_};
   }
 
-  wire_writer& out_;
+  Wire& wire_;
   rank target_;
   error why_;
-};
-
-class own_fields_reader {
-public:
-  own_fields_reader(wire_reader& in, rank target) : in_{in}, target_{target} {}
-
-  void memory(operand& one, std::string_view) { one.memory = handle(); }
-  void factor(troupe::factor& one) {
-    for (std::byte& each : one.value) each = std::byte{in_.u8()};
-    one.memory = handle();
-  }
-  void displacements(partition& one) {
-    one.displacements.resize(in_.count(most_outline_parts));
-    for (std::size_t& each : one.displacements) each = in_.varint();
-  }
-  void plan(std::shared_ptr<captured_plan>& one) {
-    std::string name{in_.bytes(longest_plan_name_bytes)};
-    one = name.empty() ? nullptr : std::make_shared<captured_plan>(std::move(name));
-  }
-  void call(troupe::call& one) {
-    std::string name{in_.bytes(longest_function_name_bytes)};
-    if (!name.empty()) one.function = std::make_shared<const rank_function>(std::move(name));
-    const std::string_view values = in_.bytes(most_call_bytes);
-    const auto* const begin = reinterpret_cast<const std::byte*>(values.data());
-    one.values.assign(begin, begin + values.size());
-    one.arguments.resize(in_.count(most_call_arguments));
-    for (operand& each : one.arguments) memory(each, "argument");
-  }
-
-private:
-  buffer handle() {
-    const auto kind = in_.one_of(written_buffer::of_host);
-    if (kind == written_buffer::none) return {};
-    remote_buffer one{.exporter = target_, .on_host = kind == written_buffer::of_host};
-    memory_fields(in_, one);
-    return in_.ok() ? one.as_buffer() : buffer{};
-  }
-
-  wire_reader& in_;
-  rank target_;
 };
 
 /// Looks up what an operation names in this process.
@@ -177,7 +154,7 @@ private:
 error write_part(wire_writer& out, const operation& what, rank target) {
   error why = write_outline(out, what);
   if (why) return why;
-  own_fields_writer fields{out, target};
+  own_fields<wire_writer> fields{out, target};
   std::visit([&](const auto& one) { visit_own_fields(one, fields); }, what);
   why = std::move(fields).why();
   if (!why && out.size_bytes() > longest_message_bytes - 64)
@@ -191,7 +168,7 @@ error write_part(wire_writer& out, const operation& what, rank target) {
 std::optional<operation> read_part(wire_reader& in, rank target) {
   auto outline = read_outline(in);
   if (!outline) return std::nullopt;
-  own_fields_reader fields{in, target};
+  own_fields<wire_reader> fields{in, target};
   std::visit([&](auto& one) { visit_own_fields(one, fields); }, outline->what);
   if (!in.ok()) return std::nullopt;
   return std::move(outline->what);
