@@ -216,10 +216,7 @@ void child_process::await_exec(file_descriptor told, const process_spec& what) {
 child_process::~child_process() {
   if (!ended_) return;
   kill(SIGKILL);
-  constexpr int patience_ms = 5000;
-  pollfd waiting{.fd = ended_.native(), .events = POLLIN, .revents = 0};
-  while (::poll(&waiting, 1, patience_ms) < 0 && errno == EINTR) {
-  }
+  await_end();
   return_or_report("a process", [&] {
     if (!reap())
       throw exception{errc::unsupported,
@@ -229,6 +226,13 @@ child_process::~child_process() {
 
 void child_process::kill(int signal) noexcept {
   if (ended_) ::kill(-pid_, signal);
+}
+
+void child_process::await_end() const noexcept {
+  constexpr int patience_ms = 5000;
+  pollfd waiting{.fd = ended_.native(), .events = POLLIN, .revents = 0};
+  while (::poll(&waiting, 1, patience_ms) < 0 && errno == EINTR) {
+  }
 }
 
 std::optional<exit_status> child_process::reap() noexcept {

@@ -2,102 +2,34 @@
 
 #include <troupe/device/error.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
-#include <troupe/runtime/launch/child_process.hpp>
 
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/ioctl.h>
+#include <asio/buffer.hpp>
+#include <asio/dispatch.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/thread_pool.hpp>
+#include <asio/use_future.hpp>
+
+#include <fcntl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <future>
+#include <csignal>
 #include <map>
-#include <mutex>
 #include <utility>
 
 namespace troupe::launch {
 
 namespace {
 
+using asio::posix::stream_descriptor;
+using failure = asio::error_code;
+
 constexpr std::size_t full_bytes = std::size_t{1} << 20U;
-/// Lines for one stream are written together up to this size.
-constexpr std::size_t piece_bytes = std::size_t{64} << 10U;
-
-} // namespace
-
-output_writer::output_writer(int output, int errors, std::function<void()> has_room)
-  : descriptors_{output, errors}, has_room_{std::move(has_room)}, thread_{[this] { run(); }} {}
-
-output_writer::~output_writer() {
-  {
-    const std::lock_guard lock{mutex_};
-    ending_ = true;
-  }
-  news_.notify_one();
-  thread_.join();
-}
-
-void output_writer::write(output_stream where, std::string_view prefix, std::string_view line) {
-  const std::size_t bytes = prefix.size() + line.size() + 1;
-  {
-    const std::lock_guard lock{mutex_};
-    if (waiting_.empty() || waiting_.back().where != where || waiting_.back().text.size() + bytes > piece_bytes)
-      waiting_.push_back({where, {}});
-    std::string& text = waiting_.back().text;
-    text.append(prefix).append(line).push_back('\n');
-    waiting_bytes_ += bytes;
-  }
-  news_.notify_one();
-}
-
-bool output_writer::full() const {
-  const std::lock_guard lock{mutex_};
-  return waiting_bytes_ > full_bytes;
-}
-
-void output_writer::run() {
-  name_this_thread("troupe-output");
-  std::unique_lock lock{mutex_};
-  for (;;) {
-    news_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    const piece one = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    write_out(one);
-    lock.lock();
-    const bool was_full = waiting_bytes_ > full_bytes;
-    waiting_bytes_ -= one.text.size();
-    if (was_full && waiting_bytes_ <= full_bytes && !ending_) {
-      lock.unlock();
-      has_room_();
-      lock.lock();
-    }
-  }
-}
-
-void output_writer::write_out(const piece& one) {
-  const auto which = static_cast<std::size_t>(one.where);
-  std::string_view rest = one.text;
-  while (!rest.empty() && !closed_[which]) {
-    const ssize_t count = ::write(descriptors_[which], rest.data(), rest.size());
-    if (count >= 0)
-      rest.remove_prefix(static_cast<std::size_t>(count));
-    else if (errno == EAGAIN) // another process that shares the descriptor has made it non-blocking
-      ::usleep(1000);
-    else if (errno != EINTR)
-      closed_[which] = true;
-  }
-}
-
-namespace {
-
-using steady = std::chrono::steady_clock;
-
 constexpr std::size_t read_at_once_bytes = std::size_t{64} << 10U;
 /// Longer lines are forwarded in pieces.
 constexpr std::size_t line_limit_bytes = std::size_t{64} << 10U;
@@ -117,276 +49,265 @@ sigset_t block_signals(const std::vector<int>& wanted, sigset_t& blocked) {
   return former;
 }
 
+int checked(int descriptor, const char* call) {
+  if (descriptor < 0) throw_system_error(call, "no file descriptor is left: raise the limit (ulimit -n)");
+  return descriptor;
+}
+
+/// Writes lines on a thread of its own, which a slow reader may block. Threads: safe from any.
+class output_writer {
+public:
+  /// Writes to the descriptors \p output and \p errors, which the caller owns and which outlive this. The writing
+  /// thread calls \p has_room when the writer is no longer full.
+  output_writer(int output, int errors, std::function<void()> has_room)
+    : descriptors_{output, errors}, has_room_{std::move(has_room)} {
+    asio::post(thread_, [] { name_this_thread("troupe-output"); });
+  }
+  output_writer(const output_writer&) = delete;
+  output_writer& operator=(const output_writer&) = delete;
+  /// Waits until all lines have been written.
+  ~output_writer() { thread_.join(); }
+
+  /// Writes \p lines as one unit, behind all earlier ones. Never blocks: callers with much output check full() first.
+  void write(output_stream where, std::string lines) {
+    if (lines.empty()) return;
+    waiting_bytes_ += lines.size();
+    asio::post(thread_, [this, where, lines = std::move(lines)] {
+      write_out(static_cast<std::size_t>(where), lines);
+      const std::size_t before = waiting_bytes_.fetch_sub(lines.size());
+      if (before > full_bytes && before - lines.size() <= full_bytes) has_room_();
+    });
+  }
+  /// Returns whether more bytes wait than the limit.
+  [[nodiscard]] bool full() const noexcept { return waiting_bytes_ > full_bytes; }
+
+private:
+  void write_out(std::size_t which, std::string_view rest) {
+    while (!rest.empty() && !closed_[which]) {
+      const ssize_t count = ::write(descriptors_[which], rest.data(), rest.size());
+      if (count >= 0)
+        rest.remove_prefix(static_cast<std::size_t>(count));
+      else if (errno == EAGAIN) // another process that shares the descriptor has made it non-blocking
+        ::usleep(1000);
+      else if (errno != EINTR)
+        closed_[which] = true;
+    }
+  }
+
+  const int descriptors_[2];
+  const std::function<void()> has_room_;
+  bool closed_[2]{}; ///< Whether the reader has closed the stream. Only the writing thread uses it.
+  std::atomic<std::size_t> waiting_bytes_{0};
+  asio::thread_pool thread_{1};
+};
+
+class supervised_process {
+public:
+  supervised_process(asio::thread_pool& loop, const process_spec& what, process_handlers handlers,
+                     const sigset_t& signals)
+    : child_{what, signals},
+      handlers_{std::move(handlers)},
+      prefix_{what.prefix},
+      end_{loop, checked(::fcntl(child_.ended(), F_DUPFD_CLOEXEC, 0), "fcntl")},
+      pipes_{{loop, child_.output().release()}, {loop, child_.errors().release()}} {
+    for (stream_descriptor& one : pipes_) one.non_blocking(true);
+  }
+
+  [[nodiscard]] child_process& child() noexcept { return child_; }
+  [[nodiscard]] const process_handlers& handlers() const noexcept { return handlers_; }
+  /// Returns a descriptor that becomes readable when the process has ended.
+  [[nodiscard]] stream_descriptor& end() noexcept { return end_; }
+  [[nodiscard]] stream_descriptor& pipe_of(output_stream where) noexcept {
+    return pipes_[static_cast<std::size_t>(where)];
+  }
+
+  /// Reads the bytes that are available on \p where, at most \p at_most. Returns the lines that they complete.
+  [[nodiscard]] std::string read(output_stream where, std::size_t at_most);
+  /// Forwards all that the process wrote before it ended, including a last line without an end.
+  void finish(output_writer& writer);
+
+private:
+  [[nodiscard]] auto add_to(std::string& text) const {
+    return [this, &text](std::string_view line) { text.append(prefix_).append(line).push_back('\n'); };
+  }
+
+  child_process child_;
+  process_handlers handlers_;
+  const std::string prefix_;
+  stream_descriptor end_; ///< A duplicate: the child closes its own when it is reaped.
+  stream_descriptor pipes_[2];
+  line_splitter lines_[2]{line_splitter{line_limit_bytes}, line_splitter{line_limit_bytes}};
+};
+
+std::string supervised_process::read(output_stream where, std::size_t at_most) {
+  std::array<char, read_at_once_bytes> buffer; // NOLINT(cppcoreguidelines-pro-type-member-init): read_some() fills it
+  std::string text;
+  stream_descriptor& from = pipe_of(where);
+  while (from.is_open() && at_most > 0) {
+    failure why;
+    const std::size_t count = from.read_some(asio::buffer(buffer.data(), std::min(at_most, buffer.size())), why);
+    if (why == asio::error::would_block) break;
+    if (why) from.close(why);
+    at_most -= count;
+    lines_[static_cast<std::size_t>(where)].feed({buffer.data(), count}, add_to(text));
+  }
+  return text;
+}
+
+void supervised_process::finish(output_writer& writer) {
+  for (const output_stream where : {output_stream::output, output_stream::errors}) {
+    // Other processes may hold the pipe and continue to write, so only the bytes available now are read.
+    stream_descriptor::bytes_readable left;
+    failure closed;
+    pipe_of(where).io_control(left, closed);
+    std::string text = read(where, left.get());
+    lines_[static_cast<std::size_t>(where)].finish(add_to(text));
+    writer.write(where, std::move(text));
+  }
+}
+
 } // namespace
 
+/// What the supervisor's thread does. Handlers name processes by their numbers, because a process may have ended when
+/// they run.
 class process_supervisor::loop {
 public:
-  explicit loop(supervisor_options options)
-    : options_{std::move(options)},
-      former_signals_{block_signals(options_.signals, taken_signals_)},
-      signals_{::signalfd(-1, &taken_signals_, SFD_CLOEXEC | SFD_NONBLOCK)},
-      wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-    if (!signals_ || !wake_) throw_system_error("signalfd", "no file descriptor is left: raise the limit (ulimit -n)");
+  explicit loop(const supervisor_options& options)
+    : former_signals_{block_signals(options.signals, taken_signals_)},
+      writer_{options.output, options.errors, [this] { asio::post(thread_, [this] { read_on(); }); }},
+      signals_{thread_, checked(::signalfd(-1, &taken_signals_, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd")} {
+    asio::post(thread_, [] { name_this_thread("troupe-supervisor"); });
+  }
+  loop(const loop&) = delete;
+  loop& operator=(const loop&) = delete;
+  ~loop() {
+    thread_.stop();
+    thread_.join();
+    for (auto& [which, process] : kept_) process.child().kill(SIGKILL);
+    for (auto& [which, process] : kept_) {
+      process.child().await_end();
+      process.finish(writer_);
+    }
   }
 
-  void run();
-  [[nodiscard]] bool is_here() const { return std::this_thread::get_id() == thread_.load(); }
-  void post(std::function<void()> action);
-  void wake() const {
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(wake_.native(), &one, sizeof one) != 0);
-  }
-  void stop() {
-    stopping_ = true;
-    wake();
-  }
-  output_writer& writer() { return writer_; }
+  [[nodiscard]] asio::thread_pool& thread() noexcept { return thread_; }
+  [[nodiscard]] output_writer& writer() noexcept { return writer_; }
 
-  // Called by the supervisor's thread alone:
+  // Called by the thread alone:
   started_process start(const process_spec& what, process_handlers&& handlers);
   [[nodiscard]] supervised_process* find(process_number which) {
     const auto found = kept_.find(which);
     return found != kept_.end() ? &found->second : nullptr;
   }
-  void on_signal(std::function<void(int)> handler) { on_signal_ = std::move(handler); }
-  void after(steady::time_point when, std::function<void()> action) { timers_.emplace(when, std::move(action)); }
+  void on_signal(std::function<void(int)> handler) {
+    if (!std::exchange(on_signal_, std::move(handler))) await_signals();
+  }
 
 private:
-  enum class part : std::uint8_t { end, output, errors };
-  struct watched {
-    process_number which;
-    part what;
-  };
-
-  void gather();
-  void wait();
-  void take_signals();
-  void take_posted();
-  void take_events();
-  void take_event(const watched& one);
-  void take_timers();
+  void await_signals();
+  void await_end(process_number which);
   void take_end(process_number which);
-  void end_all();
+  void await_output(process_number which, output_stream where);
+  void take_output(process_number which, output_stream where);
+  /// Continues with the output that was left unread while the writer was full.
+  void read_on();
 
-  const supervisor_options options_;
   sigset_t taken_signals_{};
   const sigset_t former_signals_; ///< The initial mask of children.
-  const file_descriptor signals_;
-  const file_descriptor wake_;
-  output_writer writer_{options_.output, options_.errors, [this] { wake(); }};
-  std::atomic<std::thread::id> thread_{};
-  std::atomic<bool> stopping_ = false;
-  std::mutex mutex_;
-  std::vector<std::function<void()>> posted_;
-
+  asio::thread_pool thread_{1};   ///< One thread, because a process is killed when the thread that started it ends.
+  output_writer writer_;
+  stream_descriptor signals_;
   std::map<process_number, supervised_process> kept_;
   process_number next_{};
   std::function<void(int)> on_signal_;
-  std::multimap<steady::time_point, std::function<void()>> timers_;
-  std::vector<pollfd> polled_;
-  std::vector<watched> watched_; ///< The entries of polled_ after the first two.
+  std::vector<std::pair<process_number, output_stream>> unread_;
 };
 
-void process_supervisor::loop::run() {
-  thread_ = std::this_thread::get_id();
-  name_this_thread("troupe-supervisor");
-  while (!stopping_) {
-    gather();
-    wait();
-    if (stopping_) break;
-    take_posted(); // what was posted before a process ended is carried out before its end is reported
-    take_events();
-    take_signals();
-    take_timers();
-  }
-  end_all();
+started_process process_supervisor::loop::start(const process_spec& what, process_handlers&& handlers) {
+  next_ = next_.next();
+  auto [at, added] = kept_.try_emplace(next_, thread_, what, std::move(handlers), former_signals_);
+  await_end(next_);
+  for (const output_stream where : {output_stream::output, output_stream::errors}) await_output(next_, where);
+  return {next_, at->second.child().pid()};
 }
 
-/// Lists the descriptors to poll. Exits are first, so that they are handled first.
-void process_supervisor::loop::gather() {
-  polled_.assign({{.fd = wake_.native(), .events = POLLIN, .revents = 0},
-                  {.fd = on_signal_ ? signals_.native() : -1, .events = POLLIN, .revents = 0}});
-  watched_.clear();
-  const auto watch = [this](process_number which, part what, int descriptor) {
-    if (descriptor < 0) return;
-    polled_.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
-    watched_.push_back({which, what});
-  };
-  for (auto& [which, process] : kept_) watch(which, part::end, process.child().ended());
-  if (writer_.full()) return;
-  for (auto& [which, process] : kept_) {
-    watch(which, part::output, process.child().output().native());
-    watch(which, part::errors, process.child().errors().native());
-  }
+void process_supervisor::loop::await_signals() {
+  signals_.async_wait(stream_descriptor::wait_read, [this](const failure& why) {
+    if (why) return;
+    signalfd_siginfo one{};
+    while (::read(signals_.native_handle(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
+      on_signal_(static_cast<int>(one.ssi_signo));
+    await_signals();
+  });
 }
 
-void process_supervisor::loop::wait() {
-  timespec rest{};
-  if (!timers_.empty()) {
-    const auto left = std::max<std::chrono::nanoseconds>(timers_.begin()->first - steady::now(), {});
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-    rest = {.tv_sec = seconds.count(), .tv_nsec = (left - seconds).count()};
-  }
-  if (::ppoll(polled_.data(), polled_.size(), timers_.empty() ? nullptr : &rest, nullptr) <= 0)
-    for (pollfd& one : polled_) one.revents = 0;
-  std::uint64_t count = 0;
-  if (polled_[0].revents != 0) static_cast<void>(::read(wake_.native(), &count, sizeof count) != 0);
-}
-
-void process_supervisor::loop::take_events() {
-  for (std::size_t i = 0; i < watched_.size(); ++i)
-    if (polled_[i + 2].revents != 0) take_event(watched_[i]);
-}
-
-void process_supervisor::loop::take_event(const watched& one) {
-  supervised_process* const process = find(one.which);
-  if (process == nullptr) return; // the process has ended meanwhile
-  switch (one.what) {
-    case part::end: return take_end(one.which);
-    case part::output: return process->read(output_stream::output, read_at_once_bytes, writer_);
-    case part::errors: return process->read(output_stream::errors, read_at_once_bytes, writer_);
-  }
+void process_supervisor::loop::await_end(process_number which) {
+  find(which)->end().async_wait(stream_descriptor::wait_read, [this, which](const failure& why) {
+    if (!why) take_end(which);
+  });
 }
 
 void process_supervisor::loop::take_end(process_number which) {
   const auto found = kept_.find(which);
   const std::optional<exit_status> status = found->second.child().reap();
-  if (!status) return;
+  if (!status) return await_end(which);
   // Removed before the handler runs: it may start other processes and must not use this number any more.
   auto ended = kept_.extract(found);
   ended.mapped().finish(writer_);
   if (const auto& handler = ended.mapped().handlers().on_exit) handler(which, ended.mapped().child().pid(), *status);
 }
 
-void process_supervisor::loop::take_signals() {
-  if (polled_[1].revents == 0) return;
-  signalfd_siginfo one{};
-  while (::read(signals_.native(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
-    on_signal_(static_cast<int>(one.ssi_signo));
+void process_supervisor::loop::await_output(process_number which, output_stream where) {
+  find(which)->pipe_of(where).async_wait(stream_descriptor::wait_read, [this, which, where](const failure& why) {
+    if (!why) take_output(which, where);
+  });
 }
 
-void process_supervisor::loop::take_posted() {
-  std::vector<std::function<void()>> all;
-  {
-    const std::lock_guard lock{mutex_};
-    all.swap(posted_);
+void process_supervisor::loop::take_output(process_number which, output_stream where) {
+  supervised_process* const process = find(which);
+  if (process == nullptr) return; // the process has ended meanwhile
+  if (writer_.full()) {
+    unread_.emplace_back(which, where);
+    return;
   }
-  for (const auto& action : all) action();
+  writer_.write(where, process->read(where, read_at_once_bytes));
+  if (process->pipe_of(where).is_open()) await_output(which, where);
 }
 
-void process_supervisor::loop::take_timers() {
-  while (!timers_.empty() && timers_.begin()->first <= steady::now()) {
-    const auto action = std::move(timers_.begin()->second);
-    timers_.erase(timers_.begin());
-    action();
-  }
+void process_supervisor::loop::read_on() {
+  for (const auto& [which, where] : std::exchange(unread_, {})) take_output(which, where);
 }
 
-void process_supervisor::loop::end_all() {
-  for (auto& [which, process] : kept_) process.child().kill(SIGKILL);
-  for (auto& [which, process] : kept_) {
-    pollfd waiting{.fd = process.child().ended(), .events = POLLIN, .revents = 0};
-    constexpr int patience_ms = 5000;
-    while (::poll(&waiting, 1, patience_ms) < 0 && errno == EINTR) {
-    }
-    process.finish(writer_);
-  }
-  kept_.clear();
-}
+process_supervisor::process_supervisor(supervisor_options options) : loop_{std::make_unique<loop>(options)} {}
 
-void process_supervisor::loop::post(std::function<void()> action) {
-  {
-    const std::lock_guard lock{mutex_};
-    posted_.push_back(std::move(action));
-  }
-  wake();
-}
-
-started_process process_supervisor::loop::start(const process_spec& what, process_handlers&& handlers) {
-  next_ = next_.next();
-  auto [at, added] = kept_.try_emplace(next_, what, std::move(handlers), former_signals_);
-  return {next_, at->second.child().pid()};
-}
-
-process_supervisor::process_supervisor(supervisor_options options)
-  : loop_{std::make_unique<loop>(std::move(options))}, thread_{[this] { loop_->run(); }} {}
-
-process_supervisor::~process_supervisor() {
-  loop_->stop();
-  thread_.join();
-}
+process_supervisor::~process_supervisor() = default;
 
 started_process process_supervisor::start(process_spec what, process_handlers handlers) {
-  if (loop_->is_here()) return loop_->start(what, std::move(handlers));
-  auto answer = std::make_shared<std::promise<started_process>>();
-  auto answered = answer->get_future();
-  loop_->post([this, answer, &what, &handlers] {
-    try {
-      answer->set_value(loop_->start(what, std::move(handlers)));
-    } catch (...) {
-      answer->set_exception(std::current_exception());
-    }
-  });
-  return answered.get();
+  return asio::dispatch(loop_->thread(), asio::use_future([&] { return loop_->start(what, std::move(handlers)); }))
+      .get();
 }
 
 void process_supervisor::kill(process_number which, int signal) {
-  post([this, which, signal] {
-    if (supervised_process* const process = loop_->find(which)) process->child().kill(signal);
+  post([all = loop_.get(), which, signal] {
+    if (supervised_process* const process = all->find(which)) process->child().kill(signal);
   });
 }
 
 void process_supervisor::on_signal(std::function<void(int)> handler) {
-  post([this, handler = std::move(handler)] { loop_->on_signal(handler); });
+  post([all = loop_.get(), handler = std::move(handler)] { all->on_signal(handler); });
 }
 
 void process_supervisor::say(output_stream where, std::string_view line) {
-  loop_->writer().write(where, {}, line);
+  loop_->writer().write(where, std::string{line} + '\n');
 }
 
 void process_supervisor::post(std::function<void()> action) {
-  loop_->post(std::move(action));
+  asio::post(loop_->thread(), std::move(action));
 }
 
 void process_supervisor::after(std::chrono::nanoseconds delay, std::function<void()> action) {
-  post([this, when = steady::now() + delay, action = std::move(action)] { loop_->after(when, action); });
-}
-
-supervised_process::supervised_process(const process_spec& what, process_handlers handlers, const sigset_t& signals)
-  : child_{what, signals},
-    handlers_{std::move(handlers)},
-    prefix_{what.prefix},
-    lines_{line_splitter{line_limit_bytes}, line_splitter{line_limit_bytes}} {}
-
-file_descriptor& supervised_process::pipe_of(output_stream where) noexcept {
-  return where == output_stream::output ? child_.output() : child_.errors();
-}
-
-void supervised_process::read(output_stream where, std::size_t at_most, output_writer& writer) {
-  std::array<char, std::size_t{64} << 10U> buffer; // NOLINT(cppcoreguidelines-pro-type-member-init): read() fills it
-  file_descriptor& from = pipe_of(where);
-  while (from && at_most > 0) {
-    const ssize_t count = ::read(from.native(), buffer.data(), std::min(at_most, buffer.size()));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return;
-    if (count <= 0) {
-      from.close();
-      return;
-    }
-    at_most -= static_cast<std::size_t>(count);
-    lines_[static_cast<std::size_t>(where)].feed({buffer.data(), static_cast<std::size_t>(count)},
-                                                 [&](std::string_view line) { writer.write(where, prefix_, line); });
-  }
-}
-
-void supervised_process::finish(output_writer& writer) {
-  for (const output_stream where : {output_stream::output, output_stream::errors}) {
-    // Other processes may hold the pipe and continue to write, so only the bytes available now are read.
-    int left = 0;
-    if (pipe_of(where) && ::ioctl(pipe_of(where).native(), FIONREAD, &left) == 0)
-      read(where, static_cast<std::size_t>(left), writer);
-    lines_[static_cast<std::size_t>(where)].finish([&](std::string_view line) { writer.write(where, prefix_, line); });
-  }
+  const auto timer = std::make_shared<asio::steady_timer>(loop_->thread(), delay);
+  timer->async_wait([timer, action = std::move(action)](const failure&) { action(); });
 }
 
 } // namespace troupe::launch

@@ -8,59 +8,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 namespace troupe::launch {
 
 enum class output_stream : std::uint8_t { output, errors };
-
-/// A queue of lines with a writer thread. Threads: safe from any.
-class output_writer {
-public:
-  /// Writes to the descriptors \p output and \p errors, which the caller owns and which outlive this. The writer thread
-  /// calls \p has_room when the queue is no longer full.
-  output_writer(int output, int errors, std::function<void()> has_room);
-  output_writer(const output_writer&) = delete;
-  output_writer& operator=(const output_writer&) = delete;
-  /// Waits until all lines have been written.
-  ~output_writer();
-
-  /// Enqueues \p prefix, \p line and a line end as one unit, behind all earlier ones. Never blocks: callers with much
-  /// output check full() first.
-  void write(output_stream where, std::string_view prefix, std::string_view line);
-  /// Returns whether the queue is longer than its limit.
-  [[nodiscard]] bool full() const;
-
-private:
-  struct piece {
-    output_stream where;
-    std::string text;
-  };
-
-  void run();
-  void write_out(const piece& one);
-
-  const int descriptors_[2];
-  const std::function<void()> has_room_;
-  bool closed_[2]{}; ///< Whether the reader has closed the stream. Only the writer thread uses it.
-  mutable std::mutex mutex_;
-  std::condition_variable news_;
-  std::deque<piece> waiting_;
-  std::size_t waiting_bytes_ = 0; ///< Includes the piece that is being written.
-  bool ending_ = false;
-  std::thread thread_; ///< Started when all other members exist.
-};
 
 /// Identifies one process of a supervisor. Never reused.
 using process_number = strong_number<struct process_number_tag, std::uint32_t>;
@@ -116,9 +74,9 @@ public:
 private:
   class loop;
   std::unique_ptr<loop> loop_;
-  std::thread thread_;
 };
 
+/// Divides text that comes in pieces into lines.
 class line_splitter {
 public:
   /// Lines longer than \p limit_bytes are passed on in several pieces, so that at most \p limit_bytes are buffered.
@@ -154,27 +112,6 @@ private:
 
   std::size_t limit_bytes_;
   std::string held_;
-};
-
-class supervised_process {
-public:
-  supervised_process(const process_spec& what, process_handlers handlers, const sigset_t& signals);
-
-  [[nodiscard]] child_process& child() noexcept { return child_; }
-  [[nodiscard]] const process_handlers& handlers() const noexcept { return handlers_; }
-
-  /// Reads the bytes that are available on \p where, at most \p at_most, and forwards complete lines.
-  void read(output_stream where, std::size_t at_most, output_writer& writer);
-  /// Reads all that the process wrote before it ended, including a last line without an end.
-  void finish(output_writer& writer);
-
-private:
-  [[nodiscard]] file_descriptor& pipe_of(output_stream where) noexcept;
-
-  child_process child_;
-  process_handlers handlers_;
-  const std::string prefix_;
-  line_splitter lines_[2];
 };
 
 } // namespace troupe::launch
