@@ -13,76 +13,34 @@ namespace troupe {
 
 namespace {
 
-/// A task that never has to wait.
-template <class Work>
-class work_task final : public mock_task {
-public:
-  explicit work_task(Work work) : work_{std::move(work)} {}
-  progress step() override {
-    work_();
-    return progress::reached;
-  }
+/// Returns a task that calls \p step. \p is_work, \p polls: see mock_task.
+template <class Step>
+std::unique_ptr<mock_task> make_task(Step step, bool is_work, bool polls = false) {
+  class task final : public mock_task {
+  public:
+    task(Step step, bool is_work, bool polls) : step_{std::move(step)}, is_work_{is_work}, polls_{polls} {}
+    progress step() override { return step_(); }
+    [[nodiscard]] bool is_work() const noexcept override { return is_work_; }
+    [[nodiscard]] bool polls() const noexcept override { return polls_; }
 
-private:
-  Work work_;
-};
-
-template <class Work>
-std::unique_ptr<mock_task> work(Work what) {
-  return std::make_unique<work_task<Work>>(std::move(what));
+  private:
+    Step step_;
+    bool is_work_;
+    bool polls_;
+  };
+  return std::make_unique<task>(std::move(step), is_work, polls);
 }
 
-class record_task final : public mock_task {
-public:
-  explicit record_task(std::shared_ptr<std::atomic<bool>> mark) : mark_{std::move(mark)} {}
-  progress step() override {
-    mark_->store(true, std::memory_order_release);
-    return progress::reached;
-  }
-  [[nodiscard]] bool is_work() const noexcept override { return false; }
-
-private:
-  std::shared_ptr<std::atomic<bool>> mark_;
-};
-
-class event_wait_task final : public mock_task {
-public:
-  explicit event_wait_task(std::shared_ptr<const std::atomic<bool>> mark) : mark_{std::move(mark)} {}
-  progress step() override { return mark_->load(std::memory_order_acquire) ? progress::reached : progress::pending; }
-  [[nodiscard]] bool is_work() const noexcept override { return false; }
-
-private:
-  std::shared_ptr<const std::atomic<bool>> mark_;
-};
-
-class gate_task final : public mock_task {
-public:
-  gate_task(std::uint32_t* word, std::uint32_t value) : word_{word}, value_{value} {}
-  progress step() override {
-    const std::uint32_t seen = std::atomic_ref{*word_}.load(std::memory_order_acquire);
-    return static_cast<std::int32_t>(seen - value_) >= 0 ? progress::reached : progress::pending;
-  }
-  [[nodiscard]] bool is_work() const noexcept override { return false; }
-  [[nodiscard]] bool polls() const noexcept override { return true; }
-
-private:
-  std::uint32_t* word_;
-  std::uint32_t value_;
-};
-
-/// Frees memory when it runs. Also frees it when it is dropped, because the device then no longer uses the memory.
-class free_task final : public mock_task {
-public:
-  explicit free_task(std::shared_ptr<void> memory) : memory_{std::move(memory)} {}
-  progress step() override {
-    memory_.reset();
-    return progress::reached;
-  }
-  [[nodiscard]] bool is_work() const noexcept override { return false; }
-
-private:
-  std::shared_ptr<void> memory_;
-};
+/// Returns a task that does \p what and never has to wait.
+template <class Work>
+std::unique_ptr<mock_task> work(Work what) {
+  return make_task(
+      [what = std::move(what)] {
+        what();
+        return progress::reached;
+      },
+      true);
+}
 
 void require_address(const void* address, const char* what) {
   if (address == nullptr) throw exception{errc::invalid_argument, std::string{what} + " needs an address, not null"};
@@ -210,7 +168,13 @@ void mock_driver::record(device_id id, native_event event, native_stream stream)
     return;
   }
   captures_->forget(event);
-  engine_->enqueue(id, stream, std::make_unique<record_task>(mark));
+  engine_->enqueue(id, stream,
+                   make_task(
+                       [mark] {
+                         mark->store(true, std::memory_order_release);
+                         return progress::reached;
+                       },
+                       false));
   entry.last = std::move(mark);
 }
 
@@ -222,7 +186,10 @@ void mock_driver::wait(device_id id, native_stream stream, native_event event) {
   }
   if (captures_->wait(stream, event, last != nullptr)) return;
   if (last)
-    engine_->enqueue(id, stream, std::make_unique<event_wait_task>(std::move(last)));
+    engine_->enqueue(
+        id, stream,
+        make_task([last] { return last->load(std::memory_order_acquire) ? progress::reached : progress::pending; },
+                  false));
   else
     engine_->throw_if_failed(id);
 }
@@ -255,7 +222,10 @@ void* mock_driver::allocate(device_id id, native_pool pool, std::size_t size_byt
 
 void mock_driver::free(device_id id, native_pool pool, void* address, native_stream stream) {
   captures_->refuse(stream, "a free");
-  engine_->enqueue_give_back(id, stream, std::make_unique<free_task>(memory_->begin_free(id, pool, address, stream)));
+  // The end of the task frees the memory, also if it is dropped: the device then no longer uses the memory.
+  engine_->enqueue_give_back(
+      id, stream,
+      make_task([held = memory_->begin_free(id, pool, address, stream)] { return progress::reached; }, false));
 }
 
 void* mock_driver::allocate_pinned(std::size_t size_bytes) {
@@ -301,7 +271,14 @@ void mock_driver::write_word(device_id id, native_stream stream, std::uint32_t* 
 void mock_driver::wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) {
   require_address(word, "a word to wait for");
   expect_word_operations();
-  put(id, stream, [=]() -> std::unique_ptr<mock_task> { return std::make_unique<gate_task>(word, value); });
+  put(id, stream, [=] {
+    return make_task(
+        [=] {
+          const std::uint32_t seen = std::atomic_ref{*word}.load(std::memory_order_acquire);
+          return static_cast<std::int32_t>(seen - value) >= 0 ? progress::reached : progress::pending;
+        },
+        false, true);
+  });
 }
 
 void mock_driver::expect_word_operations() const {
