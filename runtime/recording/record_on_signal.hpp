@@ -1,8 +1,10 @@
 /// Writes the flight record when the process receives a signal, for a process that seems stuck.
 #pragma once
 
+#include <troupe/device/threads/worker.hpp>
+
+#include <atomic>
 #include <functional>
-#include <memory>
 #include <string_view>
 
 namespace troupe {
@@ -23,8 +25,12 @@ public:
   ~record_on_signal();
 
 private:
-  class waiter;
-  std::unique_ptr<waiter> waiter_;
+  void run();
+
+  const int number_;
+  const std::function<void()> write_;
+  std::atomic<bool> stopping_{false};
+  worker thread_;
 };
 
 } // namespace troupe
