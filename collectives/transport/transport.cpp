@@ -3,6 +3,7 @@
 #include <troupe/collectives/transport/connection.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/file_descriptor.hpp>
+#include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 
 #include <asio/io_context.hpp>
@@ -11,21 +12,18 @@
 #include <asio/steady_timer.hpp>
 
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <list>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -137,22 +135,6 @@ std::string connect_failure_text(int native_code) {
   }
 }
 
-/// Threads inherit the signal mask of their creator. The transport's thread handles no signals.
-class all_signals_blocked {
-public:
-  all_signals_blocked() noexcept {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  all_signals_blocked(const all_signals_blocked&) = delete;
-  all_signals_blocked& operator=(const all_signals_blocked&) = delete;
-  ~all_signals_blocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-private:
-  sigset_t before_{};
-};
-
 /// Runs an io_context on a thread of its own until it is stopped.
 class io_loop {
 public:
@@ -165,16 +147,10 @@ public:
 
   /// Errors: out_of_memory, if the system has no threads left.
   void start() {
-    const all_signals_blocked quiet;
-    try {
-      thread_ = std::thread{[this] {
-        name_this_thread("troupe/control");
-        run();
-      }};
-    } catch (const std::system_error& why) {
-      throw exception{errc::out_of_memory,
-                      std::string{"the thread of the control transport could not be started: "} + why.what()};
-    }
+    thread_ = worker{[this] {
+      name_this_thread("troupe/control");
+      run();
+    }};
   }
 
   /// Runs \p last on the thread, after which nothing may wait any more, and returns when the thread has ended.
@@ -204,7 +180,7 @@ private:
   }
 
   asio::executor_work_guard<asio::io_context::executor_type> work_{context.get_executor()};
-  std::thread thread_;
+  worker thread_;
 };
 
 /// What the owner of a line is told, by the transport's thread.
