@@ -19,7 +19,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -445,12 +444,11 @@ struct transport_listener::parts {
       tcp::socket socket{loop.context};
       socket.assign(peer.protocol(), descriptor.native());
       static_cast<void>(descriptor.release());
-      const auto at = lines.insert(lines.end(), nullptr);
       const auto id = static_cast<peer_id>(++latest);
       line_handlers handlers{.on_admitted =
-                                 [this, id, at] {
+                                 [this, id] {
                                    const std::lock_guard lock{mutex};
-                                   peers[id] = *at;
+                                   peers[id] = lines.at(id);
                                  },
                              .on_message =
                                  [this, id](std::string bytes) {
@@ -464,14 +462,9 @@ struct transport_listener::parts {
                                    }
                                    if (options.on_lost && !is_stopping) options.on_lost(id, fault);
                                  },
-                             .on_over = [this, at] { lines.erase(at); }};
-      try {
-        *at = std::make_shared<line>(loop, terms, std::move(socket), text_of(peer), std::move(handlers));
-      } catch (...) {
-        lines.erase(at);
-        throw;
-      }
-      const std::shared_ptr<line> made = *at;
+                             .on_over = [this, id] { lines.erase(id); }};
+      const auto made = std::make_shared<line>(loop, terms, std::move(socket), text_of(peer), std::move(handlers));
+      lines.emplace(id, made);
       made->start();
     } catch (const std::exception& why) {
       terms.reports.report_stranger(transport_event_kind::broken, text_of(peer), why.what(), transport_now());
@@ -480,7 +473,7 @@ struct transport_listener::parts {
 
   /// If the limit of pending connections is reached, closes the oldest: a legitimate peer needs only milliseconds.
   void make_room() {
-    const auto is_pending = [](const auto& one) { return one->is_pending(); };
+    const auto is_pending = [](const auto& one) { return one.second->is_pending(); };
     const auto pending = std::count_if(lines.begin(), lines.end(), is_pending);
     // Refused connections, which are still read for a moment, are bounded as well.
     const auto most =
@@ -489,9 +482,9 @@ struct transport_listener::parts {
     if (pending >= options.limits.pending)
       oldest = std::find_if(lines.begin(), lines.end(), is_pending);
     else if (lines.size() >= most)
-      oldest = std::find_if(lines.begin(), lines.end(), [](const auto& one) { return !one->is_open(); });
+      oldest = std::find_if(lines.begin(), lines.end(), [](const auto& one) { return !one.second->is_open(); });
     if (oldest == lines.end()) return;
-    const std::shared_ptr<line> one = *oldest;
+    const std::shared_ptr<line> one = oldest->second;
     one->cut(transport_event_kind::too_many,
              "was closed for a newer connection: " + std::to_string(options.limits.pending) +
                  " connections waited to be admitted, which is the limit");
@@ -503,8 +496,8 @@ struct transport_listener::parts {
       failure ignored;
       acceptor.close(ignored);
       pause.cancel();
-      const std::list<std::shared_ptr<line>> all = lines;
-      for (const auto& one : all)
+      const auto all = lines;
+      for (const auto& [id, one] : all)
         one->cut(transport_event_kind::ended, "was closed: this control port has been stopped");
     });
   }
@@ -516,7 +509,7 @@ struct transport_listener::parts {
   asio::steady_timer pause{loop.context};
   tcp::endpoint where;
   std::string where_text;
-  std::list<std::shared_ptr<line>> lines; ///< The connections, the oldest first.
+  std::map<peer_id, std::shared_ptr<line>> lines; ///< The connections, the oldest first.
   std::uint64_t latest = 0;
   bool is_stopping = false;
   std::mutex mutex;
