@@ -9,6 +9,10 @@ namespace CLI {
 class App;
 }
 
+namespace troupe {
+struct controller_options;
+}
+
 namespace troupe::program {
 
 /// The function of the chosen subcommand; returns the exit status.
@@ -23,6 +27,8 @@ void add_conform(CLI::App& program, action& chosen);
 /// Adds `troupe launch`. \p launched are the words after its "--".
 void add_launch(CLI::App& program, action& chosen, std::vector<std::string> launched);
 void add_controller(CLI::App& program, action& chosen);
+/// Adds the options that `troupe launch` and `troupe controller` have for their controller.
+void add_controller_options(CLI::App& command, controller_options& options);
 void add_order_service(CLI::App& program, action& chosen);
 void add_simulate(CLI::App& program, action& chosen);
 void add_stress(CLI::App& program, action& chosen);

@@ -4,7 +4,6 @@
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
 #include <troupe/runtime/launch/launched_job.hpp>
 
@@ -31,12 +30,6 @@ struct launch_options {
   launch::launch_request request;
   launch::job_terms terms;
   bool respawn = true;
-  std::string respawn_window = format_duration(launch::respawn_terms{}.window);
-  std::string grace = format_duration(launch::job_terms{}.grace);
-  std::string certificates;
-  std::string policy{to_string(controller_terms{}.policy)};
-  std::string gather = format_duration(controller_terms{}.gather);
-  std::string suspicion = format_duration(controller_terms{}.suspicion);
   std::vector<std::string> command;
 };
 
@@ -46,20 +39,12 @@ int run(const launch_options& options) {
   request.arguments.assign(options.command.begin() + 1, options.command.end());
   launch::job_terms terms = options.terms;
   if (!options.respawn) terms.respawns.count = 0;
-  terms.respawns.window = parse_duration(options.respawn_window);
-  terms.grace = parse_duration(options.grace);
   terms.supervisor.signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   terms.control.sequencing = find_order_limits(process_variables());
   controller_terms& world = terms.control.terms;
-  world.policy = parse_loss_policy(options.policy);
-  world.gather = parse_duration(options.gather);
-  world.suspicion = parse_duration(options.suspicion);
   world.heartbeat = std::min<nanoseconds>(world.heartbeat, world.suspicion / 4);
-  if (!options.certificates.empty()) {
-    const std::filesystem::path folder = std::filesystem::absolute(options.certificates);
-    terms.control.certificates = transport_credentials{.ca_file = folder / "ca.pem",
-                                                       .certificate_file = folder / "controller.pem",
-                                                       .key_file = folder / "controller.key"};
+  if (terms.control.certificates) {
+    const std::filesystem::path folder = terms.control.certificates->ca_file.parent_path();
     request.environment = {{"TROUPE_CONTROL_CA", (folder / "ca.pem").string()},
                            {"TROUPE_CONTROL_CERTIFICATE", (folder / "host.pem").string()},
                            {"TROUPE_CONTROL_KEY", (folder / "host.key").string()}};
@@ -92,12 +77,7 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
   command->add_option("--spares", options->request.spares, "spare processes that replace lost ones (default 0)")
       ->type_name("N")
       ->check(CLI::Range(0, 4'096));
-  command->add_option("--bind", options->terms.control.host, "address at which processes reach the controller")
-      ->type_name("ADDRESS")
-      ->capture_default_str();
-  command->add_option("--port", options->terms.control.port, "port of the controller (default: any free one)")
-      ->type_name("PORT")
-      ->check(CLI::Range(0, 65'535));
+  add_controller_options(*command, options->terms.control);
   command->add_option("--master-port", options->request.master_port, "MASTER_PORT (default: one that is free here)")
       ->type_name("PORT")
       ->check(CLI::Range(0, 65'535));
@@ -109,25 +89,10 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
       ->type_name("N")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  add_time(*command, "--respawn-window", options->respawn_window, "the time window of --respawns", "1ms", "525600min");
-  add_time(*command, "--grace", options->grace,
+  add_time(*command, "--respawn-window", options->terms.respawns.window, "the time window of --respawns", "1ms",
+           "525600min");
+  add_time(*command, "--grace", options->terms.grace,
            "time from the signal that asks processes to finish to the signal that kills them", "0s", "1440min");
-  command
-      ->add_option("--certs", options->certificates, "the folder that troupe certs has made; required beyond loopback")
-      ->type_name("FOLDER");
-  command->add_option("--policy", options->policy, "when a world's process is lost: fail, respawn or shrink")
-      ->type_name("POLICY")
-      ->capture_default_str();
-  command
-      ->add_option("--smallest", options->terms.control.terms.smallest,
-                   "smallest number of ranks to which a world shrinks")
-      ->type_name("N")
-      ->check(CLI::Range(1, 4'096))
-      ->capture_default_str();
-  add_time(*command, "--gather", options->gather,
-           "time limit until all processes of a world have joined, at the start and after a loss", "1ms", "525600min");
-  add_time(*command, "--suspicion", options->suspicion, "silence after which a process counts as lost", "10ms",
-           "60min");
   command->add_flag("--prefix,!--no-prefix", options->request.prefixed,
                     "put the process's name before each line of output (default), or not");
   command->callback([options, &chosen] {

@@ -19,4 +19,11 @@ struct transport_credentials {
   std::string expected_peer{};
 };
 
+/// Returns the controller's credentials among the files that `troupe certs` has created in \p folder.
+[[nodiscard]] inline transport_credentials controller_credentials(const std::filesystem::path& folder) {
+  return {.ca_file = folder / "ca.pem",
+          .certificate_file = folder / "controller.pem",
+          .key_file = folder / "controller.key"};
+}
+
 } // namespace troupe

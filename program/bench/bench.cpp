@@ -3,7 +3,6 @@
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/device/error.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -30,13 +29,6 @@ void bench_options::add_report_to(CLI::App& command) {
 
 void bench_options::add_plot_to(CLI::App& command) {
   command.add_option("--plot", plot_path, "plot the figures into this SVG file")->type_name("FILE.svg");
-}
-
-std::size_t float_bytes(const std::string& option, const std::string& text) {
-  const std::size_t bytes = parse_byte_size(text) / sizeof(float) * sizeof(float);
-  if (bytes == 0)
-    throw exception{errc::invalid_argument, option + " " + text + " is less than one float: give at least 4"};
-  return bytes;
 }
 
 std::vector<std::size_t> sizes_between(std::size_t begin, std::size_t end, size_step step) {

@@ -38,9 +38,10 @@ struct bench_options {
   void add_plot_to(CLI::App& command);
 };
 
-/// Parses a size in bytes from the command line, e.g. 8 or 4K. Errors: invalid_argument if the size does not hold a
-/// float.
-[[nodiscard]] std::size_t float_bytes(const std::string& option, const std::string& text);
+/// Returns the bytes of the floats that \p bytes hold.
+[[nodiscard]] constexpr std::size_t float_bytes(std::size_t bytes) noexcept {
+  return bytes / sizeof(float) * sizeof(float);
+}
 
 /// The step between two sizes: a factor or, if `bytes` is not 0, a fixed number of bytes.
 struct size_step {

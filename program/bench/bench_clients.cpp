@@ -154,7 +154,7 @@ struct clients_options {
   std::size_t lanes = 0;
   std::size_t in_flight = 8;
   std::size_t requests = 20'000;
-  std::string bytes = "4K";
+  std::size_t bytes = std::size_t{4} << 10U;
   std::vector<std::string> fusions{"off", "free"};
   bool without_raw = false;
 };
@@ -185,7 +185,7 @@ class clients_measurement {
 public:
   explicit clients_measurement(const clients_options& options)
     : options_{options},
-      bytes_{float_bytes("--bytes", options.bytes)},
+      bytes_{float_bytes(options.bytes)},
       each_{std::max<std::size_t>(1, options.requests / options.clients)},
       settings_{options.common.runtime.settings()},
       session_{"clients", options.common} {

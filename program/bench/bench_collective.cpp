@@ -8,7 +8,6 @@
 #include <troupe/program/bench/frame/latency_table.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
@@ -96,10 +95,9 @@ json measure_strategies(const strategies_plan& plan, runtime& rt, const std::vec
 struct collective_options {
   const bench_operation* what = nullptr;
   bench_options common{5, 20};
-  std::string begin = "8";
-  std::string end = "64M";
-  std::string step;
-  std::size_t factor = 4;
+  std::size_t begin = 8;
+  std::size_t end = std::size_t{64} << 20U;
+  size_step step{};
   std::size_t warmups = 5;
   std::size_t latency_iterations = 500;
   std::size_t checks = 1;
@@ -127,13 +125,8 @@ std::vector<Value> parse_all(const std::vector<std::string>& names, const std::a
 }
 
 bandwidth_plan plan_of(const bench_operation& what, const collective_options& options) {
-  const std::size_t step = options.step.empty() ? 0 : parse_byte_size(options.step);
-  if (!options.step.empty() && step == 0)
-    throw exception{errc::invalid_argument,
-                    "a step of " + options.step + " bytes does not increase the size: give a larger one"};
   return {.what = &what,
-          .sizes = sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end),
-                                 {.factor = options.factor, .bytes = step}),
+          .sizes = sizes_between(options.begin, options.end, options.step),
           .types = parse_all(options.types, all_dtypes, &parse_dtype),
           .ops = what.reduces ? parse_all(options.ops, all_reductions, &parse_reduction) : std::vector{reduction::sum},
           .root = options.root,
@@ -221,11 +214,10 @@ void add_options(CLI::App& command, collective_options& options) {
   options.common.add_to(command, "operations in a block", 1'000);
   add_size(command, "-b,--minbytes", options.begin, "smallest size, e.g. 8 or 32K", "8");
   add_size(command, "-e,--maxbytes", options.end, "largest size, e.g. 1G", "8");
-  auto* const factor = command.add_option("-f,--stepfactor", options.factor, "factor from one size to the next");
+  auto* const factor = command.add_option("-f,--stepfactor", options.step.factor, "factor from one size to the next");
   factor->capture_default_str()->check(CLI::Range(2, 1024));
-  command.add_option("-i,--stepbytes", options.step, "fixed step in place of the factor, e.g. 1M")
-      ->excludes(factor)
-      ->check(size_in("1"));
+  add_size(command, "-i,--stepbytes", options.step.bytes, "fixed step in place of the factor, e.g. 1M", "1")
+      ->excludes(factor);
   add_number(command, "-w,--warmup_iters", options.warmups, "operations before the blocks", 1, 1'000);
   add_number(command, "-c,--check", options.checks, "operations per row whose results are checked; 0: none", 0, 1'000);
   add_number(command, "-z,--blocking", options.blocking,

@@ -6,7 +6,6 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
 
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/placement/backend_selection.hpp>
 
 #include <CLI/CLI.hpp>
@@ -28,7 +27,7 @@ struct completion_options : bench_options {
   std::vector<std::string> strategies{"flag", "event", "host_fn"};
   std::size_t depth = 32;
   std::size_t looks = 100;
-  std::string bytes = "4";
+  std::size_t bytes = 4;
 };
 
 /// A measured quantity of a strategy, with the title of its column.
@@ -61,11 +60,9 @@ struct completion_contender {
 
 std::vector<completion_contender> make_contenders(const std::shared_ptr<device>& where,
                                                   const completion_options& options) {
-  const std::size_t bytes = parse_byte_size(options.bytes);
-  if (bytes == 0) throw exception{errc::invalid_argument, "an operation of 0 bytes does nothing: give at least 1"};
   std::vector<completion_contender> all;
   const auto add = [&](std::string name, std::unique_ptr<completion_source> source) {
-    all.push_back({std::move(name), std::make_unique<completion_probe>(where, std::move(source), bytes)});
+    all.push_back({std::move(name), std::make_unique<completion_probe>(where, std::move(source), options.bytes)});
   };
   add("bare", std::make_unique<bare_word_source>(where));
   const auto slots = std::make_shared<slot_table>(where, options.strategies.size());
@@ -154,7 +151,8 @@ int run(const completion_options& options) {
   session.begin(
       {api->version(), "device " + to_string(where->id()) + ", " + device_line(*where),
        std::to_string(options.iterations) + " samples of each figure in each of " + std::to_string(options.blocks) +
-           " interleaved blocks, medians of blocks; the operation is a fill of " + options.bytes + " bytes",
+           " interleaved blocks, medians of blocks; the operation is a fill of " + std::to_string(options.bytes) +
+           " bytes",
        "arm: the call that marks an operation, alone or behind 1 to " + std::to_string(options.depth - 1) +
            " unfinished others; look: one check of an unfinished operation, mean of " + std::to_string(options.looks),
        "release-seen: from when the CPU opens a gate in front of the mark; " +
@@ -165,7 +163,7 @@ int run(const completion_options& options) {
        {"iterations", options.iterations},
        {"depth", options.depth},
        {"looks", options.looks},
-       {"operation_bytes", parse_byte_size(options.bytes)}});
+       {"operation_bytes", options.bytes}});
   session.report["versions"] = {{"driver", api->version()}};
   session.report["devices"].push_back(device_report(*where));
   measure_all(contenders, options);

@@ -154,7 +154,7 @@ private:
 
 struct corun_options {
   bench_options common{5, 200};
-  std::string bytes = "1M";
+  std::size_t bytes = std::size_t{1} << 20U;
   double interval_us = 200;
   int side = 4'096;
   std::string cublas;
@@ -242,7 +242,7 @@ public:
   explicit corun_measurement(const corun_options& options)
     : options_{options},
       session_{"corun", options.common},
-      bytes_{float_bytes("--bytes", options.bytes)},
+      bytes_{float_bytes(options.bytes)},
       rig_{options.common.runtime.settings(), true},
       library_{rig_.rt.api(), options.cublas},
       parts_{make_sums(allocate_operands(rig_.where, operand_memory::pool, sums_bytes(bytes_, 1)), bytes_, 1).front()},

@@ -5,7 +5,6 @@
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/text_table.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
@@ -25,8 +24,8 @@ namespace {
 struct fusion_options {
   bench_options common{7, 20};
   std::vector<std::size_t> counts{2, 8, 64};
-  std::string begin = "8";
-  std::string end = "4M";
+  std::size_t begin = 8;
+  std::size_t end = std::size_t{4} << 20U;
   std::size_t factor = 4;
 };
 
@@ -92,8 +91,7 @@ std::vector<table_column> fusion_columns() {
 }
 
 int run(const fusion_options& options) {
-  const auto sizes =
-      sizes_between(parse_byte_size(options.begin), parse_byte_size(options.end), {.factor = options.factor});
+  const auto sizes = sizes_between(options.begin, options.end, {.factor = options.factor});
   const std::size_t most = *std::ranges::max_element(options.counts);
   bench_session session{"fusion", options.common};
   configuration settings = options.common.runtime.settings();

@@ -114,8 +114,8 @@ namespace {
 
 struct host_options {
   bench_options common{5, 5};
-  std::string bytes = "256M";
-  std::string end{}; ///< Empty: a single size.
+  std::size_t bytes = std::size_t{256} << 20U;
+  std::size_t end = 0; ///< 0: a single size.
   std::size_t factor = 4;
   std::vector<std::string> kinds{"pinned", "pageable"};
   std::string type = "f32";
@@ -245,13 +245,12 @@ std::vector<table_column> host_columns() {
 
 int run(const host_options& options) {
   const dtype type = parse_dtype(options.type);
-  const std::size_t size = parse_byte_size(options.bytes) / size_bytes(type) * size_bytes(type);
+  const std::size_t size = options.bytes / size_bytes(type) * size_bytes(type);
   const std::vector<std::size_t> sizes =
-      options.end.empty() ? std::vector{size}
-                          : sizes_between(size, parse_byte_size(options.end), {.factor = options.factor});
+      options.end == 0 ? std::vector{size} : sizes_between(size, options.end, {.factor = options.factor});
   if (size == 0)
     throw exception{errc::invalid_argument,
-                    "--bytes " + options.bytes + " is less than one " + options.type + ": give more"};
+                    "--bytes " + std::to_string(options.bytes) + " is less than one " + options.type + ": give more"};
   std::vector<memory_kind> kinds;
   for (const std::string& name : options.kinds) kinds.push_back(parse_kind(name));
   bench_session session{"host", options.common};
@@ -299,8 +298,7 @@ void add_options(CLI::App& command, host_options& options) {
   options.common.add_to(command, "samples of each figure in a block", 100'000);
   options.common.add_plot_to(command);
   add_size(command, "-b,--bytes", options.bytes, "bytes of each rank, e.g. 256M; the smallest size with -e", "1");
-  command.add_option("-e,--maxbytes", options.end, "largest size, e.g. 1G (default: only the size of -b)")
-      ->check(size_in("8"));
+  add_size(command, "-e,--maxbytes", options.end, "largest size, e.g. 1G (default: only the size of -b)", "8");
   add_number(command, "-f,--stepfactor", options.factor, "factor from one size to the next", 2, 1024);
   add_list(command, "--memory", options.kinds, "pinned, pageable or both, comma-separated");
   command.add_option("-d,--datatype", options.type, "one of the dtypes")->capture_default_str();

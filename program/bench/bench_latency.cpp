@@ -57,7 +57,7 @@ constexpr std::array orders{ordering::agreed, ordering::caller};
 
 struct latency_options {
   bench_options common{5, 2'000};
-  std::string bytes = "8";
+  std::size_t bytes = 8;
   std::string memory = "pool";
   std::vector<std::string> wanted{"raw",        "null-actor",  "world-actor",  "world-facade",
                                   "rank-actor", "rank-facade", "caller-actor", "caller-facade"};
@@ -73,7 +73,7 @@ class latency_measurement {
 public:
   explicit latency_measurement(const latency_options& options)
     : options_{options.common},
-      bytes_{float_bytes("--bytes", options.bytes)},
+      bytes_{float_bytes(options.bytes)},
       memory_{parse_operand_memory(options.memory)},
       iterations_{options.common.iterations},
       blocks_{options.common.blocks},

@@ -30,7 +30,7 @@ using steady = std::chrono::steady_clock;
 
 struct plan_bench_options {
   bench_options common{7, 20};
-  std::string size = "4K";
+  std::size_t bytes = std::size_t{4} << 10U;
   std::size_t steps = 32;
 };
 
@@ -235,7 +235,7 @@ std::vector<table_column> plan_columns() {
 }
 
 int run(const plan_bench_options& options) {
-  const std::size_t bytes = float_bytes("-b", options.size);
+  const std::size_t bytes = float_bytes(options.bytes);
   bench_session session{"plan", options.common};
   const configuration settings = options.common.runtime.settings();
   runtime rt{settings};
@@ -278,7 +278,7 @@ int run(const plan_bench_options& options) {
 
 void add_options(CLI::App& command, plan_bench_options& options) {
   options.common.add_to(command, "samples of each figure in a block", 100'000);
-  add_size(command, "-b,--bytes", options.size, "size of each all_reduce, e.g. 4K", "4");
+  add_size(command, "-b,--bytes", options.bytes, "size of each all_reduce, e.g. 4K", "4");
   add_number(command, "--steps", options.steps, "all_reduces in the plan", 1, 1'000);
 }
 

@@ -13,7 +13,6 @@
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/file_descriptor.hpp>
 #include <troupe/device/identity.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/runtime.hpp>
 
@@ -279,8 +278,8 @@ struct processes_options : bench_options {
   std::vector<std::string> faults{"kill"};
   std::size_t cycles = 5;
   std::string policy = "respawn";
-  std::string between = "300ms";
-  std::string patience = "60s";
+  std::chrono::nanoseconds between = 300ms;
+  std::chrono::nanoseconds patience = 60s;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> settings; ///< Passed on to the processes.
 };
@@ -439,9 +438,8 @@ private:
       // Every fifth fault is raised while the world still forms after the last one.
       const bool early = i % 5 == 4;
       if (!early && !await(all_there)) break;
-      const auto between = parse_duration(options_.between);
       std::this_thread::sleep_for(std::chrono::nanoseconds{
-          static_cast<std::int64_t>(draw_() % static_cast<std::uint64_t>(std::max<std::int64_t>(between.count(), 1)))});
+          static_cast<std::int64_t>(draw_() % static_cast<std::uint64_t>(options_.between.count()))});
       if (!play(kind)) break;
       if (early && !await(all_there)) break;
     }
@@ -522,7 +520,7 @@ private:
 
   template <class Reached>
   bool await(Reached reached) {
-    for (const auto until = steady_now() + parse_duration(options_.patience); steady_now() < until && !over_;) {
+    for (const auto until = steady_now() + options_.patience; steady_now() < until && !over_;) {
       if (reached()) return true;
       std::this_thread::sleep_for(1ms);
     }

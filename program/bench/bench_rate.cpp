@@ -23,7 +23,7 @@ namespace {
 
 struct rate_options {
   bench_options common{5, 4'000};
-  std::string bytes = "8";
+  std::size_t bytes = 8;
   std::vector<std::size_t> depths{1, 4, 16, 64, 256};
   std::vector<std::string> fusions{"off", "free"};
   std::vector<std::string> recordings{"on"};
@@ -63,7 +63,7 @@ double per_second(std::size_t count, nanoseconds took) {
 class rate_measurement {
 public:
   explicit rate_measurement(const rate_options& options)
-    : options_{options}, bytes_{float_bytes("--bytes", options.bytes)}, settings_{options.common.runtime.settings()} {
+    : options_{options}, bytes_{float_bytes(options.bytes)}, settings_{options.common.runtime.settings()} {
     if (spans_processes()) {
       modes_.push_back({.fused = settings_.fusion.mode});
       settings_.sequencing.lead = std::max(settings_.sequencing.lead, std::ranges::max(options.depths));

@@ -211,10 +211,9 @@ struct recovery_options {
   std::size_t registrations = 0;
   bool on_registered = false;
   std::size_t plans = 0;
-  std::string watch = "2s";
-  std::string slow_abort = "300ms";
-  std::string spin = "500ms";
-  std::string patience = "30s";
+  fault_patience patience{};
+  nanoseconds slow_abort = std::chrono::milliseconds{300};
+  nanoseconds spin = std::chrono::milliseconds{500};
 };
 
 /// The totals that the last line of the table shows.
@@ -246,12 +245,7 @@ constexpr std::array drift_columns{
 class recovery_measurement {
 public:
   explicit recovery_measurement(const recovery_options& options)
-    : options_{options},
-      session_{"recovery", options.common},
-      asked_{options.common.runtime.gathered()},
-      patience_{.watch = parse_duration(options.watch), .at_most = parse_duration(options.patience)},
-      slow_abort_{parse_duration(options.slow_abort)},
-      spin_{parse_duration(options.spin)} {
+    : options_{options}, session_{"recovery", options.common}, asked_{options.common.runtime.gathered()} {
     for (const std::string& name : options.faults) {
       kinds_.push_back(&find_fault_kind(name));
       if (kinds_.back()->leads_to == fault_consequence::world_ends)
@@ -352,7 +346,7 @@ private:
     settings.recovery.first_rung = rung.rung;
     auto made = std::make_unique<scene>(settings, faults, options_,
                                         traffic_plan{.clients = options_.clients,
-                                                     .patience = patience_.at_most,
+                                                     .patience = options_.patience.at_most,
                                                      .on_registered = options_.on_registered});
     if (std::ranges::any_of(kinds_, &fault_kind::needs_peers)) require_peers(made->rig.where);
     if (!session_.has_begun()) begin(made->rig, progress);
@@ -382,9 +376,9 @@ private:
           now = make_scene(rung, progress);
         }
         const rank target{static_cast<int>(turn++ % static_cast<std::size_t>(ranks))};
-        const played_fault seen =
-            play_fault(*kinds_[i], {now->rig.where, *now->faults, target, slow_abort_, spin_, now->kernels},
-                       now->traffic, now->log, patience_);
+        const played_fault seen = play_fault(
+            *kinds_[i], {now->rig.where, *now->faults, target, options_.slow_abort, options_.spin, now->kernels},
+            now->traffic, now->log, options_.patience);
         enter(seen, *kinds_[i], rung);
         if (cycle >= options_.warm_ups) figures_[first_row + i].add(seen);
         serves = seen.recovered;
@@ -430,19 +424,20 @@ private:
                       std::to_string(options_.warm_ups) + " warm-up cycles");
     heading.push_back("limits.hang " + format_duration(used.limits.hang) + ", limits.quiet " +
                       format_duration(used.limits.quiet) + ", deadlines.form " + format_duration(used.deadlines.form) +
-                      "; requests are watched for " + options_.watch + " after the world is ready");
+                      "; requests are watched for " + format_duration(options_.patience.watch) +
+                      " after the world is ready");
     for (const fault_kind* one : kinds_) heading.push_back(std::string{one->name} + ": " + std::string{one->what});
     progress.clear();
     session_.begin(rig.rt, rig.where, heading,
                    {{"cycles", options_.cycles},
                     {"warm_ups", options_.warm_ups},
                     {"clients", options_.clients},
-                    {"watch", options_.watch},
+                    {"watch", format_duration(options_.patience.watch)},
                     {"plans", options_.plans},
                     {"registrations", options_.registrations},
                     {"on_registered", options_.on_registered},
-                    {"slow_abort", options_.slow_abort},
-                    {"spin", options_.spin}},
+                    {"slow_abort", format_duration(options_.slow_abort)},
+                    {"spin", format_duration(options_.spin)}},
                    "ms");
     session_.report["drift"] = json::array();
   }
@@ -499,9 +494,6 @@ private:
   const recovery_options& options_;
   bench_session session_;
   gathered_settings asked_;
-  fault_patience patience_;
-  nanoseconds slow_abort_;
-  nanoseconds spin_;
   std::vector<const fault_kind*> kinds_;
   std::vector<rung_choice> rungs_;
   std::vector<recovery_figures> figures_;
@@ -533,10 +525,11 @@ void add_options(CLI::App& command, recovery_options& options) {
                 "the clients' operands lie in registered memory (with --registrations)")
       ->needs("--registrations");
   add_number(command, "--plans", options.plans, "captured plans, which every epoch restores", 0, 1'000);
-  add_time(command, "--watch", options.watch, "how long requests are observed after a recovery", "0s", "60min");
+  add_time(command, "--watch", options.patience.watch, "how long requests are observed after a recovery", "0s",
+           "60min");
   add_time(command, "--slow-abort", options.slow_abort, "delay of a slow abort", "0s", "60min");
   add_time(command, "--spin", options.spin, "how long a kernel spins", "0s", "60min");
-  add_time(command, "--patience", options.patience,
+  add_time(command, "--patience", options.patience.at_most,
            "time limit of each step of a recovery; a longer one counts as hung", "1ms", "60min");
 }
 

@@ -42,14 +42,6 @@ std::string print_real(double value) {
 
 } // namespace
 
-CLI::Validator size_in(const std::string& least, const std::string& most) {
-  return parsed_in("SIZE", least, most, [](const std::string& text) { return parse_byte_size(text); });
-}
-
-CLI::Validator time_in(const std::string& least, const std::string& most) {
-  return parsed_in("DURATION", least, most, [](const std::string& text) { return parse_duration(text); });
-}
-
 CLI::Validator whole_in(std::uint64_t least, std::uint64_t most) {
   return parsed_in("NUMBER", std::to_string(least), std::to_string(most), [](const std::string& text) {
     if (const auto value = parse_whole_number(text)) return *value;
@@ -66,14 +58,22 @@ CLI::Option* add_real(CLI::App& command, const std::string& names, double& value
   return command.add_option(names, value, what)->capture_default_str()->check(real_in(least, most));
 }
 
-CLI::Option* add_size(CLI::App& command, const std::string& names, std::string& text, const std::string& what,
+CLI::Option* add_size(CLI::App& command, const std::string& names, std::size_t& bytes, const std::string& what,
                       const std::string& least) {
-  return command.add_option(names, text, what)->capture_default_str()->check(size_in(least));
+  return command
+      .add_option_function<std::string>(
+          names, [&bytes](const std::string& text) { bytes = parse_byte_size(text); }, what)
+      ->default_str(bytes == 0 ? "" : format_byte_size(bytes))
+      ->check(parsed_in("SIZE", least, largest_size, &parse_byte_size));
 }
 
-CLI::Option* add_time(CLI::App& command, const std::string& names, std::string& text, const std::string& what,
-                      const std::string& least, const std::string& most) {
-  return command.add_option(names, text, what)->capture_default_str()->check(time_in(least, most));
+CLI::Option* add_time(CLI::App& command, const std::string& names, std::chrono::nanoseconds& span,
+                      const std::string& what, const std::string& least, const std::string& most) {
+  return command
+      .add_option_function<std::string>(
+          names, [&span](const std::string& text) { span = parse_duration(text); }, what)
+      ->default_str(format_duration(span))
+      ->check(parsed_in("DURATION", least, most, &parse_duration));
 }
 
 } // namespace troupe::program

@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -15,10 +17,6 @@ namespace troupe::program {
 /// The largest size that a bench accepts.
 inline constexpr const char* largest_size = "1024G";
 
-/// Accepts a size (8, 4K), from \p least to \p most inclusive.
-[[nodiscard]] CLI::Validator size_in(const std::string& least, const std::string& most = largest_size);
-/// Accepts a time (250ms, 30s), from \p least to \p most inclusive.
-[[nodiscard]] CLI::Validator time_in(const std::string& least, const std::string& most);
 /// Accepts a whole number up to the limit of its type. CLI::Range would accept a larger one and clamp it.
 [[nodiscard]] CLI::Validator whole_in(std::uint64_t least, std::uint64_t most);
 /// Accepts a number with or without a fraction, from \p least to \p most inclusive.
@@ -36,11 +34,12 @@ CLI::Option* add_number(CLI::App& command, const std::string& names, Number& val
 }
 CLI::Option* add_real(CLI::App& command, const std::string& names, double& value, const std::string& what, double least,
                       double most);
-/// The range of a size ends at largest_size.
-CLI::Option* add_size(CLI::App& command, const std::string& names, std::string& text, const std::string& what,
+/// Adds an option that is a size (8, 4K), from \p least to largest_size inclusive. A default of 0 is not shown.
+CLI::Option* add_size(CLI::App& command, const std::string& names, std::size_t& bytes, const std::string& what,
                       const std::string& least);
-CLI::Option* add_time(CLI::App& command, const std::string& names, std::string& text, const std::string& what,
-                      const std::string& least, const std::string& most);
+/// Adds an option that is a time (250ms, 30s), from \p least to \p most inclusive.
+CLI::Option* add_time(CLI::App& command, const std::string& names, std::chrono::nanoseconds& span,
+                      const std::string& what, const std::string& least, const std::string& most);
 /// Adds an option that is a list of values, separated by commas.
 template <class Value>
 CLI::Option* add_list(CLI::App& command, const std::string& names, std::vector<Value>& values,

@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -220,12 +219,7 @@ std::unique_ptr<shown_controller> make_controller(int processes, std::string hos
   options.terms.gather = duration_of(gather, options.terms.gather);
   options.terms.suspicion = duration_of(suspicion, options.terms.suspicion);
   options.terms.heartbeat = std::min<nanoseconds>(options.terms.heartbeat, options.terms.suspicion / 4);
-  if (certificates) {
-    const std::filesystem::path folder{*certificates};
-    options.certificates = transport_credentials{.ca_file = folder / "ca.pem",
-                                                 .certificate_file = folder / "controller.pem",
-                                                 .key_file = folder / "controller.key"};
-  }
+  if (certificates) options.certificates = controller_credentials(*certificates);
   return std::make_unique<shown_controller>("the controller", std::move(options));
 }
 

@@ -860,9 +860,7 @@ TEST_CASE("a controller with certificates lets in who has certificates of its CA
   const std::string token = "a secret that is long enough";
   controller_options behind = options_of(2);
   behind.terms.token = token;
-  behind.certificates = transport_credentials{.ca_file = folder / "ca.pem",
-                                              .certificate_file = folder / "controller.pem",
-                                              .key_file = folder / "controller.key"};
+  behind.certificates = controller_credentials(folder);
   controller control{behind};
   const auto guarded = [&](int place) {
     configuration made = settings_of(control, place);
