@@ -40,6 +40,15 @@ bool holds(const std::vector<value_part>& parts, std::size_t element) {
 
 } // namespace
 
+std::shared_ptr<const reference_values> known_values::of(const value_source& source) {
+  constexpr std::size_t most = 32; // A conformance plan proceeds by dtype and does not return to an earlier one.
+  const std::lock_guard lock{mutex_};
+  if (values_.size() > most && !values_.contains(source)) values_.clear();
+  auto& found = values_[source];
+  if (!found) found = std::make_shared<const reference_values>(source.type, source.op, ranks_, seed_, source.kind);
+  return found;
+}
+
 conform_image::conform_image(const world& where, rank owner, memory_kind kind, std::size_t size_bytes)
   : memory_{kind == memory_kind::device ? where.allocate(owner, size_bytes) : where.allocate_pinned(size_bytes)},
     before_{where.allocate_pinned(size_bytes)},
@@ -85,6 +94,18 @@ std::size_t conform_image::place(conform_range range, std::shared_ptr<const refe
   for (const value_part& part : made.range.after) made.values->fill(part.from, part.from_first, in(expected_, part));
   slots_.push_back(std::move(made));
   return slots_.size() - 1;
+}
+
+std::vector<buffer> conform_image::place(const conform_piece& piece, rank self, known_values& values,
+                                         std::vector<std::size_t>& numbers) {
+  std::vector<buffer> memory(piece.ranges.size());
+  for (std::size_t i = 0; i < piece.ranges.size(); ++i) {
+    const conform_range& range = piece.ranges[i];
+    if (range.owner != self.value()) continue;
+    numbers.push_back(place(range, values.of(range.values)));
+    memory[i] = memory_of(numbers.back());
+  }
+  return memory;
 }
 
 void conform_image::write_factor(const slot& one) {

@@ -6,12 +6,29 @@
 #include <troupe/runtime/world.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace troupe::program {
+
+/// The reference values of each source, made when they are first asked for. Threads: safe from any.
+class known_values {
+public:
+  /// \p seed determines the inputs of \p ranks ranks.
+  known_values(int ranks, std::uint64_t seed) : ranks_{ranks}, seed_{seed} {}
+  [[nodiscard]] std::shared_ptr<const reference_values> of(const value_source& source);
+
+private:
+  int ranks_;
+  std::uint64_t seed_;
+  std::mutex mutex_;
+  std::map<value_source, std::shared_ptr<const reference_values>> values_;
+};
 
 /// A block of one rank's device or pinned memory. Three images belong to it: in pinned memory the contents before and
 /// the contents seen afterwards, and in plain host memory the expected contents. One round is: clear(), place() for
@@ -37,6 +54,10 @@ public:
   /// memory is elsewhere. Returns the
   /// number of the range.
   std::size_t place(conform_range range, std::shared_ptr<const reference_values> values);
+  /// Places the ranges of rank \p self in \p piece, and appends their numbers to \p numbers. Returns the memory of each
+  /// range of \p piece; empty for those of other ranks.
+  std::vector<buffer> place(const conform_piece& piece, rank self, known_values& values,
+                            std::vector<std::size_t>& numbers);
   /// Returns the range as a buffer, for use as an operand.
   [[nodiscard]] const buffer& memory_of(std::size_t number) const { return slots_[number].memory; }
 

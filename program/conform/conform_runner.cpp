@@ -14,7 +14,6 @@ namespace troupe::program {
 namespace {
 
 constexpr std::size_t most_in_flight = 64; ///< The limit of cases, far below the capacity of device and proxy queues.
-constexpr std::size_t most_values = 32;
 
 error outcome_of(std::future<completion> reply) {
   try {
@@ -135,12 +134,12 @@ void conform_meeting::end_batch() {
 conform_runner::conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports)
   : world_{std::move(where)},
     ranks_{world_->size()},
-    seed_{seed},
     reports_{std::move(reports)},
     locals_{world_->local_ranks()},
     is_whole_{locals_.size() == static_cast<std::size_t>(ranks_)},
     on_device_{own_on_device_},
-    on_host_{own_on_host_} {
+    on_host_{own_on_host_},
+    values_{ranks_, seed} {
   for (const rank self : locals_) {
     on_device_.emplace_back(*world_, self, memory_kind::device, image_bytes);
     on_host_.emplace_back(*world_, self, memory_kind::pinned, image_bytes / host_share);
@@ -151,11 +150,11 @@ conform_runner::conform_runner(std::optional<world> where, conform_meeting& meet
   : world_{std::move(where)},
     meeting_{&meeting},
     ranks_{meeting.ranks()},
-    seed_{seed},
     reports_{std::move(reports)},
     is_whole_{true},
     on_device_{meeting.on_device()},
-    on_host_{meeting.on_host()} {
+    on_host_{meeting.on_host()},
+    values_{ranks_, seed} {
   for (int r = 0; r < ranks_; ++r) locals_.emplace_back(r);
 }
 
@@ -178,15 +177,6 @@ bool conform_runner::fits(const conform_case& what) {
   return std::ranges::all_of(needed, [](const auto& one) { return one.first->has_room_for(one.second); });
 }
 
-std::shared_ptr<const reference_values> conform_runner::values_of(const value_source& source) {
-  auto& found = values_[source];
-  if (found) return found;
-  auto made = std::make_shared<const reference_values>(source.type, source.op, ranks_, seed_, source.kind);
-  if (values_.size() > most_values)
-    values_.clear(); // The plan proceeds by dtype and does not return to an earlier one.
-  return values_[source] = std::move(made);
-}
-
 void conform_runner::run(conform_case what) {
   if (!fits(what)) run_batch();
   if (!fits(what))
@@ -203,7 +193,7 @@ conform_runner::entry conform_runner::place(conform_case what) {
   for (conform_piece& piece : what.pieces)
     for (conform_range& range : piece.ranges) {
       conform_image* const image = image_of(range);
-      const auto values = image != nullptr && !image->is_elsewhere() ? values_of(range.values) : nullptr;
+      const auto values = image != nullptr && !image->is_elsewhere() ? values_.of(range.values) : nullptr;
       made.memory.push_back({image, image != nullptr ? image->place(std::move(range), values) : 0});
     }
   auto operations = operations_of(what, made.memory);

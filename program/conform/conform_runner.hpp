@@ -119,7 +119,6 @@ private:
   [[nodiscard]] bool is_local(int one) const { return place_of(one).has_value(); }
   [[nodiscard]] std::optional<std::size_t> place_of(int one) const;
   [[nodiscard]] bool fits(const conform_case& what);
-  [[nodiscard]] std::shared_ptr<const reference_values> values_of(const value_source& source);
   [[nodiscard]] entry place(conform_case what);
   /// Returns the operations of each rank.
   [[nodiscard]] std::vector<std::vector<operation>> operations_of(const conform_case& what,
@@ -134,14 +133,13 @@ private:
   std::optional<world> world_; ///< Empty in a process without a rank.
   conform_meeting* meeting_ = nullptr;
   int ranks_;
-  std::uint64_t seed_;
   hooks reports_;
   std::vector<rank> locals_; ///< The ranks that have images: the local ones, or with a meeting all of them.
   bool is_whole_;            ///< True if all ranks are asked by one request.
   std::vector<conform_image> own_on_device_, own_on_host_;
   std::vector<conform_image>& on_device_; ///< Indexed as locals_.
   std::vector<conform_image>& on_host_;
-  std::map<value_source, std::shared_ptr<const reference_values>> values_;
+  known_values values_;
   std::vector<entry> batch_;
   conform_tally tally_;
 };

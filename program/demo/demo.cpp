@@ -216,7 +216,7 @@ void set_seed(client_task& task, std::uint64_t seed) {
 int run(const demo_options& options) {
   if (!options.fault.empty()) return run_fault_demo(options.fault, options.runtime.gathered());
   constexpr std::size_t most_elements = std::size_t{1}
-                                        << 26U; // For all clients together; each rank has four buffers of this size.
+                                        << 26U; // For all clients together; each rank has eight buffers of this size.
   if (const std::size_t elements = options.clients * options.batch * options.count; elements > most_elements)
     throw exception{errc::invalid_argument, "--clients, --batch and --count ask for " + std::to_string(elements) +
                                                 " elements in flight, but " + std::to_string(most_elements) +
@@ -235,7 +235,9 @@ int run(const demo_options& options) {
     const std::size_t in_a_round = clients * options.batch;
     return (requests + in_a_round - 1) / in_a_round;
   };
-  const client_task task{.requests = options.batch, .count = options.count};
+  const client_task task{.requests = options.batch,
+                         .count = options.count,
+                         .values = std::make_shared<known_values>(where.size(), std::uint64_t{1})};
 
   // All clients run at the same time: those that send requests to the whole world, and for each of two groups (SPMD)
   // one client at every rank. The requests of a group reach the ranks in any order.

@@ -111,7 +111,7 @@ private:
 
 void run_thread_client(world where, const client_task& task, demo_ledger& books) {
   const bool to_world = task.ranks.size() == static_cast<std::size_t>(where.size());
-  demo_batch batch{where, task.ranks, task.requests, task.count, task.seed};
+  demo_batch batch{where, task.ranks, task.requests, task.count, task.seed, task.values};
   asked_requests asked{books};
   std::map<rank, rank_lane> lanes;
   for (const rank self : task.ranks) lanes.try_emplace(self, where, self, task.lane);
@@ -147,7 +147,7 @@ public:
       task_{std::move(task)},
       books_{*books},
       ended_{*ended},
-      batch_{world_, task_.ranks, task_.requests, task_.count, task_.seed} {}
+      batch_{world_, task_.ranks, task_.requests, task_.count, task_.seed, task_.values} {}
 
   behavior_type make_behavior() override {
     compat::post(actor_of(world_), subscribe{listener_handle{this}});

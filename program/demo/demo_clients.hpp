@@ -2,6 +2,7 @@
 /// Each client runs several rounds of a batch.
 #pragma once
 
+#include <troupe/program/conform/conform_image.hpp>
 #include <troupe/program/support/interruption.hpp>
 
 #include <troupe/completion/reply/outcome.hpp>
@@ -70,6 +71,7 @@ struct client_task {
   std::size_t count = 1024;                ///< The largest number of elements of a request.
   std::uint64_t seed = 0;                  ///< The same for all clients of one SPMD group.
   troupe::lane lane{}; ///< The client's own lane at each rank; the same for all clients of one SPMD group.
+  std::shared_ptr<known_values> values{}; ///< Of the world. Shared by all clients.
 };
 
 /// Runs the task in the calling thread. Stops at the first failure.

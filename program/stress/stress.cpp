@@ -126,13 +126,13 @@ std::vector<rank_group> stress_groups(int ranks) {
 stress_scenes make_scenes(const order_options& options, const world& whole) {
   stress_scenes made;
   const auto add = [&](std::string name, std::size_t kind, const world& where) {
-    // not by make_unique, because a ledger cannot be moved
+    // not by make_unique, because a ledger and values cannot be moved
     made.emplace_back(new stress_scene{.name = std::move(name),
                                        .kind = kind,
                                        .where = where,
                                        .script = {where.size(), options.seed, options.largest},
                                        .ledger = stress_ledger{static_cast<std::size_t>(where.size())},
-                                       .values = {},
+                                       .values = {where.size(), options.seed},
                                        .bounded = options.pending > 0});
   };
   add("whole", 0, whole);
@@ -152,12 +152,6 @@ sampled_footprint run_clients(const order_options& options, runtime& rt, const s
   };
   for (const auto& one : scenes) {
     stress_scene& scene = *one;
-    const auto add = [&](const value_source& source) {
-      scene.values[source] = std::make_shared<const reference_values>(source.type, source.op, scene.where.size(),
-                                                                      options.seed, source.kind);
-    };
-    for (const value_source& source : stress_script::sources()) add(source);
-    add({.type = dtype::u8});
     capture_plans(options, scene);
     for (std::size_t client = 0; client < options.clients; ++client)
       if (options.asks_in(client, scene.kind))

@@ -32,10 +32,6 @@ constexpr std::array value_sources{
 stress_script::stress_script(int ranks, std::uint64_t seed, std::size_t largest)
   : ranks_{ranks}, seed_{seed}, largest_{largest} {}
 
-std::span<const value_source> stress_script::sources() {
-  return value_sources;
-}
-
 conform_piece stress_script::piece_of(const stress_step& step) const {
   const std::uint64_t seed = scramble(seed_ ^ scramble(step.client ^ scramble(step.lane ^ scramble(step.index))));
   draws draw{seed};
@@ -77,18 +73,10 @@ std::size_t stress_script::room_bytes() const {
   return 4 * conform_image::room_for(longest);
 }
 
-std::vector<buffer> stress_slot::fill(conform_piece piece, rank self,
-                                      const std::map<value_source, std::shared_ptr<const reference_values>>& values) {
-  std::vector<buffer> memory(piece.ranges.size());
+std::vector<buffer> stress_slot::fill(const conform_piece& piece, rank self, known_values& values) {
   image.clear();
   placed.clear();
-  for (std::size_t i = 0; i < piece.ranges.size(); ++i) {
-    if (piece.ranges[i].owner != self.value()) continue;
-    auto of_source = values.at(piece.ranges[i].values);
-    placed.push_back(image.place(std::move(piece.ranges[i]), std::move(of_source)));
-    memory[i] = image.memory_of(placed.back());
-  }
-  return memory;
+  return image.place(piece, self, values, placed);
 }
 
 std::string stress_slot::find_fault() {

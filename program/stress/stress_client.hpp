@@ -18,7 +18,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,8 +45,6 @@ public:
   [[nodiscard]] conform_piece planned_piece(std::size_t client, std::size_t lane) const;
   /// Returns whether a step replays the plan of its lane.
   [[nodiscard]] bool is_replay(const stress_step& step) const;
-  /// Returns all sources that ranges of the pieces may have.
-  [[nodiscard]] static std::span<const value_source> sources();
   [[nodiscard]] std::size_t room_bytes() const;
 
 private:
@@ -130,8 +127,7 @@ struct stress_slot {
     : image{where, owner, kind, size_bytes} {}
 
   /// Places the ranges of \p self. Returns the memory of each range of \p piece; empty for those of other ranks.
-  std::vector<buffer> fill(conform_piece piece, rank self,
-                           const std::map<value_source, std::shared_ptr<const reference_values>>& values);
+  std::vector<buffer> fill(const conform_piece& piece, rank self, known_values& values);
   /// Describes the first range with a wrong element. Returns an empty string if there is none.
   [[nodiscard]] std::string find_fault();
 
@@ -153,7 +149,7 @@ struct stress_scene {
   world where;
   stress_script script;
   stress_ledger ledger;
-  std::map<value_source, std::shared_ptr<const reference_values>> values;
+  known_values values;
   bool bounded = false; ///< True if requests may be refused as busy; they are then sent again.
   std::map<std::pair<std::size_t, std::size_t>, stress_plan> plans{}; ///< By client and lane.
 };
