@@ -168,7 +168,7 @@ sampled_footprint run_clients(const order_options& options, runtime& rt, const s
       if (!options.asks_in(client, scene.kind)) continue;
       stress_task task{client, options.lanes, steps, options.seed};
       if (is_whole(scene) && options.asks_world(client)) {
-        spawn_stress_world_client(rt.system(), task, scene, ended);
+        spawn_stress_client(rt.system(), task, std::nullopt, scene, ended);
         continue;
       }
       if (options.asks_credit(client) && room <= options.pending)

@@ -104,24 +104,28 @@ namespace {
 
 class stress_client final : public listener_handle::base {
 public:
-  stress_client(caf::actor_config& settings, const stress_task& task, rank self, stress_scene* scene, std::latch* ended)
+  stress_client(caf::actor_config& settings, const stress_task& task, std::optional<rank> self, stress_scene* scene,
+                std::latch* ended)
     : listener_handle::base{settings},
       task_{task},
       self_{self},
+      served_{self ? std::vector{*self} : scene->where.local_ranks()},
       scene_{*scene},
       ended_{*ended},
-      chance_{scramble(task.seed ^ (task.client * 1'000 + static_cast<std::uint64_t>(self.value()) + 1))},
+      chance_{scramble(task.seed ^ (task.client * 1'000 + (self ? static_cast<std::uint64_t>(self->value()) + 1 : 0)))},
       epoch_{scene->where.epoch()},
-      at_{collective_of(scene->where, self)},
-      window_{scene->bounded ? 1 : stress_window} {
+      window_{self && !scene->bounded ? stress_window : 1} {
     for (std::size_t i = 0; i < task.lanes; ++i) {
-      lanes_.push_back({lane::named("stress " + std::to_string(task.client) + '.' + std::to_string(i))});
-      if (const auto found = scene->plans.find({task.client, i}); found != scene->plans.end()) {
-        lanes_.back().plan = found->second.plan;
-        lanes_.back().planned = &found->second.slots.at(self);
+      own_lane& made = lanes_.emplace_back();
+      made.name = lane::named("stress " + std::to_string(task.client) + '.' + std::to_string(i));
+      if (const auto found = scene->plans.find({task.client, i}); self && found != scene->plans.end()) {
+        made.plan = found->second.plan;
+        made.planned = &found->second.slots.at(*self);
       }
-      for (std::size_t k = 0; k < stress_window; ++k)
-        lanes_.back().slots.emplace_back(scene->where, self, memory_kind::device, scene->script.room_bytes());
+      made.slots.resize(window_);
+      for (auto& of_step : made.slots)
+        for (const rank one : served_)
+          of_step.emplace_back(scene->where, one, memory_kind::device, scene->script.room_bytes());
     }
   }
 
@@ -141,28 +145,28 @@ public:
     again_.clear();
     task_.under = {};
     lanes_.clear(); // Releases memory before the runtime is destroyed.
-    at_ = nullptr;
     ended_.count_down();
   }
 
 private:
   struct own_lane {
-    troupe::lane name;
-    std::size_t next = 0;       ///< The next step.
-    std::size_t under_way = 0;  ///< Steps in progress.
-    std::uint64_t position = 0; ///< The position of the next request.
-    std::vector<stress_slot> slots{};
-    std::shared_ptr<captured_plan> plan{}; ///< Null if no step replays one.
-    stress_slot* planned = nullptr;        ///< The plan's memory.
+    troupe::lane name{};
+    std::size_t next = 0;                          ///< The next step.
+    std::size_t under_way = 0;                     ///< Steps in progress.
+    std::uint64_t position = 0;                    ///< The position of the next request.
+    std::vector<std::vector<stress_slot>> slots{}; ///< For each step in progress, those of the ranks served.
+    std::shared_ptr<captured_plan> plan{};         ///< Null if no step replays one.
+    stress_slot* planned = nullptr;                ///< The plan's memory.
   };
-  /// The requests of a step at this rank.
+  /// The requests of a step, each with the operations of the ranks served.
   struct started {
     own_lane& in;
     stress_step step;
-    stress_slot& place;
-    std::vector<operation> requests{};
+    std::vector<stress_slot*> places;
+    std::vector<std::vector<operation>> requests{};
     std::size_t operation_at = 0;      ///< Index of the request that is not a copy.
     std::uint64_t first_position = 0;  ///< The position of requests[0] in the lane.
+    std::size_t next = 0;              ///< The first request that was not sent.
     std::size_t missing = 0;           ///< Replies that have not arrived.
     std::optional<std::size_t> from{}; ///< The first request that was refused.
   };
@@ -214,91 +218,132 @@ private:
     const bool replays = is_replay(in, step);
     const conform_piece piece =
         replays ? scene_.script.planned_piece(task_.client, which) : scene_.script.piece_of(step);
-    stress_slot* place = in.planned;
-    if (!replays)
-      for (stress_slot& one : in.slots)
-        if (!one.busy) place = &one;
-    const std::vector<buffer> memory = place->fill(piece, self_, scene_.values);
-    group mine = part_of(piece, self_, memory);
-    if (mine.parts.empty() && !replays) return; // This rank takes no part.
+    std::vector<stress_slot*> places;
+    if (replays)
+      places.push_back(in.planned);
+    else
+      for (stress_slot& one : *std::ranges::find_if(in.slots, [](const auto& all) { return !all.front().busy; }))
+        places.push_back(&one);
+    std::vector<group> groups;
+    for (std::size_t i = 0; i < places.size(); ++i)
+      groups.push_back(part_of(piece, served_[i], places[i]->fill(piece, served_[i], scene_.values)));
+    if (self_ && groups.front().parts.empty() && !replays) return; // This rank takes no part.
+    const bool is_simple = std::ranges::all_of(groups, [](const group& mine) { return mine.parts.size() == 1; });
+    std::vector<operation> parts;
+    for (group& mine : groups) parts.push_back(is_simple ? std::move(mine.parts.front()) : operation{std::move(mine)});
+    if (replays) parts.front() = replay{in.plan};
 
-    place->busy = true;
+    for (stress_slot* const one : places) one->busy = true;
     ++in.under_way;
     ++under_way_;
-    const auto all = std::make_shared<started>(started{in, step, *place});
-    const bool has_memory = !place->placed.empty();
-    if (has_memory) all->requests.emplace_back(place->image.upload());
+    const auto all = std::make_shared<started>(started{in, step, std::move(places)});
+    const auto copies = [&](copy (conform_image::*make)() const) {
+      std::vector<operation> of_ranks;
+      for (const stress_slot* const one : all->places) of_ranks.emplace_back((one->image.*make)());
+      return of_ranks;
+    };
+    const bool has_memory =
+        std::ranges::any_of(all->places, [](const stress_slot* one) { return !one->placed.empty(); });
+    if (has_memory) all->requests.push_back(copies(&conform_image::upload));
     all->operation_at = all->requests.size();
-    all->requests.push_back(replays ? operation{replay{in.plan}} : as_operation(std::move(mine)));
-    if (has_memory) all->requests.emplace_back(place->image.download());
+    all->requests.push_back(std::move(parts));
+    if (has_memory) all->requests.push_back(copies(&conform_image::download));
     all->first_position = in.position;
     in.position += all->requests.size();
     ask_from(all, 0);
   }
 
-  /// Sends the requests of the step, beginning with index \p first.
+  /// Sends the requests of the step, beginning with index \p first. The world is asked for one after another.
   void ask_from(const std::shared_ptr<started>& all, std::size_t first) {
-    all->missing = all->requests.size() - first;
-    for (std::size_t i = first; i < all->requests.size(); ++i) {
+    all->next = self_ ? all->requests.size() : first + 1;
+    all->missing = all->next - first;
+    for (std::size_t i = first; i < all->next; ++i) {
       scene_.ledger.asked();
-      rank_request asked{.what = all->requests[i], .epoch = epoch_, .lane = all->in.name};
-      asked.position = all->first_position + i;
-      asked.credit = task_.under;
-      compat::request_unbounded(this, at_, std::move(asked))
-          .then(
-              [this, all, i](const completion& reply) {
-                scene_.ledger.answered();
-                if (i == all->operation_at) scene_.ledger.launched(self_, all->step, reply.launch);
-                settle(all);
-              },
-              [this, all, i](const caf::error& failure) {
-                hear(*all, i, from_caf(failure));
-                settle(all);
-              });
+      self_ ? ask_rank(all, i) : ask_world(all, i);
     }
   }
 
-  void hear(started& all, std::size_t which, const error& why) {
+  void ask_rank(const std::shared_ptr<started>& all, std::size_t which) {
+    rank_request asked{.what = all->requests[which].front(), .epoch = epoch_, .lane = all->in.name};
+    asked.position = all->first_position + which;
+    asked.credit = task_.under;
+    compat::request_unbounded(this, collective_of(scene_.where, *self_), std::move(asked))
+        .then(
+            [this, all, which](const completion& reply) {
+              if (which == all->operation_at) scene_.ledger.launched(*self_, all->step, reply.launch);
+              hear(all);
+            },
+            [this, all, which](const caf::error& failure) { hear(all, which, from_caf(failure)); });
+  }
+
+  /// The first reply reports where each rank launched the request; the second one is its outcome.
+  void ask_world(const std::shared_ptr<started>& all, std::size_t which) {
+    const auto fail = [this, all, which](const caf::error& failure) { hear(all, which, from_caf(failure)); };
+    compat::request_unbounded(this, actor_of(scene_.where), overlapped_world_request{{all->requests[which], epoch_}})
+        .then(
+            [this, all, which, fail](const enqueued& told) {
+              if (which == all->operation_at)
+                for (const launch_mark& one : told.ranks) scene_.ledger.launched(one.rank, all->step, one.launch);
+              compat::request_unbounded(this, actor_of(scene_.where), outcome_request{told.outcome})
+                  .then([this, all](const completion&) { hear(all); }, fail);
+            },
+            fail);
+  }
+
+  void hear(const std::shared_ptr<started>& all) {
+    scene_.ledger.answered();
+    settle(all);
+  }
+
+  void hear(const std::shared_ptr<started>& all, std::size_t which, const error& why) {
     const bool is_behind =
-        all.from && why.code == errc::invalid_argument; // The refused request left a gap in the positions.
+        all->from && why.code == errc::invalid_argument; // The refused request left a gap in the positions.
     if (scene_.bounded && !task_.under && (why.code == errc::busy || is_behind)) {
       scene_.ledger.refused();
-      if (!all.from) all.from = which;
-      return;
+      if (!all->from) all->from = which;
+    } else {
+      scene_.ledger.answered(why);
+      failed_ = true;
     }
-    scene_.ledger.answered(why);
-    failed_ = true;
+    settle(all);
   }
 
   void settle(const std::shared_ptr<started>& all) {
     if (--all->missing > 0) return;
-    if (!all->from || failed_) return finish(all->in, all->step, all->place);
-    again_.push_back(all);
-    linger();
+    if (failed_) return finish(*all);
+    if (all->from) {
+      again_.push_back(all);
+      return linger();
+    }
+    if (all->next < all->requests.size()) return ask_from(all, all->next);
+    finish(*all);
   }
 
-  void finish(own_lane& in, const stress_step& step, stress_slot& place) {
-    if (!failed_) {
-      const std::string fault = place.find_fault();
-      scene_.ledger.verified(step, fault);
-      failed_ = failed_ || !fault.empty();
+  void finish(started& all) {
+    const bool verifies = !failed_;
+    for (stress_slot* const one : all.places) {
+      if (verifies) {
+        const std::string fault = one->find_fault();
+        scene_.ledger.verified(all.step, fault);
+        failed_ = failed_ || !fault.empty();
+      }
+      one->busy = false;
     }
-    place.busy = false;
-    --in.under_way;
+    --all.in.under_way;
     --under_way_;
     advance();
   }
 
   stress_task task_;
-  rank self_;
+  std::optional<rank> self_; ///< Empty if it asks the world.
+  std::vector<rank> served_;
   stress_scene& scene_;
   std::latch& ended_;
   draws chance_;
   epoch epoch_;
-  collective_handle at_;
+  std::size_t window_;
   std::vector<own_lane> lanes_;
   std::vector<std::shared_ptr<started>> again_; ///< Steps whose requests must be sent again.
-  std::size_t window_;
   std::size_t under_way_ = 0;
   std::size_t waits_ = 0;
   bool lingering_ = false;
@@ -307,8 +352,8 @@ private:
 
 } // namespace
 
-void spawn_stress_client(caf::actor_system& system, const stress_task& task, rank self, stress_scene& scene,
-                         std::latch& ended) {
+void spawn_stress_client(caf::actor_system& system, const stress_task& task, std::optional<rank> self,
+                         stress_scene& scene, std::latch& ended) {
   system.spawn<stress_client>(task, self, &scene, &ended);
 }
 

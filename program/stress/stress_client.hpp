@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -164,16 +165,13 @@ inline constexpr std::size_t requests_of_a_step = 3; ///< The maximum at each ra
 
 /// Spawns an actor that sends \p self its part of each step of the task: a copy of the inputs to the device, the
 /// operation, and a copy of the results back. All three go into the lane together, so that the lane's order is tested
-/// too. Then the actor verifies the memory. Between steps, each rank's actor chooses the lane and the waiting time at
-/// random. Counts \p ended down when everything is finished, or at the first failure. Where requests may be refused as
-/// busy, a lane has one step in progress, whose requests name their positions: the requests behind a refused one are
-/// refused too, and all of them are sent again.
-void spawn_stress_client(caf::actor_system& system, const stress_task& task, rank self, stress_scene& scene,
-                         std::latch& ended);
-
-/// Spawns an actor that sends the world all ranks' parts of each step, each in one request, and verifies the memory.
-void spawn_stress_world_client(caf::actor_system& system, const stress_task& task, stress_scene& scene,
-                               std::latch& ended);
+/// too. If \p self is empty, it sends the world the parts of all ranks, one request after another, with one step of a
+/// lane in progress. Then the actor verifies the memory. Between steps, each actor chooses the lane and the waiting
+/// time at random. Counts \p ended down when everything is finished, or at the first failure. Where requests may be
+/// refused as busy, a lane has one step in progress, whose requests name their positions: the requests behind a refused
+/// one are refused too, and all of them are sent again.
+void spawn_stress_client(caf::actor_system& system, const stress_task& task, std::optional<rank> self,
+                         stress_scene& scene, std::latch& ended);
 
 // Drivers: processes without a rank that send requests to all ranks beside the ranks' own clients.
 
