@@ -61,12 +61,12 @@ public:
     }
     // One process of several sends the requests of its own rank.
     if (local_.size() < static_cast<std::size_t>(world_.size()))
-      own_lane_.emplace(world_, local_.front(), lane::named("plan bench"));
+      own_lane_.emplace_back(world_, local_.front(), lane::named("plan bench"));
     set_all(&step_memory::sent, [](rank self) { return static_cast<float>(self.value() + 1); });
     build_requests();
     // Without work between, requests are fused: by troupe where it knows all ranks' requests, else by the function.
-    plan_ =
-        with_work_ || own_lane_ ? world_.capture([this](rank_capture& one) { capture(one); }) : world_.capture(sums_);
+    plan_ = with_work_ || !own_lane_.empty() ? world_.capture([this](rank_capture& one) { capture(one); })
+                                             : world_.capture(sums_);
     capture_by_hand();
   }
   workload(const workload&) = delete;
@@ -79,20 +79,16 @@ public:
   /// Runs \p what once and returns its time in microseconds.
   [[nodiscard]] double measure(plan_contender what) {
     // Processes begin together, else one of them measures how far the other was behind.
-    if (own_lane_) static_cast<void>(own_lane_->ask(barrier{}).get());
+    if (!own_lane_.empty()) static_cast<void>(own_lane_.front().ask(barrier{}).get());
     if (what == raw)
       return in_microseconds(
           raw_.time([this](std::size_t index, communicator&, stream_ref stream) { by_hand_[index]->launch(stream); }));
-    replies_.clear();
+    if (what == eager) return requests_->ask(world_, own_lane_, false);
     const auto began = steady::now();
-    if (what == plan)
-      replies_.push_back(own_lane_ ? own_lane_->replay(plan_) : world_.replay(plan_));
-    else
-      ask_eagerly();
-    for (auto& one : replies_)
-      while (one.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+    auto reply = own_lane_.empty() ? world_.replay(plan_) : own_lane_.front().replay(plan_);
+    while (reply.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
     const auto ended = steady::now();
-    for (auto& one : replies_) static_cast<void>(one.get());
+    static_cast<void>(reply.get());
     return in_microseconds(ended - began);
   }
 
@@ -116,14 +112,18 @@ private:
   [[nodiscard]] buffer part(const buffer& whole, std::size_t step) const { return whole.slice(step * stride_, bytes_); }
 
   void build_requests() {
+    plan_steps requests;
     for (std::size_t k = 0; k < steps_; ++k) {
       auto& sums = sums_.emplace_back();
-      auto& moves = moves_.emplace_back();
+      std::vector<operation> moves;
       for (const step_memory& mine : memory_) {
         sums.emplace_back(all_reduce{part(mine.sent, k), part(mine.got, k), bytes_ / sizeof(float)});
         moves.emplace_back(copy{part(mine.got, k), part(mine.moved, k)});
       }
+      requests.push_back(sums);
+      if (with_work_) requests.push_back(std::move(moves));
     }
+    requests_.emplace(std::move(requests));
   }
 
   void work_behind(std::size_t index, std::size_t step, stream_ref stream) const {
@@ -160,17 +160,6 @@ private:
     }));
   }
 
-  void ask(const std::vector<operation>& parts) {
-    replies_.push_back(own_lane_ ? own_lane_->ask(parts.front()) : world_.ask(parts));
-  }
-
-  void ask_eagerly() {
-    for (std::size_t k = 0; k < steps_; ++k) {
-      ask(sums_[k]);
-      if (with_work_) ask(moves_[k]);
-    }
-  }
-
   template <class Value>
   void set_all(buffer step_memory::*which, Value value_of) {
     const buffer host = world_.allocate_pinned(steps_ * stride_);
@@ -196,18 +185,17 @@ private:
 
   world world_;
   std::vector<rank> local_ = world_.local_ranks();
-  std::optional<rank_lane> own_lane_{};
+  std::vector<rank_lane> own_lane_{}; ///< Empty where the world is asked.
   std::size_t bytes_;
   std::size_t stride_;
   std::size_t steps_;
   bool with_work_;
   std::vector<step_memory> memory_;
   plan_steps sums_;
-  plan_steps moves_;
+  std::optional<request_burst> requests_;
   raw_ranks raw_;
   std::vector<std::unique_ptr<graph>> by_hand_; ///< Destroyed before raw_, whose communicators they use.
   std::shared_ptr<captured_plan> plan_;
-  std::vector<std::future<completion>> replies_; ///< Kept for its capacity.
 };
 
 std::vector<double> ratios(const workload& what, plan_contender to) {
