@@ -25,14 +25,35 @@
 
 namespace troupe::program {
 
+namespace {
+
 /// The CPU time of one kind of client, over several blocks.
 class cpu_figures {
 public:
-  void add_block(const thread_times& before, const thread_times& after, std::size_t requests);
+  void add_block(const thread_times& before, const thread_times& after, std::size_t requests) {
+    const auto uses = after.since(before);
+    const double took_us = in_microseconds(after.taken_at() - before.taken_at());
+    const auto count = static_cast<double>(std::max<std::size_t>(1, requests));
+    double all_us = 0;
+    for (const thread_group group : all_thread_groups) {
+      const double used_us = in_microseconds(sum_of(uses, group));
+      all_us += used_us;
+      cores_[group].push_back(used_us / took_us);
+      group_us_[group].push_back(used_us / count);
+    }
+    all_cores_.push_back(all_us / took_us);
+    us_each_.push_back(all_us / count);
+  }
 
   /// Returns a JSON object with cores (CPU seconds per second) and us_per_request, in total and by group: medians over
   /// blocks.
-  [[nodiscard]] json report() const;
+  [[nodiscard]] json report() const {
+    json made{{"cores", median(all_cores_)}, {"us_per_request", median(us_each_)}};
+    for (const auto& [group, blocks] : cores_)
+      made[std::string{to_string(group)}] = {{"cores", median(blocks)},
+                                             {"us_per_request", median(group_us_.at(group))}};
+    return made;
+  }
 
 private:
   std::map<thread_group, std::vector<double>> cores_; ///< Each group's values, indexed by block.
@@ -40,28 +61,6 @@ private:
   std::vector<double> all_cores_;
   std::vector<double> us_each_;
 };
-
-void cpu_figures::add_block(const thread_times& before, const thread_times& after, std::size_t requests) {
-  const auto uses = after.since(before);
-  const double took_us = in_microseconds(after.taken_at() - before.taken_at());
-  const auto count = static_cast<double>(std::max<std::size_t>(1, requests));
-  double all_us = 0;
-  for (const thread_group group : all_thread_groups) {
-    const double used_us = in_microseconds(sum_of(uses, group));
-    all_us += used_us;
-    cores_[group].push_back(used_us / took_us);
-    group_us_[group].push_back(used_us / count);
-  }
-  all_cores_.push_back(all_us / took_us);
-  us_each_.push_back(all_us / count);
-}
-
-json cpu_figures::report() const {
-  json made{{"cores", median(all_cores_)}, {"us_per_request", median(us_each_)}};
-  for (const auto& [group, blocks] : cores_)
-    made[std::string{to_string(group)}] = {{"cores", median(blocks)}, {"us_per_request", median(group_us_.at(group))}};
-  return made;
-}
 
 struct client_scene_plan {
   std::size_t clients = 1;
@@ -74,7 +73,28 @@ struct client_scene_plan {
 /// Lifetime: destroyed before \p rig's runtime.
 class client_scene {
 public:
-  client_scene(bench_rig& rig, const client_scene_plan& plan);
+  client_scene(bench_rig& rig, const client_scene_plan& plan)
+    : clients_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? rig.where.local_ranks().size() : 1)},
+      floor_{rig.rt.system(), rig.where, plan.clients, answered_by::null_actor},
+      where_{rig.where} {
+    const std::size_t room = sums_bytes(plan.size_bytes, plan.in_flight);
+    if (plan.lanes > 0)
+      for (const rank each : where_.local_ranks())
+        thread_lanes_.emplace_back(where_, each, lane::named("bench " + plan.name + "thread"));
+    std::vector<std::vector<operation>> firsts;
+    for (std::size_t c = 0; c < plan.clients; ++c) {
+      // Buffers of one allocation share a reference count, for which the clients would contend.
+      const auto memory = allocate_operands(rig.where, operand_memory::pool, room);
+      const auto sums = make_sums(memory, plan.size_bytes, plan.in_flight);
+      firsts.push_back(sums.front());
+      std::vector<lane> lanes;
+      for (std::size_t i = 0; i < plan.lanes; ++i)
+        lanes.push_back(lane::named("bench " + plan.name + std::to_string(c) + '.' + std::to_string(i)));
+      std::ranges::move(work_of(rig.where, sums, lanes), std::back_inserter(work_));
+      std::ranges::move(work_of(rig.where, {sums.front()}), std::back_inserter(floor_work_));
+    }
+    burst_.emplace(std::move(firsts));
+  }
   client_scene(const client_scene&) = delete;
   client_scene& operator=(const client_scene&) = delete;
 
@@ -101,29 +121,6 @@ private:
   std::vector<rank_lane> thread_lanes_; ///< Indexed by local rank; empty if clients ask the world.
 };
 
-client_scene::client_scene(bench_rig& rig, const client_scene_plan& plan)
-  : clients_{rig.rt.system(), rig.where, plan.clients * (plan.lanes > 0 ? rig.where.local_ranks().size() : 1)},
-    floor_{rig.rt.system(), rig.where, plan.clients, answered_by::null_actor},
-    where_{rig.where} {
-  const std::size_t room = sums_bytes(plan.size_bytes, plan.in_flight);
-  if (plan.lanes > 0)
-    for (const rank each : where_.local_ranks())
-      thread_lanes_.emplace_back(where_, each, lane::named("bench " + plan.name + "thread"));
-  std::vector<std::vector<operation>> firsts;
-  for (std::size_t c = 0; c < plan.clients; ++c) {
-    // Buffers of one allocation share a reference count, for which the clients would contend.
-    const auto memory = allocate_operands(rig.where, operand_memory::pool, room);
-    const auto sums = make_sums(memory, plan.size_bytes, plan.in_flight);
-    firsts.push_back(sums.front());
-    std::vector<lane> lanes;
-    for (std::size_t i = 0; i < plan.lanes; ++i)
-      lanes.push_back(lane::named("bench " + plan.name + std::to_string(c) + '.' + std::to_string(i)));
-    std::ranges::move(work_of(rig.where, sums, lanes), std::back_inserter(work_));
-    std::ranges::move(work_of(rig.where, {sums.front()}), std::back_inserter(floor_work_));
-  }
-  burst_.emplace(std::move(firsts));
-}
-
 /// The times when the last request of a burst passed each stage, in microseconds after the first request was sent.
 struct burst_timestamps {
   std::vector<double> asked{}, queued{}, launched{}, done{};
@@ -145,8 +142,6 @@ struct burst_timestamps {
     done.push_back(in_microseconds(last.between.done - first));
   }
 };
-
-namespace {
 
 struct clients_options {
   bench_options common{5, 20};

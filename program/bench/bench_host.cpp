@@ -29,6 +29,10 @@
 
 namespace troupe::program {
 
+namespace {
+
+using steady = std::chrono::steady_clock;
+
 /// The memory of one rank. All four buffers have the same size.
 struct floor_memory {
   std::shared_ptr<device> where;
@@ -43,10 +47,18 @@ struct floor_memory {
 /// rank and direction copies.
 class host_copies_floor {
 public:
-  explicit host_copies_floor(std::vector<floor_memory> ranks);
+  explicit host_copies_floor(const std::vector<floor_memory>& ranks)
+    : pageable_{std::ranges::any_of(
+          ranks, [](const floor_memory& one) { return one.host_send.kind() == memory_kind::pageable; })} {
+    for (const floor_memory& one : ranks) {
+      const std::size_t length = one.host_send.size_bytes();
+      lanes_.push_back({one.where.get(), stream{one.where}, one.device_send.data(), one.host_send.data(), length});
+      lanes_.push_back({one.where.get(), stream{one.where}, one.host_recv.data(), one.device_recv.data(), length});
+    }
+  }
 
   /// Returns the time from the first call until the last copy has finished.
-  [[nodiscard]] nanoseconds run();
+  [[nodiscard]] nanoseconds run() { return pageable_ ? run_threaded() : run_enqueued(); }
 
 private:
   struct lane {
@@ -57,60 +69,33 @@ private:
     std::size_t size_bytes;
   };
 
-  [[nodiscard]] nanoseconds run_enqueued();
-  [[nodiscard]] nanoseconds run_threaded();
+  [[nodiscard]] nanoseconds run_enqueued() {
+    const auto began = steady::now();
+    for (const lane& one : lanes_) one.line.ref().copy(one.to, one.from, one.size_bytes);
+    for (const lane& one : lanes_) one.line.ref().synchronize();
+    return steady::now() - began;
+  }
 
-  std::vector<floor_memory> ranks_;
+  [[nodiscard]] nanoseconds run_threaded() {
+    thread_team team{lanes_.size(),
+                     [this](std::size_t i) { lanes_[i].where->api().enter_thread(lanes_[i].where->id()); }};
+    team.rest();
+    const thread_team::task copy = [this](std::size_t i) {
+      const lane& one = lanes_[i];
+      one.line.ref().copy(one.to, one.from, one.size_bytes);
+      one.line.ref().synchronize();
+    };
+    const auto began = steady::now();
+    team.release(copy);
+    while (!team.finished()) std::this_thread::yield();
+    const auto ended = steady::now();
+    team.await(); // Throws the first error.
+    return ended - began;
+  }
+
   std::vector<lane> lanes_; ///< Two per rank, one for each direction.
   bool pageable_;
 };
-
-namespace {
-
-using steady = std::chrono::steady_clock;
-
-} // namespace
-
-host_copies_floor::host_copies_floor(std::vector<floor_memory> ranks)
-  : ranks_{std::move(ranks)}, pageable_{std::ranges::any_of(ranks_, [](const floor_memory& one) {
-      return one.host_send.kind() == memory_kind::pageable;
-    })} {
-  for (const floor_memory& one : ranks_) {
-    const std::size_t length = one.host_send.size_bytes();
-    lanes_.push_back({one.where.get(), stream{one.where}, one.device_send.data(), one.host_send.data(), length});
-    lanes_.push_back({one.where.get(), stream{one.where}, one.host_recv.data(), one.device_recv.data(), length});
-  }
-}
-
-nanoseconds host_copies_floor::run() {
-  return pageable_ ? run_threaded() : run_enqueued();
-}
-
-nanoseconds host_copies_floor::run_enqueued() {
-  const auto began = steady::now();
-  for (const lane& one : lanes_) one.line.ref().copy(one.to, one.from, one.size_bytes);
-  for (const lane& one : lanes_) one.line.ref().synchronize();
-  return steady::now() - began;
-}
-
-nanoseconds host_copies_floor::run_threaded() {
-  thread_team team{lanes_.size(),
-                   [this](std::size_t i) { lanes_[i].where->api().enter_thread(lanes_[i].where->id()); }};
-  team.rest();
-  const thread_team::task copy = [this](std::size_t i) {
-    const lane& one = lanes_[i];
-    one.line.ref().copy(one.to, one.from, one.size_bytes);
-    one.line.ref().synchronize();
-  };
-  const auto began = steady::now();
-  team.release(copy);
-  while (!team.finished()) std::this_thread::yield();
-  const auto ended = steady::now();
-  team.await(); // Throws the first error.
-  return ended - began;
-}
-
-namespace {
 
 struct host_options {
   bench_options common{5, 5};

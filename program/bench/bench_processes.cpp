@@ -43,8 +43,12 @@
 
 namespace troupe::program {
 
+namespace {
+
+using namespace std::chrono_literals;
+
 /// The environment variable with the path of the report file, to which processes append one line per observation.
-inline constexpr const char* traffic_report_variable = "TROUPE_BENCH_REPORT";
+constexpr const char* traffic_report_variable = "TROUPE_BENCH_REPORT";
 
 /// A line of the report file. Times are from the monotonic clock, which all processes of a host share.
 struct traffic_line {
@@ -64,19 +68,34 @@ struct traffic_line {
   std::int64_t span_ns = 0;
   std::uint64_t count = 0;
 };
-[[nodiscard]] std::string to_line(const traffic_line& line);
+
+constexpr const auto& kind_names = enum_names<traffic_line::kind>;
+
+std::string to_line(const traffic_line& line) {
+  std::ostringstream text;
+  text << kind_names[static_cast<std::size_t>(line.what)] << ' ' << line.process << ' ' << line.epoch.value() << ' '
+       << line.rank << ' ' << line.world_size << ' ' << line.at_ns << ' ' << line.span_ns << ' ' << line.count;
+  return text.str();
+}
+
 /// Returns an empty optional if \p text does not have the format of a traffic line.
-[[nodiscard]] std::optional<traffic_line> parse_traffic_line(std::string_view text);
-
-namespace {
-
-using namespace std::chrono_literals;
+std::optional<traffic_line> parse_traffic_line(std::string_view text) {
+  std::istringstream from{std::string{text}};
+  std::string name;
+  traffic_line line;
+  std::uint64_t number = 0;
+  from >> name >> line.process >> number >> line.rank >> line.world_size >> line.at_ns >> line.span_ns >> line.count;
+  const auto found = std::ranges::find(kind_names, name);
+  if (!from || found == kind_names.end()) return std::nullopt;
+  line.what = static_cast<traffic_line::kind>(found - kind_names.begin());
+  line.epoch = epoch{number};
+  return line;
+}
 
 constexpr std::size_t traffic_elements = 1024;
 constexpr auto request_deadline = 30s;
 constexpr auto answer_tolerance = 2s; ///< Tolerance after the deadline of a request.
 constexpr int out_of_its_world = 75;  ///< EX_TEMPFAIL: another start may help.
-constexpr const auto& kind_names = enum_names<traffic_line::kind>;
 
 std::atomic<int> harm_wanted{0}; ///< The number of the received signal, or 0.
 
@@ -228,26 +247,6 @@ int run_member(const runtime_options& options) {
 
 } // namespace
 
-std::string to_line(const traffic_line& line) {
-  std::ostringstream text;
-  text << kind_names[static_cast<std::size_t>(line.what)] << ' ' << line.process << ' ' << line.epoch.value() << ' '
-       << line.rank << ' ' << line.world_size << ' ' << line.at_ns << ' ' << line.span_ns << ' ' << line.count;
-  return text.str();
-}
-
-std::optional<traffic_line> parse_traffic_line(std::string_view text) {
-  std::istringstream from{std::string{text}};
-  std::string name;
-  traffic_line line;
-  std::uint64_t number = 0;
-  from >> name >> line.process >> number >> line.rank >> line.world_size >> line.at_ns >> line.span_ns >> line.count;
-  const auto found = std::ranges::find(kind_names, name);
-  if (!from || found == kind_names.end()) return std::nullopt;
-  line.what = static_cast<traffic_line::kind>(found - kind_names.begin());
-  line.epoch = epoch{number};
-  return line;
-}
-
 bench_entry process_member() {
   return {.name = "process-member",
           .what = "the process that troupe bench processes starts",
@@ -257,8 +256,6 @@ bench_entry process_member() {
 }
 
 namespace {
-
-using namespace std::chrono_literals;
 
 struct loss_kind {
   const char* name;

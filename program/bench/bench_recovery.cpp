@@ -31,34 +31,6 @@
 
 namespace troupe::program {
 
-/// The times of one kind of fault on one rung of the recovery ladder, in milliseconds.
-class recovery_figures {
-public:
-  recovery_figures(std::string fault, std::string rung) : fault_{std::move(fault)}, rung_{std::move(rung)} {}
-
-  void add(const played_fault& one);
-  [[nodiscard]] std::string name() const { return fault_ + ", " + rung_; }
-  [[nodiscard]] std::size_t not_restored() const noexcept { return not_restored_; }
-  /// Prints a row for each measure that has values.
-  void print(const text_table& table) const;
-  [[nodiscard]] json report() const;
-
-  [[nodiscard]] static std::vector<table_column> columns();
-
-private:
-  struct measure {
-    const char* name;
-    const char* what;
-    std::vector<double> recovery_figures::*times;
-  };
-  static const std::vector<measure>& measures();
-
-  std::string fault_;
-  std::string rung_;
-  std::vector<double> detected_, ready_, good_, serving_, aborted_, registered_, captured_, slowest_, typical_;
-  std::size_t not_restored_ = 0; ///< Registrations and plans that were not restored.
-};
-
 namespace {
 
 double as_milliseconds(nanoseconds span) {
@@ -69,69 +41,77 @@ void add_span(std::vector<double>& to, const std::optional<time_point>& from, co
   if (from && until) to.push_back(as_milliseconds(*until - *from));
 }
 
-} // namespace
+/// The times of one kind of fault on one rung of the recovery ladder, in milliseconds.
+class recovery_figures {
+public:
+  recovery_figures(std::string fault, std::string rung) : fault_{std::move(fault)}, rung_{std::move(rung)} {}
 
-const std::vector<recovery_figures::measure>& recovery_figures::measures() {
-  static const std::vector<measure> all{{"detected", "raised to detected", &recovery_figures::detected_},
-                                        {"ready", "detected to ready", &recovery_figures::ready_},
-                                        {"first_good", "detected to first good reply", &recovery_figures::good_},
-                                        {"serving", "raised to first good reply", &recovery_figures::serving_},
-                                        {"aborted", "detected to last abort", &recovery_figures::aborted_},
-                                        {"registrations", "registering again, each", &recovery_figures::registered_},
-                                        {"plans", "capturing again, each plan", &recovery_figures::captured_},
-                                        {"slowest", "slowest request after", &recovery_figures::slowest_},
-                                        {"median", "median request after", &recovery_figures::typical_}};
-  return all;
-}
-
-void recovery_figures::add(const played_fault& one) {
-  add_span(detected_, one.raised, one.detected);
-  add_span(ready_, one.detected, one.ready);
-  add_span(good_, one.detected, one.first_good);
-  add_span(serving_, one.raised, one.first_good);
-  add_span(aborted_, one.detected, one.aborted);
-  if (one.restored)
-    for (const restored_part& part : *one.restored) {
-      if (part.state != restored_state::back) {
-        ++not_restored_;
-        continue;
+  void add(const played_fault& one) {
+    add_span(detected_, one.raised, one.detected);
+    add_span(ready_, one.detected, one.ready);
+    add_span(good_, one.detected, one.first_good);
+    add_span(serving_, one.raised, one.first_good);
+    add_span(aborted_, one.detected, one.aborted);
+    if (one.restored)
+      for (const restored_part& part : *one.restored) {
+        if (part.state != restored_state::back) {
+          ++not_restored_;
+          continue;
+        }
+        if (part.kind == restored_kind::registration) registered_.push_back(as_milliseconds(part.took));
+        if (part.kind == restored_kind::plan) captured_.push_back(as_milliseconds(part.took));
       }
-      if (part.kind == restored_kind::registration) registered_.push_back(as_milliseconds(part.took));
-      if (part.kind == restored_kind::plan) captured_.push_back(as_milliseconds(part.took));
+    if (one.watched_ms.empty()) return;
+    slowest_.push_back(std::ranges::max(one.watched_ms));
+    typical_.push_back(median(one.watched_ms));
+  }
+
+  [[nodiscard]] std::string name() const { return fault_ + ", " + rung_; }
+  [[nodiscard]] std::size_t not_restored() const noexcept { return not_restored_; }
+
+  [[nodiscard]] static std::vector<table_column> columns() {
+    return {{"fault", "", 10},   {"rung", "", 11},    {"time", "", 28},   {"count", "", 6},
+            {"p50", "(ms)", 10}, {"p95", "(ms)", 10}, {"max", "(ms)", 10}};
+  }
+  /// Prints a row for each measure that has values, and returns all of them for the report.
+  [[nodiscard]] json print(const text_table& table) const {
+    json row{{"fault", fault_}, {"rung", rung_}};
+    for (const measure& one : measures()) {
+      const auto& times = this->*one.times;
+      if (times.empty()) continue;
+      const double p50 = percentile(times, 0.50), p95 = percentile(times, 0.95), most = std::ranges::max(times);
+      table.print_row(
+          {fault_, rung_, one.what, std::to_string(times.size()), fixed(p50, 3), fixed(p95, 3), fixed(most, 3)});
+      row[one.name] = {{"count", times.size()}, {"p50", p50}, {"p95", p95}, {"max", most}, {"each", times}};
     }
-  if (one.watched_ms.empty()) return;
-  slowest_.push_back(std::ranges::max(one.watched_ms));
-  typical_.push_back(median(one.watched_ms));
-}
-
-std::vector<table_column> recovery_figures::columns() {
-  return {{"fault", "", 10},   {"rung", "", 11},    {"time", "", 28},   {"count", "", 6},
-          {"p50", "(ms)", 10}, {"p95", "(ms)", 10}, {"max", "(ms)", 10}};
-}
-
-void recovery_figures::print(const text_table& table) const {
-  for (const measure& one : measures()) {
-    const auto& times = this->*one.times;
-    if (times.empty()) continue;
-    table.print_row({fault_, rung_, one.what, std::to_string(times.size()), fixed(percentile(times, 0.50), 3),
-                     fixed(percentile(times, 0.95), 3), fixed(std::ranges::max(times), 3)});
+    if (not_restored_ > 0) row["not_restored"] = not_restored_;
+    return row;
   }
-}
 
-json recovery_figures::report() const {
-  json row{{"fault", fault_}, {"rung", rung_}};
-  for (const measure& one : measures()) {
-    const auto& times = this->*one.times;
-    if (times.empty()) continue;
-    row[one.name] = {{"count", times.size()},
-                     {"p50", percentile(times, 0.50)},
-                     {"p95", percentile(times, 0.95)},
-                     {"max", std::ranges::max(times)},
-                     {"each", times}};
+private:
+  struct measure {
+    const char* name;
+    const char* what;
+    std::vector<double> recovery_figures::*times;
+  };
+  static const std::vector<measure>& measures() {
+    static const std::vector<measure> all{{"detected", "raised to detected", &recovery_figures::detected_},
+                                          {"ready", "detected to ready", &recovery_figures::ready_},
+                                          {"first_good", "detected to first good reply", &recovery_figures::good_},
+                                          {"serving", "raised to first good reply", &recovery_figures::serving_},
+                                          {"aborted", "detected to last abort", &recovery_figures::aborted_},
+                                          {"registrations", "registering again, each", &recovery_figures::registered_},
+                                          {"plans", "capturing again, each plan", &recovery_figures::captured_},
+                                          {"slowest", "slowest request after", &recovery_figures::slowest_},
+                                          {"median", "median request after", &recovery_figures::typical_}};
+    return all;
   }
-  if (not_restored_ > 0) row["not_restored"] = not_restored_;
-  return row;
-}
+
+  std::string fault_;
+  std::string rung_;
+  std::vector<double> detected_, ready_, good_, serving_, aborted_, registered_, captured_, slowest_, typical_;
+  std::size_t not_restored_ = 0; ///< Registrations and plans that were not restored.
+};
 
 struct process_footprint {
   std::size_t device_bytes = 0; ///< In use, by any process, on the devices of a world's local ranks.
@@ -141,10 +121,6 @@ struct process_footprint {
   std::size_t heap_bytes = 0;     ///< Allocated and not freed.
   std::size_t resident_bytes = 0; ///< Includes what allocators keep for reuse.
 };
-
-[[nodiscard]] process_footprint measure_footprint(const world& where);
-
-namespace {
 
 std::size_t entries_of(const char* folder) {
   std::error_code failed; // A missing folder counts as empty.
@@ -158,8 +134,6 @@ std::size_t resident_bytes() {
   file >> pages >> resident;
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
-
-} // namespace
 
 process_footprint measure_footprint(const world& where) {
   process_footprint now;
@@ -175,8 +149,6 @@ process_footprint measure_footprint(const world& where) {
   now.resident_bytes = resident_bytes();
   return now;
 }
-
-namespace {
 
 struct rung_choice {
   const char* name;
@@ -273,8 +245,7 @@ public:
     const text_table table{out, recovery_figures::columns()};
     table.print_heading();
     for (const recovery_figures& one : figures_) {
-      one.print(table);
-      session_.add_row(one.report());
+      session_.add_row(one.print(table));
       if (one.not_restored() > 0)
         notes_.push_back(one.name() + ": " + std::to_string(one.not_restored()) +
                          " registrations or plans were not restored");

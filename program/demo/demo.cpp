@@ -33,10 +33,6 @@
 
 namespace troupe::program {
 
-/// Raises one fault in a world under traffic and prints what happened, with times in milliseconds. Returns the exit
-/// status. Errors: invalid_argument (unknown kind of fault).
-[[nodiscard]] int run_fault_demo(std::string_view name, const gathered_settings& asked);
-
 namespace {
 
 using namespace std::chrono_literals;
@@ -86,8 +82,8 @@ void print(const played_fault& seen, const fault_kind& kind, rank target) {
   when.print();
 }
 
-} // namespace
-
+/// Raises one fault in a world under traffic and prints what happened, with times in milliseconds. Returns the exit
+/// status. Errors: invalid_argument (unknown kind of fault).
 int run_fault_demo(std::string_view name, const gathered_settings& asked) {
   const fault_kind& kind = find_fault_kind(name);
   const auto faults = std::make_shared<armed_faults>();
@@ -116,8 +112,6 @@ int run_fault_demo(std::string_view name, const gathered_settings& asked) {
               sum.unanswered, sum.doubled);
   return interruption::exit_status(seen.as_expected && sum.wrong + sum.unanswered + sum.doubled == 0 ? 0 : 1);
 }
-
-namespace {
 
 struct demo_options {
   runtime_options runtime;

@@ -25,15 +25,12 @@
 
 namespace troupe::program {
 
+namespace {
+
 struct seed_range {
   std::uint64_t first = 0;
   std::uint64_t last = 0; ///< Included.
 };
-
-/// Parses "1..1000" or "17". Errors: invalid_argument.
-[[nodiscard]] seed_range parse_seed_range(std::string_view text);
-
-namespace {
 
 std::uint64_t parse_seed(std::string_view text, std::string_view whole) {
   std::uint64_t seed = 0;
@@ -45,8 +42,7 @@ std::uint64_t parse_seed(std::string_view text, std::string_view whole) {
   return seed;
 }
 
-} // namespace
-
+/// Parses "1..1000" or "17". Errors: invalid_argument.
 seed_range parse_seed_range(std::string_view text) {
   const auto dots = text.find("..");
   const seed_range range{
@@ -59,8 +55,6 @@ seed_range parse_seed_range(std::string_view text) {
                         " are in the wrong order, or end at the largest number: write the smaller seed first"};
   return range;
 }
-
-namespace {
 
 using simulation::fault_kind;
 using simulation::operation_kind;
