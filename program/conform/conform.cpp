@@ -59,21 +59,20 @@ conform_runner::hooks print_failures(unsigned long long seed) {
 /// Asks for all operations of the processes' ranks, which compare the results.
 template <class Asker>
 conform_tally ask_ranks(Asker& by, int ranks, std::uint64_t seed, const std::string& only) {
-  conform_meeting meeting{ranks, room_of_meeting(ranks, seed),
-                          [&](std::vector<operation> parts) { return by.ask(std::move(parts)); },
+  conform_meeting meeting{ranks, seed, [&](std::vector<operation> parts) { return by.ask(std::move(parts)); },
                           [&](rank target, const std::string& name) { return by.find_memory(target, name); }};
-  return run_meeting(std::nullopt, meeting, seed, only, print_failures(seed));
+  return run_meeting(std::nullopt, meeting, only, print_failures(seed));
 }
 
 /// Runs the part of one rank's process. Rank 0's process asks, too, if \p asks.
 int run_asked(const conform_options& options, world& where, bool asks) {
   const std::uint64_t seed = *options.seed;
   const rank self = where.local_ranks().front();
-  conform_meeting meeting{where, self, room_of_meeting(where.size(), seed)};
+  conform_meeting meeting{where, self, seed};
   std::future<conform_tally> asker;
   if (asks && self == rank{0})
     asker = std::async(std::launch::async, [&] { return ask_ranks(where, where.size(), seed, options.only); });
-  conform_tally sums = run_meeting(where, meeting, seed, options.only, print_failures(seed));
+  conform_tally sums = run_meeting(where, meeting, options.only, print_failures(seed));
   if (asker.valid()) {
     const conform_tally asked = asker.get();
     sums.failed += asked.failed;
@@ -109,8 +108,7 @@ int run(const conform_options& options) {
                        .failed =
                            [&](const std::string& name, const std::string& what) {
                              progress->clear();
-                             std::printf("FAILED %s (seed %llu): %s\n", name.c_str(), seed, what.c_str());
-                             std::fflush(stdout);
+                             print_failures(seed).failed(name, what);
                            }}};
   const std::size_t cases = suite.count_cases();
   progress.emplace(stderr, static_cast<double>(cases));

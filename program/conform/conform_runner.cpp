@@ -56,13 +56,14 @@ std::string ready_name(std::size_t batch) {
 
 } // namespace
 
-conform_meeting::conform_meeting(world where, rank self, std::size_t image_bytes)
-  : ranks_{where.size()},
+conform_meeting::conform_meeting(world where, rank self, std::uint64_t seed)
+  : scope_{.ranks = where.size(), .seed = seed},
     world_{std::move(where)},
     self_{self},
     formed_{world_->epoch()},
     done_{world_->allocate_pinned(sizeof(std::uint64_t))} {
-  for (int r = 0; r < ranks_; ++r) {
+  const std::size_t image_bytes = scope_.room_bytes();
+  for (int r = 0; r < scope_.ranks; ++r) {
     if (rank{r} == self_) {
       on_device_.emplace_back(*world_, self_, memory_kind::device, image_bytes);
       on_host_.emplace_back(*world_, self_, memory_kind::pinned, image_bytes / host_share);
@@ -81,16 +82,16 @@ conform_meeting::conform_meeting(world where, rank self, std::size_t image_bytes
   static_cast<void>(world_->export_memory(self_, done_, "conform done"));
 }
 
-conform_meeting::conform_meeting(int ranks, std::size_t image_bytes,
+conform_meeting::conform_meeting(int ranks, std::uint64_t seed,
                                  std::function<std::future<completion>(std::vector<operation>)> ask,
                                  std::function<std::future<remote_buffer>(rank, const std::string&)> find)
-  : ranks_{ranks}, ask_{std::move(ask)}, find_{std::move(find)} {
-  for (int r = 0; r < ranks_; ++r) {
+  : scope_{.ranks = ranks, .seed = seed}, ask_{std::move(ask)}, find_{std::move(find)} {
+  for (int r = 0; r < ranks; ++r) {
     flags_.push_back(wait_for(rank{r}, "conform done")); // exported last
     counts_.push_back(wait_for(rank{r}, "conform counts"));
     on_device_.emplace_back(wait_for(rank{r}, "conform device").as_buffer());
     on_host_.emplace_back(wait_for(rank{r}, "conform host").as_buffer());
-    if (on_device_.back().size_bytes() != image_bytes)
+    if (on_device_.back().size_bytes() != scope_.room_bytes())
       throw exception{errc::internal, "the processes of the suite use different amounts of memory"};
   }
 }
@@ -109,7 +110,7 @@ remote_buffer conform_meeting::wait_for(rank target, const std::string& name) co
 void conform_meeting::begin_batch() {
   if (++batch_ >= most_batches) throw exception{errc::internal, "the suite has too many batches"};
   if (is_asker()) {
-    for (int r = 0; r < ranks_; ++r) static_cast<void>(wait_for(rank{r}, ready_name(batch_)));
+    for (int r = 0; r < scope_.ranks; ++r) static_cast<void>(wait_for(rank{r}, ready_name(batch_)));
     return;
   }
   const buffer token = world_->allocate_pinned(1);
@@ -146,15 +147,15 @@ conform_runner::conform_runner(world where, std::uint64_t seed, std::size_t imag
   }
 }
 
-conform_runner::conform_runner(std::optional<world> where, conform_meeting& meeting, std::uint64_t seed, hooks reports)
+conform_runner::conform_runner(std::optional<world> where, conform_meeting& meeting, hooks reports)
   : world_{std::move(where)},
     meeting_{&meeting},
-    ranks_{meeting.ranks()},
+    ranks_{meeting.scope().ranks},
     reports_{std::move(reports)},
     is_whole_{true},
     on_device_{meeting.on_device()},
     on_host_{meeting.on_host()},
-    values_{ranks_, seed} {
+    values_{ranks_, meeting.scope().seed} {
   for (int r = 0; r < ranks_; ++r) locals_.emplace_back(r);
 }
 
@@ -361,22 +362,10 @@ bool is_for_world(const std::string& name) {
 
 } // namespace
 
-namespace {
-
-conform_scope scope_of_meeting(int ranks, std::uint64_t seed) {
-  return {.ranks = ranks, .seed = seed};
-}
-
-} // namespace
-
-std::size_t room_of_meeting(int ranks, std::uint64_t seed) {
-  return scope_of_meeting(ranks, seed).room_bytes();
-}
-
-conform_tally run_meeting(std::optional<world> where, conform_meeting& meeting, std::uint64_t seed,
-                          const std::string& only, const conform_runner::hooks& reports) {
-  conform_runner runner{std::move(where), meeting, seed, reports};
-  visit_cases(scope_of_meeting(meeting.ranks(), seed), [&](const std::string& name, const auto& make) {
+conform_tally run_meeting(std::optional<world> where, conform_meeting& meeting, const std::string& only,
+                          const conform_runner::hooks& reports) {
+  conform_runner runner{std::move(where), meeting, reports};
+  visit_cases(meeting.scope(), [&](const std::string& name, const auto& make) {
     if (name.find(only) != std::string::npos) runner.run(make());
   });
   runner.finish();

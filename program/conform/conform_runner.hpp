@@ -39,16 +39,15 @@ struct conform_tally {
 /// the same batches.
 class conform_meeting {
 public:
-  /// In the process of a rank. \p image_bytes: as of conform_runner.
-  conform_meeting(world where, rank self, std::size_t image_bytes);
+  /// In the process of a rank. \p seed: as of conform_runner.
+  conform_meeting(world where, rank self, std::uint64_t seed);
   /// In the process that asks. \p ask asks all ranks; \p find returns the handle of the memory that a rank has exported
   /// under a name.
-  conform_meeting(int ranks, std::size_t image_bytes,
-                  std::function<std::future<completion>(std::vector<operation>)> ask,
+  conform_meeting(int ranks, std::uint64_t seed, std::function<std::future<completion>(std::vector<operation>)> ask,
                   std::function<std::future<remote_buffer>(rank, const std::string&)> find);
 
   [[nodiscard]] bool is_asker() const noexcept { return ask_ != nullptr; }
-  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] const conform_scope& scope() const noexcept { return scope_; }
   [[nodiscard]] std::vector<conform_image>& on_device() noexcept { return on_device_; }
   [[nodiscard]] std::vector<conform_image>& on_host() noexcept { return on_host_; }
   [[nodiscard]] std::future<completion> ask(std::vector<operation> parts) { return ask_(std::move(parts)); }
@@ -62,7 +61,7 @@ public:
 private:
   [[nodiscard]] remote_buffer wait_for(rank target, const std::string& name) const;
 
-  int ranks_;
+  conform_scope scope_;
   std::size_t batch_ = 0;
   std::vector<conform_image> on_device_, on_host_; ///< By rank.
   // In the process of a rank:
@@ -92,7 +91,7 @@ public:
   /// Errors: out_of_memory.
   conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports);
   /// Runs the part of this process in cases that one process asks for. \p where: empty in the process that asks.
-  conform_runner(std::optional<world> where, conform_meeting& meeting, std::uint64_t seed, hooks reports);
+  conform_runner(std::optional<world> where, conform_meeting& meeting, hooks reports);
 
   /// Accepts a case. It is run together with others, now or later, and at the latest by finish().
   void run(conform_case what);
@@ -145,10 +144,8 @@ private:
 };
 
 /// Runs the cases of the whole world of \p meeting whose names contain \p only.
-[[nodiscard]] conform_tally run_meeting(std::optional<world> where, conform_meeting& meeting, std::uint64_t seed,
-                                        const std::string& only, const conform_runner::hooks& reports);
-/// Returns the memory that run_meeting() needs, for a conform_meeting.
-[[nodiscard]] std::size_t room_of_meeting(int ranks, std::uint64_t seed);
+[[nodiscard]] conform_tally run_meeting(std::optional<world> where, conform_meeting& meeting, const std::string& only,
+                                        const conform_runner::hooks& reports);
 
 /// Runs the cases in three steps. First, the whole world runs its cases. Then the world is split into sub-worlds that
 /// share ranks. They run their cases of three dtypes at the same time. Under ordering::caller, requests to ranks are
