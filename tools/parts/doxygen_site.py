@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 
-from public_headers import KIT, UMBRELLAS, NoList, includes_of, listed, name_of, path_of
+from .public_headers import KIT, UMBRELLAS, NoList, includes_of, listed, name_of, path_of
 
 BY_NAME = (KIT, "runtime/interop/", "runtime/metrics.hpp", "runtime/controller.hpp")
 FENCE = re.compile(r"^[ \t]*(```|~~~)")

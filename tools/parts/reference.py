@@ -1,8 +1,8 @@
 """Makes the pages of docs/reference from the headers and the compiled example: path -> text."""
 import re
 
-from declarations import parse
-from snippets import NoSuchSnippet, snippet
+from .declarations import parse
+from .snippets import NoSuchSnippet, snippet
 
 FOLDER = "docs/reference"
 OPERATIONS = "collectives/operation/operation.hpp"
@@ -61,7 +61,7 @@ def said(doc, skip=()):
 
 
 def header(root, *sources):
-    return f"<!-- Made by tools/make-reference from {', '.join(sources)}: change these, not this page. -->"
+    return f"<!-- Made by tools/check-reference --fix from {', '.join(sources)}: change these, not this page. -->"
 
 
 def operation_page(root, one, operations):

@@ -68,7 +68,7 @@ class CheckReference(TreeTest):
         self.make()
 
     def make(self):
-        result = run("make-reference", "--root", self.root)
+        result = run("check-reference", "--fix", "--root", self.root)
         self.assertEqual(result.returncode, 0, result.stdout)
 
     def page(self, name):
@@ -96,7 +96,7 @@ class CheckReference(TreeTest):
 
     def test_a_page_is_stale_when_the_header_has_changed(self):
         self.plant("collectives/operation/operation.hpp", HEADER.replace("count = 0", "count = 1"))
-        self.assert_catches("check-reference", "docs/reference/sum_up.md is stale: run tools/make-reference")
+        self.assert_catches("check-reference", "docs/reference/sum_up.md is stale: run tools/check-reference --fix")
         self.make()
         self.assert_passes("check-reference")
 
