@@ -303,7 +303,7 @@ void gloo_formation::cut() noexcept {
   {
     const std::lock_guard lock{mutex_};
     is_cut_ = true;
-    if (store_) store_->interrupt();
+    if (const auto store = store_.lock()) store->interrupt();
     mesh = mesh_;
   }
   if (mesh) mesh->cut();
@@ -313,10 +313,8 @@ void gloo_formation::leave() noexcept {
   return_or_report("a communicator's connections", [&] {
     context_.reset();
     std::shared_ptr<gloo_mesh_device> mesh;
-    std::shared_ptr<gloo_store> store;
     const std::lock_guard lock{mutex_};
     mesh.swap(mesh_);
-    store.swap(store_);
   });
 }
 

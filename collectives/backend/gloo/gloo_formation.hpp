@@ -122,7 +122,7 @@ private:
   std::mutex mutex_; ///< Protects the members below.
   bool is_cut_ = false;
   std::shared_ptr<gloo_mesh_device> mesh_;
-  std::shared_ptr<gloo_store> store_;
+  std::weak_ptr<gloo_store> store_; ///< Exists while the rank uses it.
 };
 
 } // namespace troupe

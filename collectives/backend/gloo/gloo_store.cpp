@@ -1,37 +1,42 @@
 #include <troupe/collectives/backend/gloo/gloo_store.hpp>
 
 #include <troupe/device/error.hpp>
+#include <troupe/device/file_descriptor.hpp>
+#include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 
-#include <poll.h>
-#include <sys/eventfd.h>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/post.hpp>
+#include <asio/read.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/use_future.hpp>
+#include <asio/write.hpp>
+
 #include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
 
 namespace troupe {
 
-gloo_notifier::gloo_notifier() : file_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-  if (!file_)
-    throw exception{error{.code = errc::internal,
-                          .text = "no file descriptor is left for the gloo backend: raise the limit (ulimit -n)",
-                          .call = "eventfd",
-                          .native_code = errno}};
-}
-
 namespace {
 
 using namespace std::chrono_literals;
+using asio::ip::tcp;
+using failure = asio::error_code;
+using store_clock = std::chrono::steady_clock;
 
 [[noreturn]] void refuse_address(const char* call) {
   const int code = errno;
@@ -47,258 +52,236 @@ gloo_secret draw_secret() {
   return made;
 }
 
-/// Limit of one read, in bytes.
-constexpr std::size_t piece_bytes = 16'384;
-constexpr auto pause_without_descriptors = 100ms;
+tcp::endpoint to_asio(const socket_address& where) {
+  tcp::endpoint made;
+  std::memcpy(made.data(), where.get(), where.size_bytes);
+  made.resize(where.size_bytes);
+  return made;
+}
+
+/// Asio's own sockets would be inherited by child processes.
+file_descriptor new_socket(const tcp::endpoint& where) {
+  return file_descriptor{::socket(where.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+}
+
+/// Creates an object that uses an io_context of its own, which needs file descriptors.
+template <class T, class... Arguments>
+std::unique_ptr<T> make_with_descriptors(const Arguments&... arguments) {
+  try {
+    return std::make_unique<T>(arguments...);
+  } catch (const std::system_error& refused) { // thrown by Asio
+    throw_system_error(errc::internal, "epoll_create",
+                       "no file descriptor is left for the gloo backend: raise the limit (ulimit -n)",
+                       refused.code().value());
+  }
+}
+
+constexpr auto pause_between_attempts = 100ms;
 
 } // namespace
 
 struct gloo_store_server::formation {
-  gloo_secret secret{};
-  clock::time_point until{};
-  std::map<std::string, std::vector<std::byte>> values{};
+  explicit formation(asio::io_context& context) : end{context, gloo_wire::time_for_forming} {}
+
+  [[nodiscard]] bool is_over() const {
+    return end.expiry() <= store_clock::now() || (participants > 0 && formed >= participants);
+  }
+
+  const gloo_secret secret = draw_secret();
+  asio::steady_timer end;
+  std::map<std::string, std::string> values;
+  std::set<tcp::socket*> waiting; ///< The clients that wait for a value.
   std::size_t held_bytes = 0;
   std::uint32_t participants = 0; ///< 0: no rank has connected yet.
   std::uint32_t formed = 0;
 };
 
-struct gloo_store_server::connection {
-  file_descriptor socket;
-  clock::time_point greets_until{};
-  std::shared_ptr<formation> of{}; ///< Null until the client has presented the secret.
-  std::vector<std::byte> heard{};  ///< Bytes received and not yet parsed.
-  std::vector<std::byte> to_say{};
-  std::size_t said = 0;
-  std::string awaited{}; ///< The key of a pending get. While it is pending, no further request is parsed.
-  bool waits = false;
+/// What the server's thread uses. Threads: the server's, except the constructor and the destructor.
+struct gloo_store_server::service {
+  explicit service(const socket_address& at) : address{at} {}
+  ~service() {
+    context.stop();
+    thread.join();
+  }
 
-  void say(const void* what, std::size_t size_bytes) {
-    const auto* const begin = static_cast<const std::byte*>(what);
-    to_say.insert(to_say.end(), begin, begin + size_bytes);
+  gloo_endpoint open() {
+    const auto made = std::make_shared<formation>(context);
+    if (!acceptor.is_open()) listen();
+    made->end.async_wait([this](const failure&) { forget_ended(); });
+    formations.push_back(made);
+    return {.where = where, .secret = made->secret};
   }
-  void say_value(const std::vector<std::byte>& value) {
-    const auto size = static_cast<std::uint32_t>(value.size());
-    say(&size, sizeof size);
-    say(value.data(), value.size());
+
+  void listen() {
+    file_descriptor made = new_socket(to_asio(address));
+    if (!made) refuse_address("socket");
+    if (::bind(made.native(), address.get(), address.size_bytes) != 0) refuse_address("bind");
+    if (::listen(made.native(), SOMAXCONN) != 0) refuse_address("listen");
+    where.size_bytes = sizeof where.bytes;
+    if (::getsockname(made.native(), where.get(), &where.size_bytes) != 0) refuse_address("getsockname");
+    acceptor.assign(to_asio(where).protocol(), made.native());
+    static_cast<void>(made.release());
+    await_clients();
   }
-  /// Sends pending bytes without blocking. Returns false if the socket has failed.
-  [[nodiscard]] bool flush() {
-    while (said < to_say.size()) {
-      const ssize_t count =
-          ::send(socket.native(), to_say.data() + said, to_say.size() - said, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-      said += static_cast<std::size_t>(count);
-    }
-    to_say.clear();
-    said = 0;
-    return true;
+
+  void await_clients() {
+    acceptor.async_wait(tcp::acceptor::wait_read, [this](const failure& closed) {
+      if (closed) return;
+      if (accept()) return await_clients();
+      // A connection that waits keeps the listening socket readable. Without a pause the thread would spin.
+      pause.expires_after(pause_between_attempts);
+      pause.async_wait([this](const failure& cancelled) {
+        if (!cancelled) await_clients();
+      });
+    });
   }
+
+  /// Returns false if there was no connection to accept, or no descriptor or too many connections.
+  [[nodiscard]] bool accept();
+
+  void forget_ended() {
+    std::erase_if(formations, [](const auto& one) { return one->is_over(); });
+    if (!formations.empty()) return;
+    failure ignored;
+    acceptor.close(ignored);
+    pause.cancel();
+  }
+
+  const socket_address address; ///< Without a port.
+  std::size_t connections = 0;  ///< Declared before the context, whose handlers own the connections.
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  tcp::acceptor acceptor{context};
+  asio::steady_timer pause{context};
+  socket_address where; ///< Includes the port.
+  std::vector<std::shared_ptr<formation>> formations;
+  worker thread{[this] {
+    name_this_thread("troupe/store");
+    context.run();
+  }};
 };
+
+/// A client's connection. The operation that it waits for owns it, so that it is closed when there is none.
+class gloo_store_server::session : public std::enable_shared_from_this<session> {
+public:
+  session(service& all, tcp::socket socket) : all_{all}, socket_{std::move(socket)}, patience_{all.context} {
+    ++all_.connections;
+  }
+  ~session() { --all_.connections; }
+
+  void start() {
+    close_at(store_clock::now() + gloo_wire::time_for_hello);
+    read(asio::buffer(&hello_, sizeof hello_), &session::greet);
+  }
+
+private:
+  void close_at(store_clock::time_point when) {
+    patience_.expires_at(when);
+    patience_.async_wait([weak = weak_from_this()](const failure& cancelled) {
+      failure ignored;
+      if (const auto self = weak.lock(); self && !cancelled) self->socket_.close(ignored);
+    });
+  }
+
+  template <class Buffers>
+  void read(const Buffers& into, void (session::*next)()) {
+    asio::async_read(socket_, into, [self = shared_from_this(), next](const failure& why, std::size_t) {
+      if (!why) (self.get()->*next)();
+    });
+  }
+
+  /// Sends the answer to a request, then reads the next one.
+  template <class Buffers>
+  void answer(const Buffers& from) {
+    asio::async_write(socket_, from, [self = shared_from_this()](const failure& why, std::size_t) {
+      if (!why) self->read(asio::buffer(&self->header_, sizeof self->header_), &session::read_content);
+    });
+  }
+  void agree() { answer(asio::buffer(&gloo_wire::agreed, sizeof gloo_wire::agreed)); }
+
+  void greet() {
+    if (hello_.magic != gloo_wire::hello_magic || hello_.participants == 0 ||
+        hello_.participants > gloo_wire::most_participants)
+      return;
+    for (const auto& each : all_.formations)
+      if (equal(each->secret, hello_.secret)) of_ = each;
+    if (!of_) return;
+    if (of_->participants == 0) of_->participants = hello_.participants;
+    if (of_->participants != hello_.participants) return;
+    close_at(of_->end.expiry());
+    agree();
+  }
+
+  void read_content() {
+    if (header_.key_bytes > gloo_wire::most_key_bytes || header_.value_bytes > gloo_wire::most_value_bytes) return;
+    key_.resize(header_.key_bytes);
+    value_.resize(header_.value_bytes);
+    read(std::array{asio::buffer(key_), asio::buffer(value_)}, &session::handle);
+  }
+
+  void handle() {
+    switch (header_.what) {
+      case gloo_wire::request::set:
+        of_->held_bytes += key_.size() + value_.size();
+        if (of_->held_bytes > gloo_wire::most_formation_bytes) return;
+        // A key can be set only once, because ranks may already have read its value.
+        if (!of_->values.emplace(key_, value_).second) return;
+        for (tcp::socket* const each : of_->waiting) each->cancel();
+        return agree();
+      case gloo_wire::request::get: return answer_get();
+      case gloo_wire::request::formed:
+        ++of_->formed;
+        all_.forget_ended();
+        return agree();
+    }
+  }
+
+  void answer_get() {
+    if (const auto found = of_->values.find(key_); found != of_->values.end()) {
+      header_.value_bytes = static_cast<std::uint32_t>(found->second.size());
+      return answer(std::array<asio::const_buffer, 2>{asio::buffer(&header_.value_bytes, sizeof header_.value_bytes),
+                                                      asio::buffer(found->second)});
+    }
+    // The wait is cancelled when a key has been set. It succeeds if the client leaves or sends before it is answered.
+    of_->waiting.insert(&socket_);
+    socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const failure& cancelled) {
+      self->of_->waiting.erase(&self->socket_);
+      if (cancelled && self->socket_.is_open()) self->answer_get();
+    });
+  }
+
+  service& all_;
+  tcp::socket socket_;
+  asio::steady_timer patience_;
+  std::shared_ptr<formation> of_; ///< Null until the client has presented the secret.
+  gloo_wire::hello hello_{};
+  gloo_wire::request_header header_{};
+  std::string key_, value_; ///< Those of the latest request.
+};
+
+bool gloo_store_server::service::accept() {
+  if (connections >= gloo_wire::most_connections) return false;
+  file_descriptor made{::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+  if (!made) return false;
+  failure refused;
+  tcp::socket socket{context};
+  socket.assign(to_asio(where).protocol(), made.native(), refused);
+  if (refused) return false;
+  static_cast<void>(made.release());
+  std::make_shared<session>(*this, std::move(socket))->start();
+  return true;
+}
 
 gloo_store_server::gloo_store_server(socket_address interface) noexcept : interface_{interface} {}
 
-gloo_store_server::~gloo_store_server() {
-  {
-    const std::lock_guard lock{mutex_};
-    stopping_ = true;
-  }
-  notifier_.notify();
-  if (thread_.joinable()) thread_.join();
-}
+gloo_store_server::~gloo_store_server() = default;
 
 gloo_endpoint gloo_store_server::open() {
-  auto made = std::make_shared<formation>();
-  made->secret = draw_secret();
-  made->until = clock::now() + gloo_wire::time_for_forming;
-  const std::lock_guard lock{mutex_};
-  if (!serving_) {
-    if (thread_.joinable()) thread_.join(); // the thread has ended, because there were no formations left
-    listen();
-    thread_ = worker{[this] {
-      name_this_thread("troupe/store");
-      serve();
-    }};
-    serving_ = true;
-  }
-  formations_.push_back(made);
-  notifier_.notify(); // the deadline of the new formation may be the next one
-  return {.where = where_, .secret = made->secret};
-}
-
-void gloo_store_server::listen() {
-  file_descriptor made{::socket(interface_.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (!made) refuse_address("socket");
-  if (::bind(made.native(), interface_.get(), interface_.size_bytes) != 0) refuse_address("bind");
-  if (::listen(made.native(), SOMAXCONN) != 0) refuse_address("listen");
-  socket_address where;
-  where.size_bytes = sizeof where.bytes;
-  if (::getsockname(made.native(), where.get(), &where.size_bytes) != 0) refuse_address("getsockname");
-  where_ = where;
-  listener_ = std::move(made);
-}
-
-void gloo_store_server::serve() {
-  visitor_list all;
-  std::vector<pollfd> polled;
-  while (true) {
-    const auto now = clock::now();
-    forget_old(now);
-    std::erase_if(all, [&](const auto& one) { return one->of ? one->of->until <= now : one->greets_until <= now; });
-    {
-      const std::lock_guard lock{mutex_};
-      if (stopping_ || (formations_.empty() && all.empty())) {
-        listener_ = file_descriptor{};
-        serving_ = false;
-        return;
-      }
-    }
-
-    polled.clear();
-    polled.push_back({.fd = notifier_.native(), .events = POLLIN, .revents = 0});
-    const bool listens = deaf_until_ <= now && all.size() < gloo_wire::most_connections;
-    polled.push_back({.fd = listens ? listener_.native() : -1, .events = POLLIN, .revents = 0});
-    for (const auto& one : all) {
-      const int wanted = POLLRDHUP | (one->waits ? 0 : POLLIN) | (one->to_say.empty() ? 0 : POLLOUT);
-      polled.push_back({.fd = one->socket.native(), .events = static_cast<short>(wanted), .revents = 0});
-    }
-    const auto patience = std::chrono::ceil<std::chrono::milliseconds>(next_deadline(all) - now).count();
-    ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<decltype(patience)>(patience, 0, 60'000)));
-    notifier_.reset();
-
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (polled[i + 2].revents != 0 && !converse(*all[i], polled[i + 2].revents)) all[i].reset();
-    std::erase(all, nullptr);
-    answer_waiting(all);
-    if (polled[1].revents != 0) let_in(all, clock::now());
-  }
-}
-
-void gloo_store_server::forget_old(clock::time_point now) {
-  const std::lock_guard lock{mutex_};
-  std::erase_if(formations_, [&](const auto& one) {
-    return one->until <= now || (one->participants > 0 && one->formed >= one->participants);
-  });
-}
-
-gloo_store_server::clock::time_point gloo_store_server::next_deadline(const visitor_list& all) {
-  auto next = clock::time_point::max();
-  if (deaf_until_ > clock::now()) next = deaf_until_;
-  for (const auto& one : all) next = std::min(next, one->of ? one->of->until : one->greets_until);
-  const std::lock_guard lock{mutex_};
-  for (const auto& one : formations_) next = std::min(next, one->until);
-  return std::min(next, clock::now() + 60s);
-}
-
-void gloo_store_server::let_in(visitor_list& all, clock::time_point now) {
-  while (all.size() < gloo_wire::most_connections) {
-    file_descriptor socket{::accept4(listener_.native(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (!socket) {
-      // A connection that waits keeps the listening socket readable. Without a free descriptor the loop would spin.
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-        deaf_until_ = now + pause_without_descriptors;
-      return;
-    }
-    all.push_back(std::make_unique<connection>(
-        connection{.socket = std::move(socket), .greets_until = now + gloo_wire::time_for_hello}));
-  }
-}
-
-/// Reads and writes without blocking. Returns false if the connection is to be closed.
-bool gloo_store_server::converse(connection& one, short seen) {
-  if ((seen & POLLIN) != 0) {
-    std::array<std::byte, piece_bytes> piece; // NOLINT(cppcoreguidelines-pro-type-member-init): recv() fills it
-    const ssize_t count = ::recv(one.socket.native(), piece.data(), piece.size(), MSG_DONTWAIT);
-    if (count == 0) return false;
-    if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return false;
-    if (count > 0) one.heard.insert(one.heard.end(), piece.data(), piece.data() + count);
-    if (!understand(one)) return false;
-  } else if ((seen & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)) != 0) {
-    return false;
-  }
-  return one.flush();
-}
-
-/// Executes all requests that were received in full. Returns false if a request is invalid or too large.
-bool gloo_store_server::understand(connection& one) {
-  std::size_t used = 0;
-  const auto left = [&] { return one.heard.size() - used; };
-  if (!one.of) {
-    if (left() < sizeof(gloo_wire::hello)) return true;
-    if (!greet(one)) return false;
-    used = sizeof(gloo_wire::hello);
-  }
-  while (!one.waits && left() >= sizeof(gloo_wire::request_header)) {
-    gloo_wire::request_header header{};
-    std::memcpy(&header, &one.heard[used], sizeof header);
-    if (header.key_bytes > gloo_wire::most_key_bytes || header.value_bytes > gloo_wire::most_value_bytes) return false;
-    const std::size_t whole = sizeof header + header.key_bytes + header.value_bytes;
-    if (left() < whole) break;
-    if (!handle(one, header, one.heard.data() + used + sizeof header)) return false;
-    used += whole;
-  }
-  one.heard.erase(one.heard.begin(), one.heard.begin() + static_cast<std::ptrdiff_t>(used));
-  return true;
-}
-
-bool gloo_store_server::greet(connection& one) {
-  gloo_wire::hello said{};
-  std::memcpy(&said, one.heard.data(), sizeof said);
-  if (said.magic != gloo_wire::hello_magic || said.participants == 0 ||
-      said.participants > gloo_wire::most_participants)
-    return false;
-  const std::lock_guard lock{mutex_};
-  for (const auto& each : formations_)
-    if (equal(each->secret, said.secret)) one.of = each;
-  if (!one.of) return false;
-  if (one.of->participants == 0) one.of->participants = said.participants;
-  if (one.of->participants != said.participants) return false;
-  one.say(&gloo_wire::agreed, 1);
-  return true;
-}
-
-bool gloo_store_server::handle(connection& one, const gloo_wire::request_header& header, const std::byte* content) {
-  formation& here = *one.of;
-  const std::string key{reinterpret_cast<const char*>(content), header.key_bytes};
-  switch (header.what) {
-    case gloo_wire::request::set: {
-      here.held_bytes += header.key_bytes + header.value_bytes;
-      if (here.held_bytes > gloo_wire::most_formation_bytes) return false;
-      const std::byte* const value = content + header.key_bytes;
-      // A key can be set only once, because ranks may already have read its value.
-      if (!here.values.emplace(key, std::vector<std::byte>(value, value + header.value_bytes)).second) return false;
-      one.say(&gloo_wire::agreed, 1);
-      return true;
-    }
-    case gloo_wire::request::get:
-      one.awaited = key;
-      one.waits = true;
-      return true;
-    case gloo_wire::request::formed:
-      ++here.formed;
-      one.say(&gloo_wire::agreed, 1);
-      return true;
-  }
-  return false;
-}
-
-void gloo_store_server::answer_waiting(visitor_list& all) {
-  for (auto& one : all) {
-    bool sound = true;
-    while (sound && one->waits) {
-      const auto found = one->of->values.find(one->awaited);
-      if (found == one->of->values.end()) break;
-      one->waits = false;
-      one->say_value(found->second);
-      sound = understand(*one) && one->flush(); // further requests may have arrived meanwhile
-    }
-    if (!sound) one.reset();
-  }
-  std::erase(all, nullptr);
+  std::call_once(started_, [this] { service_ = make_with_descriptors<service>(interface_); });
+  return asio::post(service_->context, asio::use_future([this] { return service_->open(); })).get();
 }
 
 namespace {
-
-using store_clock = std::chrono::steady_clock;
 
 [[noreturn]] void report_lost_store(const char* call, int code) {
   throw exception{error{.code = errc::communicator_failed,
@@ -311,75 +294,90 @@ using store_clock = std::chrono::steady_clock;
 
 } // namespace
 
+/// A connection to the server, with calls that block.
+class gloo_store::connection {
+public:
+  connection(const gloo_endpoint& endpoint, std::uint32_t participants)
+    : where_{to_asio(endpoint.where)},
+      hello_{.magic = gloo_wire::hello_magic, .secret = endpoint.secret, .participants = participants, .reserved = 0} {}
+
+  void open(time_point until) {
+    if (socket_.is_open()) return;
+    file_descriptor made = new_socket(where_);
+    if (!made) report_lost_store("socket", errno);
+    failure refused;
+    socket_.assign(where_.protocol(), made.native(), refused);
+    if (refused) report_lost_store("socket", refused.value());
+    static_cast<void>(made.release());
+    run("connect", until, [&](auto done) { socket_.async_connect(where_, done); });
+    send(asio::buffer(&hello_, sizeof hello_), until);
+    expect_agreement(until);
+  }
+
+  template <class Buffers>
+  void send(const Buffers& from, time_point until) {
+    run("send", until, [&](auto done) { asio::async_write(socket_, from, done); });
+  }
+
+  void receive(asio::mutable_buffer into, time_point until) {
+    run("recv", until, [&](auto done) { asio::async_read(socket_, into, done); });
+  }
+
+  void expect_agreement(time_point until) {
+    std::byte answer{};
+    receive(asio::buffer(&answer, sizeof answer), until);
+    if (answer != gloo_wire::agreed) report_lost_store("recv", EPROTO);
+  }
+
+  void close() {
+    failure ignored;
+    socket_.close(ignored);
+  }
+
+  /// Threads: any.
+  void interrupt() noexcept {
+    is_interrupted_ = true;
+    context_.stop();
+  }
+
+private:
+  /// Runs the operation that \p begin begins, until it ends.
+  template <class Begin>
+  void run(const char* call, time_point until, Begin begin) {
+    std::optional<failure> outcome;
+    begin([&outcome](const failure& why, auto&&...) { outcome = why; });
+    context_.restart();
+    if (!is_interrupted_) context_.run_until(until); // interrupt() may have been called before restart()
+    if (outcome && !is_interrupted_) {
+      if (*outcome) report_lost_store(call, *outcome == asio::error::eof ? 0 : outcome->value());
+      return;
+    }
+    close();
+    for (; !outcome; context_.run()) context_.restart(); // the operation uses memory of the caller
+    if (is_interrupted_) throw exception{errc::communicator_failed, "the communicator was aborted"};
+    throw exception{
+        errc::deadline_exceeded,
+        "other ranks did not join the formation in time: check that all are started and have the same unique id"};
+  }
+
+  const tcp::endpoint where_;
+  const gloo_wire::hello hello_;
+  std::atomic<bool> is_interrupted_{false};
+  asio::io_context context_{1};
+  tcp::socket socket_{context_};
+};
+
 gloo_store::gloo_store(const gloo_endpoint& endpoint, std::uint32_t participants, std::string prefix)
-  : endpoint_{endpoint}, participants_{participants}, prefix_{std::move(prefix)} {}
+  : prefix_{std::move(prefix)}, connection_{make_with_descriptors<connection>(endpoint, participants)} {}
+
+gloo_store::~gloo_store() = default;
 
 void gloo_store::interrupt() noexcept {
-  interrupted_ = true;
-  notifier_.notify();
-}
-
-/// Waits until the socket is ready for \p what.
-void gloo_store::await(short what, time_point until) {
-  while (true) {
-    if (interrupted_) throw exception{errc::communicator_failed, "the communicator was aborted"};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - store_clock::now()).count();
-    if (left <= 0)
-      throw exception{
-          errc::deadline_exceeded,
-          "other ranks did not join the formation in time: check that all are started and have the same unique id"};
-    std::array polled{pollfd{.fd = socket_.native(), .events = what, .revents = 0},
-                      pollfd{.fd = notifier_.native(), .events = POLLIN, .revents = 0}};
-    ::poll(polled.data(), polled.size(), static_cast<int>(std::min<decltype(left)>(left, 60'000)));
-    if (polled[0].revents != 0 && !interrupted_) return;
-  }
-}
-
-void gloo_store::send_all(const void* from, std::size_t size_bytes, time_point until) {
-  const auto* next = static_cast<const std::byte*>(from);
-  while (size_bytes > 0) {
-    await(POLLOUT, until);
-    const ssize_t count = ::send(socket_.native(), next, size_bytes, MSG_NOSIGNAL);
-    if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) report_lost_store("send", errno);
-    if (count <= 0) continue;
-    next += count;
-    size_bytes -= static_cast<std::size_t>(count);
-  }
-}
-
-void gloo_store::receive_all(void* to, std::size_t size_bytes, time_point until) {
-  auto* next = static_cast<std::byte*>(to);
-  while (size_bytes > 0) {
-    await(POLLIN, until);
-    const ssize_t count = ::recv(socket_.native(), next, size_bytes, 0);
-    if (count == 0) report_lost_store("recv", 0);
-    if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) report_lost_store("recv", errno);
-    if (count < 0) continue;
-    next += count;
-    size_bytes -= static_cast<std::size_t>(count);
-  }
+  connection_->interrupt();
 }
 
 void gloo_store::connect() {
-  connect(store_clock::now() + gloo_wire::time_for_forming);
-}
-
-void gloo_store::connect(time_point until) {
-  if (socket_) return;
-  socket_ = file_descriptor{::socket(endpoint_.where.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (!socket_) report_lost_store("socket", errno);
-  if (::connect(socket_.native(), endpoint_.where.get(), endpoint_.where.size_bytes) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) report_lost_store("connect", errno);
-    await(POLLOUT, until);
-    int code = 0;
-    socklen_t size = sizeof code;
-    if (::getsockopt(socket_.native(), SOL_SOCKET, SO_ERROR, &code, &size) != 0 || code != 0)
-      report_lost_store("connect", code);
-  }
-  const gloo_wire::hello words{
-      .magic = gloo_wire::hello_magic, .secret = endpoint_.secret, .participants = participants_, .reserved = 0};
-  send_all(&words, sizeof words, until);
-  expect_agreement(until);
+  connection_->open(store_clock::now() + gloo_wire::time_for_forming);
 }
 
 void gloo_store::ask(gloo_wire::request what, const std::string& key, const std::vector<char>& value,
@@ -391,36 +389,17 @@ void gloo_store::ask(gloo_wire::request what, const std::string& key, const std:
                                                 " bytes exceed the limits of a formation's store (" +
                                                 std::to_string(gloo_wire::most_key_bytes) + " and " +
                                                 std::to_string(gloo_wire::most_value_bytes) + ")"};
-  connect(until);
+  connection_->open(until);
   const gloo_wire::request_header header{.what = what,
                                          .key_bytes = static_cast<std::uint32_t>(key.size()),
                                          .value_bytes = static_cast<std::uint32_t>(value.size())};
-  std::vector<char> all(sizeof header + key.size() + value.size());
-  std::memcpy(all.data(), &header, sizeof header);
-  std::ranges::copy(value, std::ranges::copy(key, all.begin() + sizeof header).out);
-  send_all(all.data(), all.size(), until);
-}
-
-void gloo_store::expect_agreement(time_point until) {
-  std::byte answer{};
-  receive_all(&answer, 1, until);
-  if (answer != gloo_wire::agreed) report_lost_store("recv", EPROTO);
-}
-
-std::vector<char> gloo_store::fetch(const std::string& key, time_point until) {
-  ask(gloo_wire::request::get, prefix_ + key, {}, until);
-  std::uint32_t size = 0;
-  receive_all(&size, sizeof size, until);
-  if (size > gloo_wire::most_value_bytes) report_lost_store("recv", EPROTO);
-  std::vector<char> value(size);
-  receive_all(value.data(), value.size(), until);
-  return value;
+  connection_->send(std::array{asio::buffer(&header, sizeof header), asio::buffer(key), asio::buffer(value)}, until);
 }
 
 void gloo_store::set(const std::string& key, const std::vector<char>& data) {
   const auto until = store_clock::now() + gloo_wire::time_for_forming;
   ask(gloo_wire::request::set, prefix_ + key, data, until);
-  expect_agreement(until);
+  connection_->expect_agreement(until);
 }
 
 std::vector<char> gloo_store::get(const std::string& key) {
@@ -434,15 +413,23 @@ void gloo_store::wait(const std::vector<std::string>& keys) {
 
 void gloo_store::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   const auto until = store_clock::now() + timeout;
-  for (const std::string& key : keys)
-    if (!known_.contains(key)) known_.emplace(key, fetch(key, until));
+  for (const std::string& key : keys) {
+    if (known_.contains(key)) continue;
+    ask(gloo_wire::request::get, prefix_ + key, {}, until);
+    std::uint32_t size = 0;
+    connection_->receive(asio::buffer(&size, sizeof size), until);
+    if (size > gloo_wire::most_value_bytes) report_lost_store("recv", EPROTO);
+    std::vector<char> value(size);
+    connection_->receive(asio::buffer(value), until);
+    known_.emplace(key, std::move(value));
+  }
 }
 
 void gloo_store::formed() {
   const auto until = store_clock::now() + gloo_wire::time_for_forming;
   ask(gloo_wire::request::formed, {}, {}, until);
-  expect_agreement(until);
-  socket_ = file_descriptor{};
+  connection_->expect_agreement(until);
+  connection_->close();
 }
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/backend/gloo/gloo_store.hpp>
+#include <troupe/device/file_descriptor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
