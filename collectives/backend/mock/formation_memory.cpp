@@ -13,10 +13,11 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <limits>
+#include <locale>
 #include <memory>
+#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -26,7 +27,7 @@ namespace {
 
 // The words of the memory: a header, a slot for each rank, the rings.
 constexpr std::uint64_t memory_magic = 0x4D524F4650555254U; // "TRUPFORM"
-constexpr std::uint64_t memory_version = 1;
+constexpr std::uint64_t memory_version = 2;
 constexpr std::size_t header_words = 32;
 constexpr std::size_t slot_words = 8;
 constexpr std::size_t connected_at = 8; ///< The number of connected ranks.
@@ -73,13 +74,6 @@ std::string name_prefix() {
   return "troupe-mock-" + std::to_string(::geteuid()) + "-" + space + "-";
 }
 
-std::string hex(std::uint64_t word) {
-  std::array<char, 16> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), word, 16).ptr;
-  const std::string_view text{digits.data(), static_cast<std::size_t>(end - digits.data())};
-  return std::string(digits.size() - text.size(), '0').append(text);
-}
-
 /// The text of a board: "troupe-mock 1 pid 4711 fd 5 rank 0 of 8, 4198912 bytes".
 struct board_text {
   pid_t process = 0;
@@ -92,25 +86,15 @@ struct board_text {
     return "troupe-mock 1 pid " + std::to_string(process) + " fd " + std::to_string(descriptor) + " rank " +
            std::to_string(rank) + " of " + std::to_string(world_size) + ", " + std::to_string(size_bytes) + " bytes";
   }
-  [[nodiscard]] static std::optional<board_text> parse(std::string_view text) {
+  [[nodiscard]] static std::optional<board_text> parse(const std::string& text) {
     board_text made;
-    const char* at = text.data();
-    const char* const end = at + text.size();
-    const auto word = [&](std::string_view expected) {
-      const bool fits = std::string_view{at, static_cast<std::size_t>(end - at)}.starts_with(expected);
-      if (fits) at += expected.size();
-      return fits;
-    };
-    const auto number = [&](auto& into) {
-      const auto [next, problem] = std::from_chars(at, end, into);
-      at = next;
-      return problem == std::errc{};
-    };
-    const bool is_read = word("troupe-mock 1 pid ") && number(made.process) && word(" fd ") &&
-                         number(made.descriptor) && word(" rank ") && number(made.rank) && word(" of ") &&
-                         number(made.world_size) && word(", ") && number(made.size_bytes) && word(" bytes") &&
-                         at == end;
-    if (!is_read || made.process <= 0 || made.descriptor < 0) return std::nullopt;
+    std::istringstream in{text};
+    in.imbue(std::locale::classic());
+    std::string word;
+    char comma{};
+    in >> word >> word >> word >> made.process >> word >> made.descriptor >> word >> made.rank >> word >>
+        made.world_size >> comma >> made.size_bytes;
+    if (made.print() != text || made.process <= 0 || made.descriptor < 0) return std::nullopt;
     return made;
   }
 };
@@ -144,7 +128,7 @@ std::string board_folder() {
 
 std::string board_name(const unique_id& id) {
   const auto digest = digest_of(id);
-  return name_prefix() + hex(digest[0]) + hex(digest[1]);
+  return name_prefix() + std::to_string(digest[0]) + "-" + std::to_string(digest[1]);
 }
 
 formation_memory::formation_memory(const unique_id& id, rank self, int world_size, bool has_rings)
@@ -197,8 +181,7 @@ bool formation_memory::open_board() {
       if (!opened) throw_memory_failure("open", what() + " cannot be opened");
       if (board->size_bytes != size_bytes_) return refuse(errc::internal, "names memory of another size");
       memory_.emplace(shared_memory::open(std::move(opened), size_bytes_, what()));
-      const std::array<std::uint64_t, 6> right{memory_magic,    memory_version, world_size_,
-                                               capacity_words_, digest_[0],     digest_[1]};
+      const auto right = header();
       for (std::size_t i = 0; i < right.size(); ++i)
         if (words_of(0).load(i, std::memory_order_relaxed, {}) != right[i])
           return refuse(errc::internal, "names memory that is not of this formation");
@@ -218,9 +201,8 @@ bool formation_memory::put_up_board() {
   const std::string folder = path_.substr(0, path_.rfind('/'));
   remove_stale_boards(folder);
   memory_.emplace(shared_memory::create("troupe-mock", size_bytes_));
-  const std::array<std::uint64_t, 6> header{memory_magic,    memory_version, world_size_,
-                                            capacity_words_, digest_[0],     digest_[1]};
-  for (std::size_t i = 0; i < header.size(); ++i) words_of(0).store(i, header[i], std::memory_order_relaxed, {});
+  const auto right = header();
+  for (std::size_t i = 0; i < right.size(); ++i) words_of(0).store(i, right[i], std::memory_order_relaxed, {});
   board_ = board_text{.process = ::getpid(),
                       .descriptor = memory_->descriptor().native(),
                       .rank = self_.value(),
@@ -245,6 +227,10 @@ void formation_memory::retire_own() noexcept {
 void formation_memory::retire() noexcept {
   if (read_link(path_) == board_) ::unlink(path_.c_str());
   memory_->close_descriptor();
+}
+
+std::array<std::uint64_t, 6> formation_memory::header() const noexcept {
+  return {memory_magic, memory_version, world_size_, capacity_words_, digest_[0], digest_[1]};
 }
 
 std::string formation_memory::what() const {

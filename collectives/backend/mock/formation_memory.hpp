@@ -80,6 +80,7 @@ public:
 private:
   [[nodiscard]] bool open_board();
   [[nodiscard]] bool put_up_board();
+  [[nodiscard]] std::array<std::uint64_t, 6> header() const noexcept;
   [[nodiscard]] shared_words words_of(std::size_t at) const noexcept;
   [[nodiscard]] std::size_t slot(rank one) const noexcept;
   [[nodiscard]] std::size_t ring(rank from, rank to) const noexcept;

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cstring>
-#include <exception>
-#include <limits>
 #include <utility>
 #include <variant>
 
@@ -28,51 +28,35 @@ constexpr std::size_t most_calls = 65'536;
 
 enum class message_kind : std::uint8_t { collectives, sends, receives, failure };
 
-void write_counts(wire_writer& out, const std::vector<std::size_t>& counts) {
-  out.varint(counts.size());
-  for (const std::size_t one : counts) out.varint(one);
-}
-
-std::vector<std::size_t> read_counts(wire_reader& in, std::size_t world_size) {
-  std::vector<std::size_t> made(in.count(world_size));
-  for (std::size_t& one : made) one = static_cast<std::size_t>(in.varint());
-  return made;
+/// Lists the fields of a call for both directions: const for a wire_writer. Its elements follow in the payload.
+template <class Wire, class Signature, class Number, class Size>
+void call_fields(Wire& wire, Signature& what, Number& factor, Size& payload_bytes, std::size_t world_size) {
+  const auto counts = [&](auto& all) { wire.list(all, world_size, 1, [&](auto& one) { wire.field(one); }); };
+  wire.field(what.kind, std::variant_size_v<operation> - 1);
+  wire.field(what.type, std::ranges::max(all_dtypes));
+  wire.field(what.op, std::ranges::max(all_reductions));
+  wire.field(what.count);
+  wire.field(what.root);
+  wire.field(what.tag);
+  counts(what.send_counts);
+  counts(what.recv_counts);
+  wire.field(what.staged);
+  wire.field(factor);
+  wire.field(payload_bytes);
 }
 
 void write_call(wire_writer& out, const mock_call& call, std::size_t payload_bytes) {
-  const signature& what = call.what;
-  out.varint(what.kind);
-  out.u8(static_cast<std::uint8_t>(what.type));
-  out.u8(static_cast<std::uint8_t>(what.op));
-  out.varint(what.count);
-  out.signed_varint(what.root.value());
-  out.signed_varint(what.tag);
-  write_counts(out, what.send_counts);
-  write_counts(out, what.recv_counts);
-  out.flag(what.staged);
-  std::array<std::byte, 8> factor = call.factor;
-  if (call.factor_on_device != nullptr) std::memcpy(factor.data(), call.factor_on_device, size_bytes(what.type));
-  out.raw({reinterpret_cast<const char*>(factor.data()), factor.size()});
-  out.varint(payload_bytes);
+  auto factor = std::bit_cast<std::uint64_t>(call.factor);
+  if (call.factor_on_device != nullptr) std::memcpy(&factor, call.factor_on_device, size_bytes(call.what.type));
+  call_fields(out, call.what, factor, payload_bytes, 0);
 }
 
 mock_call read_call(wire_reader& in, std::size_t world_size, std::size_t& payload_bytes) {
-  constexpr std::int64_t least = std::numeric_limits<int>::min(), most = std::numeric_limits<int>::max();
   mock_call made;
   made.is_remote = true;
-  signature& what = made.what;
-  what.kind = static_cast<std::size_t>(in.varint(std::variant_size_v<operation> - 1));
-  what.type = static_cast<dtype>(in.u8());
-  what.op = static_cast<reduction>(in.u8());
-  what.count = static_cast<std::size_t>(in.varint());
-  what.root = rank{static_cast<int>(in.signed_varint(least, most))};
-  what.tag = static_cast<int>(in.signed_varint(least, most));
-  what.send_counts = read_counts(in, world_size);
-  what.recv_counts = read_counts(in, world_size);
-  what.staged = in.flag();
-  for (std::byte& one : made.factor) one = std::byte{in.u8()};
-  payload_bytes = static_cast<std::size_t>(in.varint());
-  if (size_bytes(what.type) == 0 || to_string(what.op).empty()) in.refuse("it names an unknown dtype or reduction");
+  std::uint64_t factor = 0;
+  call_fields(in, made.what, factor, payload_bytes, world_size);
+  made.factor = std::bit_cast<std::array<std::byte, 8>>(factor);
   made.send_at.assign(world_size, 0); // it has this rank's part alone
   return made;
 }
@@ -105,8 +89,8 @@ std::string process_rendezvous::name_of(std::size_t peer) const {
          std::to_string(links_[peer].peer ? links_[peer].peer->process.id() : 0) + ")";
 }
 
-/// Throws if \p peer has ended or given up.
-void process_rendezvous::expect_present(std::size_t peer) const {
+/// Returns errc::none, or communicator_failed if \p peer has ended or given up.
+error process_rendezvous::absence_of(std::size_t peer) const {
   const char* why = nullptr;
   switch (memory_->presence_of(rank{static_cast<int>(peer)})) {
     case formation_memory::presence::aborted: why = "has aborted its communicator"; break;
@@ -114,18 +98,8 @@ void process_rendezvous::expect_present(std::size_t peer) const {
     case formation_memory::presence::here: break;
   }
   if (links_[peer].peer && links_[peer].peer->process.has_ended()) why = "has ended";
-  if (why != nullptr) throw exception{errc::communicator_failed, name_of(peer) + " " + why + ": form a new world"};
-}
-
-/// Returns the exception for the first peer that has ended or given up; null: there is none.
-std::exception_ptr process_rendezvous::find_absent() const {
-  try {
-    for (std::size_t i = 0; i < world_size_; ++i)
-      if (i != me_) expect_present(i);
-    return nullptr;
-  } catch (const exception&) {
-    return std::current_exception();
-  }
+  if (why == nullptr) return {};
+  return {.code = errc::communicator_failed, .text = name_of(peer) + " " + why + ": form a new world"};
 }
 
 void process_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
@@ -178,9 +152,11 @@ void process_rendezvous::connect(std::unique_lock<std::mutex>& lock) {
       if (--missing == 0) memory_->connected();
     }
     // Before the count: a rank may leave as soon as all are connected, if the formation only synchronises.
-    const std::exception_ptr lost = find_absent();
+    error lost;
+    for (std::size_t i = 0; i < world_size_ && !lost; ++i)
+      if (i != me_) lost = absence_of(i);
     if (memory_->all_are_connected()) return;
-    if (lost) std::rethrow_exception(lost);
+    if (lost) throw exception{std::move(lost)};
     lock.unlock();
     memory_->sleep(seen, longest_join_sleep);
     lock.lock();
@@ -498,13 +474,11 @@ void process_rendezvous::look_for_lost_peers() {
     if (i == me_ || !needs(i)) continue;
     if (memory_->presence_of(rank{static_cast<int>(i)}) == formation_memory::presence::here && !looks_at_processes)
       continue;
-    try {
-      expect_present(i);
-    } catch (const exception& lost) {
-      while (drain(i)) {
-      }
-      if (needs(i)) fail(lost.why());
+    error lost = absence_of(i);
+    if (!lost) continue;
+    while (drain(i)) {
     }
+    if (needs(i)) fail(std::move(lost));
   }
 }
 

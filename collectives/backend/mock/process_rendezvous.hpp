@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -86,8 +85,7 @@ private:
   state advance() override;
 
   void connect(std::unique_lock<std::mutex>& lock);
-  void expect_present(std::size_t peer) const;
-  [[nodiscard]] std::exception_ptr find_absent() const;
+  [[nodiscard]] error absence_of(std::size_t peer) const;
   [[nodiscard]] std::string name_of(std::size_t peer) const;
 
   void arrive(mock_launch& mine);
