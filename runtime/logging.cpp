@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <memory>
+#include <mutex>
 
 namespace troupe {
 
@@ -20,6 +21,8 @@ std::shared_ptr<spdlog::logger> present_logger() {
 } // namespace
 
 void open_log(const std::string& level) {
+  static std::mutex making; // runtimes may be made on several threads, and spdlog refuses a name that it has
+  const std::lock_guard lock{making};
   auto logger = spdlog::get(logger_name);
   if (!logger) logger = spdlog::stderr_logger_mt(logger_name);
   logger->set_level(spdlog::level::from_str(level));

@@ -7,7 +7,7 @@
 namespace troupe {
 
 /// Creates the logger "troupe" if there is none, and sets its level. To use your own logger, register it under that
-/// name first.
+/// name first. Threads: any.
 void open_log(const std::string& level);
 
 void log_info(std::string_view line);

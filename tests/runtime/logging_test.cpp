@@ -1,0 +1,34 @@
+#include <troupe/runtime/logging.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <memory>
+#include <thread>
+
+TEST_CASE("runtimes made at once on several threads have one logger", "[runtime]") {
+  constexpr int rounds = 200;
+  const auto before = spdlog::get("troupe");
+  std::array<std::jthread, 4> threads;
+  std::barrier begin{static_cast<std::ptrdiff_t>(threads.size()), []() noexcept { spdlog::drop("troupe"); }};
+  std::atomic<int> failures{0};
+  for (std::jthread& one : threads)
+    one = std::jthread{[&] {
+      for (int i = 0; i < rounds; ++i) {
+        begin.arrive_and_wait();
+        try {
+          troupe::open_log("warn");
+        } catch (const spdlog::spdlog_ex&) {
+          ++failures;
+        }
+      }
+    }};
+  for (std::jthread& one : threads) one.join();
+  CHECK(failures == 0);
+  spdlog::drop("troupe");
+  if (before) spdlog::register_logger(before);
+}
