@@ -5,25 +5,6 @@
 
 namespace troupe {
 
-namespace {
-
-class reply_sink final : public outcome_sink {
-public:
-  explicit reply_sink(compat::foreign_reply to) noexcept : to_{std::move(to)} {}
-
-  void deliver(outcome result) noexcept override {
-    if (const error* failure = failure_of(result))
-      to_.deliver(to_caf(*failure));
-    else
-      to_.deliver(std::get<completion>(result));
-  }
-
-private:
-  compat::foreign_reply to_;
-};
-
-} // namespace
-
 caf::error to_caf(const error& why) {
   // All errors have the same CAF code; the troupe error is in the context.
   return caf::make_error(caf::sec::runtime_error, why);
@@ -40,7 +21,12 @@ error from_caf(const caf::error& failure) {
 }
 
 reply_promise answer_to(compat::foreign_reply to) {
-  return reply_promise{std::make_unique<reply_sink>(std::move(to))};
+  return make_reply_promise([to = std::move(to)](const outcome& result) mutable {
+    if (const error* failure = failure_of(result))
+      to.deliver(to_caf(*failure));
+    else
+      to.deliver(std::get<completion>(result));
+  });
 }
 
 } // namespace troupe

@@ -99,6 +99,20 @@ private:
   quota_charge paid_;
 };
 
+/// Returns a promise that calls \p to with the outcome, on the thread that delivers it. \p to must not throw.
+template <class To>
+[[nodiscard]] reply_promise make_reply_promise(To to) {
+  class sink final : public outcome_sink {
+  public:
+    explicit sink(To to) noexcept : to_{std::move(to)} {}
+    void deliver(outcome result) noexcept override { to_(std::move(result)); }
+
+  private:
+    To to_;
+  };
+  return reply_promise{std::make_unique<sink>(std::move(to))};
+}
+
 /// Returns a promise and the future that receives its outcome. The future throws troupe::exception on an error.
 [[nodiscard]] std::pair<reply_promise, std::future<completion>> make_future_promise();
 

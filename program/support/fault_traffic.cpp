@@ -25,7 +25,7 @@ public:
   explicit counted_reply(std::shared_ptr<std::atomic<std::size_t>> doubled) : doubled_{std::move(doubled)} {}
 
   [[nodiscard]] static reply_promise answer_to(std::shared_ptr<counted_reply> one) {
-    return reply_promise{std::make_unique<sink>(std::move(one))};
+    return make_reply_promise([to = std::move(one)](outcome result) { to->take(std::move(result)); });
   }
 
   /// Waits for the reply. Returns nothing if it has not arrived within \p at_most.
@@ -36,15 +36,6 @@ public:
   }
 
 private:
-  class sink final : public outcome_sink {
-  public:
-    explicit sink(std::shared_ptr<counted_reply> to) noexcept : to_{std::move(to)} {}
-    void deliver(outcome result) noexcept override { to_->take(std::move(result)); }
-
-  private:
-    std::shared_ptr<counted_reply> to_;
-  };
-
   void take(outcome result) noexcept {
     const std::lock_guard lock{mutex_};
     if (result_) {

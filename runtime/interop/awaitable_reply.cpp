@@ -4,17 +4,8 @@
 
 namespace troupe {
 
-class reply_state::sink final : public outcome_sink {
-public:
-  explicit sink(std::shared_ptr<reply_state> to) noexcept : to_{std::move(to)} {}
-  void deliver(outcome result) noexcept override { to_->deliver(std::move(result)); }
-
-private:
-  std::shared_ptr<reply_state> to_;
-};
-
 reply_promise reply_state::make_reply_promise(std::shared_ptr<reply_state> to) {
-  return reply_promise{std::make_unique<sink>(std::move(to))};
+  return troupe::make_reply_promise([to = std::move(to)](outcome result) { to->deliver(std::move(result)); });
 }
 
 bool reply_state::has_outcome() const {

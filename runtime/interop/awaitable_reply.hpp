@@ -33,7 +33,6 @@ public:
   [[nodiscard]] static reply_promise make_reply_promise(std::shared_ptr<reply_state> to);
 
 private:
-  class sink;
   void deliver(outcome result) noexcept;
   void resume();
   /// Schedules the call of \p next, which resumes the coroutine that awaits the reply.

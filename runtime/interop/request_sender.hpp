@@ -172,7 +172,7 @@ public:
     friend class stop_listener<token, state>;
 
     void ask() noexcept {
-      reply_promise to{std::make_unique<sink>(*this)};
+      reply_promise to = make_reply_promise([this](outcome result) { end(std::move(result)); });
       try {
         if (auto* const all = std::get_if<world_request>(&sender_.asked_)) {
           ask_into(sender_.world_, std::move(*all), std::move(to));
@@ -187,15 +187,6 @@ public:
         to.deliver(current_error()); // no effect if the request has already taken the promise
       }
     }
-
-    class sink final : public outcome_sink {
-    public:
-      explicit sink(state& to) noexcept : to_{&to} {}
-      void deliver(outcome result) noexcept override { to_->end(std::move(result)); }
-
-    private:
-      state* to_;
-    };
 
     void end(outcome result) noexcept {
       result_ = std::move(result);

@@ -34,16 +34,6 @@ verdict& verdict::operator+=(const verdict& other) noexcept {
   return *this;
 }
 
-class simulation_ledger::sink final : public outcome_sink {
-public:
-  sink(simulation_ledger& book, std::size_t index) noexcept : book_{book}, index_{index} {}
-  void deliver(outcome result) noexcept override { book_.answered(index_, std::move(result)); }
-
-private:
-  simulation_ledger& book_;
-  std::size_t index_;
-};
-
 simulation_ledger::simulation_ledger(const scenario& of, simulated_memory& memory, trace& log)
   : of_{of}, memory_{memory}, log_{log} {
   for (const planned_request& one : of.requests) requests_[one.number] = &one;
@@ -56,7 +46,8 @@ reply_promise simulation_ledger::expect(const planned_request& what, std::option
   entries_of_[what.number].push_back(entries_.size() - 1);
   if (memory_.registered_place(what, self.value_or(rank{0})) != nullptr) ++on_registered_;
   if (log_.is_kept()) log_.note("ask " + name_of(entries_.back()) + " epoch " + to_string(asked_in));
-  return reply_promise{std::make_unique<sink>(*this, entries_.size() - 1)};
+  return make_reply_promise(
+      [this, index = entries_.size() - 1](outcome result) { answered(index, std::move(result)); });
 }
 
 void simulation_ledger::died(rank self) {

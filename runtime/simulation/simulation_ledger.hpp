@@ -107,7 +107,6 @@ private:
     std::optional<outcome> first{};
     time_point answered_at{};
   };
-  class sink;
   using batch = std::vector<std::optional<std::size_t>>;
   using batches = std::vector<batch>;
 

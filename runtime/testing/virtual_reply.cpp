@@ -14,23 +14,15 @@ struct virtual_reply::state {
   time_point at;
 };
 
-class virtual_reply::sink final : public outcome_sink {
-public:
-  explicit sink(std::shared_ptr<state> to) noexcept : to_{std::move(to)} {}
-  void deliver(outcome result) noexcept override {
-    const std::lock_guard lock{to_->mutex};
-    to_->result = std::move(result);
-    to_->at = steady_now();
-    to_->changed.notify_all();
-  }
-
-private:
-  std::shared_ptr<state> to_;
-};
-
 std::pair<reply_promise, virtual_reply> virtual_reply::make() {
-  auto shared = std::make_shared<state>();
-  return {reply_promise{std::make_unique<sink>(shared)}, virtual_reply{shared}};
+  auto to = std::make_shared<state>();
+  return {make_reply_promise([to](outcome result) {
+            const std::lock_guard lock{to->mutex};
+            to->result = std::move(result);
+            to->at = steady_now();
+            to->changed.notify_all();
+          }),
+          virtual_reply{to}};
 }
 
 bool virtual_reply::is_ready() const {

@@ -34,7 +34,6 @@ public:
 
 private:
   struct state;
-  class sink;
   explicit virtual_reply(std::shared_ptr<state> of) noexcept : state_{std::move(of)} {}
 
   std::shared_ptr<state> state_;

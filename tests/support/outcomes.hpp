@@ -30,7 +30,12 @@ errc code_of(Call&& call) {
 /// Records every outcome that its reply promises deliver. Threads: any.
 class outcome_log {
 public:
-  [[nodiscard]] reply_promise make_reply_promise() const { return reply_promise{std::make_unique<sink>(seen_)}; }
+  [[nodiscard]] reply_promise make_reply_promise() const {
+    return troupe::make_reply_promise([seen = seen_](outcome result) {
+      const std::lock_guard lock{seen->mutex};
+      seen->outcomes.push_back(std::move(result));
+    });
+  }
   [[nodiscard]] std::size_t count() const { return all().size(); }
   [[nodiscard]] std::vector<outcome> all() const {
     const std::lock_guard lock{seen_->mutex};
@@ -51,18 +56,6 @@ private:
     std::mutex mutex;
     std::vector<outcome> outcomes;
   };
-  class sink final : public outcome_sink {
-  public:
-    explicit sink(std::shared_ptr<record> target) : target_{std::move(target)} {}
-    void deliver(outcome result) noexcept override {
-      const std::lock_guard lock{target_->mutex};
-      target_->outcomes.push_back(std::move(result));
-    }
-
-  private:
-    std::shared_ptr<record> target_;
-  };
-
   std::shared_ptr<record> seen_ = std::make_shared<record>();
 };
 

@@ -52,24 +52,6 @@ wire_writer begin(Kind kind) {
   return wire_writer{std::string(1, static_cast<char>(kind))};
 }
 
-/// Tells a question why it has failed. Its answer does not pass through here.
-template <class Reply>
-class failed_question final : public outcome_sink {
-public:
-  explicit failed_question(Reply reply) noexcept : reply_{std::move(reply)} {}
-
-  void deliver(outcome result) noexcept override {
-    const error* const failure = failure_of(result);
-    if (failure == nullptr) return;
-    error why = *failure;
-    why.effect = effect::rejected; // a question writes no memory of its asker
-    reply_->deliver(std::move(why));
-  }
-
-private:
-  Reply reply_;
-};
-
 } // namespace
 
 enum class peer_requests::message_kind : std::uint8_t {
@@ -86,24 +68,14 @@ enum class peer_requests::message_kind : std::uint8_t {
   answer
 };
 
-/// Sends the outcome of a rank's part back to the process that has asked.
-class peer_requests::reply_to_peer final : public outcome_sink {
-public:
-  reply_to_peer(std::weak_ptr<peer_requests> by, process_address to, std::uint64_t number)
-    : by_{std::move(by)}, to_{to}, number_{number} {}
-
-  void deliver(outcome result) noexcept override {
+reply_promise peer_requests::reply_to_peer(process_address to, std::uint64_t number) {
+  return make_reply_promise([weak = weak_from_this(), to, number](const outcome& result) {
     try {
-      if (const auto by = by_.lock()) by->send_reply(to_, number_, result);
+      if (const auto self = weak.lock()) self->send_reply(to, number, result);
     } catch (...) { // out of memory: the requesting process gives up after the deadline
     }
-  }
-
-private:
-  std::weak_ptr<peer_requests> by_;
-  process_address to_;
-  std::uint64_t number_;
-};
+  });
+}
 
 peer_requests::peer_requests(process_address self, int world_size, epoch formed_in,
                              std::shared_ptr<exported_memory> exported, sender send)
@@ -294,7 +266,7 @@ void peer_requests::take_capture(process_address from, wire_reader& in) {
   const std::uint64_t number = in.varint();
   const auto deadline = read_span(in);
   if (!in.ok()) return; // it cannot be answered
-  reply_promise reply{std::make_unique<reply_to_peer>(weak_from_this(), from, number)};
+  reply_promise reply = reply_to_peer(from, number);
   plan_options options{.streams = {}, .deadline = deadline, .name = std::string{in.bytes(longest_plan_name_bytes + 1)}};
   kept_plan kept{.holder = in.varint(), .lease = read_span(in)};
   std::vector<operation> steps(in.count(most_steps));
@@ -367,7 +339,7 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
   const std::uint64_t number = in.varint();
   const auto deadline = read_span(in);
   if (!in.ok()) return; // it cannot be answered
-  reply_promise reply{std::make_unique<reply_to_peer>(weak_from_this(), from, number)};
+  reply_promise reply = reply_to_peer(from, number);
   rank_request asked{.what = barrier{}, .epoch = epoch_, .deadline = deadline, .site = call_site{}};
   error objection;
   std::shared_ptr<const rank_services> services;
@@ -456,8 +428,14 @@ void peer_requests::ask_question(message_kind kind, rank target, nanoseconds dea
   out.varint(number);
   write(out);
   divided_reply replies(static_cast<std::size_t>(world_size_));
-  replies[static_cast<std::size_t>(target.value())] =
-      reply_promise{std::make_unique<failed_question<decltype(reply)>>(reply)};
+  // Tells why the question has failed. Its answer does not pass through here.
+  replies[static_cast<std::size_t>(target.value())] = make_reply_promise([reply](const outcome& result) {
+    const error* const failure = failure_of(result);
+    if (failure == nullptr) return;
+    error why = *failure;
+    why.effect = effect::rejected; // a question writes no memory of its asker
+    reply->deliver(std::move(why));
+  });
   if (expect_answers(number, {.replies = std::move(replies), .answer = std::move(reply)}, deadline))
     send_({{process_address{target.value()}, out.take()}});
 }

@@ -155,7 +155,6 @@ private:
     time_point queued{};
     std::shared_ptr<asked_request> over{}; ///< The request, if this was its last part.
   };
-  class reply_to_peer;
   enum class message_kind : std::uint8_t; ///< The first byte of a message.
   /// A plan that another process has captured at this process's rank.
   struct kept_plan {
@@ -190,6 +189,8 @@ private:
   void tell_all(std::string_view message);
   void take_reply(process_address from, wire_reader& in);
   void lose(process_address peer);
+  /// Returns a promise that sends the outcome of a rank's part back to the process that has asked.
+  [[nodiscard]] reply_promise reply_to_peer(process_address to, std::uint64_t number);
   void send_reply(process_address to, std::uint64_t number, const outcome& result);
 
   const process_address self_;

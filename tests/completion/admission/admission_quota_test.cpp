@@ -90,19 +90,10 @@ TEST_CASE("what is pending beyond a line's first is counted until the answer, an
 }
 
 TEST_CASE("the reply comes when its room is free again", "[completion][busy]") {
-  class look final : public outcome_sink {
-  public:
-    look(const admission_quota& work, std::size_t& seen) : work_{work}, seen_{seen} {}
-    void deliver(outcome) noexcept override { seen_ = work_.now().operations; }
-
-  private:
-    const admission_quota& work_;
-    std::size_t& seen_;
-  };
   account one{{.operations = 1}};
   CHECK_FALSE(one.ask());
   std::size_t seen = 9;
-  reply_promise reply{std::make_unique<look>(*one.work, seen)};
+  reply_promise reply = make_reply_promise([&](const outcome&) { seen = one.work->now().operations; });
   REQUIRE_FALSE(one.line->charge(0, reply));
   CHECK(one.work->now().operations == 1);
   reply_promise moved;

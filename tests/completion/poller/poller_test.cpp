@@ -15,16 +15,6 @@ using namespace troupe::tests;
 
 namespace {
 
-/// An answer that does something to the poller that delivers it.
-class meddling_sink final : public outcome_sink {
-public:
-  explicit meddling_sink(std::function<void()> act) : act_{std::move(act)} {}
-  void deliver(outcome) noexcept override { act_(); }
-
-private:
-  std::function<void()> act_;
-};
-
 /// Done as soon as it is armed, so that it needs no script shared between threads.
 class instant_source final : public completion_source {
 public:
@@ -80,10 +70,10 @@ TEST_CASE("an answer may attach and detach tracks while the poller looks", "[com
   by_hand.attach(first);
   const outcome_log log;
   push_launched(*later_on, log.make_reply_promise(), 1);
-  push_launched(*first, reply_promise{std::make_unique<meddling_sink>([&] {
+  push_launched(*first, make_reply_promise([&](const outcome&) {
     by_hand.detach(*first);
     by_hand.attach(later_on);
-  })},
+  }),
                 1);
   CHECK(by_hand.step());
   CHECK(log.count() == 0); // the look goes on over the list it began with
