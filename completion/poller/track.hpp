@@ -91,7 +91,7 @@ public:
   /// Precondition: the stage is refused.
   [[nodiscard]] const error& refusal() const noexcept { return *refusal_; }
   [[nodiscard]] bool answered() const noexcept { return !reply_.pending(); }
-  /// Fetches what the reply writes. Call some time before it.
+  /// Begins to load what the reply will write into this core's cache. Call it well before the reply.
   void prefetch_reply() const noexcept { reply_.prefetch(); }
   void succeed(time_point now) noexcept;
   void fail(error why) noexcept;
@@ -162,7 +162,7 @@ public:
     others_ = std::move(others);
     place_ = std::move(place);
   }
-  /// Fetches what expect() writes. Call some time before it.
+  /// Begins to load what expect() will write into this core's cache. Call it well before expect().
   void prefetch() const noexcept { prefetch_for_writing(&load_); }
   /// Announces \p count calls of push(), so that the load does not become 0 before they are made.
   void expect(std::size_t count = 1) noexcept { load_.fetch_add(count); }

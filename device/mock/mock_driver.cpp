@@ -31,7 +31,7 @@ std::unique_ptr<mock_task> make_task(Step step, bool is_work, bool polls = false
   return std::make_unique<task>(std::move(step), is_work, polls);
 }
 
-/// Returns a task that does \p what and never has to wait.
+/// Returns a task that calls \p what once and is then done.
 template <class Work>
 std::unique_ptr<mock_task> work(Work what) {
   return make_task(

@@ -16,7 +16,8 @@
 
 namespace troupe::program {
 
-/// The reference values of each source, made when they are first asked for. Threads: safe from any.
+/// Computes the reference values of a source (dtype, reduction, kind of values) when they are first needed, and keeps
+/// them. Threads: any.
 class known_values {
 public:
   /// \p seed determines the inputs of \p ranks ranks.

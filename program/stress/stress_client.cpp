@@ -259,7 +259,10 @@ private:
     all->missing = all->next - first;
     for (std::size_t i = first; i < all->next; ++i) {
       scene_.ledger.asked();
-      self_ ? ask_rank(all, i) : ask_world(all, i);
+      if (self_)
+        ask_rank(all, i);
+      else
+        ask_world(all, i);
     }
   }
 

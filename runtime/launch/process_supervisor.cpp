@@ -12,6 +12,7 @@
 #include <asio/use_future.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -82,13 +83,17 @@ public:
   [[nodiscard]] bool full() const noexcept { return waiting_bytes_ > full_bytes; }
 
 private:
+  static void await_room(int descriptor) noexcept {
+    pollfd waiting{.fd = descriptor, .events = POLLOUT, .revents = 0};
+    static_cast<void>(::poll(&waiting, 1, -1)); // the next write tells why, if it fails
+  }
   void write_out(std::size_t which, std::string_view rest) {
     while (!rest.empty() && !closed_[which]) {
       const ssize_t count = ::write(descriptors_[which], rest.data(), rest.size());
       if (count >= 0)
         rest.remove_prefix(static_cast<std::size_t>(count));
       else if (errno == EAGAIN) // another process that shares the descriptor has made it non-blocking
-        ::usleep(1000);
+        await_room(descriptors_[which]);
       else if (errno != EINTR)
         closed_[which] = true;
     }
@@ -168,8 +173,8 @@ void supervised_process::finish(output_writer& writer) {
 
 } // namespace
 
-/// What the supervisor's thread does. Handlers name processes by their numbers, because a process may have ended when
-/// they run.
+/// The supervisor's thread and all that it uses. Its handlers refer to processes by number, because a process may have
+/// ended before a handler runs.
 class process_supervisor::loop {
 public:
   explicit loop(const supervisor_options& options)
@@ -193,7 +198,7 @@ public:
   [[nodiscard]] asio::thread_pool& thread() noexcept { return thread_; }
   [[nodiscard]] output_writer& writer() noexcept { return writer_; }
 
-  // Called by the thread alone:
+  // Only the thread calls these:
   started_process start(const process_spec& what, process_handlers&& handlers);
   [[nodiscard]] supervised_process* find(process_number which) {
     const auto found = kept_.find(which);

@@ -13,9 +13,10 @@
 TEST_CASE("runtimes made at once on several threads have one logger", "[runtime]") {
   constexpr int rounds = 200;
   const auto before = spdlog::get("troupe");
-  std::array<std::jthread, 4> threads;
-  std::barrier begin{static_cast<std::ptrdiff_t>(threads.size()), []() noexcept { spdlog::drop("troupe"); }};
+  constexpr std::size_t thread_count = 4;
+  std::barrier begin{thread_count, []() noexcept { spdlog::drop("troupe"); }};
   std::atomic<int> failures{0};
+  std::array<std::jthread, thread_count> threads;
   for (std::jthread& one : threads)
     one = std::jthread{[&] {
       for (int i = 0; i < rounds; ++i) {

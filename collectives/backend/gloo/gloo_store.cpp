@@ -64,7 +64,7 @@ file_descriptor new_socket(const tcp::endpoint& where) {
   return file_descriptor{::socket(where.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
 }
 
-/// Creates an object that uses an io_context of its own, which needs file descriptors.
+/// Creates a T, which contains an asio::io_context. Errors: internal (no file descriptor is left for the context).
 template <class T, class... Arguments>
 std::unique_ptr<T> make_with_descriptors(const Arguments&... arguments) {
   try {
@@ -128,7 +128,7 @@ struct gloo_store_server::service {
     acceptor.async_wait(tcp::acceptor::wait_read, [this](const failure& closed) {
       if (closed) return;
       if (accept()) return await_clients();
-      // A connection that waits keeps the listening socket readable. Without a pause the thread would spin.
+      // The connection that was not accepted keeps the socket readable, so without a pause this loop would spin.
       pause.expires_after(pause_between_attempts);
       pause.async_wait([this](const failure& cancelled) {
         if (!cancelled) await_clients();
