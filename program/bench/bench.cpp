@@ -77,6 +77,17 @@ void bench_session::print(const std::vector<std::string>& heading, json options,
   report["rows"] = json::array();
 }
 
+void bench_session::open_table(std::vector<table_column> columns) {
+  table_.emplace(out(), std::move(columns));
+  table_->print_heading();
+  for (const json& row : report["rows"]) table_->print_members(row);
+}
+
+void bench_session::add_row(json row) {
+  if (table_) table_->print_members(row);
+  report["rows"].push_back(std::move(row));
+}
+
 void bench_session::note_wrong(std::optional<std::size_t> wrong) {
   wrong_ = wrong.value_or(0);
   report["wrong"] = wrong ? json(*wrong) : json(nullptr);

@@ -5,6 +5,7 @@
 #include <troupe/program/bench/frame/rig.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/runtime_options.hpp>
+#include <troupe/program/support/text_table.hpp>
 
 #include <array>
 #include <cstddef>
@@ -110,7 +111,9 @@ public:
   /// Prints the heading and begins the report of a bench that has no world.
   void begin(const std::vector<std::string>& heading, json options, const std::string& unit = "us");
   [[nodiscard]] bool has_begun() const noexcept { return !report.is_null(); }
-  void add_row(json row) { report["rows"].push_back(std::move(row)); }
+  /// Prints a table of the report's rows, and of each row that is added later.
+  void open_table(std::vector<table_column> columns);
+  void add_row(json row);
   /// Adds the number of wrong values to the report and prints the line about them. \p wrong is empty if they were not
   /// counted.
   void note_wrong(std::optional<std::size_t> wrong);
@@ -125,6 +128,7 @@ private:
   std::string name_;
   json_file document_;
   plot_file picture_;
+  std::optional<text_table> table_;
   std::size_t wrong_ = 0;
 };
 

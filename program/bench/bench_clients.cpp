@@ -7,7 +7,6 @@
 #include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/program/support/text_table.hpp>
 
 #include <troupe/runtime/rank_lane.hpp>
 
@@ -218,7 +217,7 @@ public:
     });
     progress.clear();
     for (const mode_figures& one : modes_) session_.add_row(row_report(one));
-    print(session_.out());
+    print_tables();
     return session_.finish();
   }
 
@@ -333,12 +332,7 @@ private:
                    "");
   }
 
-  void print(std::FILE* out) const {
-    const auto print_table = [&](std::vector<table_column> columns) {
-      const text_table table{out, std::move(columns)};
-      table.print_heading();
-      for (const json& row : session_.report["rows"]) table.print_members(row);
-    };
+  void print_tables() {
     const bool with_raw = !options_.without_raw;
     std::vector<table_column> columns{
         {"burst,", "fusion", 13, "fusion"},        {"p50", "(us)", 10, "burst_us/p50"},
@@ -351,15 +345,15 @@ private:
                                      {"one /", "group", 8, "one_group_of_raw_group/p50"},
                                      {"raw each", "(us)", 10, "raw/separate_us/p50"},
                                      {"each /", "burst", 8, "raw_separate_of_burst/p50"}});
-    print_table(std::move(columns));
-    std::fputs("#\n", out);
-    print_table({{"burst, last is", "fusion", 15, "fusion"},
-                 {"asked", "(us)", 10, "burst_last_us/asked"},
-                 {"queued", "(us)", 10, "burst_last_us/queued"},
-                 {"launched", "(us)", 10, "burst_last_us/launched"},
-                 {"done", "(us)", 10, "burst_last_us/done"},
-                 {"replied", "(us)", 10, "burst_us/p50"}});
-    std::fputs("#\n", out);
+    session_.open_table(std::move(columns));
+    std::fputs("#\n", session_.out());
+    session_.open_table({{"burst, last is", "fusion", 15, "fusion"},
+                         {"asked", "(us)", 10, "burst_last_us/asked"},
+                         {"queued", "(us)", 10, "burst_last_us/queued"},
+                         {"launched", "(us)", 10, "burst_last_us/launched"},
+                         {"done", "(us)", 10, "burst_last_us/done"},
+                         {"replied", "(us)", 10, "burst_us/p50"}});
+    std::fputs("#\n", session_.out());
     columns = {{"rate,", "fusion", 13, "fusion"},
                {"operations", "/s", 11, "operations_per_s/p50", 0},
                {"rank requests", "/s", 13, "rank_requests_per_s", 0},
@@ -369,8 +363,8 @@ private:
     if (with_raw)
       columns.insert(columns.end(),
                      {{"raw group", "/s", 11, "raw/group_per_s", 0}, {"raw each", "/s", 11, "raw/separate_per_s", 0}});
-    print_table(std::move(columns));
-    std::fputs("#\n", out);
+    session_.open_table(std::move(columns));
+    std::fputs("#\n", session_.out());
     columns = {{"CPU of rate,", "fusion", 13, "fusion"},
                {"us of CPU", "/operation", 10, "cpu/us_per_request"},
                {"all", "(cores)", 8, "cpu/cores"}};
@@ -378,7 +372,7 @@ private:
       const std::string name{to_string(group)};
       columns.push_back({name, "(cores)", 9, "cpu/" + name + "/cores", 3});
     }
-    print_table(std::move(columns));
+    session_.open_table(std::move(columns));
   }
 
   [[nodiscard]] json row_report(const mode_figures& one) const {

@@ -4,7 +4,6 @@
 #include <troupe/program/bench/completion_probe.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/program/support/text_table.hpp>
 
 #include <troupe/runtime/placement/backend_selection.hpp>
 
@@ -101,12 +100,7 @@ void measure_all(std::vector<completion_contender>& all, const completion_option
       }
 }
 
-/// Returns, for each block, the ratio of the median of \p one to that of \p bare.
-std::vector<double> of_bare(const completion_contender& one, const completion_contender& bare, std::size_t what) {
-  return paired_ratios(one.figures[what].p50, bare.figures[what].p50);
-}
-
-void print_table(std::FILE* to, const json& rows) {
+std::vector<table_column> completion_columns() {
   std::vector<table_column> columns{{"strategy", "", 9, "strategy"}};
   for (const quantity& one : quantities) {
     const std::string path = one.key;
@@ -117,26 +111,19 @@ void print_table(std::FILE* to, const json& rows) {
   columns.insert(columns.end(), {{"op unmarked", "p50 us", 12, "operation_unmarked/p50", 3},
                                  {"marked", "p50 us", 8, "operation_marked/p50", 3},
                                  {"added", "us", 8, "operation_marked/added/p50", 3}});
-  const text_table table{to, columns};
-  table.print_heading();
-  for (const json& row : rows) table.print_members(row);
+  return columns;
 }
 
-json rows_report(const std::vector<completion_contender>& all) {
-  json rows = json::array();
-  for (const completion_contender& one : all) {
-    json row{{"strategy", one.name}};
-    for (std::size_t what = 0; what < quantity_count; ++what) {
-      json& figures = row[quantities[what].key] = figures_report(one.figures[what]);
-      const auto ratios = of_bare(one, all.front(), what);
-      figures["of_bare"] = by_block(ratios);
-    }
-    row["operation_unmarked"] = figures_report(one.unarmed);
-    row["operation_marked"] = figures_report(one.armed);
-    row["operation_marked"]["added"] = by_block(one.added);
-    rows.push_back(std::move(row));
+json row_report(const completion_contender& one, const completion_contender& bare) {
+  json row{{"strategy", one.name}};
+  for (std::size_t what = 0; what < quantity_count; ++what) {
+    json& figures = row[quantities[what].key] = figures_report(one.figures[what]);
+    figures["of_bare"] = by_block(paired_ratios(one.figures[what].p50, bare.figures[what].p50));
   }
-  return rows;
+  row["operation_unmarked"] = figures_report(one.unarmed);
+  row["operation_marked"] = figures_report(one.armed);
+  row["operation_marked"]["added"] = by_block(one.added);
+  return row;
 }
 
 int run(const completion_options& options) {
@@ -167,8 +154,8 @@ int run(const completion_options& options) {
   session.report["versions"] = {{"driver", api->version()}};
   session.report["devices"].push_back(device_report(*where));
   measure_all(contenders, options);
-  session.report["rows"] = rows_report(contenders);
-  print_table(session.out(), session.report["rows"]);
+  session.open_table(completion_columns());
+  for (const completion_contender& one : contenders) session.add_row(row_report(one, contenders.front()));
   return session.finish();
 }
 

@@ -10,7 +10,6 @@
 #include <troupe/program/bench/frame/thread_team.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/program/support/text_table.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -262,20 +261,17 @@ public:
       rates_[what].push_back(pace.per_second());
     });
     progress.clear();
-    const text_table table{session_.out(),
-                           {{"beside", "", 8, "beside"},
-                            {"product", "(us)", 10, "product_us/p50"},
-                            {"slower", "(%)", 8, "slower_percent/p50"},
-                            {"than beside raw", "(%)", 15, "slower_than_beside_raw_percent/p50"},
-                            {"all_reduces", "/s", 11, "all_reduces_per_s/p50", 0}}};
-    table.print_heading();
+    session_.open_table({{"beside", "", 8, "beside"},
+                         {"product", "(us)", 10, "product_us/p50"},
+                         {"slower", "(%)", 8, "slower_percent/p50"},
+                         {"than beside raw", "(%)", 15, "slower_than_beside_raw_percent/p50"},
+                         {"all_reduces", "/s", 11, "all_reduces_per_s/p50", 0}});
     for (std::size_t what = 0; what < beside.size(); ++what) {
       json row{{"beside", beside[what]},
                {"product_us", by_block(product_us_[what])},
                {"all_reduces_per_s", by_block(rates_[what])}};
       if (what > 0) row["slower_percent"] = by_block(percent_over(what, 0));
       if (what > 1) row["slower_than_beside_raw_percent"] = by_block(percent_over(what, 1));
-      table.print_members(row);
       session_.add_row(std::move(row));
     }
     return session_.finish();

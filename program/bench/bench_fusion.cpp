@@ -4,7 +4,6 @@
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/program/support/text_table.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
@@ -111,8 +110,7 @@ int run(const fusion_options& options) {
       {{"iterations", options.common.iterations}, {"blocks", options.common.blocks}, {"counts", options.counts}});
 
   progress_line progress{stderr, static_cast<double>(options.counts.size() * sizes.size())};
-  const text_table table{session.out(), fusion_columns()};
-  table.print_heading();
+  session.open_table(fusion_columns());
   for (const std::size_t count : options.counts)
     for (const std::size_t bytes : sizes) {
       fusion_trial trial{memory, count, bytes};
@@ -122,9 +120,7 @@ int run(const fusion_options& options) {
           [&](std::size_t) { progress.show(std::to_string(count) + " of " + std::to_string(bytes) + " bytes"); });
       progress.done(1);
       progress.clear();
-      json row = row_report(trial);
-      table.print_members(row);
-      session.add_row(std::move(row));
+      session.add_row(row_report(trial));
     }
   return session.finish();
 }

@@ -10,7 +10,6 @@
 #include <troupe/program/bench/frame/thread_team.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/program/support/text_table.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/runtime.hpp>
 
@@ -263,16 +262,13 @@ int run(const host_options& options) {
                  {"slots", settings.host_staging.slots}});
   progress_line progress{
       stderr, static_cast<double>(kinds.size() * sizes.size() * (options.common.blocks + 1 + options.checks))};
-  const text_table table{session.out(), host_columns()};
-  table.print_heading();
+  session.open_table(host_columns());
   std::size_t wrong = 0;
   for (const memory_kind kind : kinds)
     for (const std::size_t bytes : sizes) {
       host_trial trial{where, kind, bytes, type};
       measure_all(trial, options, *who, progress);
-      json row = row_report(trial, options);
-      table.print_members(row);
-      session.add_row(std::move(row));
+      session.add_row(row_report(trial, options));
       wrong += trial.wrong;
     }
   session.note_wrong(options.checks > 0 ? std::optional{wrong} : std::nullopt);

@@ -7,7 +7,6 @@
 #include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/program/support/text_table.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -156,34 +155,33 @@ private:
     const auto uses = after.since(before);
     const double took = in_microseconds(after.taken_at() - before.taken_at());
     const auto percent = [&](std::chrono::nanoseconds cpu) { return 100 * in_microseconds(cpu) / took; };
-    std::vector<std::string> cells{at.profile, at.used, at.state};
     json row{{"profile", at.profile}, {"used", at.used}, {"state", at.state}};
     double all = 0;
-    double most_polling = 0;
+    double most = 0;
     for (const thread_group group : all_thread_groups) {
       const double share = percent(sum_of(uses, group));
       all += share;
       row["percent_of_a_core"][std::string{to_string(group)}] = share;
-      if (group != thread_group::raw) cells.push_back(fixed(share));
     }
     row["percent_of_a_core"]["all"] = all;
-    cells.push_back(fixed(all));
     json& threads = row["threads"] = json::array();
     for (const thread_use& one : uses) {
-      most_polling = std::max(most_polling, percent(one.cpu));
+      most = std::max(most, percent(one.cpu));
       threads.push_back({{"name", one.name}, {"group", to_string(one.group)}, {"percent_of_a_core", percent(one.cpu)}});
     }
-    cells.push_back(fixed(most_polling));
-    cells.push_back(std::to_string(uses.size()));
-    text_table{session_.out(), columns()}.print_row(cells);
+    row["percent_of_a_core"]["one_at_most"] = most;
+    row["thread_count"] = uses.size();
     session_.add_row(std::move(row));
   }
 
   [[nodiscard]] static std::vector<table_column> columns() {
-    std::vector<table_column> all{{"profile", "", 9}, {"used", "", 9}, {"state", "", 10}};
+    std::vector<table_column> all{{"profile", "", 9, "profile"}, {"used", "", 9, "used"}, {"state", "", 10, "state"}};
     for (const thread_group group : all_thread_groups)
-      if (group != thread_group::raw) all.push_back({std::string{to_string(group)}, "(%)", 9});
-    all.insert(all.end(), {{"all", "(%)", 9}, {"one at most", "(%)", 11}, {"threads", "", 7}});
+      if (const std::string name{to_string(group)}; group != thread_group::raw)
+        all.push_back({name, "(%)", 9, "percent_of_a_core/" + name});
+    all.insert(all.end(), {{"all", "(%)", 9, "percent_of_a_core/all"},
+                           {"one at most", "(%)", 11, "percent_of_a_core/one_at_most"},
+                           {"threads", "", 7, "thread_count"}});
     return all;
   }
 
@@ -196,7 +194,7 @@ private:
          "idle: a world that has answered all requests; in flight: one all_reduce whose operands wait, on every "
          "device, for work that is held back"},
         {{"seconds", options_.seconds}, {"settle_seconds", options_.settle_seconds}}, "");
-    text_table{session_.out(), columns()}.print_heading();
+    session_.open_table(columns());
   }
 
   const idle_options& options_;

@@ -5,7 +5,6 @@
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/program/support/text_table.hpp>
 
 #include <troupe/device/graph.hpp>
 #include <troupe/runtime/rank_lane.hpp>
@@ -241,8 +240,7 @@ int run(const plan_bench_options& options) {
       {{"steps", options.steps}, {"iterations", options.common.iterations}, {"blocks", options.common.blocks}});
 
   progress_line progress{stderr, 2};
-  const text_table table{session.out(), plan_columns()};
-  table.print_heading();
+  session.open_table(plan_columns());
   std::size_t wrong = 0;
   for (const bool with_work : {true, false}) {
     workload what{where, rt, options, bytes, with_work};
@@ -255,9 +253,7 @@ int run(const plan_bench_options& options) {
         [&](std::size_t block) { progress.show(at_block(what.name(), block, options.common.blocks)); });
     progress.done(1);
     progress.clear();
-    json row = row_report(what, mine);
-    table.print_members(row);
-    session.add_row(std::move(row));
+    session.add_row(row_report(what, mine));
     wrong += mine;
   }
   session.note_wrong(wrong);

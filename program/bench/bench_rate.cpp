@@ -5,7 +5,6 @@
 #include <troupe/program/bench/frame/asker.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/program/support/text_table.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -93,33 +92,26 @@ public:
     }
     if (!session_) return 0;
     progress.clear();
-    const text_table table{session_->out(),
-                           {{"fusion", "", 13},
-                            {"recorded", "", 9},
-                            {"in flight", "", 9},
-                            {"operations", "/s", 11},
-                            {"time each", "(us)", 9},
-                            {"raw", "/s", 11},
-                            {"time each", "(us)", 9},
-                            {"of raw", "", 8},
-                            {"of unrecorded", "", 14}}};
-    table.print_heading();
+    session_->open_table({{"fusion", "", 13, "fusion"},
+                          {"recorded", "", 9, "recorded"},
+                          {"in flight", "", 9, "depth"},
+                          {"operations", "/s", 11, "operations_per_s/p50", 0},
+                          {"time each", "(us)", 9, "us_each"},
+                          {"raw", "/s", 11, "raw_per_s/p50", 0},
+                          {"time each", "(us)", 9, "raw_us_each"},
+                          {"of raw", "", 8, is_yardstick_ ? "of_raw/p50" : "", 3},
+                          {"of unrecorded", "", 14, "of_unrecorded/p50", 3}});
     for (const rate_row& one : rows_) {
-      const double ours = median(one.ours);
-      const double raw = median(one.raw);
-      const std::vector<double> of_unrecorded = unrecorded_share(one);
-      table.print_row({std::string{to_string(one.mode.fused)}, std::string{recording_of(one.mode)},
-                       std::to_string(one.depth), fixed(ours, 0), fixed(1e6 / ours), fixed(raw, 0), fixed(1e6 / raw),
-                       is_yardstick_ ? fixed(median(one.of_raw()), 3) : "-",
-                       of_unrecorded.empty() ? "-" : fixed(median(of_unrecorded), 3)});
       json row({{"mode", to_string(one.mode)},
                 {"fusion", to_string(one.mode.fused)},
                 {"recorded", recording_of(one.mode)},
                 {"depth", one.depth},
                 {"operations_per_s", by_block(one.ours)},
+                {"us_each", 1e6 / median(one.ours)},
                 {"raw_per_s", by_block(one.raw)},
+                {"raw_us_each", 1e6 / median(one.raw)},
                 {"of_raw", by_block(one.of_raw())}});
-      if (!of_unrecorded.empty()) row["of_unrecorded"] = by_block(of_unrecorded);
+      if (const auto ratios = unrecorded_share(one); !ratios.empty()) row["of_unrecorded"] = by_block(ratios);
       session_->add_row(std::move(row));
     }
     return session_->finish();

@@ -5,7 +5,6 @@
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/statistics.hpp>
-#include <troupe/program/support/text_table.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -77,19 +76,17 @@ int run(const registered_options& options) {
                                    : "registered memory is used as ordinary: " + status.why_ordinary,
        "raw: NCCL's own calls on ordinary memory, a thread for each GPU"},
       {{"operation", options.operation}, {"depth", options.depth}});
-  const text_table table{session.out(),
-                         {{"size", "B", 10, "bytes"},
-                          {"raw", "alone p50", 10, "raw/alone/p50"},
-                          {"ordinary", "alone p50", 10, "ordinary/alone/p50"},
-                          {"", "p99", 8, "ordinary/alone/p99"},
-                          {"registered", "alone p50", 10, "registered/alone/p50"},
-                          {"", "p99", 8, "registered/alone/p99"},
-                          {"ratio", "", 7, "alone_ratio", 3},
-                          {"raw", "rate", 8, "raw/rate/p50"},
-                          {"ordinary", "rate", 9, "ordinary/rate/p50"},
-                          {"registered", "rate", 10, "registered/rate/p50"},
-                          {"ratio", "", 7, "rate_ratio", 3}}};
-  table.print_heading();
+  session.open_table({{"size", "B", 10, "bytes"},
+                      {"raw", "alone p50", 10, "raw/alone/p50"},
+                      {"ordinary", "alone p50", 10, "ordinary/alone/p50"},
+                      {"", "p99", 8, "ordinary/alone/p99"},
+                      {"registered", "alone p50", 10, "registered/alone/p50"},
+                      {"", "p99", 8, "registered/alone/p99"},
+                      {"ratio", "", 7, "alone_ratio", 3},
+                      {"raw", "rate", 8, "raw/rate/p50"},
+                      {"ordinary", "rate", 9, "ordinary/rate/p50"},
+                      {"registered", "rate", 10, "registered/rate/p50"},
+                      {"ratio", "", 7, "rate_ratio", 3}});
   progress_line progress{stderr, static_cast<double>(std::size(sizes_bytes))};
   for (const std::size_t bytes : sizes_bytes) {
     const std::size_t room = std::max(bytes, where.local_ranks().size() * sizeof(float));
@@ -114,7 +111,6 @@ int run(const registered_options& options) {
              {"rate_ratio", median(paired_ratios(all[2].rate.p50, all[1].rate.p50))}};
     for (const memory_contender& one : all)
       row[one.memory] = {{"alone", figures_report(one.alone)}, {"rate", figures_report(one.rate)}};
-    table.print_members(row);
     session.add_row(std::move(row));
   }
   return session.finish();
