@@ -1,3 +1,4 @@
+#include <troupe/program/bench/bench_operation.hpp>
 #include <troupe/program/doctor/doctor_findings.hpp>
 
 #include <troupe/actors/caf/caf_compat.hpp>
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <functional>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -122,51 +122,23 @@ namespace {
 constexpr const char* plugin_variable = "NCCL_PROFILER_PLUGIN";
 constexpr std::array<std::size_t, 3> all_sizes{8, std::size_t{1} << 20U, std::size_t{64} << 20U};
 
-/// A request of the probe, and how it is made for one rank of n. Both buffers hold \p size_bytes.
-struct question {
-  std::string_view name;
-  std::function<operation(const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks)> make;
-};
-
-const std::array questions{
-    question{"all_reduce", [](const buffer& send, const buffer& recv, std::size_t count,
-                              std::size_t) { return all_reduce{.send = send, .recv = recv, .count = count}; }},
-    question{"broadcast", [](const buffer& send, const buffer& recv, std::size_t count,
-                             std::size_t) { return broadcast{.send = send, .recv = recv, .count = count}; }},
-    question{"reduce", [](const buffer& send, const buffer& recv, std::size_t count,
-                          std::size_t) { return reduce{.send = send, .recv = recv, .count = count}; }},
-    question{"all_gather",
-             [](const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks) {
-               return all_gather{.send = send, .recv = recv, .count = count / ranks};
-             }},
-    question{"reduce_scatter",
-             [](const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks) {
-               return reduce_scatter{.send = send, .recv = recv, .count = count / ranks};
-             }},
-    question{"all_to_all",
-             [](const buffer& send, const buffer& recv, std::size_t count, std::size_t ranks) {
-               return all_to_all{.send = send, .recv = recv, .count = count / ranks};
-             }},
-};
+constexpr std::array<std::string_view, 6> questions{"all_reduce", "broadcast",      "reduce",
+                                                    "all_gather", "reduce_scatter", "all_to_all"};
 
 void ask(world& where, std::span<const std::size_t> sizes, probe_findings& found) {
-  const auto ranks = where.local_ranks();
+  const std::size_t ranks = where.local_ranks().size();
   // At least one element per rank, which the parts of a gather need.
-  const auto count_of = [&](std::size_t size_bytes) { return std::max(size_bytes / sizeof(float), ranks.size()); };
-  std::vector<buffer> send, recv;
-  for (const rank self : ranks) {
-    send.push_back(where.allocate(self, count_of(sizes.back()) * sizeof(float)));
-    recv.push_back(where.allocate(self, count_of(sizes.back()) * sizeof(float)));
-  }
-  for (const question& one : questions)
+  const auto count_of = [&](std::size_t size_bytes) { return std::max(size_bytes / sizeof(float), ranks); };
+  const bench_memory memory{where, count_of(sizes.back()) * sizeof(float), 0};
+  for (const std::string_view name : questions)
     for (const std::size_t size : sizes) {
+      const bench_operation& what = *std::ranges::find(bench_operations(), name, &bench_operation::name);
       const std::size_t count = count_of(size);
-      std::vector<operation> parts;
-      for (std::size_t i = 0; i < ranks.size(); ++i) parts.push_back(one.make(send[i], recv[i], count, ranks.size()));
       const std::size_t before = nccl_use_count();
-      static_cast<void>(where.ask(std::move(parts)).get());
+      static_cast<void>(
+          where.ask(memory.parts({.what = &what, .count = what.count_is_part ? count / ranks : count})).get());
       for (const nccl_use& use : nccl_uses(before)) {
-        probed_use seen{.operation = std::string{one.name},
+        probed_use seen{.operation = std::string{name},
                         .size_bytes = count * sizeof(float),
                         .function = use.function,
                         .algorithm = use.algorithm,
