@@ -1,13 +1,14 @@
 #include <troupe/actors.hpp>
-#include <troupe/program/demo/demo_batch.hpp>
 #include <troupe/program/demo/demo_clients.hpp>
 #include <troupe/program/support/statistics.hpp>
 
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <future>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -81,6 +82,91 @@ void demo_ledger::print() const {
 
 namespace {
 
+constexpr dtype types[] = {dtype::u8,  dtype::i32, dtype::u32, dtype::i64, dtype::u64,
+                           dtype::f16, dtype::f32, dtype::f64, dtype::bf16};
+constexpr reduction reductions[] = {reduction::sum, reduction::min, reduction::max};
+
+/// The data of one client: a batch of all_reduces with inputs whose results are exact, in memory of the ranks that it
+/// serves. It is allocated once and refilled for each round.
+/// One round is: fill(), copies_in(), request() for each, copies_out(), wrong_results(), each awaited before the next.
+class demo_batch {
+public:
+  demo_batch(const world& where, const client_task& task)
+    : world_size_{where.size()},
+      max_count_{task.count},
+      seed_{task.seed},
+      values_{task.values},
+      requests_(task.requests) {
+    const conform_range longest{.role = "longest", .values = {.type = dtype::f64}, .count = max_count_};
+    const std::size_t room = size() * 2 * conform_image::room_for(longest);
+    for (const rank self : task.ranks) members_.push_back({self, {where, self, memory_kind::device, room}});
+  }
+
+  /// Draws new shapes and inputs.
+  void fill(std::uint64_t round) {
+    for (member& one : members_) {
+      one.image.clear();
+      one.placed.assign(size(), {});
+    }
+    for (std::size_t i = 0; i < size(); ++i) {
+      // The shape must be the same for every rank's client, so it depends only on seed, round and index.
+      const std::uint64_t drawn = scramble(seed_ ^ scramble(round ^ scramble(i)));
+      draws draw{drawn};
+      const value_source source{types[draw.below(std::size(types))], reductions[draw.below(std::size(reductions))],
+                                value_kind::exact};
+      const conform_piece piece = conform_collectives().front().make( // all_reduce
+          {.ranks = world_size_, .values = source, .count = draw.below(max_count_ + 1), .seed = drawn});
+      requests_[i].clear();
+      for (member& one : members_)
+        requests_[i].push_back(
+            as_operation(part_of(piece, one.self, one.image.place(piece, one.self, *values_, one.placed[i]))));
+    }
+  }
+
+  using ranked_operation = std::pair<rank, operation>;
+  [[nodiscard]] std::vector<ranked_operation> copies_in() const {
+    std::vector<ranked_operation> copies;
+    for (const member& one : members_) copies.emplace_back(one.self, one.image.upload());
+    return copies;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return requests_.size(); }
+  /// Returns request \p index, with one part for each rank served.
+  [[nodiscard]] std::vector<operation> request(std::size_t index) const { return requests_[index]; }
+  [[nodiscard]] std::vector<ranked_operation> copies_out() const {
+    std::vector<ranked_operation> copies;
+    for (const member& one : members_) copies.emplace_back(one.self, one.image.download());
+    return copies;
+  }
+  /// Checks every element. Returns the number of requests with a wrong one at any rank served.
+  [[nodiscard]] std::size_t wrong_results() {
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < size(); ++i)
+      wrong += std::ranges::all_of(members_,
+                                   [i](member& one) {
+                                     return std::ranges::all_of(one.placed[i], [&](std::size_t at) {
+                                       return one.image.find_fault(at).empty();
+                                     });
+                                   })
+                   ? 0
+                   : 1;
+    return wrong;
+  }
+
+private:
+  struct member {
+    rank self;
+    conform_image image;
+    std::vector<std::vector<std::size_t>> placed{}; ///< The numbers of the ranges of each request.
+  };
+
+  int world_size_;
+  std::size_t max_count_;
+  std::uint64_t seed_;
+  std::shared_ptr<known_values> values_;
+  std::vector<member> members_;
+  std::vector<std::vector<operation>> requests_;
+};
+
 class asked_requests {
 public:
   explicit asked_requests(demo_ledger& books) : books_{books} {}
@@ -111,7 +197,7 @@ private:
 
 void run_thread_client(world where, const client_task& task, demo_ledger& books) {
   const bool to_world = task.ranks.size() == static_cast<std::size_t>(where.size());
-  demo_batch batch{where, task.ranks, task.requests, task.count, task.seed, task.values};
+  demo_batch batch{where, task};
   asked_requests asked{books};
   std::map<rank, rank_lane> lanes;
   for (const rank self : task.ranks) lanes.try_emplace(self, where, self, task.lane);
@@ -147,7 +233,7 @@ public:
       task_{std::move(task)},
       books_{*books},
       ended_{*ended},
-      batch_{world_, task_.ranks, task_.requests, task_.count, task_.seed, task_.values} {}
+      batch_{world_, task_} {}
 
   behavior_type make_behavior() override {
     compat::post(actor_of(world_), subscribe{listener_handle{this}});
