@@ -10,12 +10,14 @@
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <stdlib.h> // NOLINT(modernize-deprecated-headers): for mkdtemp()
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -66,6 +68,7 @@ struct sampled_footprint {
   std::size_t pending = 0;                     ///< The largest number of pending requests.
   std::size_t early_bytes = 0, late_bytes = 0; ///< The largest memory in each half of the run.
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(sampled_footprint, pending, early_bytes, late_bytes)
 
 using stress_scenes = std::vector<std::unique_ptr<stress_scene>>;
 
@@ -279,15 +282,12 @@ int run(const order_options& options) {
   const auto formed = std::chrono::steady_clock::now();
   const sampled_footprint seen = run_clients(options, rt, scenes);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - formed;
-  std::ofstream log{log_of(options.logs, static_cast<std::size_t>(where.local_ranks().front().value()))};
-  log << took.count() << ' ' << seen.pending << ' ' << seen.early_bytes << ' ' << seen.late_bytes << ' '
-      << scenes.size() << '\n';
-  for (const auto& one : scenes) {
-    log << one->name << '\n';
-    one->ledger.write(log);
-  }
-  log.close();
-  const bool is_written = static_cast<bool>(log);
+  nlohmann::json log{{"seconds", took.count()}, {"seen", seen}};
+  for (const auto& one : scenes) log["worlds"][one->name] = one->ledger.report();
+  std::ofstream file{log_of(options.logs, static_cast<std::size_t>(where.local_ranks().front().value()))};
+  nlohmann::json::to_msgpack(log, file);
+  file.close();
+  const bool is_written = static_cast<bool>(file);
   if (memory) memory->await_drivers();
   await_peers(scenes); // a process that ends its sub-worlds ends them for its peers
   scenes.clear();
@@ -316,8 +316,39 @@ private:
   std::string path_;
 };
 
+/// Compares the logs that the processes of all ranks have left in \p logs.
 int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well,
-               const std::vector<stress_totals>& drivers = {});
+               const std::vector<stress_totals>& drivers = {}) {
+  const configuration settings = options.runtime.settings();
+  const std::size_t ranks = process_count(settings);
+  std::map<std::string, std::unique_ptr<stress_ledger>> all;
+  all.emplace("whole", std::make_unique<stress_ledger>(ranks));
+  if (options.splits)
+    for (const rank_group& one : stress_groups(static_cast<int>(ranks)))
+      all.emplace(one.name, std::make_unique<stress_ledger>(one.members.size()));
+  sampled_footprint seen;
+  std::chrono::duration<double> took{};
+  bool is_complete = has_ended_well;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    try {
+      std::ifstream file{log_of(logs, i)};
+      const auto log = nlohmann::json::from_msgpack(file);
+      for (const auto& [name, ledger] : log.at("worlds").items()) all.at(name)->add_report(ledger);
+      took = std::max(took, std::chrono::duration<double>{log.at("seconds").get<double>()});
+      const auto one = log.at("seen").get<sampled_footprint>();
+      seen.pending = std::max(seen.pending, one.pending);
+      seen.early_bytes = std::max(seen.early_bytes, one.early_bytes);
+      seen.late_bytes = std::max(seen.late_bytes, one.late_bytes);
+    } catch (const std::exception&) { // missing, incomplete, or of another run
+      std::printf("the process of rank %zu has left no log\n", i);
+      is_complete = false;
+    }
+  }
+  stress_ledgers ledgers;
+  for (const auto& [name, ledger] : all) ledgers.emplace(name, ledger.get());
+  const int found = report(options, settings.ordering, ranks, ledgers, seen, took, drivers);
+  return is_complete ? found : 1;
+}
 
 /// Starts a process for each rank. Each runs the clients of its own rank and writes a log; this one compares the logs.
 int run_processes(const order_options& options) {
@@ -350,43 +381,6 @@ int run_processes(const order_options& options) {
   std::vector<stress_totals> drivers;
   for (auto& one : running) drivers.push_back(one.get());
   return judge_logs(options, logs.path(), has_ended_well, drivers);
-}
-
-/// Compares the logs that the processes of all ranks have left in \p logs.
-int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well,
-               const std::vector<stress_totals>& drivers) {
-  const configuration settings = options.runtime.settings();
-  const std::size_t ranks = process_count(settings);
-  std::map<std::string, std::unique_ptr<stress_ledger>> all;
-  all.emplace("whole", std::make_unique<stress_ledger>(ranks));
-  if (options.splits)
-    for (const rank_group& one : stress_groups(static_cast<int>(ranks)))
-      all.emplace(one.name, std::make_unique<stress_ledger>(one.members.size()));
-  sampled_footprint seen;
-  std::chrono::duration<double> took{};
-  bool is_complete = has_ended_well;
-  for (std::size_t i = 0; i < ranks; ++i) {
-    std::ifstream log{log_of(logs, i)};
-    double seconds = 0;
-    sampled_footprint one;
-    std::size_t worlds = 0;
-    log >> seconds >> one.pending >> one.early_bytes >> one.late_bytes >> worlds;
-    bool is_read = static_cast<bool>(log);
-    for (std::string name; is_read && worlds > 0; --worlds)
-      is_read = (log >> name) && all.contains(name) && all.at(name)->read(log);
-    if (!is_read) {
-      std::printf("the process of rank %zu has left no log\n", i);
-      is_complete = false;
-    }
-    took = std::max(took, std::chrono::duration<double>{seconds});
-    seen.pending = std::max(seen.pending, one.pending);
-    seen.early_bytes = std::max(seen.early_bytes, one.early_bytes);
-    seen.late_bytes = std::max(seen.late_bytes, one.late_bytes);
-  }
-  stress_ledgers ledgers;
-  for (const auto& [name, ledger] : all) ledgers.emplace(name, ledger.get());
-  const int found = report(options, settings.ordering, ranks, ledgers, seen, took, drivers);
-  return is_complete ? found : 1;
 }
 
 } // namespace

@@ -5,12 +5,12 @@
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
-#include <istream>
 #include <limits>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -414,38 +414,24 @@ std::size_t stress_ledger::doubled() {
   return found;
 }
 
-void stress_ledger::write(std::ostream& out) const {
-  const auto one_line = [](std::string text) {
-    std::ranges::replace(text, '\n', ' ');
-    return text;
-  };
-  const stress_totals sums = sum();
-  out << sums.asked << ' ' << sums.answered << ' ' << sums.failed << ' ' << sums.refused << ' ' << sums.verified << ' '
-      << sums.wrong << '\n'
-      << one_line(sums.first) << '\n';
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(stress_totals, asked, answered, failed, refused, verified, wrong, first)
+
+nlohmann::json stress_ledger::report() const {
+  auto logs = nlohmann::json::array();
   for (const log& one : logs_) {
-    out << one.entries.size() << '\n';
+    auto& entries = logs.emplace_back(nlohmann::json::array());
     for (const entry& each : one.entries)
-      out << each.step.client << ' ' << each.step.lane << ' ' << each.step.index << ' ' << each.launch << '\n';
+      entries.push_back({each.step.client, each.step.lane, each.step.index, each.launch});
   }
-  out << "end\n";
+  return {{"totals", sum()}, {"logs", std::move(logs)}};
 }
 
-bool stress_ledger::read(std::istream& in) {
-  stress_totals sums;
-  std::string end;
-  in >> sums.asked >> sums.answered >> sums.failed >> sums.refused >> sums.verified >> sums.wrong;
-  in.ignore(1); // the end of that line
-  std::getline(in, sums.first);
-  add(sums);
-  for (log& one : logs_) {
-    std::size_t count = 0;
-    in >> count;
-    for (entry each; count > 0 && in >> each.step.client >> each.step.lane >> each.step.index >> each.launch; --count)
-      one.entries.push_back(each);
-  }
-  in >> end;
-  return end == "end";
+void stress_ledger::add_report(const nlohmann::json& report) {
+  add(report.at("totals").get<stress_totals>());
+  for (std::size_t i = 0; i < logs_.size(); ++i)
+    for (const auto& [client, lane, index, launch] :
+         report.at("logs").at(i).get<std::vector<std::array<std::uint64_t, 4>>>())
+      logs_[i].entries.push_back({{client, lane, index}, launch});
 }
 
 std::string stress_ledger::disorder(std::size_t& compared) {

@@ -10,10 +10,10 @@
 #include <troupe/runtime/world.hpp>
 
 #include <caf/fwd.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <iosfwd>
 #include <latch>
 #include <map>
 #include <memory>
@@ -90,10 +90,9 @@ public:
   /// Returns how many parts of operations a rank has launched again after it had launched them.
   [[nodiscard]] std::size_t doubled();
 
-  /// Writes everything to \p out, and adds what another ledger of the same run has written. read() returns false if
-  /// the text is not complete.
-  void write(std::ostream& out) const;
-  [[nodiscard]] bool read(std::istream& in);
+  /// Returns everything, for add_report() in another process of the same run. Errors of add_report(): json::exception.
+  [[nodiscard]] nlohmann::json report() const;
+  void add_report(const nlohmann::json& report);
 
 private:
   struct entry {
