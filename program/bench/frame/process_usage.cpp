@@ -6,7 +6,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -16,35 +16,15 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-std::string first_line_of(const std::filesystem::path& path) {
-  std::ifstream file{path};
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-/// Returns the CPU time of the thread of this process with kernel id \p id, or a negative value if its clock cannot be
-/// read. clock_getcpuclockid() converts only process ids, so the clock's number is composed here: the complement of the
-/// id, with the kernel's flags for "per thread" and "scheduled time".
-nanoseconds clock_of(int id) noexcept {
+/// Returns the CPU time of the thread of this process with kernel id \p id, or an empty optional if the thread has
+/// ended. clock_getcpuclockid() converts only process ids, so the clock's number is composed here: the complement of
+/// the id, with the kernel's flags for "per thread" and "scheduled time".
+std::optional<nanoseconds> clock_of(int id) noexcept {
   constexpr unsigned of_a_thread = 4, time_it_ran = 2;
   const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(id) << 3U) | of_a_thread | time_it_ran);
   timespec used{};
-  if (::clock_gettime(clock, &used) != 0) return nanoseconds{-1};
+  if (::clock_gettime(clock, &used) != 0) return std::nullopt;
   return std::chrono::seconds{used.tv_sec} + nanoseconds{used.tv_nsec};
-}
-
-/// Reads the 14th and 15th word of /proc/self/task/ID/stat. The second word is the name in parentheses.
-nanoseconds ticks_of(const std::string& stat) {
-  const auto name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return nanoseconds{0};
-  std::istringstream words{stat.substr(name_end + 1)};
-  std::string skipped;
-  for (int i = 3; i < 14; ++i) words >> skipped;
-  long user = 0, system = 0;
-  words >> user >> system;
-  const long rate = ::sysconf(_SC_CLK_TCK);
-  return rate > 0 ? nanoseconds{std::chrono::seconds{user + system}} / rate : nanoseconds{0};
 }
 
 } // namespace
@@ -64,10 +44,11 @@ thread_times thread_times::now() {
   std::error_code gone; // A thread may end meanwhile.
   for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/task", gone}) {
     const int id = std::stoi(entry.path().filename().string());
-    thread_use one{.id = id, .name = first_line_of(entry.path() / "comm")};
+    const auto used = clock_of(id);
+    if (!used) continue;
+    thread_use one{.id = id, .name = {}, .cpu = *used};
+    std::getline(std::ifstream{entry.path() / "comm"}, one.name);
     one.group = group_of(one.name, id == ::getpid());
-    one.cpu = clock_of(id);
-    if (one.cpu < nanoseconds{0}) one.cpu = ticks_of(first_line_of(entry.path() / "stat"));
     all.threads_[id] = std::move(one);
   }
   all.taken_at_ = std::chrono::steady_clock::now();

@@ -36,8 +36,7 @@ struct thread_use {
   std::chrono::nanoseconds cpu{0};
 };
 
-/// The CPU times of all threads at one moment. They are read from each thread's clock, with a resolution of a
-/// nanosecond, or, if the system does not allow that, from /proc, with a resolution of a tick (10 ms).
+/// The CPU times of all threads at one moment, read from each thread's clock with a resolution of a nanosecond.
 class thread_times {
 public:
   [[nodiscard]] static thread_times now();
