@@ -75,8 +75,6 @@ public:
     : options_{options.common},
       bytes_{float_bytes(options.bytes)},
       memory_{parse_operand_memory(options.memory)},
-      iterations_{options.common.iterations},
-      blocks_{options.common.blocks},
       settings_{options.common.runtime.settings()} {
     for (const std::string& name : options.wanted) {
       const auto found = std::ranges::find(ways, name, &way::name);
@@ -97,12 +95,12 @@ public:
   }
 
   [[nodiscard]] int run() {
-    progress_line progress{stderr, static_cast<double>(blocks_ * (spans_processes() ? 1 : orders.size()))};
+    progress_line progress{stderr, static_cast<double>(options_.blocks * (spans_processes() ? 1 : orders.size()))};
     if (spans_processes()) {
       bench_rig rig{settings_, with_raw_}; // A process joins its world once.
-      for (std::size_t block = 0; block < blocks_; ++block) measure(rig, block, progress);
+      for (std::size_t block = 0; block < options_.blocks; ++block) measure(rig, block, progress);
     } else {
-      interleave(blocks_, orders.size(), [&](std::size_t i, std::size_t block) {
+      interleave(options_.blocks, orders.size(), [&](std::size_t i, std::size_t block) {
         configuration settings = settings_;
         settings.ordering = orders[i];
         const bool needed = chosen_.empty() || !ways_with(orders[i]).empty();
@@ -126,7 +124,7 @@ private:
   }
 
   [[nodiscard]] std::string at(ordering order, std::size_t block) const {
-    return at_block("latency, order by " + std::string{to_string(order)}, block + 1, blocks_);
+    return at_block("latency, order by " + std::string{to_string(order)}, block + 1, options_.blocks);
   }
 
   /// Returns whether the launched processes form one world. Only ranks can then be asked, and only rank 0 reports.
@@ -155,12 +153,12 @@ private:
 
     std::vector<std::unique_ptr<asker>> askers;
     for (const chosen_way& one : here) askers.push_back(one.how->make(rig));
-    const std::size_t warm_ups = std::max<std::size_t>(1, iterations_ / 10);
+    const std::size_t warm_ups = std::max<std::size_t>(1, options_.iterations / 10);
     std::optional<double> raw_p50;
     if (rig.raw) {
       show("raw");
       static_cast<void>(rig.raw->run(raw_parts, warm_ups, 1));
-      const auto times = in_microseconds(rig.raw->run(raw_parts, iterations_, 1).each);
+      const auto times = in_microseconds(rig.raw->run(raw_parts, options_.iterations, 1).each);
       rig.raw->rest();
       raw_p50 = median(times);
       table_.add_raw_block(times);
@@ -169,7 +167,7 @@ private:
       const std::size_t what = (i + block) % here.size();
       show(here[what].how->name);
       static_cast<void>(askers[what]->ask(parts, warm_ups, 1));
-      const series measured = askers[what]->ask(parts, iterations_, 1);
+      const series measured = askers[what]->ask(parts, options_.iterations, 1);
       table_.add_block(here[what].number,
                        {.each = in_microseconds(measured.each), .spans = in_microseconds(measured.spans)}, raw_p50);
     }
@@ -179,8 +177,8 @@ private:
   void begin(bench_rig& rig, progress_line& progress) {
     std::vector<std::string> heading{
         "all_reduce of f32, sum, in place, " + std::to_string(bytes_) + " bytes of " + std::string{to_string(memory_)} +
-            " memory, one at a time, " + std::to_string(iterations_) + " in each of " + std::to_string(blocks_) +
-            " interleaved blocks",
+            " memory, one at a time, " + std::to_string(options_.iterations) + " in each of " +
+            std::to_string(options_.blocks) + " interleaved blocks",
         "medians of blocks, max of all; request to reply as each client sees it; " +
             (spans_processes() ? "of rank 0, in one world of processes whose ordering is " +
                                      std::string{to_string(settings_.ordering)}
@@ -192,16 +190,16 @@ private:
     for (const chosen_way& one : chosen_) heading.push_back(std::string{one.how->name} + ": " + one.how->what);
     progress.clear();
     session_.emplace("latency", options_)
-        .begin(
-            rig.rt, rig.where, heading,
-            {{"iterations", iterations_}, {"blocks", blocks_}, {"size_bytes", bytes_}, {"memory", to_string(memory_)}});
+        .begin(rig.rt, rig.where, heading,
+               {{"iterations", options_.iterations},
+                {"blocks", options_.blocks},
+                {"size_bytes", bytes_},
+                {"memory", to_string(memory_)}});
   }
 
   const bench_options& options_;
   std::size_t bytes_;
   operand_memory memory_;
-  std::size_t iterations_;
-  std::size_t blocks_;
   configuration settings_;
   bool with_raw_ = false;
   std::vector<chosen_way> chosen_;

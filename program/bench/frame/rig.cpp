@@ -42,8 +42,7 @@ std::string link_text(const device_pair& one) {
 
 } // namespace
 
-bench_rig::bench_rig(const configuration& settings, bool with_raw, const world_options& options)
-  : rt{settings}, where{rt.form_world(options)} {
+bench_rig::bench_rig(const configuration& settings, bool with_raw) : rt{settings}, where{rt.form_world()} {
   if (!with_raw) return;
   raw.emplace(rt, where);
   raw->rest();
@@ -155,25 +154,21 @@ std::size_t sums_bytes(std::size_t size_bytes, std::size_t count) noexcept {
 }
 
 std::vector<std::vector<operation>> make_sums(const std::vector<buffer>& memory, std::size_t size_bytes,
-                                              std::size_t count, std::size_t first) {
+                                              std::size_t count) {
   std::vector<std::vector<operation>> sums(count);
   for (std::size_t i = 0; i < count; ++i)
     for (const buffer& whole : memory) {
-      const buffer part = whole.slice(first + i * stride(size_bytes), size_bytes);
+      const buffer part = whole.slice(i * stride(size_bytes), size_bytes);
       sums[i].emplace_back(all_reduce{.send = part, .recv = part, .count = size_bytes / sizeof(float)});
     }
   return sums;
 }
 
-std::vector<std::vector<operation>> by_rank(const std::vector<std::vector<operation>>& sums) {
-  std::vector<std::vector<operation>> turned(sums.empty() ? 0 : sums.front().size());
-  for (const auto& one : sums)
-    for (std::size_t r = 0; r < turned.size(); ++r) turned[r].push_back(one[r]);
-  return turned;
-}
-
 request_burst::request_burst(std::vector<std::vector<operation>> separate) : separate_{std::move(separate)} {
-  for (auto& mine : by_rank(separate_)) together_.emplace_back(group{std::move(mine)});
+  std::vector<group> by_rank(separate_.empty() ? 0 : separate_.front().size());
+  for (const auto& parts : separate_)
+    for (std::size_t r = 0; r < by_rank.size(); ++r) by_rank[r].parts.push_back(parts[r]);
+  for (group& mine : by_rank) together_.emplace_back(std::move(mine));
   for (const operation& mine : together_) addresses_.push_back(pointers_to(std::get<group>(mine).parts));
 }
 

@@ -26,7 +26,7 @@ using troupe::to_string;
 class bench_rig {
 public:
   /// The raw ranks are parked at first (raw_ranks::rest()).
-  bench_rig(const configuration& settings, bool with_raw, const world_options& options = {});
+  bench_rig(const configuration& settings, bool with_raw);
 
   /// Returns whether this process reports: in a world of processes the one that has rank 0, else every process.
   [[nodiscard]] bool has_rank_zero() const { return where.local_ranks().front() == rank{0}; }
@@ -62,11 +62,9 @@ inline constexpr auto all_operand_memories = enum_values<operand_memory>;
 /// Returns the memory, in bytes, that one rank needs for \p count operations of \p size_bytes each.
 [[nodiscard]] std::size_t sums_bytes(std::size_t size_bytes, std::size_t count) noexcept;
 /// Makes \p count in-place all_reduces of f32 with \p size_bytes each: sums[i][r] is rank r's part of the i-th. Each
-/// part has its own range of \p memory, which holds sums_bytes() for each rank from byte \p first on.
+/// part has its own range of \p memory, which holds sums_bytes() for each rank.
 [[nodiscard]] std::vector<std::vector<operation>> make_sums(const std::vector<buffer>& memory, std::size_t size_bytes,
-                                                            std::size_t count, std::size_t first = 0);
-/// Returns the same parts by rank: result[r][i] is rank r's part of the i-th operation.
-[[nodiscard]] std::vector<std::vector<operation>> by_rank(const std::vector<std::vector<operation>>& sums);
+                                                            std::size_t count);
 
 /// Several operations at once: as separate requests, or as one request, which is a group.
 class request_burst {
