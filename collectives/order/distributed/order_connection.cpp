@@ -63,31 +63,6 @@ constexpr nanoseconds controller_grace = std::chrono::seconds{1};
 
 } // namespace
 
-/// Terms of a request that its call does not have.
-struct order_connection::asking_terms {
-  lane where{};
-  std::uint64_t client = 0;
-  std::optional<std::uint64_t> position{};
-  nanoseconds deadline{0};
-  std::shared_ptr<const error> objection{};
-};
-
-/// A request that is to be added to a batch.
-class order_connection::asking final : public combining_queue::task {
-public:
-  asking(order_connection& above, std::shared_ptr<ordered_rank> of, const asking_terms& terms,
-         std::shared_ptr<pipeline_call> call)
-    : above_{above}, of_{std::move(of)}, terms_{terms}, call_{std::move(call)} {}
-
-  void execute(std::unique_ptr<task>) noexcept override { above_.take(of_, terms_, std::move(call_)); }
-
-private:
-  order_connection& above_;
-  std::shared_ptr<ordered_rank> of_;
-  asking_terms terms_;
-  std::shared_ptr<pipeline_call> call_;
-};
-
 order_connection::order_connection(std::shared_ptr<rank_pipeline> pipeline, epoch formed_in,
                                    std::shared_ptr<const clock> time, sender send, fusion_limits fused,
                                    std::shared_ptr<exported_memory> exported)
@@ -154,43 +129,45 @@ std::shared_ptr<ordered_rank> order_connection::find(std::uint64_t world) const 
 }
 
 void order_connection::ask(const std::shared_ptr<ordered_rank>& of, lane_request asked) {
-  const asking_terms terms{asked.where, asked.client, asked.position, asked.deadline, std::move(asked.objection)};
-  auto call = of->pipeline->prepare({.name = asked.name,
+  undecided_ask made{.of = of, .where = asked.where, .client = asked.client, .position = asked.position};
+  made.call = of->pipeline->prepare({.name = asked.name,
                                      .what = std::move(asked.what),
                                      .deadline = asked.deadline,
                                      .reply = std::move(asked.reply),
                                      .from = request_origin{.lane = asked.where, .client = asked.client},
                                      .site = asked.site},
                                     time_->now());
-  queue_.submit(std::make_unique<asking>(*this, of, terms, std::move(call)));
+  made.give_up = later(made.call->deadline(), controller_grace);
+  queue_.run([this, made = std::move(made), deadline = asked.deadline,
+              objection = std::move(asked.objection)]() mutable { take(std::move(made), deadline, objection.get()); });
 }
 
-void order_connection::take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms,
-                            std::shared_ptr<pipeline_call> call) {
-  if (!of->is_closing.load(std::memory_order_acquire)) {
-    request_facts facts = fused_.mode == fusion::free ? examine(*of, call->what()) : request_facts{};
-    if (!of->registered.empty()) facts.places = digest_of_places(call->what(), of->registered);
-    out_.select(of->world);
-    if (terms.objection) {
+void order_connection::take(undecided_ask asked, nanoseconds deadline, const error* objection) {
+  ordered_rank& of = *asked.of;
+  if (!of.is_closing.load(std::memory_order_acquire)) {
+    const operation& what = asked.call->what();
+    request_facts facts = fused_.mode == fusion::free ? examine(of, what) : request_facts{};
+    if (!of.registered.empty()) facts.places = digest_of_places(what, of.registered);
+    out_.select(of.world);
+    if (objection != nullptr) {
       facts = {};
-      out_.add({.kind = request_record::form::objection, .why = *terms.objection});
+      out_.add({.kind = request_record::form::objection, .why = *objection});
     }
-    if (error objection = out_.ask(call->what(), terms.where, terms.client, terms.position, terms.deadline, facts)) {
-      of->examiner.forget_last();
-      objection.rank = of->pipeline->self();
-      return call->fail(std::move(objection));
+    if (error refusal = out_.ask(what, asked.where, asked.client, asked.position, deadline, facts)) {
+      of.examiner.forget_last();
+      refusal.rank = of.pipeline->self();
+      return asked.call->fail(std::move(refusal));
     }
-    const time_point give_up = later(call->deadline(), controller_grace);
     const std::lock_guard lock{mutex_};
     may_wait_ = may_wait_ && facts.bytes > 0 && may_join_batch(facts);
     if (!closed_) { // a world that is left meanwhile is so at the controller, too, which refuses
-      due_ = std::min(due_, give_up);
-      const std::uint64_t number = asks_.put({of, std::move(call), terms.where, terms.client, terms.position, give_up});
-      if (first_of_batch_ == 0) first_of_batch_ = number;
+      due_ = std::min(due_, asked.give_up);
+      asks_.emplace_hint(asks_.end(), ++asked_, std::move(asked));
+      if (first_of_batch_ == 0) first_of_batch_ = asked_;
       return;
     }
   }
-  call->fail(of->closed); // it no longer changes
+  asked.call->fail(of.closed); // it no longer changes
 }
 
 bool order_connection::may_join_batch(const request_facts& facts) noexcept {
@@ -204,9 +181,9 @@ request_facts order_connection::examine(ordered_rank& of, const operation& what)
   std::uint64_t number = 0, decided = 0;
   {
     const std::lock_guard lock{mutex_};
-    if (asks_.size() == 0) return {}; // a lone request is launched alone, and costs nothing
-    number = asks_.last() + 1;
-    decided = asks_.taken_up_to();
+    if (asks_.empty()) return {}; // a lone request is launched alone, and costs nothing
+    number = asked_ + 1;
+    decided = asks_.begin()->first - 1;
   }
   if (!std::exchange(has_told_limits_, true))
     out_.add({.kind = request_record::form::limits, .count = fused_.max_operations, .bytes = fused_.max_bytes});
@@ -369,31 +346,32 @@ error order_connection::decide(decision_record& one) {
   if (one.kind == decision_record::form::capture) return decide_capture(one);
   if (one.kind == decision_record::form::closed) return decide_close(one);
   if (one.kind == decision_record::form::message) return decide_message(one);
-  auto found = asks_.take(one.number);
-  if (!found)
+  auto node = asks_.extract(one.number);
+  if (node.empty())
     return {.code = errc::internal,
             .text = "the controller has decided request " + std::to_string(one.number) + " of rank " +
                     to_string(whole_->pipeline->self()) + ", which does not wait for a decision"};
-  const rank_pipeline& pipeline = *found->of->pipeline;
+  undecided_ask& found = node.mapped();
+  const rank_pipeline& pipeline = *found.of->pipeline;
   if (one.kind == decision_record::form::release) {
-    if (const auto position = one.position ? one.position : found->position)
-      found->call->stands_at({found->where, *position, found->client});
+    if (const auto position = one.position ? one.position : found.position)
+      found.call->stands_at({found.where, *position, found.client});
     if (!one.joins) {
       last_released_ = steps_.size();
-      steps_.emplace_back(released_call{std::move(found->of), std::move(found->call)});
+      steps_.emplace_back(released_call{std::move(found.of), std::move(found.call)});
       return {};
     }
     auto* const previous = last_released_ ? &std::get<released_call>(steps_[*last_released_]) : nullptr;
-    if (previous == nullptr || previous->of != found->of) {
-      asks_.put_back(one.number, std::move(*found));
+    if (previous == nullptr || previous->of != found.of) {
+      asks_.insert(std::move(node));
       return {.code = errc::internal,
               .text = "the controller has released a request together with one that is not before it"};
     }
-    previous->others.push_back(std::move(found->call));
+    previous->others.push_back(std::move(found.call));
     return {};
   }
   if (one.absence && one.absence->ranks.size() != static_cast<std::size_t>(pipeline.world_size())) {
-    asks_.put_back(one.number, std::move(*found));
+    asks_.insert(std::move(node));
     return {.code = errc::internal, .text = "a report of the controller does not cover all ranks of the world"};
   }
   if (one.absence && one.absence_is_new) {
@@ -404,7 +382,7 @@ error order_connection::decide(decision_record& one) {
   }
   one.why.absence = one.absence;
   if (!one.why.rank) one.why.rank = pipeline.self();
-  steps_.emplace_back(refused_call{std::move(found->call), std::move(one.why)});
+  steps_.emplace_back(refused_call{std::move(found.call), std::move(one.why)});
   return {};
 }
 
@@ -521,13 +499,13 @@ void order_connection::expire(time_point now) {
   {
     const std::lock_guard lock{mutex_};
     due_ = time_point::max();
-    asks_.visit([&](undecided_ask& one) {
+    for (auto& [number, one] : asks_) {
       if (one.give_up <= now) {
         late.emplace_back(one.call, one.of->pipeline->self());
         one.give_up = time_point::max();
       }
       due_ = std::min(due_, one.give_up);
-    });
+    }
   }
   for (const auto& [call, self] : late)
     call->fail({.code = errc::deadline_exceeded,
@@ -540,21 +518,21 @@ void order_connection::expire(time_point now) {
 void order_connection::close(error why) {
   tell_progress();
   why.effect = effect::rejected;
-  std::vector<undecided_ask> left;
+  undecided_asks left;
   std::vector<std::shared_ptr<ordered_rank>> worlds;
   {
     const std::lock_guard lock{mutex_};
     if (closed_) return;
     closed_ = why;
     is_closed_.store(true, std::memory_order_release);
-    left = asks_.take_all();
+    left = std::exchange(asks_, {});
     worlds = worlds_;
     for (const auto& one : worlds) {
       if (!one->closed) one->closed = why;
       one->is_closing.store(true, std::memory_order_release);
     }
   }
-  for (const undecided_ask& one : left) {
+  for (const auto& [number, one] : left) {
     error told = why;
     if (!told.rank) told.rank = one.of->pipeline->self();
     one.call->fail(std::move(told));
@@ -586,51 +564,6 @@ void order_connection::ask_turn(const std::shared_ptr<ordered_rank>& of, turn_te
     if (why) return asked.start ? asked.start(nullptr, why) : asked.work(why, {});
     records_of(*of).add(record);
   });
-}
-
-std::uint64_t ask_table::put(undecided_ask one) {
-  undecided_ask& place = at(last_ + 1);
-  if (place.call) overtaken_.emplace(last_ + 1 - ring_length, std::exchange(place, {}));
-  place = std::move(one);
-  ++size_;
-  return ++last_;
-}
-
-std::optional<undecided_ask> ask_table::take(std::uint64_t number) {
-  if (number == 0 || number > last_) return std::nullopt;
-  std::optional<undecided_ask> found;
-  if (last_ - number < ring_length)
-    if (undecided_ask& place = at(number); place.call) found = std::exchange(place, {});
-  if (!found && !overtaken_.empty())
-    if (const auto place = overtaken_.find(number); place != overtaken_.end()) {
-      found = std::move(place->second);
-      overtaken_.erase(place);
-    }
-  if (found) --size_;
-  return found;
-}
-
-std::uint64_t ask_table::taken_up_to() {
-  if (!overtaken_.empty()) return overtaken_.begin()->first - 1;
-  if (last_ >= ring_length) taken_ = std::max(taken_, last_ - ring_length);
-  while (taken_ < last_ && !at(taken_ + 1).call) ++taken_;
-  return taken_;
-}
-
-void ask_table::put_back(std::uint64_t number, undecided_ask one) {
-  overtaken_.emplace(number, std::move(one));
-  ++size_;
-}
-
-std::vector<undecided_ask> ask_table::take_all() {
-  std::vector<undecided_ask> all;
-  all.reserve(size_);
-  for (auto& [number, one] : overtaken_) all.push_back(std::move(one));
-  for (undecided_ask& one : ring_)
-    if (one.call) all.push_back(std::exchange(one, {}));
-  overtaken_.clear();
-  size_ = 0;
-  return all;
 }
 
 void distributed_order::ask(rank, lane_request asked) {

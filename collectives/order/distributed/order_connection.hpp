@@ -14,6 +14,7 @@
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/poller/latch.hpp>
+#include <troupe/completion/sources/recycling.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -26,6 +27,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -93,57 +95,6 @@ private:
   const std::shared_ptr<ordered_rank> self_;
 };
 
-/// A request that the controller has not decided.
-struct undecided_ask {
-  std::shared_ptr<ordered_rank> of{};
-  std::shared_ptr<pipeline_call> call{};
-  lane where{};
-  std::uint64_t client = 0;
-  std::optional<std::uint64_t> position{}; ///< The position that its client gave, if any.
-  time_point give_up = time_point::max();  ///< Time at which it is answered even if the controller is silent.
-};
-
-/// Finds requests by number. They are numbered from 1 in the order in which they were made. They are decided in nearly
-/// that order, so they are kept in a ring. A request that is overtaken by more than the length of the ring moves to a
-/// map, so that one long wait does not make the ring grow.
-/// Threads: one at a time.
-class ask_table {
-public:
-  ask_table() : ring_(ring_length) {}
-
-  /// Adds a request. Returns its number.
-  std::uint64_t put(undecided_ask one);
-  /// Removes a request. Returns nullopt if there is none with this number (any more).
-  [[nodiscard]] std::optional<undecided_ask> take(std::uint64_t number);
-  /// Puts back a request that take() returned, under the same number.
-  void put_back(std::uint64_t number, undecided_ask one);
-  [[nodiscard]] std::vector<undecided_ask> take_all();
-
-  /// Calls \p visitor for each request, in no particular order.
-  template <class Visitor>
-  void visit(Visitor visitor) {
-    for (auto& [number, one] : overtaken_) visitor(one);
-    for (undecided_ask& one : ring_)
-      if (one.call) visitor(one);
-  }
-  /// Returns the number of the last request.
-  [[nodiscard]] std::uint64_t last() const noexcept { return last_; }
-  /// Returns a number up to which none is in the table.
-  [[nodiscard]] std::uint64_t taken_up_to();
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-
-private:
-  static constexpr std::uint64_t ring_length = 1024; ///< A power of two.
-
-  [[nodiscard]] undecided_ask& at(std::uint64_t number) noexcept { return ring_[number & (ring_length - 1)]; }
-
-  std::vector<undecided_ask> ring_;
-  std::map<std::uint64_t, undecided_ask> overtaken_;
-  std::uint64_t last_ = 0;
-  std::uint64_t taken_ = 0; ///< See taken_up_to().
-  std::size_t size_ = 0;
-};
-
 /// The counterpart of an order_server, for one process in one epoch. It carries the requests of the process's rank in
 /// the whole world and in all sub-worlds.
 ///
@@ -206,8 +157,18 @@ private:
   /// Ends a rank's part in a world: see distributed_order::leave(). \p for_good: false if only the epoch ends.
   void leave(const std::shared_ptr<ordered_rank>& of, error why, bool for_good);
 
-  class asking;
-  struct asking_terms;
+  /// A request that the controller has not decided.
+  struct undecided_ask {
+    std::shared_ptr<ordered_rank> of{};
+    std::shared_ptr<pipeline_call> call{};
+    lane where{};
+    std::uint64_t client = 0;
+    std::optional<std::uint64_t> position{}; ///< The position that its client gave, if any.
+    time_point give_up = time_point::max();  ///< Time at which it is answered even if the controller is silent.
+  };
+  /// Such requests by number. Its memory is reused.
+  using undecided_asks = std::map<std::uint64_t, undecided_ask, std::less<>,
+                                  recycling_allocator<std::pair<const std::uint64_t, undecided_ask>>>;
   struct refused_call {
     std::shared_ptr<pipeline_call> call;
     error why;
@@ -220,7 +181,8 @@ private:
   /// An action to execute in this process: a launch, an answer, or other work, such as that of a turn.
   using step = std::variant<released_call, refused_call, std::function<void()>>;
 
-  void take(const std::shared_ptr<ordered_rank>& of, const asking_terms& terms, std::shared_ptr<pipeline_call> call);
+  /// Adds a request to the next batch. \p deadline: as its client gave it. \p objection: see lane_request; may be null.
+  void take(undecided_ask asked, nanoseconds deadline, const error* objection);
   /// Selects the world of \p of and returns the writer of the next batch. Records that are written this way are sent
   /// without waiting for the launcher (awaits_launcher()). Called only by tasks of queue_.
   [[nodiscard]] request_writer& records_of(const ordered_rank& of);
@@ -288,7 +250,8 @@ private:
   std::optional<std::size_t> last_released_; ///< Index in steps_ of the last release, if only releases follow it.
 
   mutable std::mutex mutex_;
-  ask_table asks_;
+  undecided_asks asks_;
+  std::uint64_t asked_ = 0; ///< The number of the last request. They are numbered from 1 in the order of asks.
   std::vector<std::shared_ptr<ordered_rank>> worlds_; ///< In the order of their numbers; the first is the whole world.
   /// Messages for worlds that are not open here yet, by their numbers.
   std::map<std::uint64_t, std::vector<std::pair<process_address, std::string>>> early_;
