@@ -31,22 +31,6 @@ private:
   std::shared_ptr<pipeline_call> call_;
 };
 
-/// An operation that was requested for all ranks at once, so that it needs no matching.
-class arbiter::whole final : public combining_queue::task {
-public:
-  whole(std::shared_ptr<ordered_world> world, released_operation parts)
-    : world_{std::move(world)}, parts_{std::move(parts)} {}
-
-  void execute(std::unique_ptr<task>) noexcept override {
-    if (!world_->closed_) return world_->push(std::move(parts_));
-    for (const released_part& one : parts_) one.call->fail(world_->closed_);
-  }
-
-private:
-  std::shared_ptr<ordered_world> world_;
-  released_operation parts_;
-};
-
 arbiter::arbiter(std::shared_ptr<const clock> time, std::weak_ptr<troupe::poller> poller, sequencer_limits limits,
                  fusion_limits fused)
   : time_{std::move(time)},
@@ -65,8 +49,8 @@ arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
       std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling), std::move(log));
   for (const auto& one : made->ranks_)
     one->on_launched([waits = made->queue_.waits(), weak = made->weak_from_this()] {
-      if (!waits->load()) return;
-      if (const auto alive = weak.lock()) alive->above_->continue_with(*alive);
+      if (!waits->load()) return; // else the operations that wait for a launcher are sent
+      if (const auto alive = weak.lock()) alive->above_->queue_.run([alive] { alive->queue_.flush(); });
     });
   queue_.run([this, made] {
     made->number_ = order_.open_world(made->size());
@@ -156,10 +140,6 @@ void arbiter::complete(absence_report& report, const ordered_world& world) const
   }
 }
 
-void arbiter::continue_with(ordered_world& world) {
-  queue_.run([one = world.shared_from_this()] { one->queue_.flush(); });
-}
-
 void arbiter::end_round() {
   if (!released_to_.empty()) {
     for (const auto& one : released_to_) {
@@ -246,7 +226,11 @@ void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanosecon
                         .from = request_origin{.position = name.value(), .client = client, .of_world = true},
                         .site = site},
                        now)});
-  above_->queue_.submit(std::make_unique<arbiter::whole>(shared_from_this(), std::move(all)));
+  // It needs no matching.
+  above_->queue_.run([world = shared_from_this(), all = std::move(all)]() mutable {
+    if (!world->closed_) return world->push(std::move(all));
+    for (const released_part& one : all) one.call->fail(world->closed_);
+  });
 }
 
 void ordered_world::cancel(rank self, lane where, std::uint64_t position) {

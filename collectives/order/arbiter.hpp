@@ -52,7 +52,6 @@ public:
 private:
   friend class ordered_world;
   class joining;
-  class whole;
 
   void settle();
   void release(std::span<std::unique_ptr<sequenced>> together);
@@ -61,8 +60,6 @@ private:
   void end_round();
   /// Lets the poller continue with the tasks. Returns false if it does not poll this object.
   [[nodiscard]] bool hand_to_poller() const noexcept;
-  /// Called when a launcher has become idle. Sends the operations that waited for it.
-  void continue_with(ordered_world& world);
 
   std::shared_ptr<const clock> time_;
   std::weak_ptr<troupe::poller> poller_;
