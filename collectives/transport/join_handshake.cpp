@@ -3,6 +3,7 @@
 #include <troupe/device/error.hpp>
 
 #include <algorithm>
+#include <cstring>
 
 namespace troupe {
 
@@ -24,38 +25,31 @@ std::string text_of(const join_version& version) {
   return {version.begin(), std::find(version.begin(), version.end(), '\0')};
 }
 
-/// Copies the next bytes of \p from into \p part, and removes them.
-template <class Part>
-void take(std::string_view& from, Part& part) {
-  std::copy_n(from.begin(), part.size(), part.begin());
-  from.remove_prefix(part.size());
+/// Messages have only bytes as members, and are sent as they are in memory.
+template <class Message>
+std::string encode_as(frame_kind kind, const Message& one) {
+  return encode_frame(kind, {reinterpret_cast<const char*>(&one), sizeof one});
 }
 
-template <class Part>
-void add(std::string& to, const Part& part) {
-  to.append(part.begin(), part.end());
+template <class Message>
+std::optional<Message> decode_as(frame_kind kind, const frame& from) {
+  if (from.kind != kind || from.payload.size() != sizeof(Message)) return std::nullopt;
+  Message made;
+  std::memcpy(&made, from.payload.data(), sizeof made);
+  return made;
 }
 
-std::string_view meaning_of(join_verdict verdict) noexcept {
+/// Returns what a verdict means for the dialer.
+transport_fault fault_of(join_verdict verdict) {
   switch (verdict) {
-    case join_verdict::admitted: return "admitted us";
-    case join_verdict::wrong_token: return "refused the join token";
-    case join_verdict::malformed: return "did not understand our preamble: is it another version of troupe?";
-    case join_verdict::too_many: return "has reached its limit of connections";
-    case join_verdict::other_version: return "is of another version of troupe";
+    case join_verdict::admitted: return {transport_event_kind::admitted, "admitted us"};
+    case join_verdict::wrong_token: return {transport_event_kind::bad_token, "refused the join token"};
+    case join_verdict::malformed:
+      return {transport_event_kind::bad_protocol, "did not understand our preamble: is it another version of troupe?"};
+    case join_verdict::too_many: return {transport_event_kind::too_many, "has reached its limit of connections"};
+    case join_verdict::other_version: return {transport_event_kind::other_version, "is of another version of troupe"};
   }
-  return "answered something unknown";
-}
-
-transport_event_kind kind_of(join_verdict verdict) noexcept {
-  switch (verdict) {
-    case join_verdict::admitted: return transport_event_kind::admitted;
-    case join_verdict::wrong_token: return transport_event_kind::bad_token;
-    case join_verdict::malformed: return transport_event_kind::bad_protocol;
-    case join_verdict::too_many: return transport_event_kind::too_many;
-    case join_verdict::other_version: return transport_event_kind::other_version;
-  }
-  return transport_event_kind::bad_protocol;
+  return {transport_event_kind::bad_protocol, "answered something unknown"};
 }
 
 join_step failed(transport_event_kind kind, std::string text) {
@@ -64,7 +58,7 @@ join_step failed(transport_event_kind kind, std::string text) {
 
 join_step refused(join_verdict verdict, std::string text) {
   return {.reply = encode(join_answer{.verdict = verdict}),
-          .fault = transport_fault{kind_of(verdict), std::move(text)}};
+          .fault = transport_fault{fault_of(verdict).kind, std::move(text)}};
 }
 
 } // namespace
@@ -79,54 +73,31 @@ join_version encode_version(std::string_view version) {
 }
 
 std::string encode(const join_greeting& greeting) {
-  std::string payload;
-  add(payload, greeting.nonce);
-  add(payload, greeting.version);
-  return encode_frame(frame_kind::greeting, payload);
+  return encode_as(frame_kind::greeting, greeting);
 }
 
 std::string encode(const join_claim& claim) {
-  std::string payload;
-  add(payload, claim.nonce);
-  add(payload, claim.version);
-  add(payload, claim.proof);
-  return encode_frame(frame_kind::claim, payload);
+  return encode_as(frame_kind::claim, claim);
 }
 
 std::string encode(const join_answer& answer) {
-  std::string payload{static_cast<char>(answer.verdict), 0, 0, 0};
-  add(payload, answer.proof);
-  return encode_frame(frame_kind::answer, payload);
+  return encode_as(frame_kind::answer, answer);
 }
 
 std::optional<join_greeting> decode_greeting(const frame& from) {
-  if (from.kind != frame_kind::greeting || from.payload.size() != join_greeting_bytes) return std::nullopt;
-  std::string_view rest = from.payload;
-  join_greeting made;
-  take(rest, made.nonce);
-  take(rest, made.version);
-  return is_valid(made.version) ? std::optional{made} : std::nullopt;
+  const auto made = decode_as<join_greeting>(frame_kind::greeting, from);
+  return made && is_valid(made->version) ? made : std::nullopt;
 }
 
 std::optional<join_claim> decode_claim(const frame& from) {
-  if (from.kind != frame_kind::claim || from.payload.size() != join_claim_bytes) return std::nullopt;
-  std::string_view rest = from.payload;
-  join_claim made;
-  take(rest, made.nonce);
-  take(rest, made.version);
-  take(rest, made.proof);
-  return is_valid(made.version) ? std::optional{made} : std::nullopt;
+  const auto made = decode_as<join_claim>(frame_kind::claim, from);
+  return made && is_valid(made->version) ? made : std::nullopt;
 }
 
 std::optional<join_answer> decode_answer(const frame& from) {
-  if (from.kind != frame_kind::answer || from.payload.size() != join_answer_bytes) return std::nullopt;
-  const auto verdict = static_cast<std::uint8_t>(from.payload[0]);
-  std::string_view rest = from.payload;
-  if (verdict > last_join_verdict || rest.substr(1, 3) != std::string_view{"\0\0\0", 3}) return std::nullopt;
-  rest.remove_prefix(4);
-  join_answer made{.verdict = static_cast<join_verdict>(verdict)};
-  take(rest, made.proof);
-  return made;
+  const auto made = decode_as<join_answer>(frame_kind::answer, from);
+  const bool is_known = made && made->verdict <= last_join_verdict && made->zeros == decltype(made->zeros){};
+  return is_known ? made : std::nullopt;
 }
 
 join_handshake::join_handshake(connection_side side, const join_secret& secret, const join_version& version,
@@ -169,7 +140,8 @@ join_step join_handshake::judge_claim(const frame& from, int open_count, int mos
   if (!is_same(claim->proof, secret_.proof(connection_side::dialer, transcript_)))
     return refused(join_verdict::wrong_token, "does not know the join token");
   const auto proved = [this](join_verdict verdict) {
-    return encode(join_answer{verdict, secret_.proof(connection_side::listener, transcript_, verdict)});
+    return encode(
+        join_answer{.verdict = verdict, .proof = secret_.proof(connection_side::listener, transcript_, verdict)});
   };
   // Only now: the version is text of a peer, and is reported for one that knows the token.
   if (transcript_.version_of_dialer != transcript_.version_of_listener)
@@ -199,8 +171,7 @@ join_step join_handshake::judge_answer(const frame& from) const {
   if (answer->verdict == join_verdict::other_version && is_proved)
     return failed(transport_event_kind::other_version,
                   versions_text(transcript_.version_of_listener, transcript_.version_of_dialer));
-  if (answer->verdict != join_verdict::admitted)
-    return failed(kind_of(answer->verdict), std::string{meaning_of(answer->verdict)});
+  if (answer->verdict != join_verdict::admitted) return {.fault = fault_of(answer->verdict)};
   if (!is_proved)
     return failed(transport_event_kind::bad_token, "does not know the join token: it is not our controller");
   return {.is_admitted = true};

@@ -13,6 +13,8 @@
 #include <troupe/collectives/transport/join_secret.hpp>
 #include <troupe/collectives/transport/transport_options.hpp>
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,8 +36,12 @@ struct join_claim {
 };
 struct join_answer {
   join_verdict verdict = join_verdict::malformed;
+  std::array<std::uint8_t, 3> zeros{};
   join_digest proof{};
 };
+
+static_assert(sizeof(join_greeting) == join_greeting_bytes && sizeof(join_claim) == join_claim_bytes &&
+              sizeof(join_answer) == join_answer_bytes);
 
 [[nodiscard]] std::string encode(const join_greeting& greeting);
 [[nodiscard]] std::string encode(const join_claim& claim);

@@ -29,7 +29,7 @@ enum class join_verdict : std::uint8_t {
   too_many = 3,      ///< The listener has reached its limit of connections.
   other_version = 4, ///< The dialer knows the token and is of another version of troupe.
 };
-inline constexpr std::uint8_t last_join_verdict = 4;
+inline constexpr join_verdict last_join_verdict = join_verdict::other_version;
 
 /// Binds a proof to one connection.
 struct handshake_transcript {

@@ -90,19 +90,20 @@ TEST_CASE("the preamble's messages are read as they were written, and none of th
   CHECK(read_claim->proof == proof);
   for (const join_verdict verdict : {join_verdict::admitted, join_verdict::wrong_token, join_verdict::malformed,
                                      join_verdict::too_many, join_verdict::other_version}) {
-    const auto read = decode_answer(parsed(encode(join_answer{verdict, proof})).value());
+    const auto read = decode_answer(parsed(encode(join_answer{.verdict = verdict, .proof = proof})).value());
     REQUIRE(read);
     CHECK(read->verdict == verdict);
     CHECK(read->proof == proof);
   }
 
   for (std::size_t i = 0; i < frame_header_bytes; ++i) {
-    for (std::string other : {greeting, claim, encode(join_answer{join_verdict::admitted, proof})}) {
+    for (std::string other :
+         {greeting, claim, encode(join_answer{.verdict = join_verdict::admitted, .proof = proof})}) {
       other[i] = static_cast<char>(other[i] ^ 0x40);
       CHECK_FALSE(parsed(other));
     }
   }
-  std::string answer = encode(join_answer{join_verdict::admitted, proof});
+  std::string answer = encode(join_answer{.verdict = join_verdict::admitted, .proof = proof});
   for (std::size_t i = frame_header_bytes; i < frame_header_bytes + 4; ++i) { // the verdict and its zeros
     std::string other = answer;
     other[i] = static_cast<char>(other[i] ^ 0x40);

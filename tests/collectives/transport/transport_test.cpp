@@ -313,7 +313,8 @@ TEST_CASE("what is not a frame ends its connection, from either side", "[transpo
     peer.send(encode(join_greeting{transcript.of_listener, version}));
     const auto claim = parsed(peer.receive(claim_frame_bytes));
     if (claim) transcript.of_dialer = decode_claim(*claim).value().nonce;
-    peer.send(encode(join_answer{join_verdict::admitted, secret.proof(connection_side::listener, transcript)}) +
+    peer.send(encode(join_answer{.verdict = join_verdict::admitted,
+                                 .proof = secret.proof(connection_side::listener, transcript)}) +
               message_frame("good") + std::string(100, '\xff')); // all at once
     peer.receive(1);
   }};
