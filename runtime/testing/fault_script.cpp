@@ -75,24 +75,11 @@ namespace {
 
 constexpr const char* scripted = "a fault of the test's script: ";
 
-errc checked(errc code) {
-  if (code == errc::none) throw exception{errc::invalid_argument, "a fault needs an error code other than errc::none"};
-  return code;
-}
-
-errc checked_loss(errc code) {
+void check_loss(errc code) {
   if (code != errc::device_failed && code != errc::process_poisoned)
     throw exception{errc::invalid_argument,
                     "a lost device fails with device_failed or, for a sticky error, with process_poisoned, not with " +
                         std::string{to_string(code)}};
-  return code;
-}
-
-nanoseconds checked(nanoseconds span) {
-  if (span < nanoseconds{0})
-    throw exception{errc::invalid_argument,
-                    "a delay of " + std::to_string(span.count()) + " ns is negative: give 0 or more"};
-  return span;
 }
 
 error scripted_error(errc code, rank target, const std::string& what) {
@@ -111,7 +98,16 @@ fault_script::rank_lines fault_script::on(rank target) {
   return {*this, target};
 }
 
-void fault_script::add(line one) {
+void fault_script::add(line one, fault_action what, errc code, nanoseconds span) {
+  if ((what == fault_action::fail || what == fault_action::fail_later) && code == errc::none)
+    throw exception{errc::invalid_argument, "a fault needs an error code other than errc::none"};
+  if (what == fault_action::lose_device) check_loss(code);
+  if (span < nanoseconds{0})
+    throw exception{errc::invalid_argument,
+                    "a delay of " + std::to_string(span.count()) + " ns is negative: give 0 or more"};
+  one.what = what;
+  one.code = code;
+  one.span = span;
   const std::lock_guard lock{mutex_};
   lines_.push_back(one);
 }
@@ -298,34 +294,6 @@ void fault_script::before_abort(const fault_place& who) {
   wait(lock, take(trigger::abort, who, who.formation, 1));
 }
 
-void fault_script::scripted_place::add(fault_action what, errc code, nanoseconds span) const {
-  line one = start_;
-  one.what = what;
-  one.code = code;
-  one.span = span;
-  of_.add(one);
-}
-
-void fault_script::scripted_place::fail(errc code) const {
-  add(fault_action::fail, checked(code));
-}
-
-void fault_script::scripted_place::fail_later(errc code) const {
-  add(fault_action::fail_later, checked(code));
-}
-
-void fault_script::scripted_place::hang() const {
-  add(fault_action::hang, errc::none);
-}
-
-void fault_script::scripted_place::delay(nanoseconds span) const {
-  add(fault_action::delay, errc::none, checked(span));
-}
-
-void fault_script::scripted_place::lose_device(errc code) const {
-  add(fault_action::lose_device, checked_loss(code));
-}
-
 fault_script::rank_lines fault_script::rank_lines::in(epoch one) const {
   if (one < epoch{1})
     throw exception{errc::invalid_argument, "there is no epoch " + to_string(one) + ": epochs are counted from 1"};
@@ -335,19 +303,19 @@ fault_script::rank_lines fault_script::rank_lines::in(epoch one) const {
 }
 
 fault_script::operation_line fault_script::rank_lines::operation(std::uint64_t number) const {
-  return {of_, {.when = trigger::operation, .target = target_, .number = number, .formation = formation_}};
+  return {of_, {.target = target_, .number = number, .formation = formation_}};
 }
 
 fault_script::forming_line fault_script::rank_lines::forming(std::uint64_t number) const {
-  return {of_, {.when = trigger::forming, .target = target_, .number = number}};
+  return {of_, {.target = target_, .number = number}};
 }
 
 fault_script::registering_line fault_script::rank_lines::registering(std::uint64_t number) const {
-  return {of_, {.when = trigger::registering, .target = target_, .number = number, .formation = formation_}};
+  return {of_, {.target = target_, .number = number, .formation = formation_}};
 }
 
 fault_script::abort_line fault_script::rank_lines::aborting(std::uint64_t number) const {
-  return {of_, {.when = trigger::abort, .target = target_, .number = number}};
+  return {of_, {.target = target_, .number = number}};
 }
 
 void fault_script::rank_lines::out_of_memory_after(std::size_t size_bytes) const {
@@ -355,7 +323,8 @@ void fault_script::rank_lines::out_of_memory_after(std::size_t size_bytes) const
 }
 
 void fault_script::rank_lines::lose_device(errc code) const {
-  const error why = scripted_error(checked_loss(code), target_, "the device is lost");
+  check_loss(code);
+  const error why = scripted_error(code, target_, "the device is lost");
   of_.add_device_fault(target_, [why](mock_driver& api, device_id id) { api.fail_next(id, why); });
 }
 

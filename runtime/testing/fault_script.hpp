@@ -98,10 +98,14 @@ public:
   fault_script();
   ~fault_script() override;
 
-  class operation_line;
-  class forming_line;
-  class registering_line;
-  class abort_line;
+  /// The places of lines. Which faults are possible depends on the place.
+  enum class trigger : std::uint8_t { operation, forming, registering, abort };
+  template <trigger When>
+  class line_at;
+  using operation_line = line_at<trigger::operation>;
+  using forming_line = line_at<trigger::forming>;
+  using registering_line = line_at<trigger::registering>;
+  using abort_line = line_at<trigger::abort>;
   class rank_lines;
 
   /// Begins a line for rank \p whom. Errors: invalid_argument (a rank below 0).
@@ -125,8 +129,6 @@ public:
   [[nodiscard]] launch_observer* observer() noexcept override { return this; }
 
 private:
-  class scripted_place;
-  enum class trigger : std::uint8_t { operation, forming, registering, abort };
   enum class fault_action : std::uint8_t { fail, fail_later, hang, delay, lose_device };
   struct line {
     trigger when{};
@@ -158,7 +160,8 @@ private:
   /// Returns the request for which \p what is launched on \p where.
   [[nodiscard]] std::optional<launch_asker> asker_of(device_id where, const operation* what) const;
 
-  void add(line one);
+  /// Adds \p one with a fault. Errors: invalid_argument (a code or a span that the fault cannot have).
+  void add(line one, fault_action what, errc code = errc::none, nanoseconds span = {});
   void add_device_fault(rank target, std::function<void(mock_driver&, device_id)> what);
   /// Returns the lines that happen now, and marks them.
   [[nodiscard]] std::vector<line> take(trigger when, const fault_place& who, std::uint64_t first, std::uint64_t count);
@@ -179,80 +182,42 @@ private:
   std::uint64_t releases_ = 0;
 };
 
-/// A line whose place is known and whose fault is not. Which faults are possible depends on the place.
-class fault_script::scripted_place {
+/// A line whose place is known and whose fault is not. Which faults are possible depends on the place: an operation of
+/// a rank, a forming of its communicator, a registration of memory by it (a new one, or one that is repeated in a new
+/// epoch), or the abort of its communicator.
+template <fault_script::trigger When>
+class fault_script::line_at {
 public:
   /// Makes the call fail with \p code. A launch fails its epoch, because peers may have launched theirs. A registration
   /// fails the epoch in which it was requested, or the forming that repeats it. Errors: invalid_argument (errc::none).
-  void fail(errc code = errc::communicator_failed) const;
+  void fail(errc code = errc::communicator_failed) const requires(When != trigger::abort) {
+    of_.add(start_, fault_action::fail, code);
+  }
   /// Lets it launch; the communicator then reports an error, as NCCL does for asynchronous errors. The error is noticed
   /// while requests are in flight, every limits.check_interval.
-  void fail_later(errc code = errc::communicator_failed) const;
+  void fail_later(errc code = errc::communicator_failed) const requires(When == trigger::operation) {
+    of_.add(start_, fault_action::fail_later, code);
+  }
   /// Stops the rank from reaching its peers from this operation to the end of the epoch: the peers hang on their
   /// devices. A forming hangs until the communicator is aborted.
-  void hang() const;
+  void hang() const requires(When == trigger::operation || When == trigger::forming) {
+    of_.add(start_, fault_action::hang);
+  }
   /// Delays the call by \p span. Errors: invalid_argument (below 0).
-  void delay(nanoseconds span) const;
+  void delay(nanoseconds span) const { of_.add(start_, fault_action::delay, errc::none, span); }
   /// Makes its device fail at this operation, or at an operation that is queued before it: everything in the device's
   /// queues is lost. device_failed is cleared once it has been reported; process_poisoned is sticky and affects all
   /// devices. Errors: invalid_argument (another code).
-  void lose_device(errc code = errc::device_failed) const;
-
-protected:
-  scripted_place(fault_script& of, line start) : of_{of}, start_{start} {}
+  void lose_device(errc code = errc::device_failed) const requires(When == trigger::operation) {
+    of_.add(start_, fault_action::lose_device, code);
+  }
 
 private:
-  void add(fault_action what, errc code, nanoseconds span = {}) const;
+  friend class fault_script;
+  line_at(fault_script& of, line start) : of_{of}, start_{start} { start_.when = When; }
 
   fault_script& of_;
   line start_;
-};
-
-/// A line for one operation of a rank.
-class fault_script::operation_line : scripted_place {
-public:
-  using scripted_place::delay;
-  using scripted_place::fail;
-  using scripted_place::fail_later;
-  using scripted_place::hang;
-  using scripted_place::lose_device;
-
-private:
-  friend class fault_script;
-  using scripted_place::scripted_place;
-};
-
-/// A line for one forming of a rank's communicator.
-class fault_script::forming_line : scripted_place {
-public:
-  using scripted_place::delay;
-  using scripted_place::fail;
-  using scripted_place::hang;
-
-private:
-  friend class fault_script;
-  using scripted_place::scripted_place;
-};
-
-/// A line for one registration of memory by a rank in an epoch: a new one, or one that is repeated in a new epoch.
-class fault_script::registering_line : scripted_place {
-public:
-  using scripted_place::delay;
-  using scripted_place::fail;
-
-private:
-  friend class fault_script;
-  using scripted_place::scripted_place;
-};
-
-/// A line for the abort of a rank's communicator.
-class fault_script::abort_line : scripted_place {
-public:
-  using scripted_place::delay;
-
-private:
-  friend class fault_script;
-  using scripted_place::scripted_place;
 };
 
 /// Begins the lines of one rank: a place, followed by a fault.
