@@ -4,7 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -150,8 +153,22 @@ sequencer_limits find_order_limits(const variable_lookup& variables) {
 
 std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path) {
   constexpr std::size_t most_bytes = std::size_t{1} << 20U;
-  return parse_settings_file(path, read_bounded_file("the settings file", path, most_bytes,
-                                                     "name a file with --config or TROUPE_CONFIG, or none"));
+  const auto refuse = [&](const std::string& why) {
+    return exception{errc::invalid_argument, "the settings file " + path.string() + " cannot be read (" + why +
+                                                 "): name a file with --config or TROUPE_CONFIG, or none"};
+  };
+  std::error_code problem;
+  const auto found = std::filesystem::status(path, problem); // checked first, because opening a pipe blocks
+  if (std::filesystem::is_directory(found)) problem = std::make_error_code(std::errc::is_a_directory);
+  if (problem) throw refuse(problem.message());
+  if (!std::filesystem::is_regular_file(found)) throw refuse("it is a pipe, a socket or a device, not a regular file");
+  std::ifstream file{path, std::ios::binary};
+  std::string text(most_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) throw refuse(std::generic_category().message(errno));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > most_bytes) throw refuse("it is larger than " + format_byte_size(most_bytes));
+  return parse_settings_file(path, text);
 }
 
 std::vector<settings_file_entry> parse_settings_file(const std::filesystem::path& path, const std::string& text) {

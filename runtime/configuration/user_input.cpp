@@ -2,17 +2,10 @@
 
 #include <troupe/device/error.hpp>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <limits>
-#include <memory>
 #include <numeric>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -130,35 +123,6 @@ const std::string& nearest_name(std::string_view name, std::span<const std::stri
   return *std::ranges::min_element(known, {}, [name](const std::string& one) {
     return !name.empty() && one.find(name) != std::string::npos ? 0 : edit_distance(name, one);
   });
-}
-
-std::string read_bounded_file(std::string_view what, const std::filesystem::path& path, std::size_t most_bytes,
-                              std::string_view remedy) {
-  const auto refuse = [&](const std::string& why) {
-    return exception{errc::invalid_argument,
-                     std::string{what} + " " + path.string() + " cannot be read (" + why + "): " + std::string{remedy}};
-  };
-  const auto refuse_errno = [&] { return refuse(std::generic_category().message(errno)); };
-  // Without O_NONBLOCK, open() of a pipe blocks.
-  const int handle = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (handle < 0) throw refuse_errno();
-  const auto close = [](const int* one) { ::close(*one); };
-  const std::unique_ptr<const int, decltype(close)> closing{&handle, close};
-  struct stat found {};
-  if (::fstat(handle, &found) != 0) throw refuse_errno();
-  if (S_ISDIR(found.st_mode)) throw refuse(std::generic_category().message(EISDIR));
-  if (!S_ISREG(found.st_mode)) throw refuse("it is a pipe, a socket or a device, not a regular file");
-  std::string text;
-  for (;;) { // the size of a file in /proc is reported as 0
-    const std::size_t length = text.size();
-    text.resize(std::min(most_bytes + 1,
-                         std::max({2 * length, std::size_t{4'096}, static_cast<std::size_t>(found.st_size) + 1})));
-    const ssize_t got = ::read(handle, text.data() + length, text.size() - length);
-    if (got < 0 && errno != EINTR) throw refuse_errno();
-    text.resize(length + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    if (text.size() > most_bytes) throw refuse("it is larger than " + format_byte_size(most_bytes));
-    if (got == 0) return text;
-  }
 }
 
 } // namespace troupe

@@ -1,11 +1,10 @@
-/// Parses what users write: whole numbers, sizes, durations, addresses and files; and finds the known name that is
-/// nearest to a mistyped one. CLI11's parsers are not used, because they read 010 as 8 (docs/design/0066-settings.md).
+/// Parses what users write: whole numbers, sizes, durations and addresses; and finds the known name that is nearest to
+/// a mistyped one. CLI11's parsers are not used, because they read 010 as 8 (docs/design/0066-settings.md).
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,11 +43,5 @@ struct control_address {
 /// Returns the first of \p known that contains \p name, else the one with the smallest edit distance. \p known is not
 /// empty.
 [[nodiscard]] const std::string& nearest_name(std::string_view name, std::span<const std::string> known);
-
-/// Returns the text of the regular file at \p path. Never blocks on a pipe. Errors: invalid_argument ("\p what PATH
-/// cannot be read (REASON)", then \p remedy) if the file is absent, is not a regular file, or is larger than \p
-/// most_bytes.
-[[nodiscard]] std::string read_bounded_file(std::string_view what, const std::filesystem::path& path,
-                                            std::size_t most_bytes, std::string_view remedy);
 
 } // namespace troupe
