@@ -73,7 +73,6 @@ void world_executor::on(world_note note) {
                        return carry_out(state_.on_formed(one.epoch, one.failure, blamed_for(one.failure)));
                      case rank_report::kind::faulted:
                        return carry_out(state_.on_fault(one.epoch, one.failure, blamed_for(one.failure)));
-                     case rank_report::kind::closed: return carry_out(state_.on_closed(one.epoch));
                      case rank_report::kind::drained: return carry_out(state_.on_drained(one.epoch, one.failure));
                      case rank_report::kind::released: return carry_out(state_.on_released(one.epoch, one.failure));
                      case rank_report::kind::maintained:
@@ -239,10 +238,7 @@ void world_executor::close_order(const error& reason) {
 void world_executor::close_gates(const error& reason) {
   publish();
   plan_.pending->close(reason);
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    states_[places_[i]]->close(reason);
-    mail_->post(rank_report{rank_report::kind::closed, plan_.locals[i].self, state_.current_epoch(), {}});
-  }
+  for (const std::size_t place : places_) states_[place]->close(reason);
 }
 
 void world_executor::abort() {

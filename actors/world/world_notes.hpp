@@ -23,7 +23,6 @@ struct rank_report {
     formed,
     faulted,
     late, ///< A request has no outcome at its deadline; this alone is not a failure.
-    closed,
     drained,
     released,
     maintained

@@ -86,17 +86,9 @@ bool world_state::needs_verdict(const error& failure) const noexcept {
   return guided_ && !stop_requested_ && phase_ == world_phase::ready && !is_of_its_own(failure.code);
 }
 
-world_effects world_state::on_closed(epoch formed_in) {
-  const bool closing = phase_ == world_phase::stopping || quiescing_;
-  if (formed_in != epoch_ || !closing || draining_ || !last_report()) return {};
-  draining_ = true;
-  expect_reports();
-  return {world_effect::drain{}};
-}
-
 world_effects world_state::on_drained(epoch formed_in, const error& failure) {
-  const bool closing = phase_ == world_phase::stopping || quiescing_;
-  if (formed_in != epoch_ || !closing || !draining_ || releasing_) return {};
+  const bool draining = quiescing_ || (phase_ == world_phase::stopping && !releasing_);
+  if (formed_in != epoch_ || !draining) return {};
   if (failure) return fail(failure);
   if (!last_report()) return {};
   if (quiescing_) return on_quiet();
@@ -156,7 +148,7 @@ world_effects world_state::on_stop() {
 world_effects world_state::close(error reason) {
   phase_ = world_phase::stopping;
   expect_reports();
-  return {world_effect::close_gates{std::move(reason)}, world_effect::announce{event()}};
+  return {world_effect::close_gates{std::move(reason)}, world_effect::announce{event()}, world_effect::drain{}};
 }
 
 world_effects world_state::on_maintenance_due() {
@@ -337,7 +329,7 @@ world_effects world_state::await_controller(error reason) {
     end_try(reason);
   else
     try_began_ = time_->now();
-  quiescing_ = draining_ = false;
+  quiescing_ = false;
   world_effects effects = rebuild(std::move(reason), {.rung = recovery_rung::form_beside});
   // Abort at once and do not wait for it: a kernel that waits for a dead process's GPU would delay the next forming,
   // which continues beside the rest of the abort (docs/design/0038-controllers.md).
@@ -378,11 +370,12 @@ world_effects world_state::on_quiesce(const quiesce_order& order) {
   expect_reports();
   world_effects effects{world_effect::close_gates{reason_}, world_effect::announce{event()}};
   drop_maintenance(effects, reason_);
+  effects.emplace_back(world_effect::drain{});
   return effects;
 }
 
 world_effects world_state::on_quiet() {
-  quiescing_ = draining_ = false;
+  quiescing_ = false;
   retired_up_to_ = epoch_;
   retired_ += local_ranks_.size();
   rung_ = recovery_rung::form_beside;
@@ -393,7 +386,7 @@ world_effects world_state::on_quiet() {
 world_effects world_state::on_dismissed(error why) {
   if (phase_ == world_phase::failed || phase_ == world_phase::stopped || releasing_) return {};
   const bool has_pipelines = quiescing_ || (phase_ != world_phase::rebuilding && epoch_ != epoch{0});
-  quiescing_ = draining_ = false;
+  quiescing_ = false;
   if (has_pipelines) return fail_closed(std::move(why));
   // Before the first epoch and between two epochs only retired pipelines exist.
   phase_ = world_phase::failed;

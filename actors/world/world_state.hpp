@@ -98,8 +98,6 @@ public:
   /// Records that the communicators of `form` could not be derived from the failed ones because of \p why, so that new
   /// ones are formed beside them.
   void fell_back(error why);
-  /// Reports that a collective actor now rejects requests and has submitted all earlier ones.
-  [[nodiscard]] world_effects on_closed(epoch formed_in);
   [[nodiscard]] world_effects on_drained(epoch formed_in, const error& failure);
   /// Reports that a communicator was released, or that its abort has ended or was abandoned.
   [[nodiscard]] world_effects on_released(epoch formed_in, const error& failure);
@@ -174,7 +172,6 @@ private:
   epoch epoch_{0};
   error reason_;
   std::size_t outstanding_ = 0;
-  bool draining_ = false;  ///< Whether all ranks reject requests and the pipelines are being drained.
   bool releasing_ = false; ///< Whether communicators are being released or aborted.
   bool released_ = false;  ///< Whether all communicators have been released.
   bool stop_requested_ = false;

@@ -93,12 +93,12 @@ TEST_CASE("reports of another epoch are fenced out (EPO-1)", "[actors]") {
 
 TEST_CASE("a stop drains, then releases, then leaves", "[actors]") {
   world_state world = ready_world();
-  CHECK(has<world_effect::close_gates>(world.on_stop()));
+  CHECK(world.on_drained(epoch{1}, {}).empty());
+  const auto stop = world.on_stop();
+  REQUIRE(has<world_effect::drain>(stop));
+  CHECK(at<world_effect::close_gates>(stop) < at<world_effect::drain>(stop)); // not before every gate is closed
   CHECK(world.on_stop().empty());
   CHECK(world.admission().objection_to(barriers(world)).code == errc::stopping);
-  CHECK(world.on_drained(epoch{1}, {}).empty()); // not before every gate is closed
-  CHECK(world.on_closed(epoch{1}).empty());
-  CHECK(has<world_effect::drain>(world.on_closed(epoch{1})));
   CHECK(world.on_drained(epoch{1}, {}).empty());
   CHECK(has<world_effect::release>(world.on_drained(epoch{1}, {})));
   CHECK(world.on_released(epoch{1}, {}).empty());
@@ -109,8 +109,6 @@ TEST_CASE("a stop drains, then releases, then leaves", "[actors]") {
 TEST_CASE("a stop that cannot drain aborts, and still ends", "[actors]") {
   world_state world = ready_world();
   static_cast<void>(world.on_stop());
-  static_cast<void>(world.on_closed(epoch{1}));
-  static_cast<void>(world.on_closed(epoch{1}));
   static_cast<void>(world.on_drained(epoch{1}, {}));
   CHECK(has<world_effect::abort>(world.on_drained(epoch{1}, some_fault)));
   CHECK(world.on_released(epoch{1}, {}).empty());
@@ -265,7 +263,6 @@ TEST_CASE("a guided world says to its controller that it leaves before it says t
   static_cast<void>(world.on_formation({.of = epoch{1}, .self = rank{1}, .world_size = 2}));
   static_cast<void>(world.on_formed(epoch{1}, {}));
   static_cast<void>(world.on_stop());
-  static_cast<void>(world.on_closed(epoch{1}));
   static_cast<void>(world.on_drained(epoch{1}, {}));
   // Whoever waits for the announcement may end the process, which would then count as lost.
   const auto end = world.on_released(epoch{1}, {});
@@ -369,7 +366,6 @@ TEST_CASE("a world that shrinks numbers its ranks anew, and says which they were
   }
   SECTION("and ends as it is") {
     static_cast<void>(world.on_stop());
-    for (int i = 0; i < 2; ++i) static_cast<void>(world.on_closed(epoch{2}));
     for (int i = 0; i < 2; ++i) static_cast<void>(world.on_drained(epoch{2}, {}));
     CHECK(world.on_released(epoch{2}, {}).empty());
     CHECK(has<world_effect::leave>(world.on_released(epoch{2}, {})));
