@@ -1,22 +1,12 @@
 #include <troupe/collectives/order/distributed/distributed_capture.hpp>
 #include <troupe/collectives/pipeline/launch_parts.hpp>
-#include <troupe/completion/poller/clock.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 namespace troupe {
 
-namespace {
-
-/// Period of the check for faults of the world, which do not wake the waiting thread.
-constexpr auto between_looks_at_peers = std::chrono::milliseconds{2};
-
-} // namespace
-
-std::size_t distributed_capture::offer(rank, std::span<const operation* const> all, bool divisible,
-                                       const interruption& interrupted) {
+std::size_t distributed_capture::offer(rank, std::span<const operation* const> all, bool divisible) {
   const launch_parts parts = parts_of_launch(all);
   if (parts.collectives.empty() && parts.transfers.empty()) return all.size();
   std::unique_lock lock{mutex_};
@@ -27,11 +17,11 @@ std::size_t distributed_capture::offer(rank, std::span<const operation* const> a
         {.kind = request_record::form::capture_launch, .place = place_, .outline = outline_of_launch(all, divisible)});
     lock.lock();
   }
-  wait(lock, interrupted);
+  wait(lock);
   return divisible ? std::min(agreed_, all.size()) : all.size();
 }
 
-void distributed_capture::end(rank, const interruption& interrupted) {
+void distributed_capture::end(rank) {
   std::unique_lock lock{mutex_};
   if (!failure_) {
     ++asked_;
@@ -40,20 +30,11 @@ void distributed_capture::end(rank, const interruption& interrupted) {
     send_({.kind = request_record::form::capture_end, .place = place_});
     lock.lock();
   }
-  wait(lock, interrupted);
+  wait(lock);
 }
 
-void distributed_capture::wait(std::unique_lock<std::mutex>& lock, const interruption& interrupted) {
-  while (!failure_ && answered_ < asked_) {
-    error why = interrupted ? interrupted() : error{};
-    if (!why) {
-      changed_.sleep(lock, steady_now() + between_looks_at_peers);
-      continue;
-    }
-    lock.unlock();
-    fail(std::move(why));
-    lock.lock();
-  }
+void distributed_capture::wait(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [&] { return failure_ || answered_ >= asked_; });
   if (failure_) throw exception{failure_};
 }
 

@@ -24,9 +24,8 @@ public:
   distributed_capture(std::uint64_t place, std::function<void(request_record)> send)
     : place_{place}, send_{std::move(send)} {}
 
-  std::size_t offer(rank self, std::span<const operation* const> all, bool divisible,
-                    const interruption& interrupted) override;
-  void end(rank self, const interruption& interrupted) override;
+  std::size_t offer(rank self, std::span<const operation* const> all, bool divisible) override;
+  void end(rank self) override;
   void fail(error why) override;
   void expire() override;
   [[nodiscard]] error failure() const override;
@@ -38,7 +37,7 @@ public:
   [[nodiscard]] bool has_ended() const;
 
 private:
-  void wait(std::unique_lock<std::mutex>& lock, const interruption& interrupted);
+  void wait(std::unique_lock<std::mutex>& lock);
 
   const std::uint64_t place_;
   const std::function<void(request_record)> send_;

@@ -52,9 +52,9 @@ capture_session::capture_session(std::shared_ptr<captured_plan> plan, std::vecto
 capture_session::capture_session(std::shared_ptr<captured_plan> plan,
                                  const std::vector<std::shared_ptr<rank_pipeline>>& ranks, world_stamp stamp,
                                  time_point deadline, std::vector<std::shared_ptr<registered_pool>> registered)
-  : capture_session{std::move(plan), ranks, stamp, deadline,
-                    std::make_shared<capture_match>(static_cast<int>(ranks.size()), deadline,
-                                                    compare_places(std::move(registered)))} {}
+  : capture_session{
+        std::move(plan), ranks, stamp, deadline,
+        std::make_shared<capture_match>(static_cast<int>(ranks.size()), compare_places(std::move(registered)))} {}
 
 void capture_session::take_part(rank_pipeline& one) noexcept {
   if (!enter(one.self())) return;
@@ -112,7 +112,7 @@ captured_plan::content capture_session::run(rank_pipeline& one) {
   }
   where->api().enter_thread(where->id()); // the client may have made another device current
   auto made = std::make_shared<const graph>(capturing.end());
-  peers_->end(one.self(), [&] { return one.fault(); });
+  peers_->end(one.self());
   if (!one.graphs().add(plan_->number(), std::move(made))) throw exception{one.fault()};
   return std::move(given.content());
 }

@@ -284,7 +284,7 @@ std::size_t rank_capture::enqueue(std::span<const operation> parts, bool divisib
       all.push_back(one);
   }
   if (all.empty()) return parts.size();
-  const std::size_t agreed = peers_.offer(self(), all, divisible, [this] { return pipeline_.fault(); });
+  const std::size_t agreed = peers_.offer(self(), all, divisible);
   if (!divisible) {
     pipeline_.launch_captured(all, into_);
     return parts.size();

@@ -791,7 +791,7 @@ TEST_CASE("a rank in a capture is told when the order of its world is closed",
   REQUIRE(peers[0]);
   REQUIRE(peers[1]);
   one.orders[0]->close({.code = errc::stopping, .text = "closed"});
-  CHECK(error_of([&] { peers[0]->end(rank{0}, {}); }).code == errc::stopping);
+  CHECK(error_of([&] { peers[0]->end(rank{0}); }).code == errc::stopping);
   error late;
   one.orders[0]->capture("plan", 1h, 1h, [&late](const std::shared_ptr<capture_agreement>& made, const error& why) {
     CHECK_FALSE(made);

@@ -6,14 +6,12 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include <chrono>
 #include <functional>
 #include <thread>
 #include <vector>
 
 namespace troupe::tests::capture_match_test {
 
-using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
 
@@ -31,9 +29,8 @@ operation from(int peer, int tag = 0, std::size_t count = 1) {
 
 /// Each rank offers its launches, one after the other, and comes to its end. Returns what each was told; errc::none
 /// where all was well.
-std::vector<error> meet(const std::vector<std::vector<operation>>& ranks, nanoseconds patience = 60s,
-                        capture_comparison::check also = {}) {
-  capture_match match{static_cast<int>(ranks.size()), std::chrono::steady_clock::now() + patience, std::move(also)};
+std::vector<error> meet(const std::vector<std::vector<operation>>& ranks, capture_comparison::check also = {}) {
+  capture_match match{static_cast<int>(ranks.size()), std::move(also)};
   std::vector<error> told(ranks.size());
   std::vector<std::jthread> threads;
   for (std::size_t r = 0; r < ranks.size(); ++r)
@@ -42,9 +39,9 @@ std::vector<error> meet(const std::vector<std::vector<operation>>& ranks, nanose
       told[r] = error_of([&] {
         for (const operation& one : ranks[r]) {
           const operation* const each = &one;
-          static_cast<void>(match.offer(self, {&each, 1}, false, {}));
+          static_cast<void>(match.offer(self, {&each, 1}, false));
         }
-        match.end(self, {});
+        match.end(self);
       });
     });
   threads.clear();
@@ -102,20 +99,22 @@ TEST_CASE("ranks that would wait for each other in a circle fail the capture ins
 }
 
 TEST_CASE("a rank that does not come fails the capture at its deadline, and is named", "[collectives][plans][TIM-1]") {
-  capture_match match{2, std::chrono::steady_clock::now() + 20ms};
-  const error told = error_of([&] { match.end(rank{0}, {}); });
+  capture_match match{2};
+  const std::jthread deadline{[&] { match.expire(); }};
+  const error told = error_of([&] { match.end(rank{0}); });
   CHECK(told.code == errc::deadline_exceeded);
   CHECK_THAT(told.text, ContainsSubstring("rank 1 has launched 0 times and asks for nothing"));
-  CHECK(error_of([&] { match.end(rank{1}, {}); }).code == errc::deadline_exceeded); // it comes too late
+  CHECK(error_of([&] { match.end(rank{1}); }).code == errc::deadline_exceeded); // it comes too late
 }
 
 TEST_CASE("the first reason to fail is told to all, and whoever must not wait does not", "[collectives][plans]") {
-  capture_match match{2, std::chrono::steady_clock::now() + 60s};
-  CHECK(error_of([&] {
-          match.end(rank{0}, [] { return error{.code = errc::communicator_failed, .text = "gone"}; });
-        }).code == errc::communicator_failed);
+  capture_match match{2};
+  {
+    const std::jthread fault{[&] { match.fail({.code = errc::communicator_failed, .text = "gone"}); }};
+    CHECK(error_of([&] { match.end(rank{0}); }).code == errc::communicator_failed);
+  }
   match.fail({.code = errc::internal});
-  CHECK(error_of([&] { match.end(rank{1}, {}); }).text == "gone");
+  CHECK(error_of([&] { match.end(rank{1}); }).text == "gone");
 }
 
 TEST_CASE("what else ranks must agree on is asked for each collective, also within groups",
@@ -125,7 +124,7 @@ TEST_CASE("what else ranks must agree on is asked for each collective, also with
     asked.push_back(parts.size());
     return asked.size() < 3 ? error{} : error{.code = errc::mismatch, .text = "the third"};
   };
-  expect_all(meet({{sum(1), group{{sum(2), sum(3)}}}, {sum(1), group{{sum(2), sum(3)}}}}, 60s, also), errc::mismatch,
+  expect_all(meet({{sum(1), group{{sum(2), sum(3)}}}, {sum(1), group{{sum(2), sum(3)}}}}, also), errc::mismatch,
              "the third");
   CHECK(asked == std::vector<std::size_t>{2, 2, 2});
 }
