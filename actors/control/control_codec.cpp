@@ -128,11 +128,10 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, formation_order>) {
     each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
          what.resume);
-  } else if constexpr (std::is_same_v<type, host_join_request> || std::is_same_v<type, attach_request>) {
+  } else if constexpr (std::is_same_v<type, attach_request>) {
     each(io, what.protocol);
     io.field(what.token, most_of_name);
-    each(io, what.who);
-    if constexpr (std::is_same_v<type, attach_request>) each(io, what.nonce);
+    each(io, what.who, what.is_order_service, what.nonce);
   } else if constexpr (std::is_same_v<type, world_report>) {
     each(io, what.of, what.world_size);
     io.field(what.address);

@@ -20,7 +20,7 @@
 namespace troupe {
 
 /// The version of the control protocol. Both ends must use the same version.
-inline constexpr std::uint32_t control_protocol = 5;
+inline constexpr std::uint32_t control_protocol = 6;
 
 /// Identifies one membership of one process with one controller; 0 means no session. It is drawn at random, so that
 /// only a process that received it can use it. The session of a process that was declared lost is no longer valid, even
@@ -84,11 +84,14 @@ struct leave_notice {
   error why;
 };
 
-/// Order service of another host → controller: the first message. The service is not a member of the world.
-struct host_join_request {
+/// Process that is no member of the world → controller: the first message. It is a driver, which wants to send requests
+/// to the ranks, or the order service of another host.
+struct attach_request {
   std::uint32_t protocol = control_protocol;
   std::string token{}; ///< As in join_request.
   process_identity who{};
+  bool is_order_service = false;
+  std::optional<ring_session> nonce{}; ///< Of a driver: as in join_request.
 };
 /// Order service of another host → controller, the answer to serve_order.
 struct serving_report {
@@ -98,16 +101,8 @@ struct serving_report {
   std::shared_ptr<const resume_points> resume{};
 };
 
-/// Process without a rank → controller: the first message. It wants to send requests to the ranks of the world.
-struct attach_request {
-  std::uint32_t protocol = control_protocol;
-  std::string token{}; ///< As in join_request.
-  process_identity who{};
-  std::optional<ring_session> nonce{}; ///< As in join_request.
-};
-
 using process_message = std::variant<join_request, heartbeat, id_offer, formed_report, failed_report, drained_report,
-                                     order_batch, leave_notice, host_join_request, serving_report, attach_request>;
+                                     order_batch, leave_notice, attach_request, serving_report>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {

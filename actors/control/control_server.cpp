@@ -92,8 +92,7 @@ void control_server::hear(peer_id from, std::string_view bytes) {
     return;
   }
   if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
-  if (const auto* asked = std::get_if<host_join_request>(&frame->what)) return admit_host(from, *asked);
-  if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit_driver(from, *asked);
+  if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit(from, *asked);
   if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now());
   if (hosts_.contains(frame->session)) return hear_of_host(frame->session, frame->what);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
@@ -205,22 +204,14 @@ void control_server::tell_host(link_id which, const controller_message& what) co
   if (hooks_.send) hooks_.send(hosts_.at(which).to, encode(controller_frame{which, what}));
 }
 
-void control_server::admit_host(peer_id from, const host_join_request& asked) {
-  const link_id link = sources_.draw_session();
-  if (error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who)) {
-    if (hooks_.refused) hooks_.refused(why);
-    if (hooks_.send) hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
-    return;
-  }
-  if (const auto known = latest_.find(from); known != latest_.end()) return; // SEC-2: it has joined as a process
+void control_server::add_host(peer_id from, const process_identity& who, const join_welcome& welcome) {
   for (auto it = hosts_.begin(); it != hosts_.end();) { // the same service may have connected again
     const auto one = it++;
-    if (one->second.to == from || is_same_process(one->second.who, asked.who)) lose_host(one->first);
+    if (one->second.to == from || is_same_process(one->second.who, who)) lose_host(one->first);
   }
-  hosts_.emplace(link, order_host{.to = from, .who = asked.who, .heard = steady_now()});
-  tell_host(link, join_welcome{
-                      .session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion});
-  if (hooks_.host_joined) hooks_.host_joined(asked.who);
+  hosts_.emplace(welcome.session, order_host{.to = from, .who = who, .heard = steady_now()});
+  tell_host(welcome.session, welcome);
+  if (hooks_.host_joined) hooks_.host_joined(who);
 }
 
 void control_server::hear_of_host(link_id from, const process_message& what) {
@@ -312,10 +303,10 @@ void control_server::announce(control_event event) {
   if (hooks_.heard) hooks_.heard(event);
 }
 
-void control_server::admit_driver(peer_id from, const attach_request& asked) {
+void control_server::admit(peer_id from, const attach_request& asked) {
   const link_id link = sources_.draw_session();
   error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who);
-  if (!why && drivers_.size() >= attached_drivers::most)
+  if (!why && !asked.is_order_service && drivers_.size() >= attached_drivers::most)
     why = {.code = errc::busy,
            .text = std::to_string(attached_drivers::most) + " drivers are attached to this world, which is the limit"};
   if (why) {
@@ -324,8 +315,10 @@ void control_server::admit_driver(peer_id from, const attach_request& asked) {
     return;
   }
   if (latest_.contains(from)) return; // SEC-2: it has joined as a process
-  drivers_.admit(from, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt,
-                 {.session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion},
+  const join_welcome welcome{
+      .session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion};
+  if (asked.is_order_service) return add_host(from, asked.who, welcome);
+  drivers_.admit(from, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt, welcome,
                  steady_now());
   tell_drivers(state_.event());
 }

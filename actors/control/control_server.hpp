@@ -110,7 +110,7 @@ private:
   void carry_out(const control_effects& effects);
   void send(link_id to, const controller_message& what);
   void announce(control_event event);
-  void admit_driver(peer_id from, const attach_request& asked);
+  void admit(peer_id from, const attach_request& asked);
   /// Tells drivers the state of the world.
   void tell_drivers(const control_event& event);
   /// Begins the order of an epoch: makes rings for the ranks whose processes can have them. Where other hosts have
@@ -120,7 +120,7 @@ private:
   /// Opens the order, with the services of other hosts that have answered.
   void finish_opening();
   void close_order(const error& why);
-  void admit_host(peer_id from, const host_join_request& asked);
+  void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
   void hear_of_host(link_id from, const process_message& what);
   void tell_host(link_id which, const controller_message& what) const;
   /// Fails the epoch if the host serves it.

@@ -131,7 +131,6 @@ control_effects controller_state::on_message(link_id from, const process_message
                  [](const heartbeat&) {},
                  // Handled by control_server:
                  [](const order_batch&) {},
-                 [](const host_join_request&) {},
                  [](const attach_request&) {},
                  [](const serving_report&) {},
                  [&](const id_offer& offer) {

@@ -26,7 +26,7 @@ host_link::host_link(process_identity who, std::string token, host_services serv
   : who_{std::move(who)}, token_{std::move(token)}, services_{std::move(services)}, service_{std::move(service)} {}
 
 std::string host_link::introduction() const {
-  return encode(process_frame{0, host_join_request{.token = token_, .who = who_}});
+  return encode(process_frame{0, attach_request{.token = token_, .who = who_, .is_order_service = true}});
 }
 
 void host_link::receive(std::string_view bytes) {

@@ -47,7 +47,10 @@ std::vector<process_frame> process_frames() {
           {9, drained_report{epoch{2}}},
           {9, order_batch{epoch{2}, std::string(1000, '\0')}},
           {~0ULL, leave_notice{sample_error}},
-          {0, host_join_request{.token = "secret", .who = {.name = "a:7", .host = "a", .pid = 7}}},
+          {0, attach_request{.token = "secret",
+                             .who = {.name = "a:7", .host = "a", .pid = 7},
+                             .is_order_service = true,
+                             .nonce = ring_session{{8, 9}}}},
           {9, serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}}}};
 }
 
@@ -218,9 +221,11 @@ TEST_CASE("what concerns the order services of other hosts crosses as it is", "[
   error why;
   const auto joins = decode_process_frame(encode(process_frames()[8]), why);
   REQUIRE(joins);
-  CHECK(std::get<host_join_request>(joins->what).protocol == control_protocol);
-  CHECK(std::get<host_join_request>(joins->what).token == "secret");
-  CHECK(std::get<host_join_request>(joins->what).who.pid == 7);
+  CHECK(std::get<attach_request>(joins->what).protocol == control_protocol);
+  CHECK(std::get<attach_request>(joins->what).token == "secret");
+  CHECK(std::get<attach_request>(joins->what).who.pid == 7);
+  CHECK(std::get<attach_request>(joins->what).is_order_service);
+  CHECK(std::get<attach_request>(joins->what).nonce == ring_session{{8, 9}});
   auto report = serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}, .resume = sample_points()};
   const auto serves = decode_process_frame(encode(process_frame{9, report}), why);
   REQUIRE(serves);

@@ -101,7 +101,7 @@ TEST_CASE("batches of requests are added to the order of their epoch, and one th
 
 TEST_CASE("orders to form wait until the order services of other hosts have answered", "[control]") {
   server_scene at;
-  at.hear(service, 0, host_join_request{.who = {.name = "s", .host = "h0", .pid = 9}});
+  at.hear(service, 0, attach_request{.who = {.name = "s", .host = "h0", .pid = 9}, .is_order_service = true});
   const session_id host = at.last_session;
   REQUIRE(at.told<join_welcome>(service).size() == 1);
   const session_id one = at.join(first, 0, ring_session{{1, 0}});

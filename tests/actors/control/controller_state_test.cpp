@@ -471,9 +471,8 @@ std::vector<process_message> every_message(epoch of) {
                                    drained_report{of},
                                    order_batch{of, "bytes"},
                                    leave_notice{{.code = errc::internal, .text = "a stranger's"}},
-                                   host_join_request{},
-                                   serving_report{of, {rank{0}}, {}},
-                                   attach_request{}};
+                                   attach_request{},
+                                   serving_report{of, {rank{0}}, {}}};
   for (std::size_t i = 0; i < std::variant_size_v<process_message>; ++i)
     REQUIRE(std::ranges::count(all, i, &process_message::index) == 1);
   all.emplace_back(leave_notice{});

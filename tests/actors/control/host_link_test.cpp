@@ -78,7 +78,8 @@ TEST_CASE("a host's service introduces itself, and lives", "[control]") {
   const auto first = decode_process_frame(at.link->introduction(), why);
   REQUIRE(first);
   CHECK(first->session == 0);
-  CHECK(std::get<host_join_request>(first->what).token == "secret");
+  CHECK(std::get<attach_request>(first->what).token == "secret");
+  CHECK(std::get<attach_request>(first->what).is_order_service);
   CHECK_FALSE(at.link->beat());
   REQUIRE(at.said.size() == 1);
   CHECK(at.said[0].session == session);
