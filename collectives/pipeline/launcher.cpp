@@ -1,4 +1,5 @@
 #include <troupe/collectives/pipeline/launcher.hpp>
+#include <troupe/completion/poller/latch.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <atomic>
@@ -29,26 +30,13 @@ private:
 } // namespace
 
 /// State shared by the launcher and its thread.
-class launcher::state {
-public:
-  state(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval, std::function<void()> enter)
-    : device_{std::move(where)}, profile_{profile}, check_interval_{check_interval}, enter_{std::move(enter)} {}
-
-  [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
-
-  void post(std::shared_ptr<launcher_job> work) noexcept {
-    inbox_.push(std::move(work));
-    wake_.notify();
-  }
-
-  void watch(std::weak_ptr<launcher_check> checked) {
-    const std::lock_guard lock{mutex_};
-    checks_.push_back(std::move(checked));
-  }
+struct launcher::state {
+  state(std::shared_ptr<device> gpu, wait_profile waits, nanoseconds interval, std::function<void()> begin)
+    : where{std::move(gpu)}, profile{waits}, check_interval{interval}, enter{std::move(begin)} {}
 
   void run() {
-    if (enter_) enter_();
-    device_->api().enter_thread(device_->id());
+    if (enter) enter();
+    where->api().enter_thread(where->id());
     auto last_work = steady_now();
     auto next_check = last_work;
     bool loaded = true;
@@ -58,55 +46,37 @@ public:
         loaded = true;
         continue;
       }
-      if (stopping_.load()) break;
+      if (stopping.load()) break;
       const auto now = steady_now();
       if (loaded && now >= next_check) {
         loaded = run_checks();
-        next_check = now + check_interval_;
+        next_check = now + check_interval;
       }
-      if (now - last_work < profile_.spin)
-        for (int i = 0; i < looks_in_a_row && inbox_.empty(); ++i) spin_pause();
+      if (now - last_work < profile.spin)
+        for (int i = 0; i < looks_in_a_row && jobs.empty(); ++i) spin_pause();
       else
-        wake_.park([this] { return !inbox_.empty() || stopping_.load(); }, loaded ? check_interval_ : idle_park);
+        wake.park([this] { return !jobs.empty() || stopping.load(); }, loaded ? check_interval : idle_park);
     }
-    ended_.store(true);
-    end_.notify();
+    ended.open();
   }
 
-  void stop() noexcept {
-    stopping_.store(true);
-    wake_.notify();
-  }
-
-  /// Waits until run() has ended, for \p at_most. Returns whether it has.
-  [[nodiscard]] bool wait_ended(nanoseconds at_most) {
-    const auto until = later(steady_now(), at_most);
-    for (;;) {
-      if (ended_.load()) return true;
-      const auto left = until - steady_now();
-      if (left <= nanoseconds{0}) return false;
-      end_.park([this] { return ended_.load(); }, left);
-    }
-  }
-
-private:
   bool run_jobs() {
-    const bool any = inbox_.take_all([this](const std::shared_ptr<launcher_job>& one) {
-      if (tail_ && !one->continues(*tail_)) end_tail();
-      tail_ = one->run();
+    const bool any = jobs.take_all([this](const std::shared_ptr<launcher_job>& one) {
+      if (tail && !one->continues(*tail)) end_tail();
+      tail = one->run();
     });
-    if (tail_ && inbox_.empty()) end_tail();
+    if (tail && jobs.empty()) end_tail();
     return any;
   }
 
-  void end_tail() noexcept { std::exchange(tail_, nullptr)->end(); }
+  void end_tail() noexcept { std::exchange(tail, nullptr)->end(); }
 
   /// Runs the due checks. Returns whether any object has work to check.
   bool run_checks() {
     std::vector<std::shared_ptr<launcher_check>> loaded;
     {
-      const std::lock_guard lock{mutex_};
-      std::erase_if(checks_, [&](const auto& one) {
+      const std::lock_guard lock{mutex};
+      std::erase_if(checks, [&](const auto& one) {
         auto alive = one.lock();
         if (!alive) return true;
         if (alive->loaded()) loaded.push_back(std::move(alive));
@@ -117,18 +87,17 @@ private:
     return !loaded.empty();
   }
 
-  std::shared_ptr<device> device_;
-  wait_profile profile_;
-  nanoseconds check_interval_;
-  std::function<void()> enter_;
-  wake_signal wake_;
-  wake_signal end_;
-  std::atomic<bool> stopping_{false};
-  std::atomic<bool> ended_{false};
-  inbox<launcher_job> inbox_;
-  std::shared_ptr<launcher_tail> tail_; ///< Accessed only by the launcher's thread.
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<launcher_check>> checks_;
+  const std::shared_ptr<device> where;
+  const wait_profile profile;
+  const nanoseconds check_interval;
+  const std::function<void()> enter;
+  wake_signal wake;
+  std::atomic<bool> stopping{false};
+  latch ended; ///< Opened at the end of run().
+  inbox<launcher_job> jobs;
+  std::shared_ptr<launcher_tail> tail; ///< Accessed only by the launcher's thread.
+  std::mutex mutex;
+  std::vector<std::weak_ptr<launcher_check>> checks;
 };
 
 launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseconds check_interval,
@@ -138,10 +107,11 @@ launcher::launcher(std::shared_ptr<device> where, wait_profile profile, nanoseco
     thread_{[own = state_] { own->run(); }} {}
 
 launcher::~launcher() {
-  state_->stop();
+  state_->stopping.store(true);
+  state_->wake.notify();
   // A job on the launcher's own thread may be its last owner.
   const bool on_own_thread = thread_.is_current();
-  if (!on_own_thread && state_->wait_ended(stop_deadline_)) {
+  if (!on_own_thread && state_->ended.wait_for(stop_deadline_)) {
     thread_.join();
     return;
   }
@@ -153,7 +123,8 @@ launcher::~launcher() {
 }
 
 void launcher::post(std::shared_ptr<launcher_job> work) {
-  state_->post(std::move(work));
+  state_->jobs.push(std::move(work));
+  state_->wake.notify();
 }
 
 void launcher::post(std::function<void()> work) {
@@ -161,11 +132,12 @@ void launcher::post(std::function<void()> work) {
 }
 
 void launcher::watch(std::weak_ptr<launcher_check> checked) {
-  state_->watch(std::move(checked));
+  const std::lock_guard lock{state_->mutex};
+  state_->checks.push_back(std::move(checked));
 }
 
 const std::shared_ptr<device>& launcher::where() const noexcept {
-  return state_->where();
+  return state_->where;
 }
 
 } // namespace troupe

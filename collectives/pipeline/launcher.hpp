@@ -75,7 +75,7 @@ public:
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept;
 
 private:
-  class state;
+  struct state;
 
   nanoseconds stop_deadline_;
   std::shared_ptr<state> state_; ///< Shared with the thread, which may outlive the launcher if it is stuck.

@@ -20,6 +20,11 @@ public:
     std::unique_lock lock{mutex_};
     opened_.wait(lock, [this] { return open_; });
   }
+  /// Waits for at most \p at_most. Returns whether the latch is open.
+  [[nodiscard]] bool wait_for(nanoseconds at_most) {
+    std::unique_lock lock{mutex_};
+    return opened_.wait_for(lock, at_most, [this] { return open_; });
+  }
   [[nodiscard]] bool is_open() const {
     const std::lock_guard lock{mutex_};
     return open_;
