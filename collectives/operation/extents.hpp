@@ -1,9 +1,13 @@
-/// Derives the memory ranges that each operation reads and writes. Validation checks these ranges.
+/// Derives the memory ranges that each operation reads and writes. Validation checks these ranges, and an error lists
+/// those that are undefined.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <memory_resource>
 #include <optional>
 #include <string_view>
@@ -54,6 +58,14 @@ private:
 /// Visits the extents of footprint_of() in the same order, without allocating a footprint. For a group, visits the
 /// extents of its parts.
 void visit_extents(const operation& what, rank self, int world_size, extent_visitor visit);
+
+/// Returns the ranges that are undefined if it is unknown whether \p what has run on rank \p self, which works on
+/// device \p where (ONE-2): the exact range of each buffer that it writes, including host memory and results in place.
+/// For a group, the ranges of all parts. For a replay, the memory that its requests write on \p where and the memory
+/// that the client made the plan keep there, because the client's own kernels may write it. Returns null if the list
+/// cannot be allocated.
+[[nodiscard]] std::shared_ptr<const undefined_buffers> undefined_ranges(const operation& what, rank self,
+                                                                        int world_size, device_id where) noexcept;
 
 /// Visits every buffer argument of one alternative of troupe::operation: the implementation of visit_operands(). Copies
 /// nothing.

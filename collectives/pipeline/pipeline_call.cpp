@@ -1,5 +1,4 @@
 #include <troupe/collectives/operation/extents.hpp>
-#include <troupe/collectives/operation/undefined_ranges.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 

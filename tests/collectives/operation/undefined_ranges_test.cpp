@@ -1,7 +1,7 @@
 // ONE-2: which memory an operation leaves undefined when nobody knows whether it has run.
 #include "support/pipeline_rig.hpp"
 
-#include <troupe/collectives/operation/undefined_ranges.hpp>
+#include <troupe/collectives/operation/extents.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
