@@ -6,18 +6,16 @@
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
-#include <gloo/alltoall.h>
-#include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
-#include <gloo/gather.h>
 #include <gloo/reduce.h>
-#include <gloo/scatter.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -122,14 +120,6 @@ T* elements_at(const std::byte* from) noexcept {
   return reinterpret_cast<T*>(bytes_at(from));
 }
 
-template <class To, class From>
-std::vector<To> times_width(const std::vector<From>& counts, std::size_t width) {
-  std::vector<To> made;
-  made.reserve(counts.size());
-  for (const From count : counts) made.push_back(static_cast<To>(static_cast<std::size_t>(count) * width));
-  return made;
-}
-
 std::size_t sum_of(const std::vector<std::size_t>& counts) noexcept {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
@@ -219,85 +209,44 @@ public:
     }
   }
 
-  void operator()(const reduce_scatter&) const {
-    if (count_ == 0) return;
-    const scratch_bytes changed{changes() ? size_ * part_bytes() : 0};
-    const std::byte* from = mine_.send;
-    if (changes()) change(changed.front(), std::exchange(from, changed.front()), size_ * count_);
-    const scratch_bytes parts{size_ * part_bytes()};
-    auto asked = options<gloo::AlltoallOptions>();
-    asked.setInput(bytes_at(from), size_ * part_bytes());
-    asked.setOutput(bytes_at(parts.front()), size_ * part_bytes());
-    gloo::alltoall(asked);
-    reduce_own(parts.front(), count_);
-  }
-
+  void operator()(const reduce_scatter&) const { (*this)(reduce_scatter_v{}); }
+  /// Brings the elements of all ranks for this rank together, and reduces them in rank order.
   void operator()(const reduce_scatter_v&) const {
-    const std::vector<std::size_t>& counts = mine_.what.send_counts;
-    const std::size_t total = sum_of(counts), own = counts[self_];
-    if (total == 0) return;
-    const bool packs = changes() || !are_packed(counts, mine_.send_at);
-    const scratch_bytes packed{packs ? total * width_ : 0};
-    std::byte* next = packed.front();
-    for (std::size_t i = 0; packs && i < size_; ++i) {
-      const std::byte* const part = mine_.send + mine_.send_at[i] * width_;
-      if (changes())
-        change(next, part, counts[i]);
-      else
-        move(next, part, counts[i] * width_);
-      next += counts[i] * width_;
-    }
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < size_; ++i)
+      if (const auto [first, count] = sent_to(i); count > 0) end = std::max(end, first + count);
+    if (end == 0) return;
+    const scratch_bytes changed{changes() ? end * width_ : 0};
+    for (std::size_t i = 0; changes() && i < size_; ++i)
+      if (const auto [first, count] = sent_to(i); count > 0)
+        change(changed.front() + first * width_, mine_.send + first * width_, count);
+    const std::size_t own = sent_to(self_).count;
     const scratch_bytes parts{size_ * own * width_};
-    auto asked = options<gloo::AlltoallvOptions>();
-    asked.setInput(bytes_at(packs ? packed.front() : mine_.send), times_width<std::int64_t>(counts, width_));
-    asked.setOutput(bytes_at(parts.front()), std::vector<std::int64_t>(size_, static_cast<std::int64_t>(own * width_)));
-    gloo::alltoallv(asked);
-    reduce_own(parts.front(), own);
+    exchange(changes() ? changed.front() : mine_.send, parts.front(), [&](std::size_t peer) {
+      return element_range{peer * own, own};
+    });
+    std::vector<reduce_part> all;
+    for (std::size_t i = 0; i < size_; ++i)
+      all.push_back({.send = parts.front() + i * own * width_, .recv = i == self_ ? mine_.recv : nullptr});
+    reduce_parts(all, own, mine_.what.type, changes() ? reduction::sum : mine_.what.op);
   }
 
-  void operator()(const all_to_all&) const {
-    if (count_ == 0) return;
-    auto asked = options<gloo::AlltoallOptions>();
-    asked.setInput(bytes_at(mine_.send), size_ * part_bytes());
-    asked.setOutput(bytes_at(mine_.recv), size_ * part_bytes());
-    gloo::alltoall(asked);
-  }
-
-  /// Does not use gloo::alltoallv(): it needs adjacent parts, and ends the process if two counts do not match.
+  void operator()(const all_to_all&) const { (*this)(all_to_all_v{}); }
   void operator()(const all_to_all_v&) const {
-    exchange(mine_.what.send_counts, mine_.send_at, mine_.what.recv_counts, mine_.recv_at);
+    exchange(mine_.send, mine_.recv, [&](std::size_t peer) { return received_part(mine_, peer); });
   }
 
+  void operator()(const gather&) const { (*this)(gather_v{}); }
   void operator()(const gather_v&) const {
-    const std::vector<std::size_t>& counts = mine_.what.recv_counts;
-    exchange(only_root(counts[self_]), none(), is_root() ? counts : none(), mine_.recv_at);
+    exchange(mine_.send, mine_.recv,
+             [&](std::size_t peer) { return is_root() ? received_part(mine_, peer) : element_range{}; });
   }
 
+  void operator()(const scatter&) const { (*this)(scatter_v{}); }
   void operator()(const scatter_v&) const {
-    const std::vector<std::size_t>& counts = mine_.what.send_counts;
-    exchange(is_root() ? counts : none(), mine_.send_at, only_root(counts[self_]), none());
-  }
-
-  void operator()(const gather&) const {
-    if (count_ == 0) return;
-    auto asked = options<gloo::GatherOptions>();
-    asked.setInput(bytes_at(mine_.send), part_bytes());
-    if (is_root()) asked.setOutput(bytes_at(mine_.recv), size_ * part_bytes());
-    asked.setRoot(root());
-    gloo::gather(asked);
-  }
-
-  void operator()(const scatter&) const {
-    if (count_ == 0) return;
-    auto asked = options<gloo::ScatterOptions>();
-    if (is_root()) {
-      std::vector<std::uint8_t*> parts;
-      for (std::size_t i = 0; i < size_; ++i) parts.push_back(bytes_at(mine_.send + i * part_bytes()));
-      asked.setInputs(std::move(parts), part_bytes());
-    }
-    asked.setOutput(bytes_at(mine_.recv), part_bytes());
-    asked.setRoot(root());
-    gloo::scatter(asked);
+    const element_range own{0, sent_part(mine_, self_).count};
+    exchange(mine_.send, mine_.recv,
+             [&](std::size_t peer) { return static_cast<int>(peer) == root() ? own : element_range{}; });
   }
 
   void operator()(const barrier&) const {
@@ -318,25 +267,24 @@ private:
     return made;
   }
 
-  /// Sends \p sent[r] elements from \p send_at[r] to rank r, and receives \p received[r] elements from it.
-  void exchange(const std::vector<std::size_t>& sent, const std::vector<std::size_t>& send_at,
-                const std::vector<std::size_t>& received, const std::vector<std::size_t>& recv_at) const {
+  [[nodiscard]] element_range sent_to(std::size_t peer) const { return elements_for(mine_, self_, peer); }
+
+  /// Sends each rank the elements that are for it from \p from, which is laid out like the send buffer, and receives
+  /// those of rank r into the range \p place(r) of \p into. Gloo's own functions need adjacent parts, and end the
+  /// process if two counts do not match.
+  template <class Place>
+  void exchange(const std::byte* from, std::byte* into, Place place) const {
     begun_transfers parts{*among_};
     for (std::size_t step = 1; step < size_; ++step) {
-      const std::size_t to = (self_ + step) % size_, from = (self_ + size_ - step) % size_;
-      if (const std::size_t count = sent[to]; count > 0)
-        parts.send(mine_.send + send_at[to] * width_, count * width_, to, part_slot(mine_.what, count, tag_));
-      if (const std::size_t count = received[from]; count > 0)
-        parts.recv(mine_.recv + recv_at[from] * width_, count * width_, from, part_slot(mine_.what, count, tag_));
+      const std::size_t next = (self_ + step) % size_, last = (self_ + size_ - step) % size_;
+      if (const auto [first, count] = sent_to(next); count > 0)
+        parts.send(from + first * width_, count * width_, next, part_slot(mine_.what, count, tag_));
+      if (const auto [first, count] = place(last); count > 0)
+        parts.recv(into + first * width_, count * width_, last, part_slot(mine_.what, count, tag_));
     }
-    move(mine_.recv + recv_at[self_] * width_, mine_.send + send_at[self_] * width_, received[self_] * width_);
+    const auto [first, count] = place(self_);
+    if (count > 0) move(into + first * width_, from + sent_to(self_).first * width_, count * width_);
     parts.wait();
-  }
-  [[nodiscard]] std::vector<std::size_t> none() const { return std::vector<std::size_t>(size_); }
-  [[nodiscard]] std::vector<std::size_t> only_root(std::size_t count) const {
-    std::vector<std::size_t> counts = none();
-    counts[static_cast<std::size_t>(root())] = count;
-    return counts;
   }
 
   [[nodiscard]] int root() const noexcept { return mine_.what.root.value(); }
@@ -388,17 +336,10 @@ private:
     auto asked = options<gloo::AllgathervOptions>();
     if (counts[self_] > 0 && mine_.send != into + before * width_)
       asked.setInput(bytes_at(mine_.send), counts[self_] * width_);
-    asked.setOutput(bytes_at(into), times_width<std::size_t>(counts, width_));
+    std::vector<std::size_t> lengths;
+    for (const std::size_t count : counts) lengths.push_back(count * width_);
+    asked.setOutput(bytes_at(into), std::move(lengths));
     gloo::allgatherv(asked);
-  }
-
-  /// \p parts: the elements of all ranks for this rank, in rank order, already changed by change().
-  void reduce_own(const std::byte* parts, std::size_t count) const {
-    const reduction op = changes() ? reduction::sum : mine_.what.op;
-    std::vector<reduce_part> all;
-    for (std::size_t i = 0; i < size_; ++i)
-      all.push_back({.send = parts + i * count * width_, .recv = i == self_ ? mine_.recv : nullptr});
-    reduce_parts(all, count, mine_.what.type, op);
   }
 
   const mock_call& mine_;

@@ -56,17 +56,19 @@ std::size_t value_at(const std::vector<std::size_t>& of_ranks, std::size_t rank)
   return rank < of_ranks.size() ? of_ranks[rank] : 0;
 }
 
-/// Returns the part of the send buffer of \p call that goes to rank \p to. Without counts, all parts have one size.
+} // namespace
+
 element_range sent_part(const mock_call& call, std::size_t to) {
   if (call.what.send_counts.empty()) return {to * call.what.count, call.what.count};
   return {value_at(call.send_at, to), value_at(call.what.send_counts, to)};
 }
 
-/// Returns the part of the receive buffer of \p call that comes from rank \p from.
 element_range received_part(const mock_call& call, std::size_t from) {
   if (call.what.recv_counts.empty()) return {from * call.what.count, call.what.count};
   return {value_at(call.recv_at, from), value_at(call.what.recv_counts, from)};
 }
+
+namespace {
 
 template <class Operation, class... Others>
 constexpr bool is_one_of = (std::is_same_v<Operation, Others> || ...);

@@ -30,11 +30,16 @@ struct mock_call {
 /// Errors: invalid_argument for an access beyond a buffer's end, or an unknown dtype or reduction.
 [[nodiscard]] std::vector<mock_call> calls_of(const operation& what, rank self, int world_size);
 
-/// Elements of a rank's send buffer.
+/// Elements of a rank's send buffer or receive buffer.
 struct element_range {
   std::size_t first = 0;
   std::size_t count = 0;
 };
+
+/// Returns the part of the send buffer of \p call that goes to rank \p to. Without counts, all parts have one size.
+[[nodiscard]] element_range sent_part(const mock_call& call, std::size_t to);
+/// Returns the part of the receive buffer of \p call that comes from rank \p from.
+[[nodiscard]] element_range received_part(const mock_call& call, std::size_t from);
 
 /// Returns the elements of the send buffer of rank \p from, whose part of a collective is \p call, on which the result
 /// of rank \p to depends.
