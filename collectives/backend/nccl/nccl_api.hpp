@@ -22,50 +22,67 @@ inline constexpr int nccl_window_symmetric = 1;  ///< NCCL_WIN_COLL_SYMMETRIC
 inline constexpr int nccl_suspend_memory = 1;    ///< NCCL_SUSPEND_MEM
 inline constexpr int nccl_memory_to_suspend = 0; ///< ncclStatGpuMemSuspend
 
-/// Addresses of NCCL's functions. Members down to group_end are never null. Later ones are null if the library lacks
+/// Addresses of NCCL's functions. The required ones are never null. The optional ones are null if the library lacks
 /// them. troupe declares their types itself, because the build's nccl.h may be older than the library.
 struct nccl_functions {
-  decltype(&ncclGetVersion) get_version = nullptr;
-  decltype(&ncclGetErrorString) get_error_string = nullptr;
-  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
-  decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
-  decltype(&ncclCommSplit) comm_split = nullptr;
-  decltype(&ncclCommFinalize) comm_finalize = nullptr;
-  decltype(&ncclCommDestroy) comm_destroy = nullptr;
-  decltype(&ncclCommAbort) comm_abort = nullptr;
-  decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
-  decltype(&ncclAllReduce) all_reduce = nullptr;
-  decltype(&ncclReduce) reduce = nullptr;
-  decltype(&ncclBroadcast) broadcast = nullptr;
-  decltype(&ncclAllGather) all_gather = nullptr;
-  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
-  decltype(&ncclSend) send = nullptr;
-  decltype(&ncclRecv) recv = nullptr;
-  decltype(&ncclRedOpCreatePreMulSum) red_op_create_pre_mul_sum = nullptr;
-  decltype(&ncclRedOpDestroy) red_op_destroy = nullptr;
-  decltype(&ncclGroupStart) group_start = nullptr;
-  decltype(&ncclGroupEnd) group_end = nullptr;
-
-  const char* (*get_last_error)(ncclComm_t) = nullptr;
-  ncclResult_t (*comm_revoke)(ncclComm_t, int flags) = nullptr;
-  ncclResult_t (*comm_shrink)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
-                              int flags) = nullptr;
-  ncclResult_t (*all_to_all)(const void* from, void* to, std::size_t, ncclDataType_t, ncclComm_t,
-                             cudaStream_t) = nullptr; ///< From NCCL 2.28.3 on, as the next two.
-  ncclResult_t (*gather)(const void* from, void* to, std::size_t, ncclDataType_t, int root, ncclComm_t,
-                         cudaStream_t) = nullptr;
-  decltype(gather) scatter = nullptr;
-  ncclResult_t (*mem_alloc)(void**, std::size_t) = nullptr;
-  ncclResult_t (*mem_free)(void*) = nullptr;
-  ncclResult_t (*comm_window_register)(ncclComm_t, void*, std::size_t, void** window, int flags) = nullptr;
-  ncclResult_t (*comm_window_deregister)(ncclComm_t, void* window) = nullptr;
-  ncclResult_t (*comm_suspend)(ncclComm_t, int flags) = nullptr;
-  ncclResult_t (*comm_resume)(ncclComm_t) = nullptr;
-  ncclResult_t (*comm_mem_stats)(ncclComm_t, int statistic, std::uint64_t* value) = nullptr;
-
+  nccl_functions() = default; ///< All are null.
   /// Finds the functions in a library that dlopen() returned. Errors: unsupported, with the name of a missing required
   /// one.
-  [[nodiscard]] static nccl_functions find(void* library);
+  explicit nccl_functions(void* library) : library_{library} {}
+
+private:
+  /// Converts to the type of the function that it is the address of.
+  struct address {
+    void* native;
+    template <class Function>
+    operator Function() const noexcept { // NOLINT(google-explicit-constructor): initializes a member
+      return reinterpret_cast<Function>(native);
+    }
+  };
+  [[nodiscard]] address required(const char* symbol) const;
+  [[nodiscard]] address optional(const char* symbol) const;
+
+  void* library_ = nullptr; ///< Declared before the functions, which are found in it.
+
+public:
+  decltype(&ncclGetVersion) get_version = required("ncclGetVersion");
+  decltype(&ncclGetErrorString) get_error_string = required("ncclGetErrorString");
+  decltype(&ncclGetUniqueId) get_unique_id = required("ncclGetUniqueId");
+  decltype(&ncclCommInitRankConfig) comm_init_rank_config = required("ncclCommInitRankConfig");
+  decltype(&ncclCommSplit) comm_split = required("ncclCommSplit");
+  decltype(&ncclCommFinalize) comm_finalize = required("ncclCommFinalize");
+  decltype(&ncclCommDestroy) comm_destroy = required("ncclCommDestroy");
+  decltype(&ncclCommAbort) comm_abort = required("ncclCommAbort");
+  decltype(&ncclCommGetAsyncError) comm_get_async_error = required("ncclCommGetAsyncError");
+  decltype(&ncclAllReduce) all_reduce = required("ncclAllReduce");
+  decltype(&ncclReduce) reduce = required("ncclReduce");
+  decltype(&ncclBroadcast) broadcast = required("ncclBroadcast");
+  decltype(&ncclAllGather) all_gather = required("ncclAllGather");
+  decltype(&ncclReduceScatter) reduce_scatter = required("ncclReduceScatter");
+  decltype(&ncclSend) send = required("ncclSend");
+  decltype(&ncclRecv) recv = required("ncclRecv");
+  decltype(&ncclRedOpCreatePreMulSum) red_op_create_pre_mul_sum = required("ncclRedOpCreatePreMulSum");
+  decltype(&ncclRedOpDestroy) red_op_destroy = required("ncclRedOpDestroy");
+  decltype(&ncclGroupStart) group_start = required("ncclGroupStart");
+  decltype(&ncclGroupEnd) group_end = required("ncclGroupEnd");
+
+  const char* (*get_last_error)(ncclComm_t) = optional("ncclGetLastError");
+  ncclResult_t (*comm_revoke)(ncclComm_t, int flags) = optional("ncclCommRevoke");
+  ncclResult_t (*comm_shrink)(ncclComm_t, int* excluded, int excluded_count, ncclComm_t*, ncclConfig_t*,
+                              int flags) = optional("ncclCommShrink");
+  ncclResult_t (*all_to_all)(const void* from, void* to, std::size_t, ncclDataType_t, ncclComm_t,
+                             cudaStream_t) = optional("ncclAlltoAll"); ///< From NCCL 2.28.3 on, as the next two.
+  ncclResult_t (*gather)(const void* from, void* to, std::size_t, ncclDataType_t, int root, ncclComm_t,
+                         cudaStream_t) = optional("ncclGather");
+  decltype(gather) scatter = optional("ncclScatter");
+  ncclResult_t (*mem_alloc)(void**, std::size_t) = optional("ncclMemAlloc");
+  ncclResult_t (*mem_free)(void*) = optional("ncclMemFree");
+  ncclResult_t (*comm_window_register)(ncclComm_t, void*, std::size_t, void** window,
+                                       int flags) = optional("ncclCommWindowRegister");
+  ncclResult_t (*comm_window_deregister)(ncclComm_t, void* window) = optional("ncclCommWindowDeregister");
+  ncclResult_t (*comm_suspend)(ncclComm_t, int flags) = optional("ncclCommSuspend");
+  ncclResult_t (*comm_resume)(ncclComm_t) = optional("ncclCommResume");
+  ncclResult_t (*comm_mem_stats)(ncclComm_t, int statistic, std::uint64_t* value) = optional("ncclCommMemStats");
 };
 
 // The ABI that troupe relies on. With a header in which one of these has moved, troupe would call the library wrongly.

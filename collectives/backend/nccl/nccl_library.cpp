@@ -87,7 +87,7 @@ std::shared_ptr<const nccl_library> nccl_library::open(const std::optional<std::
     throw exception{errc::too_old, "NCCL " + version_text(number) + " from " + path.string() + " is too old, and " +
                                        version_text(oldest_version) +
                                        " is the oldest version that troupe supports: " + remedy};
-  auto functions = std::make_shared<const nccl_functions>(nccl_functions::find(handle));
+  auto functions = std::make_shared<const nccl_functions>(handle);
   // Reads the variables now, before other threads could change the environment. NCCL reads them when it first forms a
   // communicator.
   const char* const enabled = std::getenv("NCCL_RAS_ENABLE"); // NOLINT(concurrency-mt-unsafe)
