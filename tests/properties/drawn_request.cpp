@@ -1,11 +1,10 @@
 #include "properties/drawn_request.hpp"
 
-#include <troupe/collectives/backend/mock/small_float.hpp>
+#include <troupe/collectives/backend/mock/mock_reduce.hpp>
 
 #include <rapidcheck.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <optional>
 
@@ -18,24 +17,6 @@ const std::size_t kind_of = operation{Operation{}}.index();
 
 std::size_t to_index(int value) {
   return static_cast<std::size_t>(value);
-}
-
-void store(std::byte* at, dtype type, double value) {
-  const auto put = [at](auto element) { std::memcpy(at, &element, sizeof element); };
-  switch (type) {
-    case dtype::u8: return put(static_cast<std::uint8_t>(value));
-    case dtype::i8: return put(static_cast<std::int8_t>(value));
-    case dtype::i32: return put(static_cast<std::int32_t>(value));
-    case dtype::u32: return put(static_cast<std::uint32_t>(value));
-    case dtype::i64: return put(static_cast<std::int64_t>(value));
-    case dtype::u64: return put(static_cast<std::uint64_t>(value));
-    case dtype::f16: return put(float16::encode(static_cast<float>(value)));
-    case dtype::f32: return put(static_cast<float>(value));
-    case dtype::f64: return put(value);
-    case dtype::bf16: return put(bfloat16::encode(static_cast<float>(value)));
-    case dtype::f8e4m3: return put(float8_e4m3::encode(static_cast<float>(value)));
-    case dtype::f8e5m2: return put(float8_e5m2::encode(static_cast<float>(value)));
-  }
 }
 
 /// 0, 1 or 2, so that what 4 ranks make of it, also on the way, is exact in three significant bits.
@@ -178,7 +159,7 @@ public:
   [[nodiscard]] std::vector<operation> operations(const buffer& out, const buffer& in) const {
     const rank root{what_.root};
     factor times;
-    if (what_.op == reduction::pre_mul_sum) store(times.value.data(), what_.type, factor_of(self_));
+    if (what_.op == reduction::pre_mul_sum) store_element(times.value.data(), what_.type, factor_of(self_));
     const auto c = what_.count;
     const auto type = what_.type;
     if (is<all_reduce>()) return {all_reduce{out, in, c, type, what_.op, times}};
@@ -287,9 +268,11 @@ drawn_request lay_out(const std::vector<drawn_part>& parts, const std::vector<bu
         out = place.take(view.sent(), type);
         in = place.take(view.received(), type);
       }
-      for (std::size_t i = 0; i < view.sent(); ++i) store(before.data() + out + i * width, type, value_at(self, i));
+      for (std::size_t i = 0; i < view.sent(); ++i)
+        store_element(before.data() + out + i * width, type, value_at(self, i));
       writes.emplace_back([view, in, width, type](std::vector<std::byte>& after) {
-        view.results([&](std::size_t index, double value) { store(after.data() + in + index * width, type, value); });
+        view.results(
+            [&](std::size_t index, double value) { store_element(after.data() + in + index * width, type, value); });
       });
       for (operation& one :
            view.operations(place.slice(out, view.sent(), type), place.slice(in, view.received(), type)))

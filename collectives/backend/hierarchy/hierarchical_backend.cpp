@@ -1,6 +1,6 @@
 #include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
 
-#include <troupe/collectives/backend/mock/small_float.hpp>
+#include <troupe/collectives/backend/mock/mock_reduce.hpp>
 #include <troupe/collectives/pipeline/launch_parts.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/stream.hpp>
@@ -74,25 +74,11 @@ private:
   stream_ref of_;
 };
 
-/// Returns 1/\p parts as an element.
+/// Returns 1/\p parts as an element. For integers only 1 is valid.
 troupe::factor inverse_of(int parts, dtype type) {
-  const float value = 1.0F / static_cast<float>(parts);
-  switch (type) {
-    case dtype::f64: return troupe::factor::of(1.0 / static_cast<double>(parts));
-    case dtype::f32: return troupe::factor::of(value);
-    case dtype::f16: return troupe::factor::of(float16::encode(value));
-    case dtype::bf16: return troupe::factor::of(bfloat16::encode(value));
-    case dtype::f8e4m3: return troupe::factor::of(float8_e4m3::encode(value));
-    case dtype::f8e5m2: return troupe::factor::of(float8_e5m2::encode(value));
-    // An integer factor is valid only if parts is 1.
-    case dtype::u8: return troupe::factor::of(static_cast<std::uint8_t>(parts));
-    case dtype::i8: return troupe::factor::of(static_cast<std::int8_t>(parts));
-    case dtype::i32: return troupe::factor::of(static_cast<std::int32_t>(parts));
-    case dtype::u32: return troupe::factor::of(static_cast<std::uint32_t>(parts));
-    case dtype::i64: return troupe::factor::of(static_cast<std::int64_t>(parts));
-    case dtype::u64: return troupe::factor::of(static_cast<std::uint64_t>(parts));
-  }
-  throw exception{errc::internal, "unknown dtype"};
+  troupe::factor made;
+  store_element(made.value.data(), type, 1.0 / parts);
+  return made;
 }
 
 /// The memory of one composed operation in a world of \p world_size ranks. Both arguments must outlive the binding.

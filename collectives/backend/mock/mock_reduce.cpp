@@ -204,6 +204,12 @@ void reduce_parts(std::span<const reduce_part> parts, std::size_t count, dtype t
   with_element(type, [&]<class Element>(Element) { reduce_by<Element>(parts, count, op); });
 }
 
+void store_element(std::byte* to, dtype type, double value) {
+  with_element(type, [&]<class Element>(Element) {
+    store_at(to, 0, Element::store(static_cast<typename Element::combined>(value)));
+  });
+}
+
 bool changes_elements(dtype type, reduction op) noexcept {
   return op == reduction::pre_mul_sum || (op == reduction::avg && !is_integer(type));
 }

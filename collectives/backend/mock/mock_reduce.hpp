@@ -27,6 +27,10 @@ struct reduce_part {
 /// meet. (CUDA's fmin would lose the NaN, but a mock should expose it.)
 void reduce_parts(std::span<const reduce_part> parts, std::size_t count, dtype type, reduction op);
 
+/// Writes \p value as one element of \p type, at any address. Floats are rounded to nearest even; an integer must be in
+/// the range of \p type, and its fraction is dropped.
+void store_element(std::byte* to, dtype type, double value);
+
 // The same arithmetic in steps, for ranks without shared memory. Each rank changes its elements. Then the elements of
 // two ranks at a time are combined, as elements of combining_dtype(). Then the result is finished. Ranges are equal or
 // disjoint, and may begin at any byte.

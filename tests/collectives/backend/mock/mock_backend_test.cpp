@@ -3,7 +3,7 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
-#include <troupe/collectives/backend/mock/small_float.hpp>
+#include <troupe/collectives/backend/mock/mock_reduce.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -69,21 +68,7 @@ operation sum_of(const buffer& send, const buffer& recv, std::size_t count) {
 
 /// Small whole numbers, whose every combination is exact in every dtype.
 void put(dtype type, std::byte* base, std::size_t index, int value) {
-  const auto store = [&](auto element) { std::memcpy(base + index * sizeof element, &element, sizeof element); };
-  switch (type) {
-    case dtype::u8: return store(static_cast<std::uint8_t>(value));
-    case dtype::i8: return store(static_cast<std::int8_t>(value));
-    case dtype::i32: return store(static_cast<std::int32_t>(value));
-    case dtype::u32: return store(static_cast<std::uint32_t>(value));
-    case dtype::i64: return store(static_cast<std::int64_t>(value));
-    case dtype::u64: return store(static_cast<std::uint64_t>(value));
-    case dtype::f16: return store(float16::encode(static_cast<float>(value)));
-    case dtype::f32: return store(static_cast<float>(value));
-    case dtype::f64: return store(static_cast<double>(value));
-    case dtype::bf16: return store(bfloat16::encode(static_cast<float>(value)));
-    case dtype::f8e4m3: return store(float8_e4m3::encode(static_cast<float>(value)));
-    case dtype::f8e5m2: return store(float8_e5m2::encode(static_cast<float>(value)));
-  }
+  store_element(base + index * size_bytes(type), type, value);
 }
 
 int value_of(dtype type, int of_rank, std::size_t index) {
