@@ -74,24 +74,13 @@ struct greater {
   }
 };
 
-/// Transforms an element before it is combined, and the result afterwards.
-struct unchanged {
-  template <class Element>
-  static auto before(typename Element::combined value, const reduce_part&) noexcept {
-    return value;
-  }
-  template <class Element>
-  static auto after(typename Element::combined value) noexcept {
-    return value;
-  }
-};
-
 template <class Element>
 typename Element::combined rounded(typename Element::combined value) noexcept {
   return Element::load(Element::store(value));
 }
 
-struct scaled_by_factor : unchanged {
+/// Changes an element before it is combined.
+struct scaled_by_factor {
   template <class Element>
   static auto before(typename Element::combined value, const reduce_part& part) noexcept {
     typename Element::stored factor;
@@ -124,39 +113,6 @@ struct averaged {
   }
 };
 
-template <class Element, class Combine, class Change>
-void reduce(std::span<const reduce_part> parts, std::size_t count, Combine combine, Change change) {
-  using stored = typename Element::stored;
-  // Elements go through memcpy, because a slice may begin at any byte. Compilers turn it into plain vector loads.
-  const auto load = [&](const reduce_part& part, std::size_t index) {
-    stored value;
-    std::memcpy(&value, part.send + index * sizeof(stored), sizeof(stored));
-    return change.template before<Element>(Element::load(value), part);
-  };
-
-  std::vector<typename Element::combined> sums(count);
-  for (std::size_t i = 0; i < count; ++i) sums[i] = load(parts.front(), i);
-  for (const reduce_part& part : parts.subspan(1))
-    for (std::size_t i = 0; i < count; ++i) sums[i] = combine(sums[i], load(part, i));
-
-  std::vector<stored> results(count);
-  for (std::size_t i = 0; i < count; ++i) results[i] = Element::store(change.template after<Element>(sums[i]));
-  for (const reduce_part& part : parts)
-    if (part.recv != nullptr) std::memcpy(part.recv, results.data(), count * sizeof(stored));
-}
-
-template <class Element>
-void reduce_by(std::span<const reduce_part> parts, std::size_t count, reduction op) {
-  switch (op) {
-    case reduction::sum: return reduce<Element>(parts, count, add{}, unchanged{});
-    case reduction::prod: return reduce<Element>(parts, count, multiply{}, unchanged{});
-    case reduction::min: return reduce<Element>(parts, count, lesser{}, unchanged{});
-    case reduction::max: return reduce<Element>(parts, count, greater{}, unchanged{});
-    case reduction::avg: return reduce<Element>(parts, count, add{}, averaged{parts.size()});
-    case reduction::pre_mul_sum: return reduce<Element>(parts, count, add{}, scaled_by_factor{});
-  }
-}
-
 /// Calls \p visit with the plain_element or narrow_element of \p type.
 template <class Visit>
 void with_element(dtype type, const Visit& visit) {
@@ -176,6 +132,7 @@ void with_element(dtype type, const Visit& visit) {
   }
 }
 
+/// Uses memcpy, because a slice may begin at any byte. Compilers turn it into plain vector loads.
 template <class T>
 T load_at(const std::byte* from, std::size_t index) noexcept {
   T value;
@@ -201,7 +158,30 @@ void combine_by(std::byte* to, const std::byte* left, const std::byte* right, st
 
 void reduce_parts(std::span<const reduce_part> parts, std::size_t count, dtype type, reduction op) {
   if (count == 0 || parts.empty()) return;
-  with_element(type, [&]<class Element>(Element) { reduce_by<Element>(parts, count, op); });
+  const dtype combined = combining_dtype(type);
+  std::vector<std::byte> changed(changes_elements(type, op) ? count * size_bytes(type) : 0);
+  std::vector<std::byte> widened(combined != type ? count * size_bytes(combined) : 0);
+  std::vector<std::byte> sums(count * size_bytes(combined));
+  for (const reduce_part& part : parts) {
+    const std::byte* next = part.send;
+    if (!changed.empty()) {
+      change_elements(changed.data(), part, count, type, op, parts.size());
+      next = changed.data();
+    }
+    if (!widened.empty()) {
+      widen_elements(reinterpret_cast<float*>(widened.data()), next, count, type);
+      next = widened.data();
+    }
+    if (&part == &parts.front())
+      std::memcpy(sums.data(), next, sums.size());
+    else
+      combine_elements(sums.data(), sums.data(), next, count, combined, op);
+  }
+  finish_elements(sums.data(), count, combined, op, parts.size());
+  if (!widened.empty()) narrow_elements(widened.data(), reinterpret_cast<const float*>(sums.data()), count, type);
+  const std::byte* const results = widened.empty() ? sums.data() : widened.data();
+  for (const reduce_part& part : parts)
+    if (part.recv != nullptr) std::memcpy(part.recv, results, count * size_bytes(type));
 }
 
 void store_element(std::byte* to, dtype type, double value) {
@@ -224,8 +204,7 @@ void change_elements(std::byte* to, const reduce_part& from, std::size_t count, 
       }
     };
     if (op == reduction::pre_mul_sum) return change(scaled_by_factor{});
-    if (op == reduction::avg) return change(averaged{ranks});
-    change(unchanged{});
+    change(averaged{ranks});
   });
 }
 

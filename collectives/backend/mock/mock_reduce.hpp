@@ -37,7 +37,8 @@ void store_element(std::byte* to, dtype type, double value);
 
 /// Returns whether change_elements() has an effect.
 [[nodiscard]] bool changes_elements(dtype type, reduction op) noexcept;
-/// Writes one rank's elements multiplied by its factor (pre_mul_sum), or by 1 / \p ranks (avg of floats).
+/// Writes one rank's elements multiplied by its factor (pre_mul_sum), or by 1 / \p ranks (avg of floats). Precondition:
+/// it has an effect.
 void change_elements(std::byte* to, const reduce_part& from, std::size_t count, dtype type, reduction op,
                      std::size_t ranks);
 /// Writes to[i] = left[i] combined with right[i], rounded to \p type.
