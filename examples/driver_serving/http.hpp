@@ -1,10 +1,11 @@
-/// A small HTTP server and client on blocking sockets: one request for each connection, and a thread for each
-/// connection that is served at a time.
+/// A small HTTP server and client on Asio's streams: one request for each connection, and a thread for each connection
+/// that is served at a time.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,10 +34,12 @@ public:
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
 private:
+  struct listener;
+
   void serve();
 
   handler handle_;
-  int listener_;
+  std::unique_ptr<listener> listener_;
   std::uint16_t port_ = 0;
   std::vector<std::thread> threads_;
 };
