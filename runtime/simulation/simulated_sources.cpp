@@ -1,5 +1,6 @@
 // Memory that requests of a simulated run use one after the other: registered memory, and that of captured plans.
 
+#include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/simulation/fibers.hpp>
@@ -8,7 +9,7 @@
 #include <chrono>
 #include <memory>
 #include <stdexcept>
-#include <type_traits>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -169,21 +170,6 @@ void simulated_memory::refill(const planned_request& replay) {
     for (const place& one : plan_of(*replay.source, rank{r}).sets) fill(replay, rank{r}, one);
 }
 
-namespace {
-
-template <class Operation>
-constexpr bool has_operands = requires(const Operation& one) {
-  one.send;
-  one.recv;
-};
-
-template <class Operation>
-constexpr bool has_memory = requires(const Operation& one) {
-  one.memory.memory;
-};
-
-} // namespace
-
 buffer simulated_memory::hand_out(const planned_request& what, rank self, std::byte* first, std::size_t count) const {
   if (first == nullptr || count == 0) return {};
   const auto home = static_cast<std::size_t>(self.value() + (what.foreign == self ? 1 : 0)) % devices_.size();
@@ -209,20 +195,13 @@ operation simulated_memory::part_of(const planned_request& what, rank self, bool
     one.recv = std::move(received);
     one.count = count;
     one.type = type;
+    if constexpr (requires { one.root; }) one.root = all.root_here;
     return one;
   };
   switch (what.what) {
     case operation_kind::all_reduce: return fill(all_reduce{});
-    case operation_kind::broadcast: {
-      broadcast one = fill(broadcast{});
-      one.root = all.root_here;
-      return one;
-    }
-    case operation_kind::reduce: {
-      reduce one = fill(reduce{});
-      one.root = all.root_here;
-      return one;
-    }
+    case operation_kind::broadcast: return fill(broadcast{});
+    case operation_kind::reduce: return fill(reduce{});
     case operation_kind::all_gather: return fill(all_gather{});
     case operation_kind::reduce_scatter: return fill(reduce_scatter{});
     case operation_kind::all_to_all: return fill(all_to_all{});
@@ -265,20 +244,12 @@ operation simulated_memory::part_of(const planned_request& what, rank self, bool
 
 std::optional<std::size_t> simulated_memory::request_of(const operation& part, rank self) const {
   const auto& known = requests_[static_cast<std::size_t>(self.value())];
-  return std::visit(
-      [&]<class Operation>(const Operation& one) -> std::optional<std::size_t> {
-        if constexpr (std::is_same_v<Operation, group>) {
-          if (!one.parts.empty()) return request_of(one.parts.front(), self);
-        } else if constexpr (has_memory<Operation>) {
-          const auto found = known.find(one.memory.memory.data());
-          if (found != known.end()) return found->second;
-        } else if constexpr (has_operands<Operation>) {
-          const auto found = known.find(one.send.memory ? one.send.memory.data() : one.recv.memory.data());
-          if (found != known.end()) return found->second;
-        }
-        return std::nullopt;
-      },
-      part);
+  std::optional<std::size_t> named;
+  visit_operands(part, [&](const operand& one, std::string_view) {
+    const auto found = known.find(one.memory.data());
+    if (!named && found != known.end()) named = found->second;
+  });
+  return named;
 }
 
 } // namespace troupe::simulation
