@@ -1,43 +1,28 @@
-import os
-import pathlib
-import subprocess
-import tempfile
-import unittest
-
-from fixture import TOOLS
+from fixture import TOOLS, FolderTest
 
 
-class CheckGpuExits(unittest.TestCase):
+class CheckGpuExits(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.bundle = pathlib.Path(folder.name)
-        self.executable("check-exits", (TOOLS / "check-gpu-exits").read_text())
-
-    def executable(self, name, text):
-        file = self.bundle / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        file.chmod(0o755)
+        super().setUp()
+        self.plant_program("check-exits", (TOOLS / "check-gpu-exits").read_text())
 
     def check(self, *arguments):
-        return subprocess.run([str(self.bundle / "check-exits"), *arguments], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, check=False,
-                              env={**os.environ, "CUDA_HOME": str(self.bundle / "cuda"), "TROUPE_NCCL_DIR": "/nccl/lib"})
+        return self.run_program("check-exits", *arguments, CUDA_HOME=f"{self.root}/cuda", TROUPE_NCCL_DIR="/nccl/lib")
 
     def watched(self):
-        self.executable("cuda/lib64/libcupti.so", "")
-        self.executable("bin/cuda_after_exit.so", "")
+        self.plant_program("cuda/lib64/libcupti.so", "")
+        self.plant_program("bin/cuda_after_exit.so", "")
 
     def test_every_way_is_tried_as_often_as_asked(self):
-        self.executable("bin/troupe_exits", "#!/bin/sh\nexit 0\n")
+        self.plant_program("bin/troupe_exits", "#!/bin/sh\nexit 0\n")
         told = self.check("--runs", "2")
         self.assertEqual(told.returncode, 0)
         self.assertIn("CUDA calls are not traced", told.stdout)
         self.assertIn("10 passed, 0 failed", told.stdout)
 
     def test_a_way_that_ends_badly_fails(self):
-        self.executable("bin/troupe_exits", "#!/bin/sh\n[ \"$1\" != static ] || { echo 'free(): corrupted'; exit 134; }\n")
+        self.plant_program("bin/troupe_exits",
+                           "#!/bin/sh\n[ \"$1\" != static ] || { echo 'free(): corrupted'; exit 134; }\n")
         told = self.check("--runs", "1")
         self.assertEqual(told.returncode, 1)
         self.assertIn("FAILED: static (status 134)\nfree(): corrupted", told.stdout)
@@ -45,8 +30,8 @@ class CheckGpuExits(unittest.TestCase):
 
     def test_a_call_of_cuda_after_exit_fails_where_it_is_watched(self):
         self.watched()
-        self.executable("bin/troupe_exits", "#!/bin/sh\n[ -z \"$CUDA_INJECTION64_PATH\" ] || "
-                        "{ [ $1 = exit ] && n=1 || n=0; echo \"calls of CUDA after exit: $n\"; }\n")
+        self.plant_program("bin/troupe_exits", "#!/bin/sh\n[ -z \"$CUDA_INJECTION64_PATH\" ] || "
+                           "{ [ $1 = exit ] && n=1 || n=0; echo \"calls of CUDA after exit: $n\"; }\n")
         told = self.check("--runs", "1")
         self.assertEqual(told.returncode, 1)
         self.assertIn("FAILED: exit, watched (calls of CUDA after exit)\ncalls of CUDA after exit: 1", told.stdout)

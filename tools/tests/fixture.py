@@ -1,4 +1,5 @@
-"""Common parts of the scripts' tests: a small tree in which faults are planted, and a function that runs a script."""
+"""Common parts of the scripts' tests: a small tree in which faults are planted, and functions that run a script."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -14,13 +15,34 @@ def run(script, *arguments):
                           stderr=subprocess.STDOUT, text=True, check=False)
 
 
-class TreeTest(unittest.TestCase):
-    """A correct tree of five layers and one test; plant() adds a file to it."""
+class FolderTest(unittest.TestCase):
+    """An empty folder; plant() adds a file to it, plant_program() one that can be run."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
+
+    def plant(self, path, text):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def plant_program(self, path, text):
+        self.plant(path, text)
+        (self.root / path).chmod(0o755)
+
+    def run_program(self, path, *arguments, **variables):
+        """Runs a program of the folder, with these variables added to the environment."""
+        return subprocess.run([self.root / path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, check=False, env={**os.environ, **variables})
+
+
+class TreeTest(FolderTest):
+    """A correct tree of five layers and one test."""
+
+    def setUp(self):
+        super().setUp()
         self.plant("device/stream.hpp", "/// A stream (ONE-1), in UTF-8.\n#include <vector>\n")
         self.plant("device/topology/machine.cpp", "#include <hwloc.h>\n")
         self.plant("device/cuda/cuda_driver.cpp", "#include <cuda_runtime_api.h>\n#include <cuda.h>\n")
@@ -31,11 +53,6 @@ class TreeTest(unittest.TestCase):
         self.plant("runtime/logging.cpp", "#include <spdlog/spdlog.h>\n#include <troupe/testing/world.hpp>\n")
         self.plant("program/main.cpp", "#include <CLI/CLI.hpp>\n#include <nlohmann/json.hpp>\n")
         self.plant("tests/stream_test.cpp", 'TEST_CASE("a stream answers once", "[ONE-1]") {}\n')
-
-    def plant(self, path, text):
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
 
     def assert_passes(self, script, *arguments):
         result = run(script, "--root", self.root, *arguments)

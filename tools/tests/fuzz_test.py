@@ -8,11 +8,7 @@ class Fuzz(TreeTest):
         super().setUp()
         for target in ("duration", "names"):
             self.plant(f"fuzz/corpus/{target}/seed", "5s")
-            self.plant_program(target, FINE)
-
-    def plant_program(self, target, text):
-        self.plant(f"build/fuzz/bin/fuzz_{target}", text)
-        (self.root / f"build/fuzz/bin/fuzz_{target}").chmod(0o755)
+            self.plant_program(f"build/fuzz/bin/fuzz_{target}", FINE)
 
     def fuzz(self, *arguments):
         return run("fuzz", "--root", self.root, "--no-build", *arguments)
@@ -24,7 +20,7 @@ class Fuzz(TreeTest):
         self.assertTrue(result.stdout.endswith("2 passed, 0 failed, 0 skipped\n"))
 
     def test_a_finding_fails_and_is_shown(self):
-        self.plant_program("names", "#!/bin/sh\necho 'does not hold: names'; exit 77\n")
+        self.plant_program("build/fuzz/bin/fuzz_names", "#!/bin/sh\necho 'does not hold: names'; exit 77\n")
         result = self.fuzz()
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertIn("names: a finding", result.stdout)
@@ -32,7 +28,7 @@ class Fuzz(TreeTest):
         self.assertTrue(result.stdout.endswith("1 passed, 1 failed, 0 skipped\n"))
 
     def test_targets_run_with_their_seeds_and_for_as_long_as_asked(self):
-        self.plant_program("names", "#!/bin/sh\necho \"$@\" >\"$0.said\"\n")
+        self.plant_program("build/fuzz/bin/fuzz_names", "#!/bin/sh\necho \"$@\" >\"$0.said\"\n")
         self.assertEqual(self.fuzz("--time", 7, "names").returncode, 0)
         said = (self.root / "build/fuzz/bin/fuzz_names.said").read_text(encoding="utf-8")
         for words in ("-max_total_time=7", "fuzz/corpus/names", "build/fuzz/corpus/names", "findings/names-"):

@@ -1,11 +1,9 @@
 """Tests tests/package/newcomer.py with documents that have planted faults, and with a shell script in place of troupe."""
-import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
-from fixture import TOOLS
+from fixture import TOOLS, FolderTest
 
 SCRIPT = TOOLS.parent / "tests/package/newcomer.py"
 PROGRAM = '```cpp\nint main() {}\n```\n'
@@ -24,19 +22,14 @@ answered 7/7, wrong 0
 """
 
 
-class NewcomerTest(unittest.TestCase):
+class NewcomerTest(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-        (self.root / "bin").mkdir()
-        program = self.root / "bin/troupe"
-        program.write_text('#!/bin/sh\n[ "$1" = demo ] || { echo "no command $1"; exit 2; }\n', encoding="utf-8")
-        program.chmod(0o755)
+        super().setUp()
+        self.plant_program("bin/troupe", '#!/bin/sh\n[ "$1" = demo ] || { echo "no command $1"; exit 2; }\n')
 
     def follow(self, quick_start=MAKES_A_PROGRAM, readme=README):
-        (self.root / "quick.md").write_text(quick_start, encoding="utf-8")
-        (self.root / "readme.md").write_text(readme, encoding="utf-8")
+        self.plant("quick.md", quick_start)
+        self.plant("readme.md", readme)
         return subprocess.run([sys.executable, "-B", SCRIPT, "--prefix", self.root, "--quick-start", self.root / "quick.md",
                                "--readme", self.root / "readme.md"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, check=False)
