@@ -4,10 +4,10 @@
 #include "failure.hpp"
 #include "operand.hpp"
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
-#include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 namespace troupe::python {
@@ -18,36 +18,14 @@ namespace {
 
 /// Never destroyed, because threads of troupe may use it while the process exits.
 struct calls_in_progress {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int count = 0;
-  bool closed = false;
+  std::shared_mutex mutex; ///< Each call holds it shared.
+  std::atomic<bool> closed = false;
 };
 
 calls_in_progress& the_calls() {
   static auto* const calls = new calls_in_progress;
   return *calls;
 }
-
-/// One call in progress. Errors: stopping, after stop_calling().
-class call_guard {
-public:
-  call_guard() {
-    calls_in_progress& calls = the_calls();
-    const std::lock_guard lock{calls.mutex};
-    if (calls.closed)
-      throw exception{errc::stopping, "Python's interpreter has ended, so no function in it can be called"};
-    ++calls.count;
-  }
-  call_guard(const call_guard&) = delete;
-  call_guard& operator=(const call_guard&) = delete;
-  ~call_guard() {
-    calls_in_progress& calls = the_calls();
-    const std::lock_guard lock{calls.mutex};
-    --calls.count;
-    calls.changed.notify_all();
-  }
-};
 
 /// Calls \p what. Returns the text of its exception, or nothing. The caller must hold the GIL.
 std::string call_with_gil(const py::object& what, const rank_call& with) {
@@ -77,7 +55,9 @@ rank_function::work make_rank_function(std::string name, const py::object& what)
   return [name = std::move(name), called = held_object{what}](const rank_call& with) {
     std::string failure;
     {
-      const call_guard guard;
+      const std::shared_lock in_progress{the_calls().mutex};
+      if (the_calls().closed)
+        throw exception{errc::stopping, "Python's interpreter has ended, so no function in it can be called"};
       const py::gil_scoped_acquire with_gil;
       failure = call_with_gil(called.get(), with);
     }
@@ -88,13 +68,9 @@ rank_function::work make_rank_function(std::string name, const py::object& what)
 }
 
 void stop_calling() noexcept {
-  calls_in_progress& calls = the_calls();
   PyThreadState* const state = PyEval_SaveThread();
-  {
-    std::unique_lock lock{calls.mutex};
-    calls.closed = true;
-    calls.changed.wait(lock, [&] { return calls.count == 0; });
-  }
+  the_calls().closed = true;
+  { const std::unique_lock none_in_progress{the_calls().mutex}; }
   PyEval_RestoreThread(state);
 }
 
