@@ -31,29 +31,18 @@ loop_mailbox::~loop_mailbox() {
   ::close(descriptor_);
 }
 
-void loop_mailbox::expect() {
+void loop_mailbox::put(std::list<std::uint64_t> who) noexcept {
   const std::lock_guard lock{mutex_};
-  come_.reserve(++expected_ + come_.size());
-}
-
-void loop_mailbox::put(std::uint64_t who) noexcept {
-  const std::lock_guard lock{mutex_};
-  --expected_;
-  come_.push_back(who); // expect() has reserved the memory
-  if (come_.size() > 1) return;
+  const bool is_first = come_.empty();
+  come_.splice(come_.end(), who);
+  if (!is_first) return;
   const std::uint64_t one = 1;
   static_cast<void>(!::write(descriptor_, &one, sizeof one)); // fails only after 2^64 writes without a read
 }
 
-void loop_mailbox::expect_no_more() noexcept {
+std::list<std::uint64_t> loop_mailbox::take() {
+  std::list<std::uint64_t> next;
   const std::lock_guard lock{mutex_};
-  --expected_;
-}
-
-std::vector<std::uint64_t> loop_mailbox::take() {
-  std::vector<std::uint64_t> next;
-  const std::lock_guard lock{mutex_};
-  next.reserve(expected_);
   next.swap(come_);
   std::uint64_t count = 0;
   static_cast<void>(!::read(descriptor_, &count, sizeof count));
@@ -95,13 +84,10 @@ bool awaited::wait(nanoseconds spin, time_point until) {
 }
 
 bool awaited::tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who) {
-  where->expect();
+  watcher one{where, {who}};
   const std::lock_guard lock{mutex_};
-  if (is_done()) {
-    where->expect_no_more();
-    return false;
-  }
-  watchers_.push_back({where, who});
+  if (is_done()) return false;
+  watchers_.push_back(std::move(one));
   return true;
 }
 

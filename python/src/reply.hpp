@@ -13,8 +13,8 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,19 +34,15 @@ public:
   loop_mailbox& operator=(const loop_mailbox&) = delete;
   ~loop_mailbox();
 
-  /// Announces one more put() and reserves memory for it.
-  void expect();
-  /// Make the announced put(), or cancel it.
-  void put(std::uint64_t who) noexcept;
-  void expect_no_more() noexcept;
+  /// Adds the numbers of \p who, without an allocation.
+  void put(std::list<std::uint64_t> who) noexcept;
   /// Returns all numbers since the last call, and resets the descriptor.
-  [[nodiscard]] std::vector<std::uint64_t> take();
+  [[nodiscard]] std::list<std::uint64_t> take();
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
 
 private:
   std::mutex mutex_;
-  std::vector<std::uint64_t> come_;
-  std::size_t expected_ = 0;
+  std::list<std::uint64_t> come_;
   int descriptor_;
 };
 
@@ -74,13 +70,13 @@ protected:
       watchers.swap(watchers_);
     }
     changed_.notify_all();
-    for (const watcher& one : watchers) one.where->put(one.who);
+    for (watcher& one : watchers) one.where->put(std::move(one.who));
   }
 
 private:
   struct watcher {
     std::shared_ptr<loop_mailbox> where;
-    std::uint64_t who;
+    std::list<std::uint64_t> who;
   };
 
   std::atomic<bool> done_{false};
