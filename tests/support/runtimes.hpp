@@ -101,11 +101,11 @@ private:
 /// \p ranks ranks.
 #define TROUPE_WORLD_TEST(ranks, name, tags) TROUPE_WORLD_TEST_(ranks, name, tags, __COUNTER__)
 #define TROUPE_WORLD_TEST_(ranks, name, tags, number)                                                                  \
-  static void TROUPE_TEST_JOIN(world_test_, number)(troupe::configuration settings);                                   \
+  static void TROUPE_TEST_JOIN(world_test_, number)(troupe::configuration&& settings);                                  \
   TEST_CASE("mock: " name, tags) {                                                                                     \
     TROUPE_TEST_JOIN(world_test_, number)(troupe::tests::mock_settings(ranks));                                        \
   }                                                                                                                    \
   TEST_CASE("nccl: " name, tags "[gpu]") {                                                                             \
     TROUPE_TEST_JOIN(world_test_, number)(troupe::tests::gpu_settings(ranks));                                         \
   }                                                                                                                    \
-  static void TROUPE_TEST_JOIN(world_test_, number)([[maybe_unused]] troupe::configuration settings)
+  static void TROUPE_TEST_JOIN(world_test_, number)([[maybe_unused]] troupe::configuration&& settings)
