@@ -12,36 +12,42 @@ HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "troupe"
 
 
-def check(tmp_path, *files):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of mypy and its cache, so that it reads the standard library and numpy once for all tests."""
+    return tmp_path_factory.mktemp("mypy")
+
+
+def check(folder, *files):
     """Returns the output and the exit status of `mypy --strict`."""
     if subprocess.run([sys.executable, "-m", "mypy", "--version"], capture_output=True).returncode != 0:
         pytest.skip("mypy is not installed: apt-get install mypy")
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--hide-error-context", "--no-error-summary",
-                           "--show-error-codes", "--no-color-output", f"--cache-dir={tmp_path}", *map(str, files)],
-                          capture_output=True, text=True, cwd=tmp_path, env={"MYPYPATH": str(PACKAGE.parent), "PATH": ""})
+                           "--show-error-codes", "--no-color-output", f"--cache-dir={folder}", *map(str, files)],
+                          capture_output=True, text=True, cwd=folder, env={"MYPYPATH": str(PACKAGE.parent), "PATH": ""})
     assert done.stderr == ""
     return done.stdout, done.returncode
 
 
-def test_right_uses_are_accepted(tmp_path):
-    said, status = check(tmp_path, HERE / "typing" / "good.py")
+def test_right_uses_are_accepted(folder):
+    said, status = check(folder, HERE / "typing" / "good.py")
     assert (said, status) == ("", 0)
 
 
-def test_every_misuse_is_rejected_where_it_is(tmp_path):
+def test_every_misuse_is_rejected_where_it_is(folder):
     file = HERE / "typing" / "bad.py"
     expected = {(number, line.rpartition("  # ")[2]) for number, line in enumerate(file.read_text().splitlines(), 1)
                 if "  # " in line}
-    said, _ = check(tmp_path, file)
+    said, _ = check(folder, file)
     found = {(int(number), code) for number, code in re.findall(r"bad\.py:(\d+): error: .*\[([a-z-]+)\]$", said, re.M)}
     assert len(expected) > 20
     assert found == expected, said
 
 
-def test_the_package_is_clean_itself(tmp_path):
-    options = tmp_path / "mypy.ini"  # for libraries that may be missing here
+def test_the_package_is_clean_itself(folder):
+    options = folder / "options.ini"  # for libraries that may be missing here
     options.write_text("[mypy]\n[mypy-torch.*,cupy.*]\nignore_missing_imports = True\n")
-    said, status = check(tmp_path, f"--config-file={options}", *sorted(PACKAGE.glob("*.py*i")), *sorted(PACKAGE.glob("*.py")))
+    said, status = check(folder, f"--config-file={options}", *sorted(PACKAGE.glob("*.py*i")), *sorted(PACKAGE.glob("*.py")))
     assert (said, status) == ("", 0)
 
 

@@ -97,6 +97,13 @@ class Program:
             self.look()
         return self.process.poll()
 
+    def heeds(self, which):
+        """Whether its first thread catches this signal or holds it back, rather than being ended by it."""
+        with contextlib.suppress(OSError):
+            status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
+            return any(int(re.search(rf"{mask}:\s+(\w+)", status)[1], 16) >> (which - 1) & 1 for mask in ("SigCgt", "SigBlk"))
+        return False
+
     def is_small(self):
         return self.most_mib <= self.allowed_mib and self.most_threads <= MOST_THREADS
 
@@ -364,6 +371,9 @@ def _():
 
 def after_signal(words, which, statuses, seconds=10.0, delay=1.0, environment=None):
     with Program(words, environment=environment) as program:
+        until = time.monotonic() + 60
+        while not program.heeds(which) and program.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
         program.wait(delay)
         expect(program.process.poll() is None, f"it had ended before: {program.text()[-300:]}")
         program.process.send_signal(which)
