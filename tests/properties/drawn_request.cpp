@@ -43,7 +43,9 @@ double combine(reduction op, int world_size, dtype type, const std::function<std
     }
   }
   if (op != reduction::avg) return result;
-  return is_integer(type) ? static_cast<double>(static_cast<int>(result) / world_size) : result / world_size;
+  if (!is_integer(type)) return result / world_size;
+  const int whole = static_cast<int>(result) / world_size;
+  return whole;
 }
 
 /// One part as one rank sees it.

@@ -30,7 +30,7 @@ std::vector<std::string> words_of(std::string_view description) {
 
 /// Something that the setting may take; what its form is like is guessed, and what it refuses is left out.
 std::string drawn_text(const setting& one) {
-  const auto number = std::to_string(*rc::gen::inRange<std::uint64_t>(0, 1 << 20));
+  auto number = std::to_string(*rc::gen::inRange<std::uint64_t>(0, 1 << 20));
   if (one.form == "NUMBER") return number;
   if (one.form == "SIZE") return number + *rc::gen::element<std::string>("", "K", "M", "G", "k");
   if (one.form == "DURATION") return number + *rc::gen::element<std::string>("ns", "us", "ms", "s", "min");

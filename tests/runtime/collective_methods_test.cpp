@@ -43,7 +43,7 @@ struct scene {
   explicit scene(handle how) : through{how} {}
 
   /// Returns a buffer at each rank with what \p held says.
-  [[nodiscard]] per_rank<buffer> make(const std::function<numbers(int rank)>& held) {
+  [[nodiscard]] per_rank<buffer> make(const std::function<numbers(int rank)>& held) const {
     return {where.local_ranks(), [&](rank self) {
               const numbers wanted = held(self.value());
               buffer made = where.allocate(self, wanted.size() * sizeof(float));
@@ -52,7 +52,7 @@ struct scene {
             }};
   }
   /// Returns a buffer of \p length times −1 at each rank.
-  [[nodiscard]] per_rank<buffer> make_empty(std::size_t length) {
+  [[nodiscard]] per_rank<buffer> make_empty(std::size_t length) const {
     return make([=](int) { return numbers(length, -1.F); });
   }
 

@@ -319,7 +319,7 @@ TROUPE_WORLD_TEST(4, "sub-worlds and their parent share one order (ORD-1)", "[ru
       where.split({{.name = "low", .members = {rank{0}, rank{1}}}, {.name = "high", .members = {rank{2}, rank{3}}}});
   std::vector<std::thread> clients;
   std::atomic<int> failed{0};
-  const auto run = [&](world in, std::string name) {
+  const auto run = [&](const world& in, const std::string& name) {
     for (const rank self : in.local_ranks())
       clients.emplace_back([&failed, in, self, name] {
         rank_lane mine{in, self, lane::named(name)};

@@ -133,7 +133,7 @@ private:
   std::optional<world> formed_;
 };
 
-bool is_ready(world where, epoch at_least, int size) {
+bool is_ready(const world& where, epoch at_least, int size) {
   for (const auto until = std::chrono::steady_clock::now() + 60s; std::chrono::steady_clock::now() < until;) {
     const world_event now = where.status();
     if (now.phase == world_phase::ready && now.epoch >= at_least && now.world_size == size) return true;
@@ -145,7 +145,7 @@ bool is_ready(world where, epoch at_least, int size) {
 }
 
 /// Soon: the controller may hear of a process's end before that process's own status says so.
-bool is_stopped(world where) {
+bool is_stopped(const world& where) {
   for (const auto until = std::chrono::steady_clock::now() + 10s; std::chrono::steady_clock::now() < until;) {
     if (where.status().phase == world_phase::stopped) return true;
     std::this_thread::sleep_for(1ms);
@@ -532,15 +532,15 @@ struct planning_member {
   std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
 };
 
-void replay_on(std::vector<std::pair<planning_member*, std::shared_ptr<captured_plan>>> all) {
+void replay_on(const std::vector<std::pair<planning_member*, std::shared_ptr<captured_plan>>>& all) {
   std::vector<std::future<completion>> replies;
-  for (auto& [one, plan] : all) {
+  for (const auto& [one, plan] : all) {
     one->fill(1);
     replies.push_back(one->asks.replay(plan, {.deadline = 20s}));
   }
   for (auto& one : replies) CHECK_NOTHROW(static_cast<void>(one.get()));
   const auto ranks = static_cast<float>(all.size());
-  for (auto& [one, plan] : all) CHECK(one->holds(ranks * ranks));
+  for (const auto& [one, plan] : all) CHECK(one->holds(ranks * ranks));
 }
 
 } // namespace

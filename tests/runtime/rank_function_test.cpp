@@ -111,7 +111,7 @@ TROUPE_WORLD_TEST(2, "a call that cannot be made is refused at all ranks before 
   const auto values = room(where);
   const auto function = where.register_function("count", [](const rank_call&) { FAIL("it must not be called"); });
   const auto refusal = [&](const operation& at_second) {
-    const error why = failure_of(where.ask({call{function, {values[0]}}, at_second}));
+    error why = failure_of(where.ask({call{function, {values[0]}}, at_second}));
     CHECK(why.effect == effect::rejected);
     return why;
   };

@@ -13,7 +13,6 @@ using namespace troupe;
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
 using troupe::tests::failure_of;
-using troupe::tests::gpu_settings;
 using troupe::tests::mock_settings;
 using troupe::tests::read_back;
 

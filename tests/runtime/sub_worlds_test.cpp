@@ -16,7 +16,6 @@ using namespace troupe;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
-using troupe::tests::gpu_settings;
 using troupe::tests::mock_settings;
 
 namespace {

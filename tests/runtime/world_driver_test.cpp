@@ -134,8 +134,8 @@ TEST_CASE("a driver captures a plan of requests and calls, and replays it by nam
     return parts;
   };
   one.driver
-      ->capture("steps",
-                {copies(host, first), one.sum(first), one.moved(first, second), one.sum(second), copies(second, host)})
+      ->capture("steps", {copies(host, first), driven_world::sum(first), driven_world::moved(first, second),
+                          driven_world::sum(second), copies(second, host)})
       .get();
   one.driver->replay("steps").get();
   CHECK(one.ranks[0]->first() == 6.F); // 1 + 2 = 3, 3 + 3 = 6
@@ -145,7 +145,7 @@ TEST_CASE("a driver captures a plan of requests and calls, and replays it by nam
 
   // A plan of this name takes its place.
   for (const auto& each : one.ranks) each->reset();
-  one.driver->capture("steps", {copies(host, first), one.sum(first), copies(first, host)}).get();
+  one.driver->capture("steps", {copies(host, first), driven_world::sum(first), copies(first, host)}).get();
   one.driver->replay("steps").get();
   CHECK(one.ranks[1]->first() == 3.F);
 
@@ -163,32 +163,35 @@ TEST_CASE("a capture that one rank cannot make is refused at once at all ranks, 
   SECTION("memory that its process has let go of") {
     std::vector<buffer> wrong = device;
     wrong[1] = remote_buffer{rank{1}, 1, 1, 0, count * sizeof(float)}.as_buffer();
-    const error why = thrown([&] { one.driver->capture("steps", {one.sum(device), one.sum(wrong)}).get(); });
+    const error why = thrown([&] {
+      one.driver->capture("steps", {driven_world::sum(device), driven_world::sum(wrong)}).get();
+    });
     CHECK(why.code == errc::stale_buffer);
     CHECK_THAT(why.text, ContainsSubstring("step 1 of the plan"));
   }
   SECTION("a buffer that is too short") {
     std::vector<buffer> wrong = device;
     wrong[0] = one.driver->allocate(rank{0}, 4).get().as_buffer();
-    const error why = thrown([&] { one.driver->capture("steps", {one.sum(wrong)}).get(); });
+    const error why = thrown([&] { one.driver->capture("steps", {driven_world::sum(wrong)}).get(); });
     CHECK(why.code == errc::invalid_argument);
   }
   SECTION("host memory") {
-    CHECK(thrown([&] { one.driver->capture("steps", {one.sum(one.values())}).get(); }).code == errc::invalid_argument);
+    CHECK(thrown([&] { one.driver->capture("steps", {driven_world::sum(one.values())}).get(); }).code ==
+          errc::invalid_argument);
   }
   SECTION("a name that is too long") {
-    CHECK(thrown([&] { one.driver->capture(std::string(65, 'x'), {one.sum(device)}).get(); }).code ==
+    CHECK(thrown([&] { one.driver->capture(std::string(65, 'x'), {driven_world::sum(device)}).get(); }).code ==
           errc::invalid_argument);
   }
   CHECK(std::chrono::steady_clock::now() - began < 30s); // no rank waited for another's deadline
-  one.driver->capture("steps", {one.sum(device)}).get();
+  one.driver->capture("steps", {driven_world::sum(device)}).get();
   one.driver->replay("steps").get();
 }
 
 TEST_CASE("metrics and flight records of the ranks reach a driver", "[runtime][drivers]") {
   driven_world one;
   const auto host = one.values();
-  one.driver->ask(one.sum(host)).get();
+  one.driver->ask(driven_world::sum(host)).get();
   const std::string record = one.driver->flight_record(rank{1}).get();
   CHECK_THAT(record, ContainsSubstring("all_reduce"));
   CHECK(record.front() == '{');
@@ -213,11 +216,11 @@ TEST_CASE("a driver is told of each epoch, and captures its plans again in it", 
     heard.push_back(now);
   });
   const auto device = one.on_devices();
-  one.driver->capture("steps", {one.sum(device)}).get();
+  one.driver->capture("steps", {driven_world::sum(device)}).get();
   one.driver->replay("steps").get();
   // A request that cannot run ends the epoch: a function that throws.
   one.ranks[1]->where->register_function("move", [](const rank_call&) { throw std::runtime_error{"it fails"}; });
-  const error failure = thrown([&] { one.driver->ask(one.moved(device, one.on_devices())).get(); });
+  const error failure = thrown([&] { one.driver->ask(driven_world::moved(device, one.on_devices())).get(); });
   INFO(to_string(failure));
   CHECK(failure.effect == effect::unknown_outcome);
   for (const auto until = std::chrono::steady_clock::now() + 30s;
@@ -232,7 +235,7 @@ TEST_CASE("a driver is told of each epoch, and captures its plans again in it", 
     CHECK(heard.back().epoch == epoch{2});
   }
   CHECK(thrown([&] { one.driver->replay("steps").get(); }).code == errc::invalid_argument);
-  one.driver->capture("steps", {one.sum(device)}).get();
+  one.driver->capture("steps", {driven_world::sum(device)}).get();
   one.driver->replay("steps").get();
 }
 

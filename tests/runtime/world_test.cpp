@@ -62,7 +62,7 @@ TEST_CASE("an all_reduce to the world is exact on every rank and reports its tim
   CHECK(reply.times.launched <= reply.times.done);
   for (const rank self : where.local_ranks()) {
     const auto at = static_cast<std::size_t>(self.value());
-    expect_all(where, self, sums[at], static_cast<float>(ranks * (ranks + 1) / 2));
+    expect_all(where, self, sums[at], ranked_sum(ranks));
     expect_all(where, self, values[at], static_cast<float>(self.value() + 1));
   }
   CHECK_NOTHROW(where.barrier().get());

@@ -128,7 +128,7 @@ private:
   class clock final : public caf::detail::test_actor_clock {
   public:
     explicit clock(const stepped_system& of) : of_{of} {}
-    time_point now() const noexcept override { return of_.now_(); }
+    [[nodiscard]] time_point now() const noexcept override { return of_.now_(); }
 
   private:
     const stepped_system& of_;
@@ -167,7 +167,7 @@ private:
   public:
     explicit clock(stepped_system& of) : of_{of} {}
     using caf::actor_clock::schedule;
-    time_point now() const noexcept override { return of_.now_(); }
+    [[nodiscard]] time_point now() const noexcept override { return of_.now_(); }
     caf::disposable schedule(time_point when, caf::action what) override {
       delayed.emplace(when, what);
       of_.changed_();

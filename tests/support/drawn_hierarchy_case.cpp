@@ -47,7 +47,7 @@ private:
   }
 
   template <class Operation>
-  Operation asked_by(std::size_t r) const {
+  [[nodiscard]] Operation asked_by(std::size_t r) const {
     Operation one;
     one.type = dtype::f64;
     if constexpr (requires { one.count; }) one.count = count();

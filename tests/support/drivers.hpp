@@ -29,7 +29,7 @@ namespace troupe::tests {
 #define TROUPE_DRIVER_TEST_(count, name, tags, number)                                                                 \
   static void TROUPE_TEST_JOIN(driver_test_, number)(const std::shared_ptr<troupe::driver>& api);                      \
   TEST_CASE("mock: " name, tags) {                                                                                     \
-    TROUPE_TEST_JOIN(driver_test_, number)(troupe::make_mock_driver({.device_count = count}));                         \
+    TROUPE_TEST_JOIN(driver_test_, number)(troupe::make_mock_driver({.device_count = (count)}));                       \
   }                                                                                                                    \
   TEST_CASE("cuda: " name, tags "[gpu]") {                                                                             \
     TROUPE_TEST_JOIN(driver_test_, number)(troupe::tests::gpus(count));                                                \

@@ -36,6 +36,7 @@ private:
   [[nodiscard]] bool is_ours(nvtxDomainHandle_t one) const { return reinterpret_cast<const char*>(one) == &ours_; }
 
   std::mutex mutex_;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
   std::FILE* out_ = std::fopen(std::getenv("NVTX_LISTENER_FILE"), "w");
   int open_ = 0;
   char ours_ = 0;

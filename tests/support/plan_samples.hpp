@@ -52,11 +52,11 @@ inline void set_all(world& where, const std::vector<buffer>& memory, float value
 
 /// Returns the error of capturing \p function, and checks that the world still serves requests afterwards.
 [[nodiscard]] inline error refusal_of(world& where, const capture_function& function, plan_options options = {}) {
-  const error why = error_of([&] { static_cast<void>(where.capture(function, std::move(options))); });
+  error why = error_of([&] { static_cast<void>(where.capture(function, std::move(options))); });
   CHECK(why.effect == effect::rejected);
   const auto values = ranked_values(where, plan_count);
   where.ask(sums_in_place(values)).get();
-  CHECK(all_are(where, values, static_cast<float>(where.size() * (where.size() + 1) / 2)));
+  CHECK(all_are(where, values, ranked_sum(where.size())));
   return why;
 }
 

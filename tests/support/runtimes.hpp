@@ -65,6 +65,12 @@ inline void fill_ranked(world& where, const std::vector<buffer>& values, std::si
   }
 }
 
+/// Returns the sum over \p ranks ranks of what fill_ranked() writes.
+[[nodiscard]] inline float ranked_sum(int ranks) {
+  const int sum = ranks * (ranks + 1) / 2;
+  return static_cast<float>(sum);
+}
+
 [[nodiscard]] inline std::vector<buffer> ranked_values(world& where, std::size_t count) {
   std::vector<buffer> values;
   for (const rank self : where.local_ranks()) values.push_back(where.allocate(self, count * sizeof(float)));
@@ -82,7 +88,7 @@ inline void fill_ranked(world& where, const std::vector<buffer>& values, std::si
 /// Client work that does not finish before open(), so that operands that wait for it are not ready.
 class held_client {
 public:
-  explicit held_client(std::shared_ptr<device> where) : stream_{where}, gate_{where} {
+  explicit held_client(const std::shared_ptr<device>& where) : stream_{where}, gate_{where} {
     gate_.hold(stream_);
     ready_ = record_event(where, stream_);
   }

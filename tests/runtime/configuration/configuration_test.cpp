@@ -22,6 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 
+// NOLINTBEGIN(concurrency-mt-unsafe): no other thread looks at the environment
 /// Sets variables of this process, and takes back all that troupe reads when it ends.
 class environment {
 public:
@@ -41,6 +42,7 @@ private:
       unsetenv(name);
   }
 };
+// NOLINTEND(concurrency-mt-unsafe)
 
 std::string complaint(const std::map<std::string, std::string>& given) {
   return refusal_of([&] { check(gather_settings(variables(given)).settings()); });

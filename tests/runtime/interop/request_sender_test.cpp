@@ -30,12 +30,12 @@ struct endings {
 struct receiver {
   endings* told;
 
-  void set_value(const completion&) && { ++told->values; }
-  void set_error(error why) && {
+  void set_value(const completion&) const&& { ++told->values; }
+  void set_error(const error& why) const&& {
     ++told->errors;
     told->code = why.code;
   }
-  void set_stopped() && { ++told->stopped; }
+  void set_stopped() const&& { ++told->stopped; }
 };
 static_assert(request_receiver<receiver>);
 
@@ -255,20 +255,20 @@ TEST_CASE("stop, start and the peer's request at once: one ending each, and the 
     std::shared_ptr<void>* operation;
 
     [[nodiscard]] std::stop_token get_stop_token() const noexcept { return token; }
-    void end() {
+    void end() const {
       operation->reset();
       ended->fetch_add(1);
       ended->notify_all();
     }
-    void set_value(const completion&) && {
+    void set_value(const completion&) const&& {
       values->fetch_add(1);
       end();
     }
-    void set_error(const error& why) && {
+    void set_error(const error& why) const&& {
       UNSCOPED_INFO(to_string(why));
       end();
     }
-    void set_stopped() && {
+    void set_stopped() const&& {
       stopped->fetch_add(1);
       end();
     }
@@ -338,9 +338,9 @@ TEST_CASE("an operation may be destroyed by its own ending", "[runtime][interop]
   world where = rt.form_world();
   struct destroying_receiver {
     std::function<void()>* ended;
-    void set_value(const completion&) && { (*ended)(); }
-    void set_error(const error&) && { (*ended)(); }
-    void set_stopped() && { (*ended)(); }
+    void set_value(const completion&) const&& { (*ended)(); }
+    void set_error(const error&) const&& { (*ended)(); }
+    void set_stopped() const&& { (*ended)(); }
   };
   resume_queue queue;
   using sender = request_sender<decltype(queue.resumer())>;

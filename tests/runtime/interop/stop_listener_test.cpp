@@ -277,9 +277,9 @@ TEST_CASE("start, stop and answer at once end an operation once", "[runtime][int
     }
     REQUIRE(record->ended == 1);
     REQUIRE(record->taken_back <= 1);
-    unasked += record->asked == 0;
-    taken_back += record->asked == 1 && record->was_taken_back;
-    answered += !record->was_taken_back;
+    if (record->asked == 0) ++unasked;
+    if (record->asked == 1 && record->was_taken_back) ++taken_back;
+    if (!record->was_taken_back) ++answered;
   }
   CHECK(unasked + taken_back + answered == rounds);
   CHECK(taken_back > 0);

@@ -4,7 +4,6 @@
 #include <troupe/runtime/interop/views.hpp>
 
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <array>
 #include <cstdint>
@@ -70,8 +69,6 @@ struct troupe::dtype_of<troupe::tests::views_test::brain_half> {
 namespace troupe::tests::views_test {
 
 namespace {
-
-using Catch::Matchers::ContainsSubstring;
 
 static_assert(contiguous_elements<std::vector<float>>);
 static_assert(contiguous_elements<const std::span<double>>);

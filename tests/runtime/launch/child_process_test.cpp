@@ -110,6 +110,7 @@ TEST_CASE("a program that is not there or cannot run is an error before anything
 }
 
 TEST_CASE("a process finds our environment with the changes", "[launch]") {
+  // NOLINTBEGIN(concurrency-mt-unsafe): no other thread looks at the environment
   ::setenv("TROUPE_TEST_KEPT", "kept", 1);
   ::setenv("TROUPE_TEST_GONE", "here", 1);
   ::setenv("TROUPE_TEST_CHANGED", "before", 1);
@@ -118,6 +119,7 @@ TEST_CASE("a process finds our environment with the changes", "[launch]") {
   spec.environment = {{"TROUPE_TEST_GONE", std::nullopt}, {"TROUPE_TEST_CHANGED", "a=b c"}, {"TROUPE_TEST_NEW", "new"}};
   CHECK(output_of(spec) == "kept,none,a=b c,new\n");
   for (const char* name : {"TROUPE_TEST_KEPT", "TROUPE_TEST_GONE", "TROUPE_TEST_CHANGED"}) ::unsetenv(name);
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 TEST_CASE("a process reads nothing, and begins with the signals it is given", "[launch]") {

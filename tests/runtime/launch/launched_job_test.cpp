@@ -25,7 +25,6 @@ using namespace std::chrono_literals;
 using launch::job_terms;
 using launch::launch_request;
 using launch::launched_job;
-using launch::respawn_terms;
 
 /// A folder for scripts and marks; its name has no space.
 class job_folder {
@@ -227,7 +226,7 @@ TEST_CASE("a signal to one place reaches that process alone, and a place that is
 
 TEST_CASE("a place that is left empty can be filled later", "[launch]") {
   job_rig rig{script("[ $RANK = 0 ] && echo begun $$ && exit 0; sleep 1000", 2)};
-  rig.await_reaped(rig.output().next());
+  job_rig::await_reaped(rig.output().next());
   rig.job().respawn(0);
   CHECK(rig.output().next().starts_with("[0] begun "));
   rig.job().end(0, "");
@@ -240,7 +239,7 @@ TEST_CASE("nothing is started again once a job ends", "[launch]") {
                      2)};
   std::string first = rig.output().next();
   if (const std::string second = rig.output().next(); second.starts_with("[0] ")) first = second;
-  rig.await_reaped(first);
+  job_rig::await_reaped(first);
   rig.job().end(0, "");
   CHECK_FALSE(rig.output().await("draining").empty());
   rig.job().respawn(0);

@@ -9,6 +9,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -46,10 +47,9 @@ struct operands {
     return all;
   }
   [[nodiscard]] bool are_summed() const {
-    const auto n = in.size();
-    for (const buffer& one : out)
-      if (values_of<float>(one) != std::vector<float>(elements, static_cast<float>(n * (n + 1) / 2))) return false;
-    return true;
+    const std::size_t sum = in.size() * (in.size() + 1) / 2;
+    const std::vector<float> summed(elements, static_cast<float>(sum));
+    return std::ranges::all_of(out, [&](const buffer& one) { return values_of<float>(one) == summed; });
   }
 
   std::vector<buffer> in;

@@ -69,10 +69,9 @@ void report_fault(const world& where, rank self, epoch formed_in) {
 void check_serves(world& where) {
   const auto values = ranked_values(where, count);
   REQUIRE(failure_of(where.ask(sum_of(values))).code == errc::none);
-  const int ranks = where.size();
   for (const rank self : where.local_ranks())
     REQUIRE(read_back(where, self, values[static_cast<std::size_t>(self.value())]) ==
-            std::vector<float>(count, static_cast<float>(ranks * (ranks + 1) / 2)));
+            std::vector<float>(count, ranked_sum(where.size())));
 }
 
 } // namespace
@@ -189,10 +188,8 @@ TROUPE_WORLD_TEST(2, "registered memory is registered again in the next epoch", 
   report_fault(where, rank{1}, before);
   REQUIRE(is_ready_in(where, before.next()));
   REQUIRE(failure_of(where.ask(sum_of(values))).code == errc::none);
-  const int ranks = where.size();
   for (const rank self : where.local_ranks())
-    CHECK(read_back(where, self, values[self]) ==
-          std::vector<float>(count, static_cast<float>(ranks * (ranks + 1) / 2)));
+    CHECK(read_back(where, self, values[self]) == std::vector<float>(count, ranked_sum(where.size())));
   check_serves(where);
 }
 

@@ -12,8 +12,6 @@
 
 using namespace troupe;
 using namespace std::chrono_literals;
-using troupe::tests::gpu_settings;
-using troupe::tests::mock_settings;
 
 namespace {
 

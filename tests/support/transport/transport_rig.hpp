@@ -8,10 +8,9 @@
 #include <troupe/collectives/transport/join_handshake.hpp>
 #include <troupe/collectives/transport/transport.hpp>
 
-#include <stdlib.h>
-
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -44,8 +43,8 @@ public:
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
   /// Writes a file for its owner alone.
-  std::filesystem::path write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path file = path_ / name;
+  [[nodiscard]] std::filesystem::path write(const std::string& name, const std::string& text) const {
+    std::filesystem::path file = path_ / name;
     std::ofstream{file} << text;
     std::filesystem::permissions(file, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     return file;
@@ -58,7 +57,7 @@ private:
 /// A CA, and credentials by it.
 class certificate_rig {
 public:
-  explicit certificate_rig(const std::string& name = "ours") : name_{name} {
+  explicit certificate_rig(std::string name = "ours") : name_{std::move(name)} {
     ca_file_ = folder_.write("ca.pem", authority_.own().certificate);
   }
 
