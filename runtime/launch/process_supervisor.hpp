@@ -25,7 +25,7 @@ using process_number = strong_number<struct process_number_tag, std::uint32_t>;
 
 struct started_process {
   process_number number;
-  pid_t pid;
+  pid_t pid = 0;
 };
 
 /// Callbacks. The supervisor's thread calls them; they must return quickly. They may call the supervisor.

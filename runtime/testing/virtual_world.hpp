@@ -60,6 +60,8 @@ struct virtual_event {
 /// The functions that virtual_world and actor_world have in common.
 class world_in_virtual_time {
 public:
+  virtual ~world_in_virtual_time() = default;
+
   /// Same as world::size(): the size in the current epoch.
   [[nodiscard]] int size() const { return status().world_size; }
   /// Same as world::local_ranks().
@@ -88,7 +90,6 @@ public:
 protected:
   class core;
   world_in_virtual_time() = default;
-  virtual ~world_in_virtual_time() = default;
 
 private:
   [[nodiscard]] virtual core& shared() const noexcept = 0;

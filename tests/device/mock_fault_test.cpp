@@ -17,7 +17,6 @@ namespace troupe::tests::mock_fault_test {
 
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
-using troupe::tests::gate;
 using troupe::tests::shared_word;
 
 namespace {

@@ -15,7 +15,7 @@ std::atomic<bool> ending{false};
 std::atomic<unsigned> calls_after{0};
 
 void say(const char* text) {
-  static_cast<void>(!::write(STDERR_FILENO, text, std::strlen(text))); // streams may have been closed
+  static_cast<void>(::write(STDERR_FILENO, text, std::strlen(text)) != 0); // streams may have been closed
 }
 
 void on_call(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {

@@ -71,6 +71,7 @@ void* take(std::size_t size_bytes, std::size_t alignment) {
     if (may_take(size_bytes))
       if (void* const found =
               alignment <= alignof(std::max_align_t)
+                  // NOLINTNEXTLINE(cppcoreguidelines-no-malloc): of operator new
                   ? std::malloc(std::max<std::size_t>(size_bytes, 1))
                   : std::aligned_alloc(alignment, (size_bytes + alignment - 1) / alignment * alignment)) {
         live_bytes += static_cast<long long>(::malloc_usable_size(found));
@@ -85,7 +86,7 @@ void* take(std::size_t size_bytes, std::size_t alignment) {
 
 void give(void* block) noexcept {
   if (block != nullptr) live_bytes -= static_cast<long long>(::malloc_usable_size(block));
-  std::free(block);
+  std::free(block); // NOLINT(cppcoreguidelines-no-malloc): of operator delete
 }
 
 template <class Function>
@@ -114,18 +115,17 @@ void operator delete(void* block, std::size_t, std::align_val_t) noexcept {
   give(block);
 }
 
-extern "C" int pthread_create(pthread_t* made, const pthread_attr_t* how, void* (*body)(void*),
-                              void* argument) noexcept {
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attr, void* (*start_routine)(void*),
+                              void* arg) noexcept {
   static auto* const real = next<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
-  if (most_threads < 0 || living_threads() < most_threads) return real(made, how, body, argument);
+  if (most_threads < 0 || living_threads() < most_threads) return real(thread, attr, start_routine, arg);
   was_out = true;
   return EAGAIN;
 }
 
-extern "C" void* mmap(void* where, std::size_t size_bytes, int protection, int flags, int file, off_t offset) noexcept {
+extern "C" void* mmap(void* addr, std::size_t len, int prot, int flags, int fd, off_t offset) noexcept {
   static auto* const real = next<void*(void*, std::size_t, int, int, int, off_t)>("mmap");
-  if (!is_out_of_memory || size_bytes != troupe::memory_reserve::piece_bytes)
-    return real(where, size_bytes, protection, flags, file, offset);
+  if (!is_out_of_memory || len != troupe::memory_reserve::piece_bytes) return real(addr, len, prot, flags, fd, offset);
   errno = ENOMEM;
   return MAP_FAILED;
 }

@@ -303,7 +303,7 @@ void play_bytes(std::size_t count, random_bits& draw, const std::optional<runnin
 /// Of the program's words. Errors: invalid_argument, runtime_error.
 std::optional<running_job> job_of(int count, char** words) {
   if (count <= 5) return std::nullopt;
-  const char* const secret = std::getenv("TROUPE_JOIN_TOKEN");
+  const char* const secret = std::getenv("TROUPE_JOIN_TOKEN"); // NOLINT(concurrency-mt-unsafe): nobody sets it
   require(secret != nullptr, "TROUPE_JOIN_TOKEN is not set");
   return running_job{parse_control_address(words[4]), secret, static_cast<pid_t>(std::strtol(words[5], nullptr, 10))};
 }

@@ -6,6 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <catch2/matchers/catch_matchers_container_properties.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <cstring>
@@ -16,6 +17,7 @@ namespace {
 
 using namespace program;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::IsEmpty;
 
 constexpr std::size_t count = 100;
 
@@ -70,7 +72,7 @@ void flip(std::byte* at) {
 TEST_CASE("a right result is found right, wherever it begins", "[conform]") {
   image_rig rig{GENERATE(from_range(all_dtypes)), GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{7})};
   rig.write_result();
-  CHECK(rig.fault() == "");
+  CHECK_THAT(rig.fault(), IsEmpty());
 }
 
 TEST_CASE("a range begins where it was asked to", "[conform]") {
@@ -160,7 +162,7 @@ TEST_CASE("a rounded mean is right, in the words of the bound", "[conform]") {
     where.ask(rank{0}, image.download()).get();
     return image.find_fault(number);
   };
-  CHECK(fault_of_results_times(1 + 1e-7F) == "");
+  CHECK_THAT(fault_of_results_times(1 + 1e-7F), IsEmpty());
   CHECK_THAT(fault_of_results_times(1 + 1e-5F), ContainsSubstring("elements are wrong"));
 }
 

@@ -164,7 +164,8 @@ TEST_CASE("every number among the options of every subcommand is taken in its ra
 TEST_CASE("a mistyped subcommand or option is told with the nearest one", "[program]") {
   command_line program;
   const auto suggested = [&](words all) {
-    CHECK_FALSE(program.takes(std::move(all)));
+    const bool is_taken = program.takes(std::move(all));
+    CHECK_FALSE(is_taken);
     return program::suggestions(program.app());
   };
   CHECK(suggested({"dmeo"}) == "Did you mean 'demo' in place of 'dmeo'?\n");

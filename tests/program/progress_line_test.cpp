@@ -1,7 +1,6 @@
 #include <troupe/program/support/progress_line.hpp>
 
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,8 +10,6 @@
 #include <string>
 #include <thread>
 
-using Catch::Matchers::ContainsSubstring;
-using Catch::Matchers::EndsWith;
 using troupe::program::progress_line;
 using namespace std::chrono_literals;
 

@@ -25,7 +25,8 @@ struct rig {
     now = epoch{number};
     log.begin(now, std::move(read));
   }
-  void release(const std::optional<lane>& where, std::vector<int> ranks, std::optional<std::uint64_t> commit = {}) {
+  void release(const std::optional<lane>& where, const std::vector<int>& ranks,
+               std::optional<std::uint64_t> commit = {}) {
     std::vector<rank> to;
     for (const int one : ranks) to.emplace_back(one);
     log.released(now, where, to, commit);

@@ -139,7 +139,7 @@ TEST_CASE("the end of a crew waits for its jobs and their reports", "[collective
 
 TEST_CASE("a crew that is held elsewhere too can be stopped, and then refuses jobs", "[collectives]") {
   const auto crew = std::make_shared<deadline_pool>();
-  const auto elsewhere = crew;
+  const auto elsewhere = crew; // NOLINT(performance-unnecessary-copy-initialization): a second owner is meant
   std::latch stopping{1};
   std::atomic<bool> reported{false};
   crew->run(

@@ -29,7 +29,7 @@ class bump_allocator {
 public:
   explicit bump_allocator(buffer memory) : memory_{std::move(memory)} {}
   buffer take(std::size_t bytes) {
-    const buffer part = memory_.slice(next_, bytes);
+    buffer part = memory_.slice(next_, bytes);
     next_ += (bytes + 255) / 256 * 256;
     return part;
   }
@@ -252,7 +252,7 @@ TEST_CASE("a world of one sends to itself across the members of a batch, and sca
   const auto where = device::open(api, device_id{0});
   bump_allocator memory{memory_pool::create(where)->allocate(4096)};
   const auto floats = [&](std::initializer_list<float> values) {
-    const buffer made = memory.take(values.size() * 4);
+    buffer made = memory.take(values.size() * 4);
     std::memcpy(made.data(), values.begin(), made.size_bytes());
     return made;
   };

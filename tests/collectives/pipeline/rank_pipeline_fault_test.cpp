@@ -47,8 +47,8 @@ struct scripted_rig {
   std::shared_ptr<scripted_peers> peers;
   pipeline_rig rig;
 
-  explicit scripted_rig(pipeline_options options = {})
-    : rig{1, std::move(options),
+  explicit scripted_rig(const pipeline_options& options = {})
+    : rig{1, options,
           [this](rank self, const auto& gpu) { return peers = std::make_shared<scripted_peers>(self, 1, gpu); }} {}
 };
 

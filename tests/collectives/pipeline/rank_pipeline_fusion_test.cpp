@@ -59,8 +59,8 @@ struct noting_rig {
   std::shared_ptr<noting_peers> peers;
   pipeline_rig rig;
 
-  explicit noting_rig(pipeline_options options = {})
-    : rig{1, std::move(options),
+  explicit noting_rig(const pipeline_options& options = {})
+    : rig{1, options,
           [this](rank self, const auto& gpu) { return peers = std::make_shared<noting_peers>(self, 1, gpu); }} {}
 };
 

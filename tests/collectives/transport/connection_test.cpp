@@ -36,7 +36,7 @@ public:
   }
 
   /// Carries what \p from has to say. Returns whether it was anything.
-  bool carry_one(connection& from, connection& to, std::size_t piece) {
+  bool carry_one(connection& from, connection& to, std::size_t piece) const {
     const std::string bytes = from.take_output();
     for (std::size_t at = 0; at < bytes.size(); at += piece) {
       to.receive(std::string_view{bytes}.substr(at, piece), now);

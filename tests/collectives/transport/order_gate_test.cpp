@@ -3,7 +3,6 @@
 #include <troupe/device/error.hpp>
 
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -20,7 +19,6 @@
 namespace troupe::tests::order_gate_test {
 
 using namespace std::chrono_literals;
-using Catch::Matchers::ContainsSubstring;
 
 namespace {
 

@@ -45,7 +45,7 @@ TEST_CASE("a file that is missing, empty or something else is named", "[transpor
   const auto noise =
       ours.folder().write("noise.pem", "-----BEGIN CERTIFICATE-----\nnoise\n-----END CERTIFICATE-----\n");
   const auto empty = ours.folder().write("empty.pem", "");
-  const auto huge = ours.folder().write("huge.pem", std::string((1u << 20u) + 1, 'x'));
+  const auto huge = ours.folder().write("huge.pem", std::string((1U << 20U) + 1, 'x'));
   const auto none = ours.folder().path() / "none.pem";
   for (const auto member :
        {&transport_credentials::ca_file, &transport_credentials::certificate_file, &transport_credentials::key_file}) {

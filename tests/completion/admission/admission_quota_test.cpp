@@ -232,7 +232,7 @@ TEST_CASE("credit that is dropped as it is given goes to the next, however many 
   std::size_t given_away = 0;
   constexpr std::size_t many = 100'000; // more than a stack could hold, one inside the other
   for (std::size_t i = 0; i < many; ++i)
-    one.work->ask({1, 0}, time_point::max(), [&](std::variant<credit, error>) { ++given_away; });
+    one.work->ask({1, 0}, time_point::max(), [&](const std::variant<credit, error>&) { ++given_away; });
   one.finish(1);
   CHECK(given_away == many);
   CHECK(one.work->now() == pending_amount{});

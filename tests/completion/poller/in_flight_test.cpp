@@ -96,10 +96,10 @@ TEST_CASE("of a launcher and a poller that race for a request exactly one gets i
   std::latch start{2};
   std::thread launcher{[&] {
     start.arrive_and_wait();
-    for (std::size_t i = 0; i < count; ++i) launched[i] = calls[i].begin_launch(at(1));
+    for (std::size_t i = 0; i < count; ++i) launched[i] = calls[i].begin_launch(at(1)) ? 1 : 0;
   }};
   start.arrive_and_wait();
-  for (std::size_t i = 0; i < count; ++i) withdrawn[i] = calls[i].withdraw();
+  for (std::size_t i = 0; i < count; ++i) withdrawn[i] = calls[i].withdraw() ? 1 : 0;
   launcher.join();
   std::size_t wins = 0;
   for (std::size_t i = 0; i < count; ++i) wins += (launched[i] != 0) != (withdrawn[i] != 0) ? 1 : 0;
@@ -128,7 +128,8 @@ TEST_CASE("of threads that set a mark together one is the first, and its reason 
       for (int i = 0; i < threads; ++i)
         workers.emplace_back([&, i] {
           start.arrive_and_wait();
-          first[static_cast<std::size_t>(i)] = mark.set({.code = errc::device_failed, .text = std::to_string(i)});
+          first[static_cast<std::size_t>(i)] =
+              mark.set({.code = errc::device_failed, .text = std::to_string(i)}) ? 1 : 0;
         });
     }
     REQUIRE(std::ranges::count(first, 1) == 1);

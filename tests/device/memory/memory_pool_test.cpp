@@ -27,7 +27,7 @@ struct pool_rig {
   std::shared_ptr<memory_pool> pool = memory_pool::create(gpu);
   stream work{gpu};
 
-  std::uint64_t used_bytes() const {
+  [[nodiscard]] std::uint64_t used_bytes() const {
     const device_description now = api->describe(first);
     return now.total_bytes - now.free_bytes;
   }
