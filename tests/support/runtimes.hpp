@@ -101,17 +101,20 @@ private:
   shared_event ready_;
 };
 
+/// The settings that a test of a world receives, and may change.
+using test_settings = configuration&&;
+
 } // namespace troupe::tests
 
 /// Defines two test cases with one body: "mock: name", and "nccl: name" tagged [gpu]. The body receives `settings` for
 /// \p ranks ranks.
 #define TROUPE_WORLD_TEST(ranks, name, tags) TROUPE_WORLD_TEST_(ranks, name, tags, __COUNTER__)
 #define TROUPE_WORLD_TEST_(ranks, name, tags, number)                                                                  \
-  static void TROUPE_TEST_JOIN(world_test_, number)(troupe::configuration&& settings);                                  \
+  static void TROUPE_TEST_JOIN(world_test_, number)(troupe::tests::test_settings settings);                            \
   TEST_CASE("mock: " name, tags) {                                                                                     \
     TROUPE_TEST_JOIN(world_test_, number)(troupe::tests::mock_settings(ranks));                                        \
   }                                                                                                                    \
   TEST_CASE("nccl: " name, tags "[gpu]") {                                                                             \
     TROUPE_TEST_JOIN(world_test_, number)(troupe::tests::gpu_settings(ranks));                                         \
   }                                                                                                                    \
-  static void TROUPE_TEST_JOIN(world_test_, number)([[maybe_unused]] troupe::configuration&& settings)
+  static void TROUPE_TEST_JOIN(world_test_, number)([[maybe_unused]] troupe::tests::test_settings settings)
