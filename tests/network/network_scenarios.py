@@ -79,7 +79,7 @@ class Reports:
         return max((line.epoch for line in self.lines()), default=0)
 
     def finish(self):
-        """Asks all to end; nothing may be wrong or unanswered. Returns how many all_reduces were verified."""
+        """Asks all to end; nothing may be wrong or unanswered. Returns how often a rank verified its first sum of an epoch."""
         self.launcher.send_signal(signal.SIGTERM)
         try:
             self.launcher.wait(40)
@@ -88,7 +88,7 @@ class Reports:
         lines = self.lines()
         for bad in ("wrong", "hung"):
             expect(not [line for line in lines if line.kind == bad], f"a result was {bad}")
-        return sum(line.count for line in lines if line.kind == "ended")
+        return sum(line.kind == "good" for line in lines)
 
     def slowest_answer(self, since):
         """Of what was pending when a world was lost."""
@@ -320,7 +320,7 @@ def play(name, troupe, suspicion):
         stack.callback(job.kill)
         try:
             text = SCENARIOS[name](job, network)
-            print(f"{name}: {text}; {job.finish()} all_reduces verified by those who ended, 0 wrong, 0 hung", flush=True)
+            print(f"{name}: {text}; ranks verified the first sum of an epoch {job.finish()} times, 0 wrong, 0 hung", flush=True)
             return True
         except Failed as failure:
             job.kill()
