@@ -71,7 +71,7 @@ struct peer_capture {
   rank_services::captured done;
 };
 
-/// From the controller of a world that spans processes.
+/// What the controller of a world over processes tells the world to do.
 struct controller_directive {
   std::variant<formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
 };

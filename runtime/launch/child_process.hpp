@@ -88,7 +88,7 @@ public:
 
   /// Sends \p signal to the process group, if the process has not been reaped.
   void kill(int signal) noexcept;
-  /// Waits until the process has ended, for some seconds at most.
+  /// Waits until the process has ended, for five seconds at most.
   void await_end() const noexcept;
   /// Returns the exit status once, and nothing while the process runs. Never blocks.
   [[nodiscard]] std::optional<exit_status> reap() noexcept;
