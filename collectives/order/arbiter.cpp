@@ -49,7 +49,8 @@ arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
       std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling), std::move(log));
   for (const auto& one : made->ranks_)
     one->on_launched([waits = made->queue_.waits(), weak = made->weak_from_this()] {
-      if (!waits->load()) return; // else the operations that wait for a launcher are sent
+      if (!waits->load()) return;
+      // Sends the operations that wait for a launcher.
       if (const auto alive = weak.lock()) alive->above_->queue_.run([alive] { alive->queue_.flush(); });
     });
   queue_.run([this, made] {
@@ -226,7 +227,7 @@ void ordered_world::ask_all(ticket name, std::vector<operation> parts, nanosecon
                         .from = request_origin{.position = name.value(), .client = client, .of_world = true},
                         .site = site},
                        now)});
-  // It needs no matching.
+  // Requested for all ranks at once, the operation needs no matching.
   above_->queue_.run([world = shared_from_this(), all = std::move(all)]() mutable {
     if (!world->closed_) return world->push(std::move(all));
     for (const released_part& one : all) one.call->fail(world->closed_);
