@@ -14,8 +14,8 @@ namespace troupe {
 /// Returns a caf::error that carries \p why completely.
 [[nodiscard]] caf::error to_caf(const error& why);
 
-/// Returns the troupe error that \p failure carries, for error handlers of requests. CAF's own errors (the actor has
-/// ended) become errc::abandoned.
+/// Returns the troupe error that \p failure carries. CAF's own errors (the actor has ended) become errc::abandoned.
+/// Call it in error handlers of requests.
 [[nodiscard]] error from_caf(const caf::error& failure);
 
 /// Returns a promise that delivers its outcome through \p to.
@@ -27,7 +27,7 @@ template <class Self>
   return answer_to(compat::foreign_reply{self});
 }
 
-/// Returns a promise through \p to, for a request whose reply is a value.
+/// Returns a promise that delivers a value or an error through \p to.
 template <class Value>
 [[nodiscard]] std::shared_ptr<value_promise<Value>> value_promise_to(compat::foreign_reply to) {
   auto reply = std::make_shared<compat::foreign_reply>(std::move(to));

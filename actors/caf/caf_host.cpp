@@ -42,14 +42,14 @@ bool has_ended(const caf::weak_actor_ptr& one) {
   return caf::actor_cast<caf::abstract_actor*>(alive)->getf(caf::abstract_actor::is_terminated_flag);
 }
 
-/// Starts \p count threads at once, each with memory of its own, and ends them.
+/// Starts \p count threads that run at the same time and each allocate memory, then ends them.
 void try_threads(std::size_t count) {
   std::atomic<bool> has_memory{true};
-  latch over;
+  latch may_end;
   std::vector<worker> all;
   all.reserve(count);
   const auto end_all = [&] {
-    over.open();
+    may_end.open();
     for (worker& one : all) one.join();
   };
   try {
@@ -57,7 +57,7 @@ void try_threads(std::size_t count) {
       all.emplace_back([&] {
         void* const some = std::malloc(1024); // NOLINT: the first allocation of a thread reserves addresses for more
         if (some == nullptr) has_memory = false;
-        over.wait();
+        may_end.wait();
         std::free(some); // NOLINT
       });
   } catch (...) {

@@ -1,5 +1,5 @@
-/// Registers message types, creates actor systems, and reads the configuration of those that troupe did not create, for
-/// both lines of CAF.
+/// Registers message types, creates actor systems, and reads the configuration of a client's actor system, for both
+/// lines of CAF.
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
@@ -20,8 +20,8 @@ void register_message_types();
 
 namespace troupe::compat {
 
-/// Creates an actor system. Before that, it starts and ends as many threads as the system will start, because CAF does
-/// not survive a thread that cannot be started: it destroys the workers that run already. \p settings must outlive the
+/// Creates an actor system. First starts and ends as many threads as the system will start, because CAF cannot recover
+/// from a thread that fails to start: it destroys the workers that are already running. \p settings must outlive the
 /// system. Errors: out_of_memory if the threads cannot be started, std::bad_alloc if they have no memory.
 [[nodiscard]] std::unique_ptr<caf::actor_system> make_actor_system(caf::actor_system_config& settings);
 

@@ -37,8 +37,8 @@ namespace troupe {
 
 using split_answer = value_promise<split_reply>;
 
-/// A request of a plain thread, whose reply does not go to its sender. The promise is shared only because messages must
-/// be copyable; the receiver moves it out.
+/// A request from a thread that is not an actor: the reply goes to the promise, not to the message's sender. The
+/// promise is shared only because messages must be copyable; the receiver moves it out.
 template <class Request, class Reply>
 struct posted {
   Request what;
@@ -76,7 +76,7 @@ struct sub_worlds_report {
 using collective_inner_handle =
     compat::extended<collective_handle, caf::result<void>(watch_client), caf::result<void>(leave)>;
 
-/// The interface of a world to its clients and to its own parts.
+/// The interface of a world to its clients and to its own components.
 using world_inner_handle = compat::extended<world_handle, caf::result<void>(posted_to_world),
                                             caf::result<void>(world_notice), caf::result<void>(sub_worlds_report)>;
 
@@ -88,8 +88,8 @@ struct sub_world_parts {
   std::shared_ptr<admission_quota> pending{};
 };
 
-/// Sends a request to a world. \p reply receives the reply. Requests that are carried out by ranks need no message: a
-/// world_request goes to the world's request gate (world_status::gate()), a rank_request to rank_directory::state_of().
+/// Sends a request to a world; \p reply receives the reply. Operations need no message: pass a world_request to the
+/// world's request gate (world_status::gate()), a rank_request to rank_directory::state_of().
 template <class Request, class Reply>
 void post_request(const world_inner_handle& to, Request what, std::shared_ptr<value_promise<Reply>> reply) {
   compat::post(to, posted_to_world{posted<Request, Reply>{std::move(what), std::move(reply)}});

@@ -102,7 +102,7 @@ struct leave_lane {
 /// Asks a world for its state.
 struct status_query {};
 
-/// How CAF reads and writes a status_query, which is empty.
+/// Lets CAF serialize a status_query, which is empty.
 template <class Inspector>
 auto inspect(Inspector& with, status_query& one) {
 #if TROUPE_CAF_0_17
@@ -127,7 +127,7 @@ struct subscribe {
   listener_handle listener;
 };
 
-/// How CAF reads and writes a subscribe.
+/// Lets CAF serialize a subscribe.
 template <class Inspector>
 auto inspect(Inspector& with, subscribe& one) {
 #if TROUPE_CAF_0_17
@@ -171,8 +171,8 @@ struct sub_world {
   std::shared_ptr<sub_world_parts> parts{}; ///< Internal, not for users.
 };
 
-/// Returns the collective actor of rank \p whom of \p where. Another actor replaces it when it ends. Errors:
-/// invalid_argument (\p whom is not one of its local_ranks).
+/// Returns the collective actor of rank \p target of \p where. Another actor replaces it when it ends. Errors:
+/// invalid_argument (\p target is not one of its local_ranks).
 [[nodiscard]] collective_handle collective_of(const sub_world& where, rank target);
 
 /// The answer to a split_request: the sub-worlds in the order of the requested groups. All of them are ready.

@@ -19,10 +19,10 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint8_t encoding = 1; ///< Changes with the form of these messages.
+constexpr std::uint8_t encoding = 1; ///< The version of the encoding.
 constexpr std::size_t most_sent_ranks = 65'536;
 
-/// Lists a duration, which is written as 0 if it is negative.
+/// Writes or reads a duration. A negative one is written as 0.
 void span_field(wire_writer& out, nanoseconds span) {
   out.ordinal(std::max(span, nanoseconds{0}));
 }
@@ -164,7 +164,7 @@ bool decode_message(std::string_view bytes, T& one) {
     }
   } else if constexpr (std::is_same_v<T, remote_request>) {
     one = remote_request::of_bytes(std::string{bytes});
-    return true; // the world refuses what it cannot read, so that the sender has a reply
+    return true; // the world refuses bytes that it cannot read, so that the sender receives a reply
   } else {
     wire_reader in{bytes};
     one = {};

@@ -32,17 +32,17 @@ namespace troupe {
 /// is created.
 void add_message_types(caf::actor_system_config& settings);
 
-/// A world_request in a form that can be sent to another node. The reply is a completion, whose times count from
+/// A world_request in a form that can be sent to another node. The times in its reply, a completion, count from
 /// `queued`, which is 0, because nodes have different clocks.
 class remote_request {
 public:
-  /// Has no parts; a world refuses it.
+  /// Creates a request without parts, which a world refuses.
   remote_request() = default;
-  /// \p what: its operands are remote buffers; plans and functions are found by name (placeholders will do:
-  /// captured_plan, rank_function). Errors, thrown: invalid_argument (a buffer of this process, a ready event, a plan
-  /// without a name, a credit).
+  /// Encodes \p what. Its operands must be remote buffers. Plans and functions are sent by name, so placeholders
+  /// suffice (captured_plan, rank_function). Errors, thrown: invalid_argument (a buffer of this process, a ready event,
+  /// a plan without a name, a credit).
   explicit remote_request(const world_request& what);
-  /// A request to all ranks: parts[i] is for rank i. Errors, thrown: those of the other constructor; those of
+  /// Encodes a request to all ranks: parts[i] is for rank i. Errors, thrown: those of the other constructor and of
   /// request_options.
   explicit remote_request(std::vector<operation> parts, request_options options = {},
                           call_site from = call_site::current())
@@ -71,14 +71,14 @@ template <class T>
 concept encoded_message = std::same_as<T, completion> || std::same_as<T, error> || std::same_as<T, remote_buffer> ||
     std::same_as<T, remote_request> || std::same_as<T, find_memory_request> || std::same_as<T, world_event>;
 
-/// The encoding is the same in both release lines of CAF, but not in other versions of troupe.
+/// Encodes \p one. The encoding is the same in both release lines of CAF, but may differ between versions of troupe.
 template <encoded_message T>
 [[nodiscard]] std::string encode_message(const T& one);
-/// Returns whether it has read the bytes.
+/// Decodes \p bytes into \p one. Returns false if they are not valid.
 template <encoded_message T>
 [[nodiscard]] bool decode_message(std::string_view bytes, T& one);
 
-/// How CAF reads and writes these types.
+/// Lets CAF serialize these types.
 template <class Inspector, encoded_message T>
 auto inspect(Inspector& with, T& one) {
 #if TROUPE_CAF_0_17

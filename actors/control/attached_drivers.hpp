@@ -1,4 +1,4 @@
-/// The processes without a rank that a controller has admitted (drivers).
+/// Manages the drivers of a world: processes without a rank that the controller has admitted.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -16,9 +16,9 @@
 
 namespace troupe {
 
-/// Gives each driver a route in the order of each epoch, through rings in shared memory if it has come to the gate of
-/// this host, and tells it the state of the world. A driver that ends, is silent, or sends what cannot be read is
-/// detached: the ranks finish what it has asked for, and nothing else changes.
+/// Connects each driver to the order of each epoch, through rings in shared memory if the driver has connected to the
+/// gate of this host, and sends it the state of the world. A driver that ends, is silent, or sends invalid data is
+/// detached: the ranks finish its requests, and nothing else changes.
 /// Threads: one call at a time; \p send is also called by the thread of the order.
 class attached_drivers {
 public:
@@ -32,7 +32,7 @@ public:
   [[nodiscard]] bool contains(session_id which) const { return all_.contains(which); }
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
-  /// Admits a driver under \p welcome.session. An earlier one of the same connection is forgotten.
+  /// Admits a driver under \p welcome.session. An earlier driver of the same connection is forgotten.
   void admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome, time_point now);
   /// Handles a message of a driver.
   void hear(session_id from, const process_message& what, time_point now);
@@ -41,10 +41,10 @@ public:
   /// Finds drivers that have been silent for \p suspicion, and those whose rings have failed. \p asleep: time in which
   /// this process did not run, which does not count.
   void watch(time_point now, nanoseconds asleep, nanoseconds suspicion);
-  /// Sends a heartbeat to all drivers, so that they notice a connection that carries nothing any more.
+  /// Sends a heartbeat to all drivers, so that they notice a connection that no longer works.
   void beat() const;
-  /// Tells the state of the world to all drivers. Epoch 0 of \p order: there is no order; else its epoch, in which
-  /// drivers that have none get a route.
+  /// Sends the state of the world to all drivers. \p order: the epoch of the open order, to which drivers without a
+  /// route are connected; 0 if no order is open.
   void tell(const world_report& now, epoch order);
 
 private:
@@ -60,7 +60,7 @@ private:
 
   void attach(session_id link, one_driver& to, epoch of);
   void send(session_id link, const one_driver& to, const controller_message& what) const;
-  /// Tells a driver why it is detached, and forgets it.
+  /// Sends a driver the reason why it is detached, and forgets it.
   void refuse(table::iterator which, error why);
   table::iterator forget(table::iterator which);
 

@@ -27,9 +27,9 @@ constexpr std::uint64_t any_int = std::numeric_limits<std::int32_t>::max();
 // depends on its type. Both serve both directions: Wire is a wire_writer or a wire_reader, and a value is const when
 // writing.
 
-/// Transfers a number that is not negative, although its type may have a sign.
+/// Transfers a non-negative number, whose type may be signed.
 template <class Wire, class Value>
-void whole(Wire& io, Value& value) {
+void nonnegative_field(Wire& io, Value& value) {
   auto plain = static_cast<std::uint64_t>(value);
   io.field(plain, any_int);
   if constexpr (!std::is_const_v<Value>) value = static_cast<Value>(plain);
@@ -52,7 +52,7 @@ void value_field(Wire& io, Value& value) {
   if constexpr (std::is_same_v<type, rank>)
     io.ordinal(value, most_ranks);
   else if constexpr (std::is_same_v<type, int> || std::is_same_v<type, std::uint32_t>)
-    whole(io, value);
+    nonnegative_field(io, value);
   else if constexpr (std::is_integral_v<type> || std::is_same_v<type, epoch>)
     io.field(value);
   else if constexpr (std::is_same_v<type, nanoseconds>) {
@@ -142,7 +142,7 @@ void fields(Wire& io, Message& what) {
     each(io, what.nonce);
   } else if constexpr (std::is_same_v<type, serve_order>) {
     each(io, what.of, what.world_size, what.previous);
-    whole(io, what.limits.lead);
+    nonnegative_field(io, what.limits.lead);
     each(io, what.limits.straggling, what.candidates);
   } else if constexpr (std::is_same_v<type, quiesce_order>) {
     each(io, what.of, what.why, what.decided);

@@ -84,14 +84,14 @@ struct leave_notice {
   error why;
 };
 
-/// Process that is no member of the world → controller: the first message. It is a driver, which wants to send requests
-/// to the ranks, or the order service of another host.
+/// Process that is not a member of the world → controller: the first message. The process is a driver, which sends
+/// requests to the ranks, or the order service of another host.
 struct attach_request {
   std::uint32_t protocol = control_protocol;
   std::string token{}; ///< As in join_request.
   process_identity who{};
   bool is_order_service = false;
-  std::optional<ring_session> nonce{}; ///< Of a driver: as in join_request.
+  std::optional<ring_session> nonce{}; ///< Set by drivers only, as in join_request.
 };
 /// Order service of another host → controller, the answer to serve_order.
 struct serving_report {
@@ -163,8 +163,8 @@ struct stop_order {
 struct claim_order {
   ring_session nonce{};
 };
-/// Controller → order services of other hosts: an epoch is about to form. Give rings to those of these ranks whose
-/// processes have come to your gate, if there are at least two, and answer with a serving_report.
+/// Controller → order services of other hosts: an epoch is about to form. Give rings to those candidates whose
+/// processes have connected to your gate, if there are at least two, and answer with a serving_report.
 struct serve_order {
   struct candidate {
     rank self{0};

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// Time for an order service of another host to hand out rings. One that needs longer does not serve in that epoch.
+/// Time limit for an order service of another host to create rings. One that needs longer does not serve in that epoch.
 constexpr std::chrono::seconds time_for_rings{2};
 
 } // namespace
@@ -122,7 +122,7 @@ void control_server::take(link_id from, const order_batch& asked) {
 void control_server::hear_of_order() {
   for (const order_service::loss& one : order_.take_losses()) {
     const auto link = one.of == state_.current_epoch() ? state_.link_of(one.rank) : std::nullopt;
-    if (!link) continue; // its loss is known
+    if (!link) continue; // its loss is already known
     if (one.why.code == errc::rank_lost)
       carry_out(state_.on_rank_lost(*link, one.why.text, steady_now()));
     else
@@ -141,7 +141,7 @@ void control_server::open_order(epoch of, int world_size) {
     const auto to = link ? links_.find(*link) : links_.end();
     if (to == links_.end()) continue; // its connection has just ended
     order_route& route = next.routes[static_cast<std::size_t>(i)];
-    // A rank that is alone has nobody to agree with.
+    // A single rank has no peers to agree with.
     if (world_size > 1) route.rings = offer_rings(to->second, rank{i}, of);
     if (const auto& nonce = to->second.nonce; nonce && !route.rings) {
       next.candidates.push_back(rank{i});
@@ -193,7 +193,8 @@ void control_server::finish_opening() {
 void control_server::close_order(const error& why) {
   if (!std::exchange(is_ordering_, false)) return;
   if (hooks_.order_closed) hooks_.order_closed(opened_);
-  // Before the ranks' next message, which carries the number of decisions: they launch what was released.
+  // Close the order before the next message to the ranks: that message carries the number of decisions, and the ranks
+  // launch all operations that these decisions release.
   if (opening_)
     opening_->closed = why;
   else
@@ -239,7 +240,7 @@ void control_server::fail_host(link_id which, error why) {
 }
 
 void control_server::lose_host(link_id which) {
-  fail_host(which, {.code = errc::communicator_failed, .text = "it has ended, or its connection has"});
+  fail_host(which, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
   hosts_.erase(which);
   if (opening_ && std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
 }
@@ -252,7 +253,7 @@ void control_server::watch_hosts(time_point now) {
     if (asleep > nanoseconds{0}) host.heard = std::min(now, later(host.heard, asleep));
     if (now - host.heard > state_.terms().suspicion) silent.push_back(link);
   }
-  for (const link_id one : silent) lose_host(one); // if it goes on, it notices the silence, and joins again
+  for (const link_id one : silent) lose_host(one); // a service that still runs notices the silence and joins again
   if (now - beat_ >= state_.terms().heartbeat) {
     beat_ = now;
     for (const auto& host : hosts_) tell_host(host.first, heartbeat{});

@@ -44,7 +44,7 @@ struct controller_hooks {
   std::function<void(int place)> wanted{};
   /// Called when the world has ended. \p why is errc::none if all processes have finished their work.
   std::function<void(const error& why)> ended{};
-  /// Called when a batch that came through the control connection of a rank has been added to the order.
+  /// Called when a batch that arrived through a rank's control connection has been added to the order.
   std::function<void(rank self, epoch of)> batch_added{};
   /// Called before the order of an epoch is closed: no later batch of this epoch is added.
   std::function<void(epoch of)> order_closed{};
@@ -61,8 +61,8 @@ struct control_sources {
 [[nodiscard]] control_sources system_sources();
 
 /// Passes the frames of processes (control_codec.hpp) to controller_state or to the common order, and executes the
-/// effects that controller_state returns. It hands rings in shared memory to the processes that have come to its gate,
-/// and owns the thread that reads them ("troupe/order").
+/// effects that controller_state returns. It gives rings in shared memory to the processes that have connected to its
+/// gate, and owns the thread that reads the rings ("troupe/order").
 /// Threads: one call at a time. The thread of the order calls only controller_hooks::send and
 /// order_service_settings::on_news.
 class control_server {
@@ -92,7 +92,7 @@ public:
   void process_ended(std::string_view name, std::int64_t pid, const std::string& how);
   /// Asks all processes to finish their work and end.
   void stop();
-  /// Handles what the order has found: lost ranks and late peers.
+  /// Handles the findings of the order service: lost ranks and late peers.
   void hear_of_order();
   /// Reports that the world has failed because the controller itself has. No other function may be called afterwards.
   void fail(const error& why) const;
@@ -102,8 +102,8 @@ public:
 private:
   struct process_connection {
     peer_id to{};
-    std::optional<gate_connection> gate{}; ///< If the process has come to the gate.
-    std::optional<ring_session> nonce{};   ///< If it has come to the gate of another host.
+    std::optional<gate_connection> gate{}; ///< Set if the process has connected to the gate.
+    std::optional<ring_session> nonce{};   ///< Set if it has connected to the gate of another host.
   };
 
   void admit(peer_id from, const join_request& asked);
@@ -113,11 +113,11 @@ private:
   void admit(peer_id from, const attach_request& asked);
   /// Tells drivers the state of the world.
   void tell_drivers(const control_event& event);
-  /// Begins the order of an epoch: makes rings for the ranks whose processes can have them. Where other hosts have
-  /// order services, first asks these to make rings for their ranks, and holds back what it has to tell processes
-  /// meanwhile.
+  /// Begins the order of an epoch: creates rings for the ranks whose processes have connected to the gate. If other
+  /// hosts have order services, first asks these to create rings for their ranks. Until they answer, messages to
+  /// processes are held back.
   void open_order(epoch of, int world_size);
-  /// Opens the order, with the services of other hosts that have answered.
+  /// Opens the order, together with those services of other hosts that have answered.
   void finish_opening();
   void close_order(const error& why);
   void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
@@ -126,12 +126,13 @@ private:
   /// Fails the epoch if the host serves it.
   void fail_host(link_id which, error why);
   void lose_host(link_id which);
-  /// Finds hosts that are silent, or too late with rings.
+  /// Drops order services of other hosts that are silent, and stops waiting for those that are late with rings.
   void watch_hosts(time_point now);
   [[nodiscard]] std::optional<ring_connection> offer_rings(process_connection& to, rank self, epoch of);
   /// Returns \p what with the number of decisions that precede it.
   [[nodiscard]] controller_message mark(link_id to, const controller_message& what) const;
-  /// Adds to the report of an operation that did not end in time which operation of all processes hangs.
+  /// If \p report is about an operation that did not end in time, adds which operation hangs, considering all processes
+  /// (judge_hang()).
   void complete(link_id from, failed_report& report) const;
   /// Adds the requests of a process's rank to the common order.
   void take(link_id from, const order_batch& asked);
@@ -141,10 +142,10 @@ private:
     peer_id to{};
     process_identity who{};
     time_point heard{};
-    bool is_asked = false;                         ///< It has not answered whether it serves the next epoch.
+    bool is_asked = false;                         ///< Its answer to serve_order is outstanding.
     epoch served{};                                ///< The last epoch that it serves.
-    std::size_t index = 0;                         ///< Its number in order_, there.
-    std::vector<rank> ranks{};                     ///< The ranks that it serves there.
+    std::size_t index = 0;                         ///< Its number in order_ in that epoch.
+    std::vector<rank> ranks{};                     ///< The ranks that it serves in that epoch.
     std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
   };
   /// An epoch whose order is about to begin.
@@ -153,7 +154,7 @@ private:
     std::vector<order_route> routes{};
     std::vector<rank> candidates{};
     time_point until{};
-    error closed{}; ///< Why it has ended before it began.
+    error closed{}; ///< Why the epoch ended before its order began; errc::none if it has not.
   };
 
   controller_state state_;
@@ -168,7 +169,7 @@ private:
   std::map<link_id, order_host> hosts_;
   attached_drivers drivers_{order_, hooks_.send};
   std::optional<opening> opening_;
-  control_effects held_;                          ///< What is for processes, while opening_ is set.
+  control_effects held_;                          ///< Effects for processes, held while opening_ is set.
   std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.
   time_point ticked_{};
   time_point beat_{};                 ///< The time of the latest heartbeat to order services and drivers.

@@ -57,7 +57,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
     refuse(std::move(why));
     return out;
   }
-  // If the same process has joined through another connection before, that membership has ended, even if its end has
+  // If the same process has joined through another connection before, its old membership has ended, even if this has
   // not been noticed yet.
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
@@ -79,7 +79,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
   out.emplace_back(control_effect::send{
       from, join_welcome{.session = from, .heartbeat = terms_.heartbeat, .suspicion = terms_.suspicion}});
   const control_phase before = phase_;
-  go_on(now, out);
+  advance(now, out);
   if (phase_ == before) announce(out); // reports the additional process
   return out;
 }
@@ -151,7 +151,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                    if (detected_) ready.since_detection = now - *std::exchange(detected_, std::nullopt);
                    out.emplace_back(control_effect::announce{std::move(ready)});
                    reason_ = {};
-                   go_on(now, out);
+                   advance(now, out);
                  },
                  [&](const failed_report& report) {
                    error why = report.why;
@@ -170,13 +170,13 @@ control_effects controller_state::on_message(link_id from, const process_message
                    one.reported = true;
                    if (!all_reported()) return;
                    phase_ = control_phase::rebuilding;
-                   go_on(now, out);
+                   advance(now, out);
                  },
                  [&](const leave_notice& notice) {
                    if (notice.why)
                      lose(found, notice.why, false, now, out);
                    else
-                     let_go(found, now, out);
+                     remove_finished(found, now, out);
                  },
              },
              what);
@@ -185,7 +185,7 @@ control_effects controller_state::on_message(link_id from, const process_message
 
 control_effects controller_state::on_tick(time_point now) {
   control_effects out;
-  forgive_sleep(now);
+  exclude_pause(now);
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     const bool was_silent = std::exchange(one->second.silent, now - one->second.heard > terms_.suspicion);
@@ -207,8 +207,8 @@ control_effects controller_state::on_tick(time_point now) {
   switch (phase_) {
     case control_phase::gathering:
     case control_phase::rebuilding:
-      go_on(now, out);
-      want_processes(now, out);
+      advance(now, out);
+      request_processes(now, out);
       if (is_late && !members_.empty() && (phase_ == control_phase::gathering || phase_ == control_phase::rebuilding))
         give_up({.code = errc::deadline_exceeded,
                  .text = "the world needs " + std::to_string(terms_.world_size) + " processes, and " + missing_text() +
@@ -226,7 +226,7 @@ control_effects controller_state::on_tick(time_point now) {
                             " in time"},
                    {}, nanoseconds{0}, now, out);
       break;
-    case control_phase::serving: go_on(now, out); break; // a broken link may be due for another attempt
+    case control_phase::serving: advance(now, out); break; // a broken link may be due for another attempt
     case control_phase::finishing:
     case control_phase::stopping:
     case control_phase::failed: break;
@@ -234,7 +234,7 @@ control_effects controller_state::on_tick(time_point now) {
   return out;
 }
 
-void controller_state::forgive_sleep(time_point now) {
+void controller_state::exclude_pause(time_point now) {
   const nanoseconds asleep = now - std::exchange(ticked_, now) - terms_.heartbeat;
   if (asleep <= nanoseconds{0}) return;
   for (auto& [link, one] : members_) one.heard = std::min(now, later(one.heard, asleep));
@@ -253,7 +253,7 @@ control_effects controller_state::on_stop(time_point) {
   control_effects out;
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed) return out;
   phase_ = control_phase::stopping;
-  reason_ = told_to_end();
+  reason_ = stopping_error();
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
   // ends.
   out.emplace_back(control_effect::close_order{reason_});
@@ -279,7 +279,7 @@ std::optional<link_id> controller_state::link_of(rank one) const {
   return std::nullopt;
 }
 
-void controller_state::go_on(time_point now, control_effects& out) {
+void controller_state::advance(time_point now, control_effects& out) {
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed || phase_ == control_phase::forming ||
       phase_ == control_phase::quiescing || phase_ == control_phase::finishing)
     return;
@@ -297,7 +297,7 @@ void controller_state::go_on(time_point now, control_effects& out) {
   if (present > 0 && (free.empty() || may_shrink)) begin_epoch(now, out);
 }
 
-void controller_state::want_processes(time_point now, control_effects& out) {
+void controller_state::request_processes(time_point now, control_effects& out) {
   if (phase_ != control_phase::rebuilding || now < not_before_) return;
   for (const int place : free_places())
     if (wanted_.insert(place).second) out.emplace_back(control_effect::request_process{place});
@@ -376,8 +376,8 @@ bool controller_state::all_reported() const {
   return std::ranges::none_of(members_, [](const auto& one) { return one.second.self && !one.second.reported; });
 }
 
-error controller_state::told_to_end() {
-  return {.code = errc::stopping, .text = "the world is stopping and takes no new requests"};
+error controller_state::stopping_error() {
+  return {.code = errc::stopping, .text = "the world is stopping and accepts no new requests"};
 }
 
 error controller_state::ended_session(const error& why) {
@@ -413,7 +413,7 @@ control_effects controller_state::on_process_ended(std::string_view name, std::i
   return out;
 }
 
-void controller_state::let_go(members::iterator which, time_point now, control_effects& out) {
+void controller_state::remove_finished(members::iterator which, time_point now, control_effects& out) {
   const bool was_serving = which->second.self && phase_ == control_phase::serving;
   const bool was_needed =
       which->second.self && (phase_ == control_phase::forming || phase_ == control_phase::quiescing);
@@ -421,10 +421,10 @@ void controller_state::let_go(members::iterator which, time_point now, control_e
   if (was_needed)
     return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
                 now, out);
-  // First: the end of a process that may end is no loss.
+  // Emit this before the confirmation: afterwards the process may end, which must not count as a loss.
   if (which->second.self) out.emplace_back(control_effect::leave_order{epoch_, *which->second.self});
-  // confirms the leave_notice: the process may end
-  out.emplace_back(control_effect::send{which->first, stop_order{told_to_end()}});
+  // Confirms the leave_notice: the process may end.
+  out.emplace_back(control_effect::send{which->first, stop_order{stopping_error()}});
   members_.erase(which);
   const bool nobody_works = phase_ == control_phase::rebuilding && some_done_ &&
                             std::ranges::none_of(members_, [](const auto& one) { return one.second.worked; });
@@ -434,7 +434,7 @@ void controller_state::let_go(members::iterator which, time_point now, control_e
   // The end of the world does not wait for spares.
   const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
   if (phase_ == control_phase::finishing && !somebody)
-    for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{told_to_end()}});
+    for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{stopping_error()}});
   if (is_ending && (members_.empty() || (phase_ == control_phase::finishing && !somebody)))
     out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
   if (was_serving || nobody_works) announce(out);
@@ -463,7 +463,7 @@ void controller_state::lose(members::iterator which, error why, bool kill, time_
   }
   if (gone.self && in_epoch()) return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
   announce(out, gone.who);
-  go_on(now, out);
+  advance(now, out);
 }
 
 void controller_state::fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause,
@@ -492,7 +492,7 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
   due_ = later(now, terms_.gather);
   not_before_ = now + pause;
   announce(out, lost);
-  go_on(now, out);
+  advance(now, out);
 }
 
 void controller_state::give_up(error why, control_effects& out) {

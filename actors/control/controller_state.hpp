@@ -62,7 +62,7 @@ struct leave_order {
   epoch of;
   rank self;
 };
-/// Reports that the world has ended: it waits for no further process.
+/// Reports that the world has ended and waits for no further process.
 struct end {
   error why;
 };
@@ -95,8 +95,8 @@ public:
   [[nodiscard]] control_effects on_stop(time_point now);
 
   [[nodiscard]] control_event event() const;
-  /// Returns why a process, with or without a rank, or the order service of another host is refused, as far as the
-  /// conditions are the same for all; errc::none if it is not.
+  /// Checks the conditions that are the same for processes, drivers and the order services of other hosts. Returns why
+  /// \p who is refused, or errc::none.
   [[nodiscard]] error objection_to_peer(std::uint32_t protocol, const std::string& token,
                                         const process_identity& who) const;
   /// Returns the value of a setting that all processes of the world have; empty if none has joined.
@@ -131,7 +131,7 @@ private:
     nanoseconds wait{};
   };
 
-  [[nodiscard]] static error told_to_end();
+  [[nodiscard]] static error stopping_error();
   [[nodiscard]] static error ended_session(const error& why);
   /// Returns why \p asked is refused, or errc::none. Earlier connections of the same process are treated as closed.
   [[nodiscard]] error objection_to(const join_request& asked, std::int64_t wall_clock_ns) const;
@@ -145,23 +145,23 @@ private:
 
   /// Removes a process that has finished its work. The world finishes if it was serving, or if it is rebuilding and no
   /// process is left that worked in the latest epoch.
-  void let_go(members::iterator which, time_point now, control_effects& out);
+  void remove_finished(members::iterator which, time_point now, control_effects& out);
   void lose(members::iterator which, error why, bool kill, time_point now, control_effects& out);
   /// Ends the epoch with an error and starts to rebuild. \p counts: whether the fault counts towards the rebuilds
   /// within the window.
   void fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause, time_point now,
                   control_effects& out, bool counts = true);
   /// Requests, once per rebuild, a process for each place that has none.
-  void want_processes(time_point now, control_effects& out);
+  void request_processes(time_point now, control_effects& out);
   /// Takes the next step that the present phase allows: forms an epoch, or quiesces in order to form with more ranks.
-  void go_on(time_point now, control_effects& out);
+  void advance(time_point now, control_effects& out);
   void fill_places(time_point now);
   void begin_epoch(time_point now, control_effects& out);
   void form(const unique_id& id, time_point now, control_effects& out);
   void quiesce(time_point now, control_effects& out);
   void give_up(error why, control_effects& out);
   /// Excludes from all deadlines the time in which this process did not run.
-  void forgive_sleep(time_point now);
+  void exclude_pause(time_point now);
 
   // Broken links: decide which link is broken and which ranks are excluded.
   /// Handles the report that \p one has not formed the epoch.

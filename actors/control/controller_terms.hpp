@@ -88,7 +88,7 @@ struct control_event {
   troupe::epoch epoch{};
   int ranks = 0;                      ///< Number of ranks in the epoch.
   int world_size = 0;                 ///< Configured number of ranks.
-  int ring_ranks = 0;                 ///< Number of ranks whose requests come through shared memory.
+  int ring_ranks = 0;                 ///< Number of ranks whose requests arrive through shared memory.
   std::size_t spares = 0;             ///< Number of processes that stand by.
   std::vector<std::string> holders{}; ///< Names of the processes that are ranks of the epoch.
   error reason{}; ///< Why the world rebuilds or failed; in phase serving, why the previous epoch ended.
@@ -97,15 +97,15 @@ struct control_event {
 };
 [[nodiscard]] std::string describe(const control_event& event);
 
-/// What a driver knows of its world.
+/// The state of a world as a driver sees it.
 struct world_driver_event {
   troupe::epoch epoch{};  ///< 0 before the first.
   int world_size = 0;     ///< Number of ranks in this epoch.
   bool is_ready = false;  ///< Requests are admitted.
-  bool is_over = false;   ///< The world has ended, or the controller has refused the driver. Nothing follows.
+  bool is_over = false;   ///< The world has ended, or the controller has refused the driver. No event follows.
   bool has_rings = false; ///< Requests go through shared memory.
   error reason{};         ///< Why it is not ready; if it is, why the previous epoch ended.
-  /// Where the lanes stood when the previous epoch ended, if known: the same as the ranks are told.
+  /// Where the lanes stood when the previous epoch ended, if known; the ranks receive the same value.
   std::shared_ptr<const resume_points> resume{};
 };
 

@@ -183,7 +183,7 @@ void driver_link::disconnected(const error& why) {
 }
 
 bool driver_link::tick() {
-  std::vector<std::shared_ptr<ring_endpoint>> retired; // their threads are waited for without the lock
+  std::vector<std::shared_ptr<ring_endpoint>> retired; // their threads are joined without the lock
   std::shared_ptr<attached_order> order;
   bool is_to_renew = false;
   bool is_silent = false;

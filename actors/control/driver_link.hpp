@@ -30,21 +30,21 @@ struct driver_services {
   std::function<void(std::string bytes)> send;
   /// Returns a new connection to the gate of the controller on this host; nullopt if there is none.
   std::function<std::optional<gate_connection>()> knock{};
-  /// Reports a change of state. Must neither block nor call the link.
+  /// Reports a change of state. Must neither block nor call the driver_link.
   std::function<void(const world_driver_event& now)> changed{};
   std::function<void(const error& why)> warned{};
   wait_profile ring_wait{};
   nanoseconds default_deadline = std::chrono::minutes{1};
   /// Maximum number of its requests that have not been answered. Further ones are refused (busy).
   std::size_t most_pending = 1024;
-  /// A random number that is not 0. Memory that ranks lend is renewed under it.
+  /// Identifies this driver as the holder of memory and plans at the ranks. Random, not 0.
   std::uint64_t holder = 0;
-  /// Ranks let go of the memory that they have lent when it has not been renewed for this long.
+  /// Ranks release the memory and plans that this driver holds if the lease is not renewed for this long.
   nanoseconds lease = std::chrono::seconds{10};
 };
 
 /// Follows the world's controller, and sends requests to the ranks of the present epoch (peer_requests). A request ends
-/// with its epoch: what has been sent has an unknown outcome then.
+/// with its epoch: if it has been sent, its outcome is then unknown.
 /// Threads: safe from any. The functions of driver_services must not call it.
 class driver_link : public std::enable_shared_from_this<driver_link> {
 public:
@@ -56,16 +56,17 @@ public:
   void receive(std::string_view bytes);
   /// Reports that the connection has ended or could not be made.
   void disconnected(const error& why);
-  /// Sends a heartbeat if one is due, and answers requests whose ranks have not answered in time. Returns true if
-  /// nothing has been heard of the controller for the suspicion time: the connection is to be made again.
+  /// Sends a heartbeat if one is due, and answers requests whose ranks have not answered in time. Returns true if the
+  /// controller has been silent for the suspicion time: the caller must then connect again.
   [[nodiscard]] bool tick();
-  /// Answers all requests, and later ones, with \p why, and waits for the thread that reads rings.
+  /// Answers pending and later requests with \p why, and joins the thread that reads rings.
   void close(const error& why);
 
   /// Sends \p asked to all ranks, or delivers the reason for a refusal to \p reply (ONE-1). Never blocks.
   void ask(world_request asked, reply_promise reply) noexcept;
 
-  /// Asks the process of \p target for memory: see peer_requests. Lent memory is renewed until give_back() or close().
+  /// These ask the process of a rank for memory, or for its contents: see peer_requests. The lease of memory from
+  /// lend() is renewed until give_back() or close().
   void find(rank target, const std::string& name, nanoseconds deadline, peer_requests::handle_promise reply);
   void lend(rank target, lent_kind what, std::size_t size_bytes, nanoseconds deadline,
             peer_requests::handle_promise reply);
@@ -82,7 +83,7 @@ private:
   [[nodiscard]] error objection_to(const world_request& asked) const;
   void hear(const controller_message& what);
   void hear(const world_report& report);
-  /// Prepares to attach again: the controller has detached this process, which was silent, and does not know it now.
+  /// Prepares to attach again, after the controller has detached this process because of its silence.
   void detach(const error& why);
   [[nodiscard]] bool is_to_attach();
   void open(const world_report& report);
@@ -111,10 +112,10 @@ private:
   epoch opened_{};                          ///< The epoch of order_.
   std::optional<gate_connection> gate_{};
   std::shared_ptr<ring_endpoint> rings_{};
-  std::vector<std::shared_ptr<ring_endpoint>> retired_{}; ///< Their threads are waited for by tick() and close().
+  std::vector<std::shared_ptr<ring_endpoint>> retired_{};                  ///< tick() and close() join their threads.
   std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until answer_ended().
   std::atomic<std::uint64_t> last_ticket_{0};
-  std::atomic<bool> has_lent_{false}; ///< Memory was asked for.
+  std::atomic<bool> has_lent_{false}; ///< Whether memory or a plan was requested, whose lease must be renewed.
   time_point renewed_{};
 };
 

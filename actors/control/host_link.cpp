@@ -69,7 +69,7 @@ void host_link::serve(const serve_order& asked) {
   for (const auto& [self, nonce] : asked.candidates) {
     auto gate = std::ranges::find(gates_, nonce, &gate_connection::nonce);
     if (gate == gates_.end()) {
-      auto found = services_.claim(nonce); // its claim_order may have come before this service
+      auto found = services_.claim(nonce); // the controller may have sent its claim_order before this service joined
       if (!found) continue;
       gates_.push_back(*std::move(found));
       gate = std::prev(gates_.end());
@@ -87,7 +87,7 @@ void host_link::serve(const serve_order& asked) {
   std::erase_if(gates_, [](const gate_connection& one) { return has_left(one.socket); });
   serving_report report{.of = asked.of};
   serves_ = {};
-  if (rings.size() > 1) { // a rank that is alone on its host has nobody to agree with here
+  if (rings.size() > 1) { // a single rank on this host has no peers to agree with here
     for (const auto& one : rings) report.ranks.push_back(one.first);
     const std::size_t count = rings.size();
     service_->open_host(asked.of, asked.world_size, std::move(rings), asked.previous, asked.limits,
@@ -97,7 +97,7 @@ void host_link::serve(const serve_order& asked) {
     serves_ = asked.of;
     if (count == static_cast<std::size_t>(asked.world_size)) report.resume = service_->points();
   } else {
-    service_->close({.code = errc::communicator_failed, .text = "this host serves no ranks any more"},
+    service_->close({.code = errc::communicator_failed, .text = "this host no longer serves ranks"},
                     services_.time->now());
   }
   services_.serving(asked.of, report.ranks.size());
@@ -106,7 +106,7 @@ void host_link::serve(const serve_order& asked) {
 
 void host_link::disconnected(const error& why) {
   const std::lock_guard lock{mutex_};
-  admitted_.session = 0; // the processes stay at the gate, for a service that joins again
+  admitted_.session = 0; // keep the gate connections: this service may join again
   if (std::exchange(serves_, epoch{}) != epoch{})
     service_->close({.code = errc::communicator_failed, .text = "the controller is lost: " + why.text},
                     services_.time->now());

@@ -1,4 +1,4 @@
-/// The order service of a host on which the controller of the world does not run.
+/// Connects the order service of a host on which the world's controller does not run to that controller.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -22,15 +22,17 @@ struct host_services {
   std::shared_ptr<const clock> time;
   /// Sends to the connected controller. Called from any thread; never blocks.
   std::function<void(std::string bytes)> send;
-  /// Returns the connection of the process that has sent this nonce to the gate of this host.
+  /// Returns the gate connection of the process that has sent this nonce to the gate of this host; nullopt if there is
+  /// none.
   std::function<std::optional<gate_connection>(const ring_session& nonce)> claim;
   /// Reports how many ranks are served in an epoch; may be 0.
   std::function<void(epoch of, std::size_t ranks)> serving;
   std::function<void(const error& why)> warned;
 };
 
-/// Follows the controller: hands rings in shared memory to the ranks of this host, and lets an order_service decide the
-/// order of the worlds all of whose ranks are here (docs/design/0077-order-per-host.md).
+/// Executes the controller's orders: gives rings in shared memory to the ranks of this host, and lets an order_service
+/// decide the order of worlds whose ranks are all on this host. Requests of other worlds are passed on to the
+/// controller (docs/design/0077-order-per-host.md).
 /// Threads: safe from any. The functions of host_services must not call it.
 class host_link : public std::enable_shared_from_this<host_link> {
 public:
@@ -42,11 +44,12 @@ public:
   void receive(std::string_view bytes);
   /// Handles the report that the connection has ended or could not be made. This ends the service of the present epoch.
   void disconnected(const error& why);
-  /// Sends a heartbeat if one is due. Returns true if nothing has been heard of the controller for the suspicion time:
-  /// the connection is to be made again.
+  /// Sends a heartbeat if one is due. Returns true if the controller has been silent for the suspicion time: the caller
+  /// must then connect again.
   [[nodiscard]] bool beat();
 
-  /// Returns why this service has ended: errc::stopping (the world has), or the controller's refusal; nullopt before.
+  /// Returns why this service has ended: errc::stopping (the world has ended), or the controller's refusal. nullopt
+  /// while it has not.
   [[nodiscard]] std::optional<error> ended() const;
 
 private:

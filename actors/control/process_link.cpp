@@ -15,8 +15,8 @@ std::int64_t wall_clock_now() {
   return std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// Limit for decisions that the controller has announced and written into the rings. They are there in microseconds,
-/// unless the controller has closed the rings meanwhile.
+/// Limit for the arrival of decisions that the controller has announced and written into the rings. They arrive within
+/// microseconds, unless the controller has closed the rings meanwhile.
 constexpr nanoseconds announced_limit = std::chrono::seconds{5};
 
 } // namespace
@@ -111,12 +111,12 @@ void process_link::hear(const join_welcome& welcome) {
 void process_link::take_leave() {
   state_ = state::left;
   retire_rings();
-  heard_out_.notify_all();
+  leaving_ended_.notify_all();
 }
 
 void process_link::await_farewell(nanoseconds at_most) {
   std::unique_lock lock{mutex_};
-  static_cast<void>(heard_out_.wait_for(lock, at_most, [this] { return state_ != state::leaving; }));
+  static_cast<void>(leaving_ended_.wait_for(lock, at_most, [this] { return state_ != state::leaving; }));
 }
 
 void process_link::end(const error& why) {
@@ -152,7 +152,7 @@ bool process_link::tick() {
   auto retired = std::exchange(retired_, {});
   const auto order = order_;
   lock.unlock();
-  retired.clear(); // waits for threads, which may wait for the lock
+  retired.clear(); // joins threads, which may wait for the lock
   if (order) {
     order->expire(now);
     order->tell_progress();
@@ -162,11 +162,11 @@ bool process_link::tick() {
     const epoch of = epoch_;
     lock.unlock();
     lose_order(of, {.code = errc::deadline_exceeded,
-                    .text = "decisions that the controller has announced have not come through the rings in shared "
-                            "memory: it has closed them"});
+                    .text = "decisions that the controller has announced have not arrived through the rings in "
+                            "shared memory: it has closed them"});
     lock.lock();
   }
-  forgive_sleep(now);
+  exclude_pause(now);
   const bool was_silent = std::exchange(is_silent_, state_ == state::joined && now - heard_ > suspicion_);
   switch (state_) {
     case state::leaving:
@@ -195,7 +195,7 @@ void process_link::beat() {
   if (state_ == state::joined && services_.time->now() - spoke_ >= heartbeat_) send(heartbeat{});
 }
 
-void process_link::forgive_sleep(time_point now) {
+void process_link::exclude_pause(time_point now) {
   const nanoseconds asleep = now - std::exchange(ticked_, now) - heartbeat_;
   if (asleep <= nanoseconds{0}) return;
   heard_ = std::min(now, later(heard_, asleep));
@@ -214,7 +214,7 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
   std::function<void(std::string)> send = [weak = weak_from_this(), of](std::string bytes) {
     if (const auto self = weak.lock()) self->tell(order_batch{of, std::move(bytes)});
   };
-  // The next epoch may have been ordered already: its rings are not for this one.
+  // The formation of the next epoch may have been ordered already: its rings are not for this epoch.
   if (accepted_ && of == epoch_) {
     ring_listener listener{.receive =
                                [weak = weak_from_this(), of](std::string_view bytes) {
@@ -230,7 +230,7 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
       rings_ = std::make_shared<ring_endpoint>(*std::exchange(accepted_, std::nullopt), services_.ring_wait,
                                                std::move(listener));
       send = rings_->sender();
-    } catch (const exception& failure) { // no thread: the first batch that comes without rings tells the controller
+    } catch (const exception& failure) { // no thread: the first batch that arrives without rings tells the controller
       if (services_.without_rings) services_.without_rings(failure.why());
     }
   }
@@ -248,8 +248,8 @@ void process_link::accept_rings(const formation_order& order) {
     accepted_ = ring_connection::accept(gate_->socket, session_in(gate_->nonce, order.of), order.self,
                                         peer_process::of_socket(gate_->socket), std::chrono::steady_clock::now());
   } catch (const exception& failure) {
-    // The controller learns it from the first batch of requests, which comes without rings, and cannot offer rings
-    // again without this socket.
+    // The controller notices it by the first batch of requests, which arrives without rings. Without this socket it
+    // cannot offer rings again.
     gate_.reset();
     if (services_.without_rings) services_.without_rings(failure.why());
   }

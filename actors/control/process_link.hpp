@@ -30,20 +30,20 @@ struct link_services {
   std::function<void(std::string bytes)> send;
   /// Sends to the world of this process. Called from any thread; never blocks.
   std::function<void(controller_directive)> deliver;
-  /// Creates a unique id for a forming and passes it to the callback. Creating the id may take long, so this function
-  /// must return without waiting for it.
+  /// Creates a unique id for a forming and passes it to the callback. Must return without waiting for the id, whose
+  /// creation may take long.
   std::function<void(std::function<void(unique_id)>)> make_id;
   /// Reports that the process has no controller and has stopped searching for one, because of \p why.
   std::function<void(const error& why)> abandoned;
-  /// Connects to the gate of the controller, if it is on this host. Returns without waiting. May be empty: the
+  /// Connects to the controller's gate, if the controller is on this host. Returns without waiting. May be empty: the
   /// process's requests then go through its control connection.
   std::function<std::optional<gate_connection>()> knock{};
-  /// Reports that the process could not use the rings that it was offered, and does without.
+  /// Reports that the process could not use the offered rings. Its requests go through its control connection.
   std::function<void(const error& why)> without_rings{};
   /// Reports how the requests of this process's rank reach the order of an epoch.
   std::function<void(epoch of, bool through_rings)> order_opened{};
-  fusion_limits fused{.mode = fusion::off};  ///< Which requests may be launched together; as at all ranks.
-  wait_profile ring_wait{};                  ///< How the thread waits that receives decisions from the rings.
+  fusion_limits fused{.mode = fusion::off};  ///< Which requests may be launched together; equal at all ranks.
+  wait_profile ring_wait{};                  ///< How the thread that receives decisions from the rings waits.
   std::function<void()> enter_ring_thread{}; ///< Called first by that thread.
 };
 
@@ -84,20 +84,21 @@ public:
 private:
   enum class state : std::uint8_t { unconnected, joining, joined, leaving, left };
 
-  void forgive_sleep(time_point now);
+  void exclude_pause(time_point now);
   void hear(const join_welcome& welcome);
   /// Applies the controller's decisions about this rank's requests in epoch \p of. Returns whether they could be read.
   bool follow(epoch of, std::string_view decided);
   /// Reports that the decisions of an epoch are lost, to the world and to the controller.
   void lose_order(epoch of, const error& why);
   void accept_rings(const formation_order& order);
-  /// Drops the rings of an epoch that is over. Their thread is waited for by a later tick().
+  /// Drops the rings of an epoch that has ended. A later tick() joins their thread.
   void retire_rings();
-  /// Delivers \p what when `what.decided` batches of decisions have been followed. Only batches in rings can be
-  /// missing.
+  /// Delivers \p what after `what.decided` batches of decisions have been applied. Only batches in rings can be
+  /// outstanding.
   template <class Order>
   void deliver_after(Order what);
-  /// Delivers what waits for decisions that have been followed; \p all: or will not come.
+  /// Delivers the held messages whose decisions have been applied. \p all: also the others, whose decisions will not
+  /// arrive.
   void release_held(bool all);
   void end(const error& why);
   void take_leave();
@@ -111,7 +112,7 @@ private:
   };
 
   mutable std::mutex mutex_;
-  condition heard_out_; ///< Signals the end of state::leaving.
+  condition leaving_ended_; ///< Signals the end of state::leaving.
   join_request who_;
   link_services services_;
   const orphan_policy policy_;
@@ -126,15 +127,15 @@ private:
   time_point ticked_;
   time_point spoke_{};
   time_point orphaned_{};                     ///< Time since which it has had no controller.
-  std::shared_ptr<order_connection> order_{}; ///< To the order of the present epoch, if the controller keeps one.
+  std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
   epoch epoch_{};                             ///< The epoch of the latest formation_order.
-  std::uint64_t followed_ = 0;                ///< The controller's batches that order_ has followed.
+  std::uint64_t followed_ = 0;                ///< Number of the controller's batches that order_ has applied.
 
   std::optional<gate_connection> gate_{};
   std::optional<ring_connection> accepted_{}; ///< The rings of the present epoch, before open_order().
-  std::shared_ptr<ring_endpoint> rings_{};    ///< Since then.
+  std::shared_ptr<ring_endpoint> rings_{};    ///< The rings of the present epoch, after open_order().
   std::vector<std::shared_ptr<ring_endpoint>> retired_{};
-  std::vector<held_directive> held_{}; ///< In the order in which they came.
+  std::vector<held_directive> held_{}; ///< In the order of arrival.
   bool is_closed_to_rings_ = false;
 };
 

@@ -59,7 +59,7 @@ public:
   void on_exit() override;
 
 private:
-  /// Handles \p brought on the sender's thread if it is a client message. Returns whether it was.
+  /// Handles \p element on the sender's thread if it is a client message. Returns whether it was.
   [[nodiscard]] bool take_before_handlers(caf::mailbox_element& element);
   /// Returns the client number of \p asker, or 0 if \p asker is null. The actor monitors a client from its first
   /// request on, because the client's lanes are released when it ends.

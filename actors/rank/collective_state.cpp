@@ -97,7 +97,7 @@ void collective_state::accept_for_peer(rank_request asked, error objection, repl
     const auto reading = terms_.read();
     const terms& now = *reading;
     if (!objection) objection = objection_to(asked, now);
-    if (!now.order) return reply.deliver(std::move(objection)); // there is one as long as the rank is in the world
+    if (!now.order) return reply.deliver(std::move(objection)); // the rank has left the world
     if (objection && !objection.rank) objection.rank = name_in(now);
     now.order->ask(name_in(now), {.what = std::move(asked.what),
                                   .name = ticket{next_.fetch_add(1, std::memory_order_relaxed)},

@@ -60,8 +60,8 @@ public:
 
   /// Submits \p asked, or delivers the reason for a refusal to \p reply (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
   void accept(rank_request asked, reply_promise reply, std::uint64_t client) noexcept;
-  /// The same for a request that another process has sent to all ranks. If this rank cannot take part, because of \p
-  /// objection or for its own reasons, it asks nevertheless, with the objection: so no peer waits for it.
+  /// Submits this rank's part of a request that another process has sent to all ranks. A part that is refused, because
+  /// of \p objection or by this rank, enters the order with its error, so that no peer waits for this rank.
   void accept_for_peer(rank_request asked, error objection, reply_promise reply, std::uint64_t client) noexcept;
   void cancel(const cancel_request& query);
   /// Withdraws the waiting requests of \p client, which sends no more.

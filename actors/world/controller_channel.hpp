@@ -1,5 +1,5 @@
-/// Declares the interface to what decides about a world that spans processes: its controller or, for a sub-world, the
-/// world that it was split off.
+/// Declares the interface through which a world that spans processes reaches its controller or, for a sub-world, its
+/// parent world.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
@@ -20,11 +20,11 @@ public:
   virtual ~controller_channel() = default;
 
   virtual void tell(process_message what) = 0;
-  /// Returns the access of \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch. \p
-  /// exported: the memory that requests of other processes may name; may be null.
+  /// Connects \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch. \p exported: the
+  /// memory that requests of other processes may name; may be null.
   [[nodiscard]] virtual std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                                       std::shared_ptr<exported_memory> exported) = 0;
-  /// Returns the communicator for the epoch that was ordered, which has been initialised; null: the world makes it.
+  /// Returns the initialised communicator for the ordered epoch; null if the world must create it.
   [[nodiscard]] virtual std::shared_ptr<communicator> take_communicator() { return nullptr; }
 };
 

@@ -1,4 +1,4 @@
-/// Holds the actors of a world's local ranks, and what decides about their requests. An actor that has ended is
+/// Holds the actors of a world's local ranks, and the states that admit their requests. An actor that has ended is
 /// replaced, and lookups return its successor.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// A rank's actor, and the state that it shares with clients that are no actors: they need no message.
+/// A rank's actor and its state. Clients that are not actors call the state directly, without a message.
 struct rank_access {
   collective_inner_handle actor{};
   std::shared_ptr<collective_state> state{};
@@ -31,7 +31,7 @@ public:
   [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
   /// Returns the present actor of \p place. The reference stays valid and unchanged until clear().
   [[nodiscard]] const collective_inner_handle& at(std::size_t place) const noexcept { return access(place).actor; }
-  /// Returns what admits requests to the rank (collective_state::accept()). The reference stays valid.
+  /// Returns the state that admits requests to the rank (collective_state::accept()). The reference stays valid.
   [[nodiscard]] collective_state& state_of(std::size_t place) const noexcept { return *access(place).state; }
   void replace(std::size_t place, rank_access next) {
     const std::lock_guard lock{mutex_};

@@ -9,38 +9,38 @@ namespace troupe {
 namespace {
 
 /// The hazard pointers of one thread. A new thread reuses those of a thread that has ended.
-struct thread_places {
+struct hazard_record {
   std::array<std::atomic<const void*>, 8> all{};
   std::atomic<bool> taken{true};
-  thread_places* next = nullptr;
+  hazard_record* next = nullptr;
 };
 
-constinit std::atomic<thread_places*> every_place{nullptr};
+constinit std::atomic<hazard_record*> all_records{nullptr};
 
-thread_places& take_places() {
-  for (thread_places* one = every_place.load(std::memory_order_acquire); one != nullptr; one = one->next)
+hazard_record& acquire_record() {
+  for (hazard_record* one = all_records.load(std::memory_order_acquire); one != nullptr; one = one->next)
     if (!one->taken.exchange(true, std::memory_order_acquire)) return *one;
-  auto* const made = new thread_places; // never freed: other threads read it
-  made->next = every_place.load(std::memory_order_relaxed);
-  while (!every_place.compare_exchange_weak(made->next, made)) {
+  auto* const made = new hazard_record; // never freed: other threads read it
+  made->next = all_records.load(std::memory_order_relaxed);
+  while (!all_records.compare_exchange_weak(made->next, made)) {
   }
   return *made;
 }
 
 /// The hazard pointers of the calling thread as a stack, because readings can nest: a reply that is delivered during a
 /// reading may make another request.
-class own_places {
+class hazard_stack {
 public:
-  own_places() = default;
-  own_places(const own_places&) = delete;
-  own_places& operator=(const own_places&) = delete;
-  ~own_places() {
-    for (thread_places* const one : mine_) one->taken.store(false, std::memory_order_release);
+  hazard_stack() = default;
+  hazard_stack(const hazard_stack&) = delete;
+  hazard_stack& operator=(const hazard_stack&) = delete;
+  ~hazard_stack() {
+    for (hazard_record* const one : mine_) one->taken.store(false, std::memory_order_release);
   }
 
   [[nodiscard]] std::atomic<const void*>& push() {
-    constexpr std::size_t each = std::tuple_size_v<decltype(thread_places::all)>;
-    if (used_ == mine_.size() * each) mine_.push_back(&take_places());
+    constexpr std::size_t each = std::tuple_size_v<decltype(hazard_record::all)>;
+    if (used_ == mine_.size() * each) mine_.push_back(&acquire_record());
     auto& place = mine_[used_ / each]->all[used_ % each];
     ++used_;
     return place;
@@ -48,23 +48,23 @@ public:
   void pop() noexcept { --used_; }
 
 private:
-  std::vector<thread_places*> mine_;
+  std::vector<hazard_record*> mine_;
   std::size_t used_ = 0;
 };
 
-thread_local own_places own;
+thread_local hazard_stack own_hazards;
 
 } // namespace
 
-rcu_reader::rcu_reader() : place_{&own.push()} {}
+rcu_reader::rcu_reader() : place_{&own_hazards.push()} {}
 
 rcu_reader::~rcu_reader() {
   place_->store(nullptr, std::memory_order_release);
-  own.pop();
+  own_hazards.pop();
 }
 
 bool rcu_reader::is_read(const void* what) noexcept {
-  for (const thread_places* one = every_place.load(); one != nullptr; one = one->next)
+  for (const hazard_record* one = all_records.load(); one != nullptr; one = one->next)
     for (const auto& place : one->all)
       if (place.load() == what) return true;
   return false;

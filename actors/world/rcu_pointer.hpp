@@ -27,7 +27,7 @@ public:
   [[nodiscard]] const Value* hold(const std::atomic<const Value*>& source) noexcept {
     const Value* seen = source.load(std::memory_order_relaxed);
     for (;;) {
-      place_->store(seen); // before the second load: either that sees a later value, or is_read() sees this one
+      place_->store(seen); // before the second load: that load sees a newer value, or is_read() sees this pointer
       const Value* const again = source.load();
       if (again == seen) return seen;
       seen = again;

@@ -46,7 +46,7 @@ request_gate::request_gate(nanoseconds default_deadline, std::shared_ptr<admissi
 void request_gate::close() {
   terms_.change([](terms& now) {
     error why = std::move(now.admission.refusal);
-    if (!why) why = {.code = errc::stopping, .text = "the world has stopped and takes no new requests"};
+    if (!why) why = {.code = errc::stopping, .text = "the world has stopped and accepts no new requests"};
     now = {.admission = {.refusal = std::move(why)}};
   });
 }
@@ -75,7 +75,8 @@ void request_gate::accept(world_request asked, reply_promise reply, std::uint64_
 
 namespace {
 
-/// Replaces the handles and names in \p parts, which are those of ranks of this process, by what they name.
+/// Replaces the handles and names in \p parts by the local objects that they refer to. All ranks must be in this
+/// process.
 error resolve(std::vector<operation>& parts, const local_names& here) {
   error why;
   for (std::size_t i = 0; i < parts.size() && !why; ++i) why = resolve_part(parts[i], here, rank{static_cast<int>(i)});
@@ -105,7 +106,7 @@ error request_gate::admit(world_request& asked, const terms& now, reply_promise&
   if (error objection = now.admission.objection_to(asked)) return objection;
   if (!now.peers) { // else each rank's process validates its part
     error objection = objection_to(asked.parts, now);
-    if (objection) { // it may have handles and names
+    if (objection) { // the operands may be handles and names: resolve these, and validate again
       error missing = resolve(asked.parts, now.here);
       objection = missing ? std::move(missing) : objection_to(asked.parts, now);
     }

@@ -23,7 +23,7 @@ struct world_admission {
   int world_size = 1;
   std::size_t local_count = 0;
   int began_with = 1;     ///< Number of ranks of the first epoch.
-  bool has_peers = false; ///< The ranks of other processes can be asked, too.
+  bool has_peers = false; ///< Whether requests also reach ranks of other processes.
 
   /// Returns errc::none if \p asked may be sent to the ranks, else the reason for the refusal.
   [[nodiscard]] error objection_to(const world_request& asked) const;
@@ -47,7 +47,7 @@ public:
     /// The order of requests; null while no request is admitted, and if not all ranks live in this process.
     std::shared_ptr<ordered_world> order{};
     local_names here{};                     ///< What requests can name in this process.
-    std::shared_ptr<peer_requests> peers{}; ///< Asks the ranks, if not all of them live in this process.
+    std::shared_ptr<peer_requests> peers{}; ///< Sends requests to the ranks, if not all of them live in this process.
     std::vector<std::shared_ptr<registered_pool>> registered{};
   };
 
@@ -65,7 +65,7 @@ public:
   /// Asks the process of \p target for the handle of memory that it has exported under \p name.
   void find(rank target, const std::string& name, nanoseconds deadline, peer_requests::handle_promise reply) const;
 
-  /// Returns why \p parts, which are in rank order and agree, cannot be sent to all ranks; errc::none if they can.
+  /// Returns why \p parts cannot be sent to all ranks; errc::none if they can. They must be in rank order and agree.
   [[nodiscard]] error objection_to(const std::vector<operation>& parts) const {
     return objection_to(parts, *terms_.read());
   }

@@ -42,7 +42,7 @@ private:
   void perform(world_request asked, reply_promise reply, std::uint64_t client = 0);
   void perform(const remote_request& asked, reply_promise reply);
   void perform(split_request asked, const std::shared_ptr<split_answer>& reply);
-  /// The other kinds.
+  /// Passes a request of any other kind to the executor.
   template <class Request, class Promise>
   void perform(Request asked, std::shared_ptr<Promise> reply) {
     executor_.perform(std::move(asked), std::move(reply));

@@ -65,7 +65,7 @@ void world_executor::begin() {
 void world_executor::on(world_note note) {
   std::visit(overloaded{
                  [this](rank_report& one) {
-                   if (one.what == rank_report::kind::late) return tell_of_late(one);
+                   if (one.what == rank_report::kind::late) return announce_late(one);
                    if (one.failure) take_report(one.epoch, one.failure);
                    switch (one.what) {
                      case rank_report::kind::late: break;
@@ -162,7 +162,7 @@ void world_executor::follow(const controller_directive& from) {
                            [this](const failure_order& order) {
                              if (order.why) take_report(order.of, order.why);
                              const world_event now = state_.event();
-                             // A world that leaves would wait for a confirmation that no longer comes.
+                             // A world that leaves would otherwise wait for a confirmation that will not arrive.
                              if (distributed_order_ && now.phase == world_phase::stopping && order.of == now.epoch)
                                distributed_order_->close(unasked_error());
                              return state_.on_failure(order);
@@ -266,7 +266,7 @@ void world_executor::drain() {
 
 void world_executor::on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report,
                                    const step& work) {
-  speak_for_unmade(report);
+  report_for_uncreated(report);
   on_each(pipelines_, doing, deadline, report, work);
 }
 
@@ -283,14 +283,14 @@ void world_executor::on_each(const pipelines& all, const char* doing, nanosecond
   plan_.helpers->run(std::move(jobs));
 }
 
-void world_executor::speak_for_unmade(rank_report::kind report) {
+void world_executor::report_for_uncreated(rank_report::kind report) {
   for (std::size_t i = pipelines_.size(); i < plan_.locals.size(); ++i)
     mail_->post(rank_report{report, plan_.locals[i].self, state_.current_epoch(), {}});
 }
 
 void world_executor::retire() {
   restored_.clear();
-  speak_for_unmade(rank_report::kind::released);
+  report_for_uncreated(rank_report::kind::released);
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());
   failed_ = std::exchange(pipelines_, {});
   order_ = nullptr;
@@ -303,7 +303,7 @@ void world_executor::take_report(epoch of, const error& why) {
   report_ = take_fault_report({why, number_, of, plan_.world_size}, pipelines_, plan_.services.time->now());
 }
 
-void world_executor::tell_of_late(const rank_report& one) {
+void world_executor::announce_late(const rank_report& one) {
   if (one.epoch != state_.current_epoch()) return;
   world_event now = state_.event();
   now.report =
@@ -330,7 +330,7 @@ rank_services world_executor::services_for_peers() {
            limit = plan_.deadlines.form](lent_kind what, std::size_t size_bytes, const rank_services::lent& done) {
             const auto made = std::make_shared<buffer>();
             helpers->run(
-                "what another process borrows", limit,
+                "an allocation for another process", limit,
                 [made, make, what, size_bytes] { *made = make(what, size_bytes); },
                 [made, done](const error& why) { done(why ? buffer{} : std::move(*made), why); });
           },
@@ -342,12 +342,13 @@ rank_services world_executor::services_for_peers() {
 }
 
 void world_executor::on_peer_capture(peer_capture asked) {
-  if (asked.epoch != state_.current_epoch()) return; // its order has been closed, and has answered
+  if (asked.epoch != state_.current_epoch()) return; // the order of that epoch has been closed and has answered
   plan_steps steps;
   for (operation& one : asked.steps) steps.push_back({std::move(one)});
   capture_request wanted{.steps = std::move(steps), .options = std::move(asked.options), .epoch = asked.epoch};
   if (!asked.objection) asked.objection = objection_to(wanted);
-  // A part that its rank cannot capture takes part in the capture and fails it, so that no rank waits for this one.
+  // A rank that cannot capture its part joins the capture nevertheless and fails it, so that no other rank waits for
+  // it.
   if (asked.objection)
     wanted = {.function = [why = asked.objection](rank_capture&) { throw exception{why}; },
               .options = std::move(wanted.options),
@@ -397,7 +398,7 @@ void world_executor::perform(capture_request asked, const std::shared_ptr<captur
                                   ? std::move(asked.function)
                                   : capture_of(std::move(asked.steps), plan_.world_size, plan_.above->fusion());
   const auto plan = std::make_shared<captured_plan>(std::move(function), std::move(asked.options));
-  // A plan takes the place of an earlier one of its name, because only one of them can be captured again.
+  // A plan replaces an earlier one of the same name, because only one of them can be captured again.
   std::erase_if(captured_, [&](const auto& one) {
     const auto known = one.lock();
     return !known || (plan_.to_controller && known->options().name == plan->options().name);
@@ -569,11 +570,11 @@ void world_executor::form(const world_effect::form& how) {
   if (plan_.to_controller)
     if (auto made = plan_.to_controller->take_communicator()) plan_.formed = {std::move(made)};
   try {
-    auto ends = plan_.formed.empty() ? make_ends(how) : plan_.formed;
+    auto made = plan_.formed.empty() ? make_communicators(how) : plan_.formed;
     for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
       const local_rank& one = plan_.locals[i];
       pipelines_.push_back(rank_pipeline::create(
-          plan_.services, std::move(ends[i]), one.launch_thread, now, [mail = mail_, at = one.self, now](error why) {
+          plan_.services, std::move(made[i]), one.launch_thread, now, [mail = mail_, at = one.self, now](error why) {
             mail->post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
           }));
       pipelines_.back()->belongs_to(number_);
@@ -594,7 +595,8 @@ void world_executor::take_rank(const formation_order& order) {
   plan_.id = order.id;
   has_newcomers_ = order.has_newcomers;
   if (!order.has_newcomers) return;
-  // A new process has none. What the others have is registered again when it registers the same.
+  // A new process has registered no memory. Memory of the others is registered again when the new process registers
+  // memory of the same size.
   std::ranges::move(registered_, std::back_inserter(unregistered_));
   registered_.clear();
 }
@@ -603,7 +605,7 @@ world_executor::step world_executor::forming(const world_effect::form& how) {
   const bool is_formed = !plan_.formed.empty();
   const bool is_beside = how.how != recovery_rung::abort_first && !is_formed;
   registering_ = registered_.empty() ? nullptr : std::make_shared<decltype(registering_)::element_type>();
-  // A forming that is given up may go on when later epochs have fewer ranks: it keeps the regions of its own.
+  // A forming that was given up may still run when later epochs have fewer ranks, so it keeps its own list of regions.
   std::vector<std::vector<std::shared_ptr<registered_region>>> registered;
   for (const auto& pool : registered_) registered.push_back(pool->regions());
   return [is_formed, is_beside, all = spares_, registered = std::move(registered), times = registering_,
@@ -635,15 +637,15 @@ void world_executor::keep_spares(const spares& all, const rank_pipeline& of) {
   }
 }
 
-world_executor::communicators world_executor::make_ends() const {
-  communicators ends;
+world_executor::communicators world_executor::make_communicators() const {
+  communicators made;
   const unique_id id = plan_.id ? *plan_.id : plan_.world_size > 1 ? plan_.backend->make_unique_id() : unique_id{};
   for (const local_rank& one : plan_.locals)
     if (plan_.world_size > 1)
-      ends.push_back(plan_.backend->create(id, one.self, plan_.world_size, one.where));
+      made.push_back(plan_.backend->create(id, one.self, plan_.world_size, one.where));
     else
-      ends.push_back(std::make_shared<solo_communicator>(one.where));
-  return ends;
+      made.push_back(std::make_shared<solo_communicator>(one.where));
+  return made;
 }
 
 void world_executor::adopt() {
@@ -678,7 +680,7 @@ void world_executor::adopt() {
 
 namespace {
 
-// The names of turns: processes that register memory of one size meet.
+// The names of turns. Turns are matched by name, so processes that register memory of the same size share a turn.
 std::string allocation_of(std::size_t size_bytes) {
   return "the allocation of " + std::to_string(size_bytes) + " bytes to register";
 }
@@ -724,7 +726,7 @@ void world_executor::on_turn(maintenance_turn& one) {
   asked_.erase(found);
   const bool restores = steps.front().restores;
   if (restores && !one.refusal) {
-    one.refusal = objection_to_maintenance(); // it is stopping, and waits for nothing
+    one.refusal = objection_to_maintenance(); // a world that stops does not wait for restorations
     for (std::size_t i = 0; one.refusal && i < pipelines_.size(); ++i) pipelines_[i]->resume();
   }
   if (one.refusal) {
@@ -745,7 +747,7 @@ void world_executor::perform(const registration_request& asked, std::shared_ptr<
   if (objection) return reply->deliver(std::move(objection));
   const auto made = std::make_shared<regions>();
   const auto failures = std::make_shared<rank_results<error>>();
-  // In a step of its own, so that a rank without memory is detected before others wait for it.
+  // Allocate in a step of its own, so that a rank without memory is detected before others wait for it.
   maintain({.name = allocation_of(asked.size_bytes),
             .step =
                 [made, failures, size_bytes = asked.size_bytes](rank_pipeline& one) {
@@ -788,7 +790,7 @@ void world_executor::add_registered(std::shared_ptr<registered_pool> pool) {
 void world_executor::register_again(const std::shared_ptr<registered_pool>& pool) {
   restored_part part{.kind = restored_kind::registration, .number = next_restored_registration()};
   restored_.push_back(part);
-  // The turns are those of a process that registers for the first time.
+  // Use the same turns as a process that registers for the first time.
   maintenance enrollment{.name = registration_of(pool->size_bytes()),
                          .restores = true,
                          .step = [pool](rank_pipeline& one) { one.peers().register_region(*pool->regions().front()); },
@@ -803,7 +805,7 @@ void world_executor::register_again(const std::shared_ptr<registered_pool>& pool
                              }};
   maintain({.name = allocation_of(pool->size_bytes()),
             .restores = true,
-            .step = [](rank_pipeline&) {}, // it has its memory
+            .step = [](rank_pipeline&) {}, // the memory is already allocated
             .done =
                 [this, next = std::move(enrollment)](const error& failure) mutable {
                   if (!failure && !objection_to_maintenance()) maintain(std::move(next));
@@ -853,8 +855,8 @@ void world_executor::end_maintenance_step() {
 void world_executor::serve_again() {
   const auto over = [mail = mail_, now = state_.current_epoch()] { mail->post(maintenance_over{now}); };
   if (distributed_order_) {
-    // At one place in the order, so that ranks launch what they hold in one order with what other worlds launch
-    // (ORD-3).
+    // Resume at the same place in the order at all ranks, so that all ranks launch the held operations and those of
+    // other worlds in one order (ORD-3).
     distributed_order_->turn({.name = "the end of maintenance"},
                              [all = pipelines_, over](const error&, std::span<const opened_world>) {
                                for (const auto& one : all) one->resume();
@@ -862,14 +864,14 @@ void world_executor::serve_again() {
                              });
     return;
   }
-  // The next piece begins only when the ranks have what they held before it.
+  // The next piece of maintenance begins only after the ranks have received the operations that were held before it.
   if (order_) return order_->resume(over);
   for (const auto& one : pipelines_) one->resume();
   over();
 }
 
 void world_executor::drop_maintenance(const error& reason) {
-  // If the epoch ends without a fault, what its pipelines hold is launched.
+  // If the epoch ends without a fault, the operations that its pipelines hold are launched.
   for (std::size_t i = 0; i < maintenance_.size(); ++i)
     for (const auto& one : pipelines_) one->resume();
   for (const held_maintenance& one : std::exchange(maintenance_, {}))
@@ -902,7 +904,7 @@ void world_executor::on_restored(const restored_report& one) {
   });
   if (found == restored_.end()) return;
   *found = one.what;
-  tell_of_restored();
+  announce_restored();
 }
 
 void world_executor::sub_world_is_back(restored_part one) {
@@ -910,10 +912,10 @@ void world_executor::sub_world_is_back(restored_part one) {
     return known.kind == restored_kind::sub_world && known.number == one.number;
   });
   restored_.push_back(std::move(one));
-  tell_of_restored();
+  announce_restored();
 }
 
-void world_executor::tell_of_restored() {
+void world_executor::announce_restored() {
   const bool all_told =
       std::ranges::none_of(restored_, [](const restored_part& one) { return one.state == restored_state::under_way; });
   // Several results that arrive in succession are reported by one event.
@@ -972,29 +974,29 @@ void world_executor::lose(const world_effect::lose& what) {
   places_ = std::move(places);
 }
 
-world_executor::communicators world_executor::make_ends(const world_effect::form& how) {
+world_executor::communicators world_executor::make_communicators(const world_effect::form& how) {
   const pipelines failed = std::exchange(failed_, {});
-  if (how.how != recovery_rung::shrink && how.how != recovery_rung::revoke) return make_ends();
+  if (how.how != recovery_rung::shrink && how.how != recovery_rung::revoke) return make_communicators();
   try {
-    return make_ends_of_failed(how, failed);
+    return derive_communicators(how, failed);
   } catch (...) {
     state_.fell_back(current_error());
-    return make_ends();
+    return make_communicators();
   }
 }
 
-world_executor::communicators world_executor::make_ends_of_failed(const world_effect::form& how,
-                                                                  const pipelines& failed) const {
-  communicators ends;
+world_executor::communicators world_executor::derive_communicators(const world_effect::form& how,
+                                                                   const pipelines& failed) const {
+  communicators made;
   for (const auto& one : failed) {
     if (std::ranges::find(how.without, one->self()) != how.without.end()) continue;
-    const rank self{static_cast<int>(ends.size())};
-    ends.push_back(how.how == recovery_rung::revoke ? one->peers().revoke_and_split()
+    const rank self{static_cast<int>(made.size())};
+    made.push_back(how.how == recovery_rung::revoke ? one->peers().revoke_and_split()
                                                     : one->peers().shrink({how.without, self, plan_.world_size}));
   }
-  if (ends.size() != plan_.locals.size())
+  if (made.size() != plan_.locals.size())
     throw exception{errc::communicator_failed, "not every rank has a communicator from which another can be derived"};
-  return ends;
+  return made;
 }
 
 error world_executor::drop_plan(captured_plan& plan) {

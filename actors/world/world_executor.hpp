@@ -57,7 +57,7 @@ public:
   /// Called when the epoch has ended with \p why, before its pipelines are aborted. \p for_good: no other follows.
   virtual void epoch_ended([[maybe_unused]] const error& why, [[maybe_unused]] bool for_good) {}
   /// Called when the epoch is to end without a fault. The latch opens when the sub-worlds have no operation in flight;
-  /// null: there are none.
+  /// null if there are no sub-worlds.
   [[nodiscard]] virtual std::shared_ptr<latch> quiesce([[maybe_unused]] const error& why) { return nullptr; }
   /// Called when an epoch of a world over processes is ready.
   virtual void formed_again() {}
@@ -76,7 +76,8 @@ struct maintenance {
   /// In a world over processes: called in the world's actor when the work's turn has come. \p opened: the sub-worlds of
   /// which the local rank is a member.
   std::function<void(std::vector<opened_world> opened)> granted{};
-  /// Repeats what the world had in its previous epoch: waits for its turn without limit, and no stop waits for it.
+  /// Whether the work restores something that the world had in its previous epoch. It then waits for its turn without
+  /// limit, and a stop does not wait for it.
   bool restores = false;
   /// Optional condition: the work runs when it returns true. Until then the world continues to hold requests.
   std::function<bool()> is_due{};
@@ -178,10 +179,10 @@ private:
   static void give_back_spares(const spares& all, const rank_pipeline& of);
   /// Refills the spare streams of \p of's device when none of our operations hangs there. May wait for the device.
   static void keep_spares(const spares& all, const rank_pipeline& of);
-  [[nodiscard]] communicators make_ends() const;
-  [[nodiscard]] communicators make_ends(const world_effect::form& how);
+  [[nodiscard]] communicators make_communicators() const;
+  [[nodiscard]] communicators make_communicators(const world_effect::form& how);
   /// Derives communicators from the failed ones. Errors: unsupported, communicator_failed.
-  [[nodiscard]] communicators make_ends_of_failed(const world_effect::form& how, const pipelines& failed) const;
+  [[nodiscard]] communicators derive_communicators(const world_effect::form& how, const pipelines& failed) const;
   /// Removes \p what.ranks, given by their present numbers, from the next epoch.
   void lose(const world_effect::lose& what);
   /// Returns the ranks that recovery_policy::shrink excludes after \p why.
@@ -196,27 +197,28 @@ private:
   /// Takes a fault report at the first failure of an epoch, before the pipelines are marked as failed.
   void take_report(epoch of, const error& why);
   /// Announces that a request's deadline has passed. This alone is not a fault.
-  void tell_of_late(const rank_report& one);
-  /// Publishes the present conditions to the request gate.
+  void announce_late(const rank_report& one);
   [[nodiscard]] local_names local_names_here() const;
   [[nodiscard]] rank_services services_for_peers();
   void on_peer_capture(peer_capture asked);
+  /// Publishes the present conditions to the request gate.
   void publish();
   void retire();
   /// Runs \p work on every local rank's pipeline in helpers, and posts a report at each end.
   void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const step& work);
   void on_each(const pipelines& all, const char* doing, nanoseconds deadline, rank_report::kind report,
                const step& work);
-  /// Posts \p report for the local ranks whose pipelines could not be created: they have nothing to do.
-  void speak_for_unmade(rank_report::kind report);
+  /// Posts \p report for the local ranks whose pipelines could not be created, because they have no work to report on.
+  void report_for_uncreated(rank_report::kind report);
 
   /// Pieces of maintenance that have one hold.
   struct held_maintenance {
     std::deque<maintenance> steps;
-    std::shared_ptr<latch> held{}; ///< Opens when every pipeline holds its incoming operations; null: they do.
+    std::shared_ptr<latch> held{}; ///< Opens when every pipeline holds its incoming operations; null: they already do.
   };
   void on_turn(maintenance_turn& one);
-  /// Holds the local pipelines, whose order nobody else keeps. Returns held_maintenance::held.
+  /// Makes the local pipelines hold their operations, where no controller keeps the order. Returns
+  /// held_maintenance::held.
   [[nodiscard]] std::shared_ptr<latch> hold();
   void do_maintenance();
   void end_maintenance_step();
@@ -228,7 +230,7 @@ private:
   void enroll(const std::shared_ptr<regions>& made, std::size_t size_bytes,
               std::shared_ptr<registration_promise> reply);
   void add_registered(std::shared_ptr<registered_pool> pool);
-  /// Registers memory of a world over processes again, when all processes register as much.
+  /// Registers memory of a world over processes again, once all processes register memory of the same size.
   void register_again(const std::shared_ptr<registered_pool>& pool);
   [[nodiscard]] std::uint64_t next_restored_registration() const;
   /// A suspension of the world.
@@ -256,7 +258,7 @@ private:
   void restored_registrations_are_back();
   void on_restored(const restored_report& one);
   /// Announces the restored parts if none is under way.
-  void tell_of_restored();
+  void announce_restored();
   /// Adds the fields that world_state does not know.
   void complete(world_event& event) const;
 
@@ -277,15 +279,15 @@ private:
   pipelines pipelines_;
   pipelines failed_;                         ///< The pipelines of retired_ that were retired last.
   pipelines retired_;                        ///< Pipelines of failed epochs whose abort has not been started.
-  std::deque<held_maintenance> maintenance_; ///< What is due.
-  std::map<std::uint64_t, std::deque<maintenance>> asked_; ///< What waits for its turn, by number.
+  std::deque<held_maintenance> maintenance_; ///< Maintenance that is due.
+  std::map<std::uint64_t, std::deque<maintenance>> asked_; ///< Maintenance that waits for its turn, by number.
   std::uint64_t maintenance_asked_ = 0;
   bool has_newcomers_ = false;
   std::shared_ptr<suspension> suspended_; ///< Set from the request until requests are served again.
   std::vector<std::shared_ptr<registered_pool>> registered_;
   /// Memory of a world over processes that is not registered because a process that has joined has not registered any.
   std::vector<std::shared_ptr<registered_pool>> unregistered_;
-  const std::shared_ptr<plan_directory> plans_ = std::make_shared<plan_directory>(); ///< Those that have names.
+  const std::shared_ptr<plan_directory> plans_ = std::make_shared<plan_directory>(); ///< Plans that have names.
   std::vector<std::weak_ptr<captured_plan>> captured_;    ///< Plans to capture again in the next epoch.
   std::uint64_t unnamed_captures_ = 0;                    ///< In a world over processes.
   std::map<std::string, std::uint64_t> captures_of_name_; ///< Number of captures in this epoch.
@@ -293,14 +295,14 @@ private:
   std::shared_ptr<const resume_points> told_points_;      ///< From the controller, for the present epoch.
   std::shared_ptr<ordered_world> order_;                  ///< Set after forming if all ranks live in this process.
   std::shared_ptr<distributed_order> distributed_order_;  ///< Set if a controller keeps the order.
-  bool is_order_over_ = false;                            ///< The controller has closed it, to stop the world.
-  std::shared_ptr<latch> closed_;                         ///< Opens when the order releases no more operations.
-  std::shared_ptr<latch> quiet_;                          ///< Opens when the parts of the world are idle. May be null.
-  std::shared_ptr<const fault_report> report_;            ///< Attached to the next event that has a reason.
-  epoch reported_{0};                                     ///< The latest epoch for which a report was taken.
-  epoch first_{};                                         ///< The epoch in which it was ready first; 0: not yet.
-  restoration restored_;                                  ///< Parts restored since the last fault.
-  /// Set while a forming repeats registrations: when each began and ended at each rank.
+  bool is_order_over_ = false;                 ///< Whether the controller has closed the order to stop the world.
+  std::shared_ptr<latch> closed_;              ///< Opens when the order releases no more operations.
+  std::shared_ptr<latch> quiet_;               ///< Opens when the sub-worlds are idle. May be null.
+  std::shared_ptr<const fault_report> report_; ///< Attached to the next event that has a reason.
+  epoch reported_{0};                          ///< The latest epoch for which a report was taken.
+  epoch first_{};                              ///< The epoch in which it was ready first; 0: not yet.
+  restoration restored_;                       ///< Parts restored since the last fault.
+  /// Set while a forming repeats registrations: the begin and end of each at each rank.
   std::shared_ptr<rank_results<std::vector<std::pair<time_point, time_point>>>> registering_;
 };
 

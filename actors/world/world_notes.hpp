@@ -49,12 +49,12 @@ struct restored_report {
   restored_part what;
 };
 
-/// From the order of a world over processes: the place of a piece of maintenance has come, or will not come.
+/// From the order of a world over processes: it is the turn of a piece of maintenance, or its turn was refused.
 struct maintenance_turn {
   troupe::epoch epoch;
-  std::uint64_t number = 0;           ///< As the executor has numbered it.
-  error refusal;                      ///< errc::none: the ranks hold their requests.
-  std::vector<opened_world> opened{}; ///< For a split: the worlds of the local rank.
+  std::uint64_t number = 0;           ///< Assigned by the executor.
+  error refusal;                      ///< Why it was refused; errc::none: the ranks hold their requests.
+  std::vector<opened_world> opened{}; ///< For a split: the sub-worlds of the local rank.
 };
 
 /// From the order of a world: client requests are served again after a piece of maintenance.
@@ -67,11 +67,11 @@ struct peer_capture {
   troupe::epoch epoch;
   std::vector<operation> steps;
   plan_options options;
-  error objection; ///< Why the rank cannot capture them, if so.
+  error objection; ///< Why the rank cannot capture them; errc::none if it can.
   rank_services::captured done;
 };
 
-/// What the controller of a world over processes tells the world to do.
+/// An order of the controller of a world over processes.
 struct controller_directive {
   std::variant<formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
 };

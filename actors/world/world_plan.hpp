@@ -47,15 +47,16 @@ struct world_plan {
   recovery_terms recovery{};
   std::uint64_t seed = 0;                   ///< Seeds the random delays.
   std::shared_ptr<admission_quota> pending; ///< The quota of its clients' pending requests.
-  /// Only with recovery_policy::guided: determines this process's rank in each epoch and the other members.
+  /// Only with recovery_policy::guided: the controller determines the members of each epoch and this process's rank.
   std::shared_ptr<controller_channel> to_controller{};
-  /// A sub-world over processes with one rank, whose requests this process orders by itself. The size of another world
-  /// over processes is known only when it forms.
+  /// Whether this is a sub-world over processes with one rank, whose requests this process orders by itself. The size
+  /// of other worlds over processes is known only when they form.
   bool is_alone = false;
   /// The memory of this process that requests of other processes may name; null without other processes.
   std::shared_ptr<exported_memory> exported{};
   std::shared_ptr<function_directory> functions{}; ///< The functions that this process has registered.
-  /// Makes what this process lends to another one. \p size_bytes: of memory. May block.
+  /// Allocates memory for another process, or a buffer with a report of this process. \p size_bytes: used for memory
+  /// only. May block.
   std::function<buffer(lent_kind what, std::size_t size_bytes)> lend{};
 };
 

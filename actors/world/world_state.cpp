@@ -119,7 +119,7 @@ world_effects world_state::on_stop() {
   if (std::exchange(stop_requested_, true)) return {};
   if (phase_ == world_phase::failed) return released_ ? finish() : world_effects{};
   error reason = stopping_error();
-  if (phase_ == world_phase::ready && unjudged_.epoch == epoch_) { // the controller may answer no more
+  if (phase_ == world_phase::ready && unjudged_.epoch == epoch_) { // the controller may no longer answer
     reason.text = "the world was stopped after " + to_string(unjudged_);
     return fail(std::move(reason));
   }
@@ -223,7 +223,7 @@ world_effect::lose world_state::lose(const std::vector<rank>& ranks) {
   for (int i = 0; i < world_size_; ++i) local_ranks_.emplace_back(i);
   return {ranks,
           {.code = errc::rank_lost,
-           .text = "this rank has left its world, which goes on with " + std::to_string(world_size_) +
+           .text = "this rank has left its world, which continues with " + std::to_string(world_size_) +
                    " ranks from epoch " + to_string(epoch_.next()) + " on: ask one of those (world_event::origins); " +
                    "it left because of " + to_string(reason_),
            .epoch = epoch_.next()}};
@@ -284,7 +284,7 @@ bool world_state::last_report() noexcept {
 }
 
 error world_state::stopping_error() {
-  return {.code = errc::stopping, .text = "the world is stopping and takes no new requests"};
+  return {.code = errc::stopping, .text = "the world is stopping and accepts no new requests"};
 }
 
 error world_state::maintenance_objection(epoch meant_for) const {

@@ -22,7 +22,7 @@ namespace world_effect {
 struct form {
   /// The way to make the communicators. shrink and revoke derive them from the pipelines that were retired last.
   recovery_rung how = recovery_rung::abort_first;
-  std::vector<rank> without{};            ///< Excluded ranks by their numbers there; already passed to `lose`.
+  std::vector<rank> without{}; ///< Excluded ranks by their numbers in the failed epoch; already passed to `lose`.
   std::optional<formation_order> order{}; ///< The controller's order; set if the world is guided.
 };
 /// Send `what` to the world's controller.
@@ -139,7 +139,7 @@ public:
 private:
   [[nodiscard]] world_effects fail(error reason, std::vector<rank> blamed = {});
   [[nodiscard]] world_effects rebuild(error reason, const recovery_step& step);
-  /// Returns whether the controller is to say the reason of a fault, because its cause may be in another process: an
+  /// Returns whether the controller must determine the cause of a fault, because it may be in another process: an
   /// operation waits behind one that hangs there, or a peer has aborted its communicator.
   [[nodiscard]] bool needs_verdict(const error& failure) const noexcept;
   /// Like rebuild(), but the controller decides the next step.
@@ -155,7 +155,7 @@ private:
   [[nodiscard]] world_effects finish();
   [[nodiscard]] world_effects close(error reason);
   [[nodiscard]] world_effects stop_if_idle();
-  /// Adds drop_maintenance if there is any.
+  /// Adds the effect drop_maintenance if maintenance was requested and is not done.
   void drop_maintenance(world_effects& effects, const error& reason);
   [[nodiscard]] static error stopping_error();
   [[nodiscard]] error phase_objection() const;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t most_doublings = 10;
 
-constexpr std::span policies = std::span{enum_names<recovery_policy>}.first(3); // guided is not a user's choice
+constexpr std::span policies = std::span{enum_names<recovery_policy>}.first(3); // users cannot choose guided
 constexpr std::array first_rungs{recovery_rung::form_beside, recovery_rung::abort_first, recovery_rung::shrink,
                                  recovery_rung::revoke};
 

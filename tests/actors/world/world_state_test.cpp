@@ -333,7 +333,7 @@ TEST_CASE("a world that shrinks numbers its ranks anew, and says which they were
   CHECK(lost.ranks == std::vector{rank{1}});
   CHECK(lost.reason.code == errc::rank_lost);
   CHECK(lost.reason.epoch == epoch{2});
-  CHECK(lost.reason.text.find("goes on with 2 ranks from epoch 2 on") != std::string::npos);
+  CHECK(lost.reason.text.find("continues with 2 ranks from epoch 2 on") != std::string::npos);
   static_cast<void>(world.on_rebuild_due(epoch{1}));
   CHECK(world.on_formed(epoch{2}, {}).empty());
   static_cast<void>(world.on_formed(epoch{2}, {}));
