@@ -14,9 +14,9 @@ namespace troupe {
 /// Lifetime: see world.
 [[nodiscard]] world_handle actor_of(const world& where);
 
-/// Returns the collective actor of rank \p whom. Another actor replaces it when it ends, so look it up again after a
+/// Returns the collective actor of rank \p target. Another actor replaces it when it ends, so look it up again after a
 /// rebuild. The actor stays with its GPU when ranks are renumbered; the actor of a rank that has left refuses all
-/// requests with rank_lost. Errors: invalid_argument (\p whom is not one of local_ranks()).
+/// requests with rank_lost. Errors: invalid_argument (\p target is not one of local_ranks()).
 [[nodiscard]] collective_handle collective_of(const world& where, rank target);
 
 } // namespace troupe

@@ -41,12 +41,13 @@ controller_options checked(controller_options options) {
 }
 
 wait_profile wait_of_order(const controller_options& options) {
-  const auto processes = static_cast<std::size_t>(options.terms.world_size); // each has a thread that spins, or more
+  const auto processes = static_cast<std::size_t>(options.terms.world_size); // each has at least one thread that spins
   return options.wait.value_or(
       choose_wait(latency_profile::balanced, processes + 1, std::thread::hardware_concurrency()).wait);
 }
 
-/// Returns null if there can be none: the processes' requests then go through their control connections.
+/// Opens the gate. Returns null if that is not possible: the processes' requests then go through their control
+/// connections.
 std::shared_ptr<order_gate> open_gate(std::uint16_t port) {
   try {
     return std::make_shared<order_gate>(port);
@@ -58,7 +59,7 @@ std::shared_ptr<order_gate> open_gate(std::uint16_t port) {
 
 } // namespace
 
-/// A thread that handles frames, ticks and calls one at a time, in the order in which they come.
+/// A thread that handles frames, ticks and calls one at a time, in the order of their arrival.
 struct controller::parts {
   parts(controller_options wanted, hooks reports) : options{checked(std::move(wanted))} {
     controller_hooks inner{.send = [this](peer_id to, std::string bytes) { transport->send(to, std::move(bytes)); },
@@ -149,7 +150,8 @@ struct controller::parts {
     }
   }
 
-  /// Handles what has arrived before each tick, so that a peer is not taken for silent whose messages are here.
+  /// Handles all arrived messages before each tick, so that a peer whose messages have arrived does not count as
+  /// silent.
   void serve() {
     time_point due = later(steady_now(), control_server::tick_interval);
     std::unique_lock lock{guard};

@@ -24,8 +24,8 @@ struct controller_options {
   /// The controller's certificates, for mutual TLS with its processes. Without them only the join token is checked.
   /// (docs/security.md)
   std::optional<transport_credentials> certificates{};
-  /// How the thread waits that orders the requests of the processes of this host. Without requests it parks in any
-  /// case. By default as under latency_profile::balanced, or frugal if the processes need all cores of this host.
+  /// How the thread that orders the requests of this host's processes waits. Without requests it parks in any case. By
+  /// default as under latency_profile::balanced, or frugal if the processes need all cores of this host.
   std::optional<wait_profile> wait{};
 };
 

@@ -21,7 +21,7 @@ std::shared_ptr<spdlog::logger> present_logger() {
 } // namespace
 
 void open_log(const std::string& level) {
-  static std::mutex making; // runtimes may be made on several threads, and spdlog refuses a name that it has
+  static std::mutex making; // several threads may create runtimes, and spdlog refuses to register a name twice
   const std::lock_guard lock{making};
   auto logger = spdlog::get(logger_name);
   if (!logger) logger = spdlog::stderr_logger_mt(logger_name);

@@ -21,7 +21,7 @@ namespace troupe {
 /// Threads: one at a time.
 class rank_lane : public collective_methods<rank_lane, arguments_of_one, std::future<completion>> {
 public:
-  /// Creates a client of lane \p which at rank \p whom. The first request occupies the lane; it fails with
+  /// Creates a client of lane \p which at rank \p target. The first request occupies the lane; it fails with
   /// invalid_argument if another client has it. Requests are for the epoch in which the world was first ready, until
   /// acknowledge() names another.
   rank_lane(world where, rank target, lane which);

@@ -30,8 +30,8 @@
 
 namespace troupe {
 
-/// Owns the parts of a runtime. They end in the order of DESIGN §5: request gate and actors (as each world stops),
-/// launchers, poller, helpers, actor system. They end with the runtime or with the process, whichever ends first.
+/// Owns the parts of a runtime. They end with the runtime or with the process, whichever ends first, in this order:
+/// request gate and actors (as each world stops), launchers, poller, helpers, actor system.
 class runtime::parts final : public ends_with_process {
 public:
   /// \p host is the actor system to use. Null: the runtime creates its own.
@@ -51,7 +51,7 @@ public:
 
   /// Returns rank \p self, after opening the device, memory pool and launcher that it needs if they are not open yet.
   [[nodiscard]] local_rank make_local(rank self, device_id where);
-  /// Returns what makes memory and reports of this process to lend to other processes.
+  /// Returns the function that allocates memory, or a report of this process, for another process (world_plan::lend).
   [[nodiscard]] std::function<buffer(lent_kind what, std::size_t size_bytes)>
   lender(std::shared_ptr<memory_pool> pool) const;
   /// Returns the connection to the controller of the world that this process joins.
@@ -74,7 +74,7 @@ public:
   std::shared_ptr<deadline_pool> helpers;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
-  std::mutex mutex; ///< Protects all members below.
+  std::mutex mutex; ///< Protects the next five members.
   bool ended = false;
   std::vector<std::shared_ptr<void>> claims; ///< Claims that keep other runtimes of this process off these GPUs.
   std::map<device_id, std::shared_ptr<device>> devices;

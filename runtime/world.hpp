@@ -49,8 +49,8 @@ struct overlapped {
 /// sub-worlds (split()) and rank lanes count as handles of the world. Once actor_of() or collective_of() has been
 /// called, the world also lives as long as other holders keep its actors. It then ends when a later world is formed or
 /// dropped after they have released the actors.
-/// Collectives are its methods (collective_methods): each asks all ranks with one message, and all ranks must be in
-/// this process. One rank is asked through rank_lane, or by ask() with the rank. Threads: safe from any.
+/// Collectives are its methods (collective_methods): each asks all ranks with one request. One rank is asked through
+/// rank_lane, or by ask() with the rank. Threads: safe from any.
 class world : public collective_methods<world, arguments_of_all, std::future<completion>> {
 public:
   class core;
@@ -102,7 +102,7 @@ public:
   /// Does the same, and delivers the answer to \p reply, whose sink must neither block nor throw.
   void find_memory(rank target, const std::string& name, nanoseconds deadline,
                    std::shared_ptr<value_promise<remote_buffer>> reply) const;
-  /// Lets go of exported memory. Requests in flight still hold it. Does nothing if it is not exported here.
+  /// Releases exported memory. Requests in flight still hold it. Does nothing if it is not exported here.
   void unexport(const remote_buffer& exported) const;
   /// Returns the device of rank \p where. Errors: invalid_argument (not one of local_ranks()).
   [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
@@ -129,8 +129,9 @@ public:
   /// it is not suspended. Errors: world_failed (it has failed meanwhile, or there was no memory), stopping.
   void resume();
 
-  /// Asks all ranks with one message: parts[i] is for the i-th rank. All ranks must be in this process. If the options
-  /// name no epoch, the request is for the current one.
+  /// Asks all ranks with one request: parts[i] is for the i-th rank. If not all ranks are in this process, this
+  /// requires a controller and ordering::agreed, and operands of other processes' ranks are remote buffers
+  /// (docs/processes.md). If the options name no epoch, the request is for the current one.
   [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, request_options options = {},
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(world_request asked);
@@ -168,8 +169,8 @@ public:
   /// the first of each lane, and room reserved as credit. Bytes are counted only if they are bounded.
   [[nodiscard]] pending_amount pending() const;
 
-  /// Copies \p from to \p to on the stream of rank \p whom: see troupe::copy. If the options name no epoch, the request
-  /// is for the current one.
+  /// Copies \p from to \p to on the stream of rank \p target: see troupe::copy. If the options name no epoch, the
+  /// request is for the current one.
   [[nodiscard]] std::future<completion> copy(rank target, operand from, operand to, request_options options = {},
                                              call_site site = call_site::current());
 

@@ -65,8 +65,8 @@ public:
   std::atomic<bool> is_told_to_stop{false};
   /// Returns whether its actors are held only here and by each other.
   [[nodiscard]] bool is_alone() const;
-  /// Returns the index of \p whom in the vectors below. \p now is the state in which the rank has that number. Errors:
-  /// invalid_argument.
+  /// Returns the index of rank \p target in the vectors below. \p now is the state in which the rank has that number.
+  /// Errors: invalid_argument.
   [[nodiscard]] std::size_t place_of(rank target, const world_event& now) const;
   [[nodiscard]] std::size_t place_of(rank target) const { return place_of(target, status->latest()); }
 

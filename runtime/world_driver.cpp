@@ -145,7 +145,7 @@ void world_driver::read(const remote_buffer& from, nanoseconds deadline,
   parts_->link->read(from, deadline, std::move(reply));
 }
 
-/// Reads a report that a rank lends, one piece after another, and gives it back.
+/// Reads a report from memory that a rank exports for it, piece by piece, and then releases that memory.
 class world_driver::report_reader : public std::enable_shared_from_this<report_reader> {
 public:
   using bytes_promise = std::shared_ptr<value_promise<std::string>>;

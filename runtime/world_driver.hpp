@@ -1,4 +1,5 @@
-/// A process without a rank or a GPU that sends requests to the ranks of a world over processes.
+/// Defines the handle with which a process without a rank or a GPU sends requests to the ranks of a world over
+/// processes.
 #pragma once
 
 #include <troupe/actors/control/controller_terms.hpp>
@@ -22,14 +23,14 @@
 
 namespace troupe {
 
-/// Joins a world over processes as a process without a rank: it needs neither a GPU nor CAF. Requests are to all ranks;
-/// their operands are remote buffers, which the ranks' processes have exported (world::export_memory()). The ranks
-/// validate, order and launch them as they do for their own clients, and each request is answered once.
+/// Joins a world over processes as a process without a rank, which needs neither a GPU nor CAF. Requests are to all
+/// ranks; their operands are remote buffers, which the ranks' processes have exported (world::export_memory()). The
+/// ranks validate, order and launch them as they do for their own clients, and each request is answered once.
 ///
 /// A request belongs to the epoch in which it is sent. If that ends before the reply, the outcome is unknown: continue
 /// from the resume point of the next event, or from a commit (docs/recovery.md).
 ///
-/// Handles are reference-counted. Lifetime: the driver leaves with its last handle; what is pending is answered
+/// Handles are reference-counted. Lifetime: the driver leaves with its last handle; pending requests are then answered
 /// (abandoned, unknown outcome). The ranks finish what they have been asked for. Threads: safe from any.
 class world_driver : public collective_methods<world_driver, arguments_of_all, std::future<completion>> {
 public:
@@ -63,7 +64,7 @@ public:
                    std::shared_ptr<value_promise<remote_buffer>> reply) const;
   void allocate(rank target, std::size_t size_bytes, nanoseconds deadline,
                 std::shared_ptr<value_promise<remote_buffer>> reply);
-  /// Returns memory of allocate(). Requests in flight still hold it.
+  /// Releases memory of allocate(). Requests in flight still hold it.
   void release(const remote_buffer& allocated);
 
   /// Returns the metrics of the process of rank \p target, in the text format of Prometheus
@@ -95,14 +96,14 @@ public:
   void ask(world_request asked, reply_promise reply);
 
   /// Captures \p steps at all ranks as the plan \p name, at their place in the order of requests: steps[k][r] is the
-  /// part of rank r in step k. Operands are remote buffers; calls are by name (rank_function). It takes the place of an
-  /// earlier plan of its name. The ranks hold it, and the memory that it names, until drop_plan(), the end of the
-  /// epoch, or some seconds after the end of this driver: capture it again when the next epoch is ready. Errors: those
-  /// of world::capture().
+  /// part of rank r in step k. Operands are remote buffers; calls are by name (rank_function). It replaces an earlier
+  /// plan of the same name. The ranks hold it, and the memory that it names, until drop_plan(), the end of the epoch,
+  /// or some seconds after the end of this driver: capture it again when the next epoch is ready. Errors: those of
+  /// world::capture().
   [[nodiscard]] std::future<completion> capture(const std::string& name, plan_steps steps,
                                                 nanoseconds deadline = std::chrono::minutes{1});
   void capture(const std::string& name, plan_steps steps, nanoseconds deadline, reply_promise reply);
-  /// Lets the ranks let go of a plan that this driver has captured. Replays in flight still hold it.
+  /// Makes the ranks release a plan that this driver has captured. Replays in flight still hold it.
   void drop_plan(const std::string& name);
 
   /// Asks all ranks to launch the plan \p name, which this driver or the ranks' processes have captured

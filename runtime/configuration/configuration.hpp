@@ -43,14 +43,14 @@ enum class latency_profile : std::uint8_t {
   frugal,   ///< Park immediately.
 };
 
-// The names of this file are those of a settings file.
+// The names below are those used in settings files and options.
 template <>
 inline constexpr std::array<std::string_view, 4> enum_names<backend_choice>{"auto", "mock", "nccl", "gloo"};
-/// Errors: invalid_argument, listing the valid names.
+/// Parses the name of a backend. Errors: invalid_argument, listing the valid names.
 [[nodiscard]] inline backend_choice parse_backend_choice(std::string_view name) {
   return parse_enum<backend_choice>("backend", name);
 }
-/// Errors: invalid_argument, listing the valid names.
+/// Parses the name of a profile. Errors: invalid_argument, listing the valid names.
 [[nodiscard]] inline latency_profile parse_latency_profile(std::string_view name) {
   return parse_enum<latency_profile>("latency profile", name);
 }
@@ -67,7 +67,7 @@ enum class nvtx_choice : std::uint8_t {
 };
 template <>
 inline constexpr std::array<std::string_view, 3> enum_names<nvtx_choice>{"auto", "on", "off"};
-/// Errors: invalid_argument, listing the valid names.
+/// Parses the name of a choice. Errors: invalid_argument, listing the valid names.
 [[nodiscard]] inline nvtx_choice parse_nvtx_choice(std::string_view name) {
   return parse_enum<nvtx_choice>("choice of NVTX ranges", name);
 }
@@ -89,8 +89,8 @@ struct control_settings {
 /// The log levels, from most to least output.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 
-/// The settings of a runtime. Every member except position, seat, faults and is_recorded is a line of the table in
-/// settings.cpp, which defines its name, environment variable and program option. One precedence applies to all:
+/// The settings of a runtime. Every member except position, assignment, faults and is_recorded is a line of the table
+/// in settings.cpp, which defines its name, environment variable and program option. One precedence applies to all:
 ///   defaults < settings file < environment < program options.
 struct configuration {
   backend_choice backend = backend_choice::automatic;

@@ -185,8 +185,8 @@ private:
   void fill();
   void begin_group(std::string_view group) { group_ = group; }
 
-  /// Adds the setting of the member at the end of \p path, which begins in a configuration. Its variable and option
-  /// are derived from its name: a.b_c and a.bC become TROUPE_A_B_C and --a-b-c.
+  /// Adds a setting. \p path: the pointers to members that lead from a configuration to the setting's value. Its
+  /// variable and option are derived from its name: a.b_c and a.bC become TROUPE_A_B_C and --a-b-c.
   template <class Form, class... Path>
   settings_table& add(std::string_view name, std::string_view description, Form form, Path... path) {
     setting& made = all_.emplace_back(setting{name, group_, description, form.name});
@@ -212,7 +212,7 @@ private:
     made.text = [form, path...](const configuration& settings) { return form.print((settings.*....*path)); };
     return *this;
   }
-  /// Adds a setting that is also checked with the defaults of its \p owner.
+  /// Adds a setting whose value is also checked by check() of its \p owner, whose other members have their defaults.
   template <class Form, class Owner, class Value>
   settings_table& add_checked(std::string_view name, std::string_view description, Form form,
                               Owner configuration::*owner, Value Owner::*member) {

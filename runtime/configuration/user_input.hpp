@@ -34,7 +34,7 @@ struct control_address {
   std::uint16_t port = 0;
   [[nodiscard]] bool is_loopback() const;
 };
-/// Errors: invalid_argument, describing the expected form.
+/// Parses HOST:PORT. Errors: invalid_argument, describing the expected form.
 [[nodiscard]] control_address parse_control_address(std::string_view text);
 [[nodiscard]] std::string to_string(const control_address& where);
 

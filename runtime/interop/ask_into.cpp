@@ -66,7 +66,7 @@ void ask_into(const world& where, rank target, rank_request asked, reply_promise
   const world::core& all = core_of(where);
   const world_event now = all.status->latest();
   const auto has = [target](const std::vector<rank>& ranks) { return std::ranges::find(ranks, target) != ranks.end(); };
-  // Ranks may be renumbered in another epoch, so a stale request is refused as stale, not because \p whom is unknown.
+  // Ranks may be renumbered in another epoch, so a stale request is refused as stale, not because \p target is unknown.
   const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;
   if (is_stale && !has(now.local_ranks)) return to.deliver(stale_epoch_error(asked.epoch, now.epoch));
   all.ranks->state_of(all.place_of(target, now)).accept(std::move(asked), std::move(to), client);

@@ -74,10 +74,10 @@ class world;
 /// error. The delivering thread is often the poller's, so the promise must return quickly. Threads: any.
 void ask_into(const world& where, world_request asked, reply_promise&& to);
 /// Asks one rank (SPMD), as world::ask() does. \p client: see rank_lane::client(); 0: no particular client. Errors,
-/// thrown: invalid_argument (\p whom is in another process); the caller then still owns \p to.
+/// thrown: invalid_argument (\p target is in another process); the caller then still owns \p to.
 void ask_into(const world& where, rank target, rank_request asked, reply_promise&& to, std::uint64_t client = 0);
 
-/// Asks rank \p whom to withdraw the request at \p position of lane \p which in epoch \p of, as rank_lane::cancel()
+/// Asks rank \p target to withdraw the request at \p position of lane \p which in epoch \p of, as rank_lane::cancel()
 /// does. The request is answered with errc::cancelled if it still waits for its peers, else with its outcome. Call it
 /// after the request has been sent. Threads: any.
 void take_back(const world& where, rank target, lane which, std::uint64_t position, epoch of) noexcept;

@@ -17,9 +17,9 @@ class world;
 /// the calls on one stream.
 class client_stream {
 public:
-  /// Wraps a stream of the device of \p whom. CUDA's special streams are accepted too: cudaStreamLegacy (or null), and
-  /// cudaStreamPerThread, which means the stream of the calling thread. Errors: invalid_argument (\p whom), unsupported
-  /// (a world of the mock, which has no CUDA streams).
+  /// Wraps a stream of the device of rank \p target. CUDA's special streams are accepted too: cudaStreamLegacy (or
+  /// null), and cudaStreamPerThread, which means the stream of the calling thread. Errors: invalid_argument (\p
+  /// target), unsupported (a world of the mock, which has no CUDA streams).
   client_stream(const world& where, rank target, CUstream_st* yours);
   /// Wraps any stream of the driver: a troupe::stream, of the mock or of CUDA.
   client_stream(const world& where, rank target, native_stream yours);

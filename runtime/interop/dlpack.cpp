@@ -143,7 +143,7 @@ std::optional<rank> owner_of(const world& where, const DLTensor& given) {
     default:
       throw exception{errc::unsupported, "the tensor lives on a device of DLPack's type " +
                                              std::to_string(static_cast<int>(given.device.device_type)) +
-                                             ": troupe takes kDLCPU (1), kDLCUDA (2) and kDLCUDAHost (3)"};
+                                             ": troupe accepts kDLCPU (1), kDLCUDA (2) and kDLCUDAHost (3)"};
   }
   const auto here = where.local_ranks();
   if (here.empty()) throw exception{errc::wrong_device, "no rank of this world lives in this process"};
@@ -178,10 +178,10 @@ struct exported_tensor {
 };
 
 template <class Managed>
-void delete_lent(Managed* self) noexcept {
+void delete_exported(Managed* self) noexcept {
   const std::unique_ptr<exported_tensor<Managed>> ended{static_cast<exported_tensor<Managed>*>(self->manager_ctx)};
   if (!ended->reader) return;
-  return_or_report("memory lent by DLPack", [&] {
+  return_or_report("memory exported by DLPack", [&] {
     try {
       ended->memory.note_use(*ended->reader);
     } catch (const exception& failure) { // memory that does not come from troupe's pools
@@ -190,7 +190,7 @@ void delete_lent(Managed* self) noexcept {
   });
 }
 
-/// Takes ownership of \p from only when nothing can fail any more.
+/// Imports \p from, and takes ownership of it only when nothing can fail any more.
 template <class Managed>
 tensor take_tensor(const world& where, Managed* from, std::optional<stream_ref> produced_on) {
   const DLTensor& given = from->dl_tensor;
@@ -217,8 +217,8 @@ void require_tensor(const void* from) {
 }
 
 template <class Managed>
-std::unique_ptr<Managed, dlpack_deleter> lend_tensor(const buffer& memory, dtype type,
-                                                     std::span<const std::int64_t> shape, const dlpack_reader& reader) {
+std::unique_ptr<Managed, dlpack_deleter>
+export_tensor(const buffer& memory, dtype type, std::span<const std::int64_t> shape, const dlpack_reader& reader) {
   const DLDataType type_shown = export_type(type);
   const std::size_t size = bytes_of(shape, size_bytes(type));
   if (size > memory.size_bytes())
@@ -236,40 +236,41 @@ std::unique_ptr<Managed, dlpack_deleter> lend_tensor(const buffer& memory, dtype
                                             to_string(reader.stream->where().id()) + ", and the memory to device " +
                                             to_string(memory.where()->id())};
 
-  auto lent = std::make_unique<exported_tensor<Managed>>();
-  lent->memory = memory;
-  lent->shape.assign(shape.begin(), shape.end());
-  lent->strides.resize(shape.size());
+  auto exported = std::make_unique<exported_tensor<Managed>>();
+  exported->memory = memory;
+  exported->shape.assign(shape.begin(), shape.end());
+  exported->strides.resize(shape.size());
   std::int64_t packed = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
-    lent->strides[i] = packed;
+    exported->strides[i] = packed;
     packed *= std::max<std::int64_t>(shape[i], 1);
   }
-  if (on_device) lent->reader = reader.stream;
+  if (on_device) exported->reader = reader.stream;
   const dlpack_device at = dlpack_device_of(memory);
   // Strides are set because newer consumers require them.
-  lent->shown.dl_tensor = {.data = memory.data(),
-                           .device = {static_cast<DLDeviceType>(at.type), at.id},
-                           .ndim = static_cast<int>(shape.size()),
-                           .dtype = type_shown,
-                           .shape = lent->shape.data(),
-                           .strides = lent->strides.data(),
-                           .byte_offset = 0};
-  lent->shown.deleter = [](Managed* self) { delete_lent(self); };
-  lent->shown.manager_ctx = lent.get();
-  if constexpr (std::is_same_v<Managed, DLManagedTensorVersioned>) lent->shown.version = {1, is_fp8(type) ? 1U : 0U};
+  exported->shown.dl_tensor = {.data = memory.data(),
+                               .device = {static_cast<DLDeviceType>(at.type), at.id},
+                               .ndim = static_cast<int>(shape.size()),
+                               .dtype = type_shown,
+                               .shape = exported->shape.data(),
+                               .strides = exported->strides.data(),
+                               .byte_offset = 0};
+  exported->shown.deleter = [](Managed* self) { delete_exported(self); };
+  exported->shown.manager_ctx = exported.get();
+  if constexpr (std::is_same_v<Managed, DLManagedTensorVersioned>)
+    exported->shown.version = {1, is_fp8(type) ? 1U : 0U};
   if (reader.behind) reader.stream->wait(*reader.behind);
-  return std::unique_ptr<Managed, dlpack_deleter>{&lent.release()->shown};
+  return std::unique_ptr<Managed, dlpack_deleter>{&exported.release()->shown};
 }
 
 /// Adds the tensor's own event if \p reader names none.
-dlpack_reader reader_behind(const tensor& lent, dlpack_reader reader) {
-  if (!reader.behind && lent.ready && !lent.ready->reached()) reader.behind = lent.ready;
+dlpack_reader reader_behind(const tensor& exported, dlpack_reader reader) {
+  if (!reader.behind && exported.ready && !exported.ready->reached()) reader.behind = exported.ready;
   return reader;
 }
 
-std::vector<std::int64_t> extents_of(const tensor& lent) {
-  return {lent.shape.begin(), lent.shape.end()};
+std::vector<std::int64_t> extents_of(const tensor& exported) {
+  return {exported.shape.begin(), exported.shape.end()};
 }
 
 } // namespace
@@ -314,20 +315,21 @@ tensor from_dlpack(const world& where, owned_versioned_dlpack from, std::optiona
 owned_dlpack to_dlpack(const buffer& memory, dtype type, std::span<const std::int64_t> shape,
                        const dlpack_reader& reader) {
   require_readable(type);
-  return lend_tensor<DLManagedTensor>(memory, type, shape, reader);
+  return export_tensor<DLManagedTensor>(memory, type, shape, reader);
 }
 
-owned_dlpack to_dlpack(const tensor& lent, dlpack_reader reader) {
-  return to_dlpack(lent.memory, lent.type, extents_of(lent), reader_behind(lent, std::move(reader)));
+owned_dlpack to_dlpack(const tensor& exported, dlpack_reader reader) {
+  return to_dlpack(exported.memory, exported.type, extents_of(exported), reader_behind(exported, std::move(reader)));
 }
 
 owned_versioned_dlpack to_versioned_dlpack(const buffer& memory, dtype type, std::span<const std::int64_t> shape,
                                            const dlpack_reader& reader) {
-  return lend_tensor<DLManagedTensorVersioned>(memory, type, shape, reader);
+  return export_tensor<DLManagedTensorVersioned>(memory, type, shape, reader);
 }
 
-owned_versioned_dlpack to_versioned_dlpack(const tensor& lent, dlpack_reader reader) {
-  return to_versioned_dlpack(lent.memory, lent.type, extents_of(lent), reader_behind(lent, std::move(reader)));
+owned_versioned_dlpack to_versioned_dlpack(const tensor& exported, dlpack_reader reader) {
+  return to_versioned_dlpack(exported.memory, exported.type, extents_of(exported),
+                             reader_behind(exported, std::move(reader)));
 }
 
 dlpack_device dlpack_device_of(const buffer& memory) {

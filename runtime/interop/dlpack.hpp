@@ -86,14 +86,14 @@ struct dlpack_reader {
 /// Threads: any.
 [[nodiscard]] owned_dlpack to_dlpack(const buffer& memory, dtype type, std::span<const std::int64_t> shape,
                                      const dlpack_reader& reader = {});
-/// The same with the type and shape of \p lent. If \p reader names no event, its `ready` is used.
-[[nodiscard]] owned_dlpack to_dlpack(const tensor& lent, dlpack_reader reader = {});
+/// The same with the type and shape of \p exported. If \p reader names no event, its `ready` is used.
+[[nodiscard]] owned_dlpack to_dlpack(const tensor& exported, dlpack_reader reader = {});
 /// The same as versioned tensors: version 1.0, or 1.1 for fp8, which is accepted here. They are writable and not
 /// copies.
 [[nodiscard]] owned_versioned_dlpack to_versioned_dlpack(const buffer& memory, dtype type,
                                                          std::span<const std::int64_t> shape,
                                                          const dlpack_reader& reader = {});
-[[nodiscard]] owned_versioned_dlpack to_versioned_dlpack(const tensor& lent, dlpack_reader reader = {});
+[[nodiscard]] owned_versioned_dlpack to_versioned_dlpack(const tensor& exported, dlpack_reader reader = {});
 
 /// A DLDevice, for consumers that ask for it before there is a tensor (Python's __dlpack_device__).
 struct dlpack_device {

@@ -20,8 +20,8 @@ namespace troupe {
 /// of 0 counts as 1.
 void prepare_host(caf::actor_system_config& host, const configuration& settings);
 
-/// Returns human-readable lines about those of these settings that a system of \p host lacks, each with its
-/// consequence. A runtime logs them as warnings.
+/// Returns one human-readable line, with the consequence, for each of these settings that \p host lacks. A runtime logs
+/// the lines as warnings.
 [[nodiscard]] std::vector<std::string> host_shortcomings(const caf::actor_system_config& host,
                                                          const configuration& settings);
 

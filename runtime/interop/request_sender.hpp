@@ -160,11 +160,11 @@ public:
       stop_.listen(stop_token_of(receiver_));
       if (stop_.is_wanted()) {
         result_ = error{.code = errc::cancelled, .text = "it was stopped before it was sent"};
-        return hand_on();
+        return schedule_completion();
       }
       ask();
       stop_.asked();
-      if (stop_.started()) hand_on();
+      if (stop_.started()) schedule_completion();
     }
 
   private:
@@ -190,7 +190,7 @@ public:
 
     void end(outcome result) noexcept {
       result_ = std::move(result);
-      if (stop_.answered()) hand_on();
+      if (stop_.answered()) schedule_completion();
     }
 
     /// Called by stop_listener.
@@ -200,15 +200,15 @@ public:
       troupe::take_back(where, std::get<of_rank>(sender_.asked_).target, lane_, *position_, epoch_);
     }
 
-    void hand_on() noexcept {
-      // The state outlives its completion, so it needs no reference count. It may have been destroyed when the resumer
-      // returns, so the resumer is copied.
+    void schedule_completion() noexcept {
+      // The state stays alive until its completion is called, so it needs no reference count. It may have been
+      // destroyed when the resumer returns, so the resumer is copied.
       Resumer where_to = sender_.resumer_;
-      where_to(continuation{[](void* self) { static_cast<state*>(self)->tell(); },
+      where_to(continuation{[](void* self) { static_cast<state*>(self)->complete(); },
                             std::shared_ptr<void>{std::shared_ptr<void>{}, this}});
     }
 
-    void tell() {
+    void complete() {
       stop_.silence();
       outcome result = *std::move(result_);
       Receiver receiver = std::move(receiver_); // the completion may destroy this state

@@ -99,9 +99,9 @@ concept contiguous_elements = requires(Range& range) {
 template <contiguous_elements Range>
 using element_of = std::remove_pointer_t<decltype(raw_pointer(std::declval<Range&>().data()))>;
 
-/// Wraps \p count elements from \p first for requests of \p whom: device memory of its device, or host memory, pinned
-/// or pageable, depending on the address. Lifetime: \p owner is held as long as any handle to the memory; null: the
-/// caller keeps the memory valid for that time. Errors: invalid_argument (null), wrong_device. Threads: any.
+/// Wraps \p count elements from \p first for requests of rank \p target: device memory of its device, or host memory,
+/// pinned or pageable, depending on the address. Lifetime: \p owner is held as long as any handle to the memory; null:
+/// the caller keeps the memory valid for that time. Errors: invalid_argument (null), wrong_device. Threads: any.
 [[nodiscard]] tensor adopt_elements(const world& where, rank target, void* first, std::size_t count, dtype type,
                                     std::shared_ptr<void> owner);
 

@@ -37,8 +37,8 @@ namespace {
 
 constexpr const char* out_of_descriptors = "no file descriptor is left: raise the limit (ulimit -n)";
 
-/// Returns a descriptor above 2. A child's 0, 1 and 2 are set one after the other, which must not overwrite one that is
-/// still needed.
+/// Returns a descriptor above 2. The child's descriptors 0, 1 and 2 are set one after the other, which must not
+/// overwrite one that is still needed.
 file_descriptor above_standard(file_descriptor given) {
   if (given.native() > STDERR_FILENO) return given;
   file_descriptor moved{::fcntl(given.native(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1)};

@@ -12,7 +12,7 @@ namespace troupe::launch {
 
 namespace {
 
-/// Returns a TCP port that is free now. Another process may take it before its user starts.
+/// Returns a TCP port that is free now. Another process may take the port before the job uses it.
 std::uint16_t free_port() {
   const file_descriptor probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in address{};
@@ -41,7 +41,7 @@ process_spec launch_plan::spec_of(const launch_place& place) const {
   set("TROUPE_PLACE", number);
   set("TROUPE_DEVICE", number);
   set("TROUPE_SPARE", place.spare ? text{"1"} : text{});
-  // Loads kernels while the spare waits, not when it is needed.
+  // Makes the spare load kernels while it waits, not when it is needed.
   if (place.spare) set("CUDA_MODULE_LOADING", "EAGER");
   // A spare has no rank until it takes one.
   set("RANK", place.spare ? text{} : number);

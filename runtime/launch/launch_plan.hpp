@@ -46,7 +46,8 @@ struct launch_plan {
   [[nodiscard]] process_spec spec_of(const launch_place& place) const;
 };
 
-/// Names the places. Every place gets one spare before any gets a second. Errors: missing if there is no such program.
+/// Creates the plan of a job. Spares are assigned to the places round robin. Errors: missing if there is no such
+/// program.
 [[nodiscard]] launch_plan make_launch_plan(launch_request request);
 
 } // namespace troupe::launch

@@ -28,10 +28,10 @@ struct job_terms {
   std::function<void(const control_event&)> heard{}; ///< See controller::hooks::heard.
 };
 
-/// A job of several processes with the controller of their world. Lost processes are started again, and those that the
-/// world has lost but still run are killed. SIGTERM, SIGINT and SIGHUP drain the job: the processes get the signal
-/// (SIGTERM for SIGHUP), nothing more is started, and after the grace period the remaining processes are killed. A
-/// SIGINT while the job drains kills at once. Other signals are forwarded. Spares get the same signals.
+/// A job of several processes with the controller of their world. Lost processes are started again; a process that
+/// still runs although the world has lost it is killed. SIGTERM, SIGINT and SIGHUP drain the job: the processes get the
+/// signal (SIGTERM for SIGHUP), nothing more is started, and after the grace period the remaining processes are killed.
+/// A SIGINT while the job drains kills at once. Other signals are forwarded. Spares get the same signals.
 ///
 /// Exit status: the one passed to end(); else 0 if the last process of each place returned 0; else that of the first
 /// process that failed and was not started again. 1 instead of 0 if the world failed.

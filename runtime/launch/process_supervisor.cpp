@@ -173,8 +173,8 @@ void supervised_process::finish(output_writer& writer) {
 
 } // namespace
 
-/// The supervisor's thread and all that it uses. Its handlers refer to processes by number, because a process may have
-/// ended before a handler runs.
+/// The supervisor's thread and all objects that it uses. Its handlers refer to processes by number, because a process
+/// may have ended before a handler runs.
 class process_supervisor::loop {
 public:
   explicit loop(const supervisor_options& options)

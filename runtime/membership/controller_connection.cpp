@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::chrono::milliseconds look_every{20};
+constexpr std::chrono::milliseconds tick_period{20};
 
 } // namespace
 
@@ -30,7 +30,7 @@ struct controller_connection::parts {
 
   void watch() {
     time_point reached = steady_now();
-    bool is_told = false; // by the hooks themselves
+    bool is_told = false; // whether `ended` was reported by the hooks themselves
     bool is_wanted = true;
     std::unique_lock lock{guard};
     while (!is_stopped && !ended) {
@@ -41,11 +41,11 @@ struct controller_connection::parts {
         connect(mine);
         lock.lock();
       }
-      changed.wait_for(lock, look_every, [this] { return is_stopped; });
+      changed.wait_for(lock, tick_period, [this] { return is_stopped; });
       const time_point now = steady_now();
       if (is_connected) reached = now;
       if (now - reached > patience) ended = lost;
-      const bool was_connecting = is_connecting; // the attempt may succeed during the tick, which may miss that
+      const bool was_connecting = is_connecting; // the attempt may succeed during the tick, which may not see it yet
       lock.unlock();
       finding found = what.tick();
       lock.lock();
@@ -62,7 +62,7 @@ struct controller_connection::parts {
     changed.notify_all();
   }
 
-  /// \p mine numbers the attempts: an earlier connection may end when a later one has been begun.
+  /// \p mine is the number of this attempt. An earlier connection may end after a later attempt has begun.
   void connect(std::uint64_t mine) {
     dialer->connect({.on_admitted =
                          [this] {

@@ -14,23 +14,23 @@
 
 namespace troupe {
 
-/// Connects to a controller, and again if the connection is lost. It gives up when the controller refuses the process,
-/// or has not been reached for some time.
+/// Connects to a controller, and reconnects when the connection is lost. It gives up when the controller refuses the
+/// process or has been unreachable for too long.
 /// Threads: safe from any.
 class controller_connection {
 public:
   /// The result of a tick.
   struct finding {
-    std::optional<error> over{}; ///< Why the process has nothing more to do, if so.
-    bool is_silent = false;      ///< The controller is silent: the connection is closed, and made again.
-    bool is_wanted = true;       ///< Whether another connection is made if there is none.
+    std::optional<error> over{}; ///< Set when no connection is needed any more: the reason.
+    bool is_silent = false;      ///< The controller is silent: connect again.
+    bool is_wanted = true;       ///< Whether to connect if there is no connection.
   };
 
-  /// What its threads call, once at a time each. None of these functions may block.
+  /// Callbacks, called by its threads; none is called concurrently with itself. They must not block.
   struct hooks {
     std::function<std::string()> introduction{}; ///< Returns the first message of each connection.
     std::function<void(std::string_view bytes)> receive{};
-    /// The connection has ended or, if it was not \p admitted, could not be made.
+    /// Called when the connection has ended or, if it was not \p admitted, could not be made.
     std::function<void(const transport_fault& why, bool admitted)> disconnected{};
     /// Called every 20 ms, also without a connection.
     std::function<finding()> tick{};
@@ -38,23 +38,23 @@ public:
     std::function<void(const error& why)> gave_up{};
   };
 
-  /// \p patience: how long the controller may be out of reach. Errors: invalid_argument (the address; certificates or
+  /// \p patience: how long the controller may be unreachable. Errors: invalid_argument (the address; certificates or
   /// token missing), missing (certificate files).
   controller_connection(const control_settings& settings, std::string token, nanoseconds patience);
-  /// Waits for its threads, after which no hook is called.
+  /// Joins its threads, after which no hook is called.
   ~controller_connection();
   controller_connection(const controller_connection&) = delete;
   controller_connection& operator=(const controller_connection&) = delete;
 
-  /// Begins to connect. Call it once. \p thread_name: of the thread that ticks.
+  /// Begins to connect. Call it once. \p thread_name: the name of the thread that calls tick().
   void begin(hooks what, const char* thread_name);
   /// Sends a message, if there is a connection. Never blocks.
   void send(std::string bytes);
   /// Ends the connection and the threads, after which no hook is called.
   void stop();
 
-  /// Waits until it has given up or the hooks have said that there is nothing more to do, for at most \p at_most.
-  /// Returns the reason.
+  /// Waits until it has given up or tick() has returned finding::over, for at most \p at_most. Returns the reason;
+  /// nullopt if neither has happened.
   [[nodiscard]] std::optional<error> wait_ended(nanoseconds at_most);
 
 private:

@@ -22,28 +22,28 @@ namespace {
 
 /// Delay between the notice that this process was removed from its world and its exit, so that clients receive the
 /// notice.
-constexpr std::chrono::milliseconds grace_of_outcasts{500};
+constexpr std::chrono::milliseconds exit_delay_when_removed{500};
 /// Limit for the controller's answer to a leave_notice. Closing the connection earlier can destroy the notice, if
 /// messages of the controller are unread; the controller would then take the process for lost, and the launcher would
 /// kill it.
-constexpr std::chrono::seconds time_for_farewells{5};
-constexpr int status_of_outcasts = 75; ///< EX_TEMPFAIL: another start may help.
+constexpr std::chrono::seconds leave_confirmation_limit{5};
+constexpr int exit_status_when_removed = 75; ///< EX_TEMPFAIL: another start may help.
 
-constexpr std::array shared_by_all{std::string_view{"ordering"},
-                                   std::string_view{"fusion"},
-                                   std::string_view{"fusion_max_operations"},
-                                   std::string_view{"fusion_max_bytes"},
-                                   std::string_view{"fusion_max_operation_bytes"},
-                                   std::string_view{"host_staging.chunk_bytes"},
-                                   std::string_view{"host_staging.slots"},
-                                   std::string_view{"hierarchy.mode"},
-                                   std::string_view{"hierarchy.nodes"},
-                                   std::string_view{"hierarchy.across"},
-                                   std::string_view{"hierarchy.min_bytes"},
-                                   std::string_view{"hierarchy.scratch_bytes"}};
+constexpr std::array settings_of_all_processes{std::string_view{"ordering"},
+                                               std::string_view{"fusion"},
+                                               std::string_view{"fusion_max_operations"},
+                                               std::string_view{"fusion_max_bytes"},
+                                               std::string_view{"fusion_max_operation_bytes"},
+                                               std::string_view{"host_staging.chunk_bytes"},
+                                               std::string_view{"host_staging.slots"},
+                                               std::string_view{"hierarchy.mode"},
+                                               std::string_view{"hierarchy.nodes"},
+                                               std::string_view{"hierarchy.across"},
+                                               std::string_view{"hierarchy.min_bytes"},
+                                               std::string_view{"hierarchy.scratch_bytes"}};
 
 /// Settings of NCCL that may differ between hosts or processes.
-constexpr std::array own_of_nccl{
+constexpr std::array local_nccl_settings{
     std::string_view{"nccl.commName"},           std::string_view{"nccl.environment"},
     std::string_view{"nccl.NCCL_SOCKET_IFNAME"}, std::string_view{"nccl.NCCL_NET_PLUGIN"},
     std::string_view{"nccl.NCCL_DEBUG"},         std::string_view{"nccl.NCCL_DEBUG_SUBSYS"},
@@ -58,15 +58,15 @@ std::string without_origin(std::string version) {
 }
 
 void leave_soon(const error& why) {
-  log_warning("this process ends in " + std::to_string(grace_of_outcasts.count()) +
+  log_warning("this process ends in " + std::to_string(exit_delay_when_removed.count()) +
               " ms, so that another can take its place: " + to_string(why));
   std::thread{[] {
-    std::this_thread::sleep_for(grace_of_outcasts);
-    std::_Exit(status_of_outcasts);
+    std::this_thread::sleep_for(exit_delay_when_removed);
+    std::_Exit(exit_status_when_removed);
   }}.detach();
 }
 
-/// Returns why process_link has no connection: invalid_argument means that another attempt is in vain.
+/// Returns why process_link has no connection. invalid_argument means that another attempt would fail too.
 error error_of(const transport_fault& why, bool admitted) {
   if (!admitted) return {.code = is_refusal(why) ? errc::invalid_argument : errc::missing, .text = why.text};
   return {.code = errc::communicator_failed,
@@ -102,8 +102,8 @@ std::vector<shared_fact> shared_settings(const configuration& settings, std::str
   std::vector<shared_fact> made;
   for (const setting& one : all_settings()) {
     const bool of_nccl = backend == "nccl" && one.name.starts_with("nccl.") &&
-                         std::ranges::find(own_of_nccl, one.name) == own_of_nccl.end();
-    if (of_nccl || std::ranges::find(shared_by_all, one.name) != shared_by_all.end())
+                         std::ranges::find(local_nccl_settings, one.name) == local_nccl_settings.end();
+    if (of_nccl || std::ranges::find(settings_of_all_processes, one.name) != settings_of_all_processes.end())
       made.push_back({std::string{one.name}, one.text(settings)});
   }
   return made;
@@ -182,7 +182,7 @@ void membership::begin(world_inner_handle target) {
   }
   controller_->begin({.introduction =
                           [link = link_, api = api_] {
-                            api->enter_thread(std::nullopt); // this thread follows the decisions about requests
+                            api->enter_thread(std::nullopt); // this thread applies the decisions about requests
                             link->connected();
                             return link->introduction();
                           },
@@ -224,7 +224,7 @@ std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& se
 }
 
 void membership::end() {
-  link_->await_farewell(time_for_farewells);
+  link_->await_farewell(leave_confirmation_limit);
   link_->close_rings();
   controller_->stop();
   const std::lock_guard lock{world_->mutex};

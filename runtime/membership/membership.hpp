@@ -31,9 +31,9 @@ namespace troupe {
 [[nodiscard]] std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& settings,
                                                                     std::string token);
 
-/// Connects this process and its world to the controller. Its own threads hear the controller and send heartbeats, so
-/// clients' actors that occupy all workers of the actor system delay neither. Lifetime: create it before the world, and
-/// call begin() when the world exists. It outlives the world and ends before the actor system.
+/// Connects this process and its world to the controller. It receives the controller's messages and sends heartbeats on
+/// threads of its own, so clients' actors that occupy all workers of the actor system delay neither. Lifetime: create
+/// it before the world, and call begin() when the world exists. It outlives the world and ends before the actor system.
 class membership {
 public:
   /// Errors: invalid_argument (the controller's address; certificates that are not valid, or are missing beyond
@@ -44,7 +44,7 @@ public:
   ~membership() { end(); }
 
   [[nodiscard]] const std::shared_ptr<process_link>& link() const noexcept { return link_; }
-  /// Starts to connect to the controller, whose messages are forwarded to \p whom.
+  /// Starts to connect to the controller, whose messages are forwarded to \p target.
   void begin(world_inner_handle target);
   /// Leaves the world. Idempotent.
   void end();

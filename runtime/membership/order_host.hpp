@@ -15,8 +15,8 @@
 
 namespace troupe {
 
-/// Serves the processes of this host that join the controller after it was constructed: they send their requests
-/// through shared memory, and the order of worlds that lie within this host is decided here
+/// Serves the processes of this host that join the controller after its construction: they send their requests through
+/// shared memory, and this object decides the order of worlds that lie within this host
 /// (docs/design/0077-order-per-host.md). Without it, and in epochs in which it does not serve, the controller decides.
 ///
 /// Lifetime: if it is destroyed while it serves an epoch, the epoch fails. Threads: safe from any.

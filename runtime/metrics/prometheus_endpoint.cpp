@@ -172,7 +172,7 @@ private:
     all_.push_back({.socket = std::move(fresh)});
   }
 
-  /// Reads or writes what is possible now. Returns false when the connection is over.
+  /// Reads or writes what is possible now. Returns false when the connection has ended.
   bool attend(connection& one) {
     if (one.reply.empty()) {
       char text[1024];

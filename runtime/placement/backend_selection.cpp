@@ -18,7 +18,7 @@ namespace troupe {
 
 namespace {
 
-std::shared_ptr<driver> make_pretend_devices(const configuration& settings) {
+std::shared_ptr<driver> make_mock_devices(const configuration& settings) {
   mock_options options{.device_count = settings.mock_devices, .memory_bytes = settings.mock_memory_bytes};
   for (const cpu_set& cpus : settings.mock_cpus)
     options.places.push_back({.local = cpus.empty() ? std::nullopt : std::optional{locality{.cpus = cpus}}});
@@ -29,7 +29,7 @@ selected_backend select_mock(const configuration& settings, std::string why) {
   const bool spans_processes =
       !settings.control.address.empty() || (settings.position && settings.position->world_size > 1);
   const auto ranks = spans_processes ? mock_ranks::in_processes : mock_ranks::in_this_process;
-  return {make_pretend_devices(settings), make_mock_backend(settings.mock_without, settings.mock_results, ranks),
+  return {make_mock_devices(settings), make_mock_backend(settings.mock_without, settings.mock_results, ranks),
           std::move(why)};
 }
 
@@ -48,10 +48,10 @@ selected_backend select_gloo(const configuration& settings) {
       if (absent.why().code != errc::missing) throw;
     }
   }
-  return {make_pretend_devices(settings), std::move(made), "Gloo was asked for"};
+  return {make_mock_devices(settings), std::move(made), "Gloo was asked for"};
 }
 
-selected_backend select_sound(const configuration& settings) {
+selected_backend select_library(const configuration& settings) {
   switch (settings.backend) {
     case backend_choice::mock: return select_mock(settings, "the mock was asked for");
     case backend_choice::nccl: return select_nccl(settings, make_cuda_driver(), "NCCL was asked for");
@@ -103,7 +103,7 @@ void compose_over_nodes(selected_backend& selected, const configuration& setting
 } // namespace
 
 selected_backend select_backend(const configuration& settings) {
-  selected_backend selected = select_sound(settings);
+  selected_backend selected = select_library(settings);
   compose_over_nodes(selected, settings);
   if (settings.faults) selected.collectives = make_faulty_backend(std::move(selected.collectives), settings.faults);
   return selected;

@@ -27,11 +27,11 @@ namespace {
 // Offsets of two bytes that are locked. All holders share a lock on the first. A process that checks or changes the
 // claim locks the second.
 constexpr off_t held_byte = 0;
-constexpr off_t looking_byte = 1;
+constexpr off_t checking_byte = 1;
 // Size and offsets of the texts that name the holder and the process that last locked the second byte.
 constexpr std::size_t text_bytes = 1024;
 constexpr off_t holder_at = 0;
-constexpr off_t looker_at = text_bytes;
+constexpr off_t checker_at = text_bytes;
 
 constexpr std::chrono::milliseconds between_tries{5};
 
@@ -110,7 +110,7 @@ device_claim::device_claim(const std::filesystem::path& folder, const std::strin
   const std::string name = file_of(device);
   const std::string path = (folder / name).string();
   file_descriptor file = open_claim(folder, name);
-  const bool is_locked = file && set_lock(file, F_WRLCK, looking_byte, patience);
+  const bool is_locked = file && set_lock(file, F_WRLCK, checking_byte, patience);
   const int problem = errno;
   if (!is_locked && (!file || !is_held_by_others(problem))) {
     log_warning("cannot determine whether another world uses GPU " + device + ": " + path + ": " +
@@ -121,9 +121,9 @@ device_claim::device_claim(const std::filesystem::path& folder, const std::strin
   if (!is_locked)
     throw exception{errc::deadline_exceeded,
                     "could not determine within " + format_duration(patience) + " whether another world uses GPU " +
-                        device + ": " + read_text(file, looker_at) + " has kept " + path +
+                        device + ": " + read_text(file, checker_at) + " has kept " + path +
                         " locked for all that time. If that process is stopped, continue it or end it"};
-  write_text(file, looker_at, holder + " (pid " + std::to_string(::getpid()) + ')');
+  write_text(file, checker_at, holder + " (pid " + std::to_string(::getpid()) + ')');
   if (set_lock(file, F_WRLCK, held_byte)) {
     write_text(file, holder_at, world + "\n" + holder);
   } else {
@@ -138,7 +138,7 @@ device_claim::device_claim(const std::filesystem::path& folder, const std::strin
               "other indefinitely. Give them different GPUs, or form both worlds in one process"};
   }
   set_lock(file, F_RDLCK, held_byte);
-  set_lock(file, F_UNLCK, looking_byte);
+  set_lock(file, F_UNLCK, checking_byte);
   file_ = std::move(file);
 }
 

@@ -32,7 +32,7 @@ thread_plan plan_threads(std::span<const device_place> in_use, const cpu_set& us
                            std::to_string(spinners) + " spinning threads: its launcher runs anywhere");
       continue;
     }
-    // All of them, not only the usable ones: binding skips CPUs that are not usable, and reports if none remains.
+    // All near CPUs, not only the usable ones: binding skips CPUs that are not usable, and reports if none remains.
     plan.launchers[place.id] = place.local.cpus;
     plan.poller = union_of(plan.poller, place.local.cpus);
   }

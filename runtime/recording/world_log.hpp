@@ -1,4 +1,4 @@
-/// Writes the events of a world to the log, and its fault reports for programs as JSON (docs/recovery.md lists the
+/// Writes the events of a world to the log, and its fault reports as JSON for programs (docs/recovery.md lists the
 /// fields).
 #pragma once
 
