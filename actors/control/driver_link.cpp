@@ -249,7 +249,7 @@ void driver_link::capture(std::string name, plan_steps steps, nanoseconds deadli
 
 void driver_link::drop_plan(std::string_view name) {
   error why;
-  if (const auto to = peers_or(why)) to->drop_plan(name); // else it has ended
+  if (const auto to = peers_or(why)) to->drop_plan(name); // else it ends with its epoch at the latest
 }
 
 void driver_link::read(const remote_buffer& from, nanoseconds deadline, peer_requests::bytes_promise reply) {
@@ -260,7 +260,7 @@ void driver_link::read(const remote_buffer& from, nanoseconds deadline, peer_req
 
 void driver_link::give_back(const remote_buffer& lent) {
   error why;
-  if (const auto to = peers_or(why)) to->give_back(lent); // else its lease ends
+  if (const auto to = peers_or(why)) to->give_back(lent); // else it is held until this driver stops renewing its leases
 }
 
 void driver_link::close(const error& why) {

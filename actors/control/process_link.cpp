@@ -280,7 +280,7 @@ bool process_link::has_rings() const {
 template <class Order>
 void process_link::deliver_after(Order what) {
   const std::uint64_t decided = what.decided;
-  // Without rings, decisions come through the same connection, and have been followed.
+  // Without rings, decisions arrive through the same connection and have already been applied.
   if (rings_ && followed_ < decided)
     held_.push_back({decided, services_.time->now(), {std::move(what)}});
   else

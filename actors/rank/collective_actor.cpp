@@ -87,7 +87,7 @@ void collective_actor::leave_lanes(const leave_lane& gone) {
 }
 
 void collective_actor::on_exit() {
-  state_->end("it was told to leave or was killed");
+  state_->end("it was asked to leave or was killed");
 }
 
 } // namespace troupe

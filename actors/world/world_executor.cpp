@@ -509,7 +509,7 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan, nan
 
 void world_executor::recapture_plans() {
   std::erase_if(captured_, [](const auto& one) { return one.expired(); });
-  // Do this before any other request of this epoch, so that no replay comes first. A failure is reported by later
+  // Do this before any other request of this epoch, so that it precedes every replay. A failure is reported by later
   // replays.
   for (const auto& one : captured_) {
     const auto plan = one.lock();

@@ -1,4 +1,4 @@
-/// Defines the notes that a world receives from its own parts.
+/// Defines the notes that a world receives from its own components.
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
