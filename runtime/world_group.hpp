@@ -28,7 +28,7 @@ struct part_options {
 /// Lifetime: holds the buffers of its parts. Threads: one at a time.
 class world_group : public collective_methods<world_group, arguments_of_all, void, part_options> {
 public:
-  /// Creates an empty group for \p where. All its ranks must be in this process.
+  /// Creates an empty group for \p where.
   explicit world_group(world where);
 
   /// Adds a part for rank \p self alone, for example a send whose recv is on another rank. Errors: invalid_argument
@@ -39,7 +39,8 @@ public:
     return *this;
   }
 
-  /// Adds a part for every rank: calls \p make(rank) for each, in rank order, which returns an operation.
+  /// Adds a part for every rank of this process: calls \p make(rank) for each, in rank order, which returns an
+  /// operation.
   template <std::invocable<rank> Make>
   requires groupable<std::invoke_result_t<Make, rank>> world_group& on_all(Make make) {
     for (const rank self : where_.local_ranks()) on(self, make(self));

@@ -45,9 +45,9 @@ enum class dlpack_use : std::uint8_t {
 /// Shapes: row-major without gaps (strides of dimensions of extent 1 are ignored). Others are refused.
 /// Order: \p produced_on is the stream that fills the tensor. `ready` is then an event recorded there now, and requests
 /// wait for it on the device. Without it, the tensor must be ready.
-/// Lifetime: \p from is taken over, and deleted once, when the last handle to its memory is destroyed, on any thread.
-/// This may be a thread of troupe, which answers no request meanwhile. A tensor without elements is deleted at once. On
-/// an error it is not taken over: the caller still owns it.
+/// Lifetime: takes ownership of \p from, which is deleted once, when the last handle to its memory is destroyed, on any
+/// thread. This may be a thread of troupe, which answers no request meanwhile. A tensor without elements is deleted
+/// immediately. On an error the caller still owns it.
 /// Errors: invalid_argument (null, gaps, an address that is not aligned to elements, an invalid shape), unsupported
 /// (its dtype or device type), wrong_device (no rank of this process is on its device).
 /// Threads: any.

@@ -13,11 +13,10 @@ class actor_system_config;
 namespace troupe {
 
 /// Applies to \p host the settings that a runtime with \p settings uses for its own actor system. Call it before the
-/// system is made. It sets the message types (CAF 1.x keeps a table of them), one message per turn, and how
-/// long workers spin. The number of workers comes from \p host, else from
-/// settings.scheduler_threads. If neither sets it, CAF starts one per core, which is too many to spin. The host's own
-/// message types, modules and hooks do not change. To decide whether spinning threads fit the machine, settings.ranks
-/// of 0 counts as 1.
+/// system is created. It sets the message types (CAF 1.x keeps a table of them), one message per turn, and how long
+/// workers spin. The number of workers comes from \p host, else from settings.scheduler_threads. If neither sets it,
+/// CAF starts one per core, which is too many to spin. The host's own message types, modules and hooks do not change.
+/// To decide whether spinning threads fit the machine, settings.ranks of 0 counts as 1.
 void prepare_host(caf::actor_system_config& host, const configuration& settings);
 
 /// Returns one human-readable line, with the consequence, for each of these settings that \p host lacks. A runtime logs
