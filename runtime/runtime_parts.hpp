@@ -50,6 +50,7 @@ public:
   [[nodiscard]] runtime_reading sample() const;
 
   /// Returns rank \p self, after opening the device, memory pool and launcher that it needs if they are not open yet.
+  /// The caller holds `mutex`.
   [[nodiscard]] local_rank make_local(rank self, device_id where);
   /// Returns the function that allocates memory, or a report of this process, for another process (world_plan::lend).
   [[nodiscard]] std::function<buffer(lent_kind what, std::size_t size_bytes)>
