@@ -22,7 +22,7 @@ namespace troupe {
 /// Returns whether an operation may share a launch and is one collective, so that every rank has it.
 [[nodiscard]] bool is_single_collective(const operation& what);
 
-/// What decides whether one rank's part of an operation may share a launch with others.
+/// The facts that decide whether one rank's part of an operation may share a launch with others.
 struct fusion_survey {
   std::vector<memory_range> ranges{};  ///< The memory that it uses.
   std::vector<const event*> awaited{}; ///< The ready events of its operands.
@@ -31,8 +31,8 @@ struct fusion_survey {
 /// Adds the facts of a part to \p into. Returns false if it may not share a launch at all.
 [[nodiscard]] bool survey_part(const operation& what, rank self, int world_size, fusion_survey& into);
 
-/// Predicts whether it is of use that an operation waits for others that join its launch. Each time that it was not,
-/// the next operations do not wait: 1, then 3, 7, up to 63.
+/// Predicts whether an operation should wait so that others can join its launch. After each wait that no operation
+/// joined, some operations do not wait: 1, then 3, 7, up to 63.
 class company_forecast {
 public:
   /// Returns whether the next operation should wait for others.
@@ -50,8 +50,8 @@ public:
 private:
   static constexpr std::size_t most_alone = 63;
 
-  std::size_t run_ = 0;   ///< The last number of operations that were not to wait; 0 after one that was joined.
-  std::size_t alone_ = 0; ///< Number of operations that do not wait.
+  std::size_t run_ = 0;   ///< Operations that skip the wait after the last unsuccessful wait; 0 after a successful one.
+  std::size_t alone_ = 0; ///< Number of next operations that do not wait.
 };
 
 /// One rank's part of a released operation.

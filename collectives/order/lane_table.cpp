@@ -59,7 +59,7 @@ void lane_table::forget(collective_match& one, node_pool<collective_match>& pool
   one.over = true;
   one.withdrawn.reset();
   matches_[one.index & (matches_.size() - 1)] = nullptr;
-  // A withdrawn meeting may end before an older one that still waits.
+  // A withdrawn match may be removed before an older one that still waits.
   while (first_ != end_ && matches_[first_ & (matches_.size() - 1)] == nullptr) ++first_;
   pool.put_back(&one);
 }

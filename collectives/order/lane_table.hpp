@@ -1,4 +1,4 @@
-/// One lane of one world: each rank's requests in order, and the operations in which they wait.
+/// One lane of one world: each rank's requests in order, and the matches in which they wait for their peers.
 #pragma once
 
 #include <troupe/collectives/order/absence_report.hpp>
@@ -24,9 +24,9 @@ struct withdrawal {
   std::shared_ptr<absence_report> absence{};
 };
 
-/// An operation that waits for participants: a meeting or an exchange.
+/// An operation that waits for participants: a collective or an exchange.
 struct operation_match {
-  /// meeting: a collective of all ranks. exchange: sends and receives that are connected.
+  /// collective_match: a collective of all ranks. exchange: sends and receives that are connected.
   enum class form : std::uint8_t { collective_match, exchange };
 
   explicit operation_match(form what) noexcept : kind{what} {}
@@ -46,8 +46,8 @@ struct alignas(64) collective_match : operation_match {
   std::uint64_t index = 0;    ///< The number k.
   compact_signature agreed{}; ///< Signature of the first request.
   lane_table* where = nullptr;
-  std::uint32_t come_by = 0;                     ///< Ranks that have requested it; counted only after a withdrawal.
-  std::shared_ptr<const withdrawal> withdrawn{}; ///< Set by a withdrawal: the answer for ranks that request it later.
+  std::uint32_t come_by = 0; ///< Number of ranks that have requested it. Set only after a withdrawal.
+  std::shared_ptr<const withdrawal> withdrawn{}; ///< If withdrawn: the answer to ranks that request it later.
 };
 
 struct exchange;
@@ -99,8 +99,8 @@ class route_table {
 public:
   explicit route_table(std::pmr::memory_resource& memory) : routes_{&memory} {}
 
-  /// Removes and returns the oldest other half that waits on the route of \p one. Returns null if there is none; \p one
-  /// then waits.
+  /// Matches \p one: removes and returns the oldest other half that waits on its route. If there is none, adds \p one
+  /// to the route and returns null.
   [[nodiscard]] transfer_end* meet(transfer_end& one);
 
   /// Calls \p visitor for all waiting ends, in no particular order. The routes must not change meanwhile.
@@ -228,7 +228,7 @@ public:
   route_table routes;
   time_point due = time_point::max(); ///< No request in this lane is due before this time.
 
-  /// Returns the meeting with this number. Creates it if no rank has requested it yet.
+  /// Returns the match with this number. Creates it if no rank has requested it yet.
   [[nodiscard]] collective_match& match_at(std::uint64_t index, node_pool<collective_match>& pool) {
     if (index == end_) open(pool);
     return *matches_[index & (matches_.size() - 1)];

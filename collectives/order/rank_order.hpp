@@ -26,8 +26,8 @@ struct lane_request {
   std::optional<std::uint64_t> position{};
   call_site site{};
   /// Why the rank cannot take part, or null. Its operation may then lack memory. When all ranks have asked, the
-  /// operation is refused at all of them with this reason. Only ranks in separate processes need it: else a request is
-  /// validated for all ranks before it is asked for.
+  /// operation is refused at all of them with this reason. Used only if the ranks live in separate processes: within
+  /// one process, a request is validated for all ranks before any of them requests it.
   std::unique_ptr<error> objection{};
 };
 

@@ -15,7 +15,7 @@ fusion_limits of_releases(fusion_limits limits) noexcept {
 }
 
 /// Number of launches with which a launcher counts as busy: the one in progress, and the next.
-constexpr std::size_t enough = 2;
+constexpr std::size_t busy_launches = 2;
 
 } // namespace
 
@@ -31,7 +31,7 @@ void release_queue::push(released_operation one) {
 }
 
 bool release_queue::launchers_are_busy() const noexcept {
-  return std::ranges::any_of(ranks_, [](const auto& one) { return one->unlaunched() >= enough; });
+  return std::ranges::any_of(ranks_, [](const auto& one) { return one->unlaunched() >= busy_launches; });
 }
 
 bool release_queue::may_wait() {
@@ -126,10 +126,11 @@ void release_queue::expire(time_point now) {
         due_ = std::min(due_, part.call->deadline());
         continue;
       }
-      part.call->fail(error{.code = errc::deadline_exceeded,
-                            .effect = effect::unknown_outcome,
-                            .text = "no outcome before the request's deadline; it stays in its place in the order",
-                            .rank = part.self});
+      part.call->fail(
+          error{.code = errc::deadline_exceeded,
+                .effect = effect::unknown_outcome,
+                .text = "no outcome before the request's deadline; the request keeps its place in the order",
+                .rank = part.self});
     }
 }
 

@@ -23,9 +23,9 @@ struct released_part {
 /// An operation whose place in the order is fixed: the parts of all participants.
 using released_operation = std::vector<released_part, recycling_allocator<released_part>>;
 
-/// Sends operations to the pipelines in the order of their release, as many in one launch as fusion_plan allows.
-/// Operations that can be fused stay here while a launcher is busy, so that there is something to fuse; but not the
-/// first one if the second cannot join it, for example because both write the same memory, and not if the forecast says
+/// Sends operations to the pipelines in the order of their release, as many in one launch as fusion_planner allows.
+/// While a launcher is busy, operations that can be fused wait here, so that others can join them. The first operation
+/// does not wait if the second cannot join it, for example because both write the same memory, or if the forecast says
 /// that none will join. A launcher counts as busy with two queued launches, so it does not become idle before it gets
 /// the next one.
 ///

@@ -82,7 +82,7 @@ void resume_log::released(epoch of, const std::optional<lane>& where, std::span<
   ++there.next;
   if (++open_ < next_look_) return;
   advance();
-  // Looks again when the number has doubled, so that a long backlog is not searched for every release.
+  // The next time is when the number has doubled, so that a long backlog is not searched at every release.
   next_look_ = std::max(least_look, 2 * open_);
 }
 
@@ -112,7 +112,7 @@ void resume_log::advance() {
 
 resume_points resume_log::make_points() const {
   resume_points all;
-  std::size_t mentions = most_mentions; // a process is told all points in one message
+  std::size_t mentions = most_mentions; // all points are sent to a process in one message
   for (const auto& entry_of_lane : lanes_) {
     const lane_log& one = entry_of_lane.second;
     resume_point made{.where = one.where, .complete = one.complete, .commit = one.commit};

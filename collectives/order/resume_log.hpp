@@ -56,16 +56,16 @@ struct open_operation {
 class resume_log {
 public:
   /// \p sees_all: whether the log has recorded everything since the world began. Otherwise, and after forget(), clients
-  /// may have gone on from positions that it does not know. It then has no points, and counts anew in each epoch, until
-  /// an epoch has ended in which something was released to every rank: only then have all clients agreed on where to
-  /// continue. A log that begins in epoch 1 sees all.
+  /// may have continued from positions that the log does not know. It then has no points and counts from 0 in each
+  /// epoch, until an epoch ends in which something was released to every rank: only then have all clients agreed on
+  /// where to continue. A log that begins in epoch 1 has recorded everything.
   explicit resume_log(bool sees_all = false) noexcept : is_known_{sees_all} {}
 
-  /// Ends the present epoch, if there is one, and begins \p of. What is not complete by now never will be. \p ranks
-  /// count the successes of each rank.
+  /// Ends the present epoch, if there is one, and begins \p of. Operations that are not complete by now stay
+  /// incomplete. \p ranks count the successes of each rank.
   void begin(epoch of, std::vector<std::shared_ptr<const success_count>> ranks);
 
-  /// Drops everything, because the order was not kept here.
+  /// Drops everything. Call it if operations of the world are or were ordered elsewhere, so the log does not know them.
   void forget();
 
   /// Records that an operation was released to \p participants, in the order of release. \p commit: see commit_of().
@@ -108,7 +108,7 @@ private:
     std::shared_ptr<const success_count> successes;
     std::uint64_t released = 0;
     std::uint64_t seen = 0; ///< Successes that have been applied.
-    std::deque<run> open{}; ///< The released requests behind these.
+    std::deque<run> open{}; ///< Released requests whose success has not been applied.
   };
 
   [[nodiscard]] static std::uint64_t lane_of(const std::optional<lane>& where);

@@ -1,4 +1,4 @@
-/// Says where the lanes of a world stood when an epoch ended, so that clients know where to continue (CUT-1).
+/// Defines the positions of the lanes of a world at the end of an epoch, where clients continue after a fault (CUT-1).
 #pragma once
 
 #include <troupe/collectives/order/lane.hpp>
@@ -20,15 +20,15 @@ struct incomplete_operation {
   std::vector<rank> unknown{};   ///< The other participants.
 };
 
-/// Where a lane stood when an epoch ended. Every rank of the next epoch is told the same.
+/// Where a lane stood when an epoch ended. Every rank of the next epoch gets the same resume points.
 ///
-/// It is conservative: operations may have succeeded that are not complete here. Clients therefore continue from state
-/// that they have kept at or before it, for example a copy made at the commit called `commit`. Later operations may
-/// have changed all that they write, which for operations in place is their input.
+/// It is conservative: an operation that has succeeded may count as incomplete. Clients therefore continue from a state
+/// that they saved at or before this point, for example a copy made at commit number `commit`. Later operations may
+/// have overwritten their outputs, and an operation in place overwrites its input.
 struct resume_point {
   static constexpr std::size_t most_listed = 32;
 
-  std::optional<lane> where{};               ///< nullopt: the requests to the whole world.
+  std::optional<lane> where{};               ///< nullopt: requests to all ranks of the world.
   std::uint64_t complete = 0;                ///< Number of complete operations in all epochs so far.
   std::optional<std::uint64_t> commit{};     ///< The number of the last complete commit(); nullopt: there is none.
   std::uint64_t incomplete = 0;              ///< Number of operations that were released and are not complete.

@@ -44,8 +44,8 @@ public:
   [[nodiscard]] const sequencing_terms& terms() const noexcept { return terms_; }
   /// Returns the operation. Its memory is not accessed, because it may belong to another process.
   [[nodiscard]] virtual const operation& what() const noexcept = 0;
-  /// Returns a summary of what(). Overridden where more is known: an operation without memory does not have the size of
-  /// a copy.
+  /// Returns a summary of what(). Overridden for requests of other processes: their operations have no memory, from
+  /// which the size of a copy is taken here.
   [[nodiscard]] virtual compact_signature sketch() const noexcept { return compact(what()); }
 
 protected:

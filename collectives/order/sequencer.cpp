@@ -464,7 +464,7 @@ std::unique_ptr<sequenced> sequencer::remove(lane_table& at, int self, std::uint
     if (!queue.empty()) come_to_head(at, self);
   } else if (operation_match* const first = queue.front().where;
              first != nullptr && first->kind == operation_match::form::exchange) {
-    try_exchange(static_cast<exchange*>(first)->root()); // it may have waited for the removed request
+    try_exchange(static_cast<exchange*>(first)->root()); // the removed request may have been in its way
   }
   return one;
 }
@@ -651,7 +651,7 @@ void sequencer::leave(std::uint32_t world, rank self, const error& why, sequenci
   if (!there->left.emplace(self, told).second) return;
   const verdict all{.cause = std::make_shared<withdrawal>(withdrawal{told.text}),
                     .own = told,
-                    .now = time_point::max()}; // everybody is told the same
+                    .now = time_point::max()}; // selects all requests, so all get the same error
   for (const auto& at : there->lanes) {
     if (!at) continue;
     for (std::size_t r = 0; r < at->queues.size(); ++r) {
@@ -682,7 +682,7 @@ namespace {
 
 /// Returns the error for \p one when its operation is withdrawn.
 template <class Verdict>
-error sentence(const sequenced& one, const Verdict& why) {
+error refusal_for(const sequenced& one, const Verdict& why) {
   const sequencing_terms& asked = one.terms();
   const bool withdrawn = &one == why.first ||
                          (why.client != 0 && asked.client == why.client && asked.rank == why.self) ||
@@ -705,7 +705,7 @@ void sequencer::take_out(collective_match& one, const verdict& why, sequencing_e
     ++queue.withdrawn;
     std::uint64_t position = queue.head();
     while (queue.at(position).one == nullptr || queue.at(position).where != &one) ++position;
-    error told = sentence(*queue.at(position).one, why);
+    error told = refusal_for(*queue.at(position).one, why);
     effects.refused.push_back({remove(at, static_cast<int>(r), position), std::move(told), why.cause->absence});
   }
   if (one.come_by == at.queues.size()) at.forget_withdrawn(one, matches_);
@@ -716,7 +716,7 @@ void sequencer::take_out(exchange& root, const verdict& why, sequencing_effects&
   for (exchange* one : members_) one->over = true;
   for (exchange* one : members_) {
     const auto self = static_cast<std::size_t>(one->self);
-    error told = sentence(*one->where->queues[self].at(one->position).one, why);
+    error told = refusal_for(*one->where->queues[self].at(one->position).one, why);
     effects.refused.push_back({remove(*one->where, one->self, one->position), std::move(told), why.cause->absence});
     for (transfer_end* end = one->ends; end != nullptr; end = end->sibling)
       if (end->partner == nullptr) { // its other half will be informed

@@ -71,7 +71,7 @@ public:
   void withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why, sequencing_effects& effects);
 
   /// Handles the end of a rank's part in the world: refuses its waiting requests and those that need it, and all such
-  /// requests that come later, with \p why. The other ranks' requests among themselves go on.
+  /// requests that come later, with \p why. Requests that need only other ranks continue.
   void leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects);
 
   /// Refuses requests that have waited past their deadline, with a report of the missing ranks, and withdraws their
@@ -105,8 +105,8 @@ private:
     int self = 0;
     std::uint64_t position = 0;
   };
-  /// A candidate for release: a gathering; or, if `what` is null, the request at the head of the rank's lane, which
-  /// needs no other rank.
+  /// A candidate for release: a match; or, if `what` is null, the request at the head of the rank's lane, which needs
+  /// no other rank.
   struct candidate {
     lane_table* at = nullptr;
     int self = 0;

@@ -27,7 +27,7 @@ public:
 
   /// Requests to all ranks, and their replies.
   [[nodiscard]] const std::shared_ptr<peer_requests>& peers() const noexcept { return peers_; }
-  /// Handles a batch. Errors: internal (it cannot be read): the connection is of no use in this epoch. A batch of an
+  /// Handles a batch. Errors: internal (it cannot be read): the connection is unusable in this epoch. A batch of an
   /// older epoch is dropped.
   [[nodiscard]] error receive(std::string_view batch);
   /// Answers what is pending, and all later requests, with \p why, and sends nothing more.

@@ -29,7 +29,7 @@ request_facts fusion_examiner::examine(const operation& what, std::uint64_t numb
       facts.overlaps = undecided_.front().number - 1;
   }
   if (undecided_.size() == most_compared) undecided_.pop_front();
-  // A request that is launched alone is in no batch, so it need not be compared with.
+  // A request that is launched alone is in no batch, so later requests need not be compared with it.
   if (facts.bytes > 0) undecided_.push_back({number, std::move(found.ranges)});
   return facts;
 }

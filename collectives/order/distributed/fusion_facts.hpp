@@ -1,5 +1,5 @@
-/// What a rank's process tells the controller about the memory of a request, and which requests can be launched
-/// together.
+/// The facts about a request's memory that a rank's process sends to the controller, and the decision from these facts
+/// which requests are launched together.
 #pragma once
 
 #include <troupe/collectives/collective_settings.hpp>
@@ -48,7 +48,7 @@ private:
   };
   [[nodiscard]] std::uint64_t name_of(std::vector<const event*> events);
 
-  /// Number of undecided requests with which a request is compared. It counts as overlapping with all before these.
+  /// Number of undecided requests with which a request is compared. It counts as overlapping with all older ones.
   static constexpr std::size_t most_compared = 128;
 
   const rank self_;

@@ -71,7 +71,7 @@ error judge_hang(error why, rank from, const std::vector<open_operation>& all) {
   const auto waiting = ranks_where(*hanging, [](const auto& at) { return at.has_launched && !at.has_finished; });
   const auto missing = ranks_where(*hanging, [](const auto& at) { return !at.has_launched; });
   const auto finished = ranks_where(*hanging, [](const auto& at) { return at.has_finished; });
-  if (waiting.empty()) return why; // all ranks hold it, which is no hang of a device
+  if (waiting.empty()) return why; // no rank waits in it on its device, so no device hangs
 
   std::string text = name_of(*hanging) + " hangs: ";
   if (!missing.empty()) {

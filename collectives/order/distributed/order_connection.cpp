@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// A rank of one world in one epoch, and what the controller has not decided for it.
-/// Threads: the comment of each member says what guards it.
+/// A rank of one world in one epoch, and its turns and captures that the controller has not decided.
+/// Threads: see the comment of each member.
 struct ordered_rank {
   /// A turn that the controller has not decided.
   struct asked_turn {
@@ -29,16 +29,16 @@ struct ordered_rank {
   const std::shared_ptr<rank_pipeline> pipeline;
   const std::shared_ptr<const success_count> successes;
 
-  std::atomic<std::uint64_t> told{0}; ///< Number of successes that were reported to the controller.
-  pipeline_progress told_progress;    ///< Accessed only by tasks of the connection's queue.
-  fusion_examiner examiner;           ///< As above.
+  std::atomic<std::uint64_t> sent_successes{0}; ///< Number of successes that were reported to the controller.
+  pipeline_progress sent_progress;              ///< Accessed only by tasks of the connection's queue.
+  fusion_examiner examiner;                     ///< As above.
   std::vector<std::shared_ptr<registered_pool>> registered; ///< As above.
   std::uint64_t released = 0; ///< Number of requests that were released. Accessed only by receive().
 
   std::shared_ptr<peer_requests> peers{}; ///< Set by order_connection::add(), and does not change.
 
-  std::atomic<bool> is_closing{false};                           ///< New requests are refused with `closed`.
-  const std::shared_ptr<latch> over = std::make_shared<latch>(); ///< Open once nothing more is decided.
+  std::atomic<bool> is_closing{false};                            ///< New requests are refused with `closed`.
+  const std::shared_ptr<latch> ended = std::make_shared<latch>(); ///< Opened when nothing more is decided.
 
   // Guarded by the connection's mutex_.
   error closed;
@@ -91,12 +91,12 @@ std::shared_ptr<ordered_rank> order_connection::add(std::uint64_t world, std::sh
   if (closed_) {
     made->closed = closed_;
     made->is_closing = true;
-    made->over->open();
+    made->ended->open();
     made->peers->close(closed_);
     return made;
   }
   if (const auto early = early_.extract(world); !early.empty())
-    for (const auto& [from, bytes] : early.mapped()) made->peers->receive(from, bytes); // it is not served yet
+    for (const auto& [from, bytes] : early.mapped()) made->peers->receive(from, bytes); // requests wait for serve()
   const auto behind = std::ranges::upper_bound(worlds_, world, {}, [](const auto& one) { return one->world; });
   worlds_.insert(behind, made);
   return made;
@@ -160,14 +160,14 @@ void order_connection::take(undecided_ask asked, nanoseconds deadline, const err
     }
     const std::lock_guard lock{mutex_};
     may_wait_ = may_wait_ && facts.bytes > 0 && may_join_batch(facts);
-    if (!closed_) { // a world that is left meanwhile is so at the controller, too, which refuses
+    if (!closed_) { // if the rank has left the world meanwhile, the controller refuses the request
       due_ = std::min(due_, asked.give_up);
       asks_.emplace_hint(asks_.end(), ++asked_, std::move(asked));
       if (first_of_batch_ == 0) first_of_batch_ = asked_;
       return;
     }
   }
-  asked.call->fail(of.closed); // it no longer changes
+  asked.call->fail(of.closed); // `closed` no longer changes
 }
 
 bool order_connection::may_join_batch(const request_facts& facts) noexcept {
@@ -181,11 +181,11 @@ request_facts order_connection::examine(ordered_rank& of, const operation& what)
   std::uint64_t number = 0, decided = 0;
   {
     const std::lock_guard lock{mutex_};
-    if (asks_.empty()) return {}; // a lone request is launched alone, and costs nothing
+    if (asks_.empty()) return {}; // a lone request is launched alone and needs no facts
     number = asked_ + 1;
     decided = asks_.begin()->first - 1;
   }
-  if (!std::exchange(has_told_limits_, true))
+  if (!std::exchange(has_sent_limits_, true))
     out_.add({.kind = request_record::form::limits, .count = fused_.max_operations, .bytes = fused_.max_bytes});
   return of.examiner.examine(what, number, decided);
 }
@@ -249,8 +249,8 @@ void order_connection::write_successes() {
   const std::lock_guard lock{mutex_};
   for (const auto& one : worlds_) {
     const std::uint64_t succeeded = one->successes->value();
-    if (one == whole_ || succeeded == one->told) continue; // that of the whole is in the header
-    one->told = succeeded;
+    if (one == whole_ || succeeded == one->sent_successes) continue; // the count of the whole world is in the header
+    one->sent_successes = succeeded;
     out_.select(one->world);
     successes_.count = succeeded;
     out_.add(successes_);
@@ -259,15 +259,15 @@ void order_connection::write_successes() {
 
 void order_connection::end_round() noexcept {
   const std::uint64_t succeeded = whole_->successes->value();
-  if (has_parts_ && (is_telling_ || !out_.empty()) && !is_closed()) write_successes();
-  if ((out_.empty() && (!is_telling_ || succeeded == whole_->told)) || is_closed()) return;
-  if (!is_telling_ && awaits_launcher()) {
+  if (has_parts_ && (must_report_ || !out_.empty()) && !is_closed()) write_successes();
+  if ((out_.empty() && (!must_report_ || succeeded == whole_->sent_successes)) || is_closed()) return;
+  if (!must_report_ && awaits_launcher()) {
     // Set before the second check, as below.
     awaits_launcher_->store(true);
     if (awaits_launcher()) return;
   }
   if (awaits_launcher_->load(std::memory_order_relaxed)) awaits_launcher_->store(false);
-  is_telling_ = false;
+  must_report_ = false;
   if (!may_send()) {
     // Set before the second check. A concurrent receive() either sees the flag, or the second check sees its update.
     holds_back_.store(true);
@@ -276,7 +276,7 @@ void order_connection::end_round() noexcept {
   if (holds_back_.load(std::memory_order_relaxed)) holds_back_.store(false);
   const std::uint64_t number = sent_.load(std::memory_order_relaxed) + 1;
   sent_.store(number);
-  whole_->told = succeeded;
+  whole_->sent_successes = succeeded;
   may_wait_ = true;
   first_of_batch_ = 0;
   send_(out_.take({.epoch = epoch_, .number = number, .succeeded = succeeded}));
@@ -428,7 +428,7 @@ error order_connection::decide_capture(decision_record& one) {
 error order_connection::decide_close(decision_record& one) {
   const auto of = find(one.world);
   if (!of || !of->closed)
-    return {.code = errc::internal, .text = "the controller has ended a world in its order that has not been left"};
+    return {.code = errc::internal, .text = "the controller has closed a world that this rank has not left"};
   if (of == whole_) {
     steps_.emplace_back([this] { close(whole_->closed); });
     return {};
@@ -436,7 +436,7 @@ error order_connection::decide_close(decision_record& one) {
   std::erase(worlds_, of);
   steps_.emplace_back([of] {
     end(*of, of->closed);
-    of->over->open();
+    of->ended->open();
   });
   return {};
 }
@@ -465,7 +465,7 @@ void order_connection::end(ordered_rank& of, const error& why) {
 void order_connection::tell_progress() {
   if (is_closed()) return;
   queue_.run([this] {
-    is_telling_ = true;
+    must_report_ = true;
     if (is_closed()) return;
     std::vector<std::shared_ptr<ordered_rank>> all;
     {
@@ -474,10 +474,10 @@ void order_connection::tell_progress() {
     }
     for (const auto& one : all) {
       pipeline_progress now = one->pipeline->progress();
-      if (now.launched == one->told_progress.launched && now.finished == one->told_progress.finished) continue;
+      if (now.launched == one->sent_progress.launched && now.finished == one->sent_progress.finished) continue;
       records_of(*one).add(
           {.kind = request_record::form::progress, .launched = now.launched, .finished = now.finished});
-      one->told_progress = std::move(now);
+      one->sent_progress = std::move(now);
     }
   });
 }
@@ -511,7 +511,7 @@ void order_connection::expire(time_point now) {
     call->fail({.code = errc::deadline_exceeded,
                 .effect = effect::unknown_outcome,
                 .text = "the controller of the world did not answer: it reported neither that the peers have asked "
-                        "nor which ranks are missing; the request stays in its place in the order",
+                        "nor which ranks are missing; the request keeps its place in the order",
                 .rank = self});
 }
 
@@ -541,7 +541,7 @@ void order_connection::close(error why) {
     error told = why;
     if (!told.rank) told.rank = one->pipeline->self();
     end(*one, told);
-    one->over->open();
+    one->ended->open();
   }
 }
 
@@ -598,7 +598,7 @@ std::shared_ptr<distributed_order> distributed_order::open_world(std::uint64_t n
 
 std::shared_ptr<latch> distributed_order::leave(error why) {
   through_->leave(self_, std::move(why), true);
-  return self_->over;
+  return self_->ended;
 }
 
 std::shared_ptr<latch> distributed_order::close(error why, bool for_good) {
@@ -606,7 +606,7 @@ std::shared_ptr<latch> distributed_order::close(error why, bool for_good) {
     through_->close(std::move(why));
   else
     through_->leave(self_, std::move(why), for_good);
-  return self_->over;
+  return self_->ended;
 }
 
 const std::shared_ptr<peer_requests>& distributed_order::peers() const noexcept {

@@ -186,7 +186,7 @@ private:
   /// Selects the world of \p of and returns the writer of the next batch. Records that are written this way are sent
   /// without waiting for the launcher (awaits_launcher()). Called only by tasks of queue_.
   [[nodiscard]] request_writer& records_of(const ordered_rank& of);
-  /// Writes a record about \p of behind the requests that have been made so far. Does nothing if the connection is
+  /// Writes a record about \p of after the requests that have been made so far. Does nothing if the connection is
   /// closed.
   void write(const std::shared_ptr<ordered_rank>& of, request_record record);
   /// Returns whether the batch can wait for the launcher with the next request in it.
@@ -229,8 +229,8 @@ private:
   // Accessed only by tasks of queue_, except the atomics.
   request_writer out_;
   request_record successes_{.kind = request_record::form::succeeded}; ///< A member so that it is made once.
-  bool is_telling_ = false;          ///< The next batch is sent even if it only reports successes.
-  bool has_told_limits_ = false;     ///< The controller knows the limits of fused_.
+  bool must_report_ = false;         ///< The next batch is sent even if it only reports successes.
+  bool has_sent_limits_ = false;     ///< The controller knows the limits of fused_.
   bool may_wait_ = true;             ///< All records of the next batch are requests that may be launched together.
   std::uint64_t first_of_batch_ = 0; ///< The number of the first request in the next batch; 0: it has none.
   company_forecast forecast_;

@@ -19,7 +19,7 @@ struct order_server::passing {
   std::uint64_t sent = 0;           ///< Number of batches sent to the controller.
   std::uint64_t received = 0;       ///< Number of batches received from the controller.
   std::uint64_t asked = 0;          ///< Number of requests that were passed on. The controller counts only these.
-  std::uint64_t told_successes = 0; ///< Number of successes in the whole world that the controller knows.
+  std::uint64_t sent_successes = 0; ///< Number of successes in the whole world that the controller knows.
   bool is_urgent = false;           ///< A record in `out` can lead to a decision.
   /// Translates the controller's number of a request to the rank's. Contains the requests that are not decided.
   std::unordered_map<std::uint64_t, std::uint64_t> undecided{};
@@ -92,8 +92,8 @@ public:
   [[nodiscard]] member& from() const noexcept { return from_; }
   [[nodiscard]] const request_facts& facts() const noexcept { return facts_; }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
-  /// Returns the position if the client did not give it.
-  [[nodiscard]] std::optional<std::uint64_t> position_to_tell() const noexcept {
+  /// Returns the position, which is sent to the rank, if the client did not give it.
+  [[nodiscard]] std::optional<std::uint64_t> position_to_send() const noexcept {
     return names_position_ ? std::nullopt : terms().position;
   }
 
@@ -153,7 +153,7 @@ void order_server::delegate(std::span<const rank> ranks) {
   for (const auto& one : ranks_) host = std::max(host, one->host + 1);
   for (const rank one : ranks)
     if (connection* const found = find_rank(one)) found->host = host;
-  drop_logs(ranks, false); // the host's service has them from here on
+  drop_logs(ranks, false); // the host's service keeps them from now on
   if (!std::ranges::all_of(ranks_, [&](const auto& one) { return one->host == host; })) return;
   log_.forget();
   order_->close_world(whole().ordered, {.code = errc::internal, .text = "another service decides"}, effects_);
@@ -165,7 +165,8 @@ void order_server::open_host(epoch of, int world_size, std::span<const rank> pre
                              const sequencer_limits& limits) {
   const auto exists = [&](rank one) { return one.value() >= 0 && one.value() < world_size; };
   if (present.empty() || !std::ranges::all_of(present, exists))
-    throw exception{errc::invalid_argument, "the order service of a host is to serve ranks that do not exist"};
+    throw exception{errc::invalid_argument,
+                    "the order service of a host was given no rank, or a rank that does not exist"};
   const bool continues = is_host_ && previous != epoch{} && previous == epoch_;
   if (!continues) logs_.clear();
   if (!continues || present.size() != static_cast<std::size_t>(world_size)) log_.forget();
@@ -234,7 +235,7 @@ order_server::world& order_server::open_group(const world& parent, const rank_gr
     ranks.push_back(parent.members[static_cast<std::size_t>(one.value())].by);
     key += to_string(one) + ',';
   }
-  // Equal groups are told apart by the order of their splits, which is the same in each epoch.
+  // Equal groups are distinguished by the order of their splits, which is the same in each epoch.
   std::string unused = key + '0';
   const auto is_used = [&](const auto& one) { return !one->is_closed && one->key == unused; };
   for (int k = 1; std::ranges::any_of(worlds_, is_used); ++k) unused = key + std::to_string(k);
@@ -252,7 +253,8 @@ void order_server::close(error why) {
   for (const auto& one : worlds_)
     if (one->is_decided_here) order_->close_world(one->ordered, why, effects_);
   settle();
-  // A rank with another service must learn from it that all decisions have come: batches_for() counts this one, too.
+  // Sends each rank of another host one more batch, so that its service can tell when it has all decisions:
+  // batches_for() counts this batch, too.
   for (const auto& one : ranks_)
     if (one && one->host != 0) one->out.has_seen(one->received);
 }
@@ -267,7 +269,7 @@ void order_server::leave(member& from, const error& why) {
   order_->leave(of.ordered, from.self, told, effects_);
   settle();
   of.turns.close(told, turn_answers_);
-  tell_turns(of);
+  write_turns(of);
   from.by->out.add({.kind = decision_record::form::closed, .world = of.number});
   const decision_record notice = message_of(of.number, process_address{from.self.value()});
   for (const member& one : of.members)
@@ -347,7 +349,7 @@ void order_server::take(connection& by, request_record& one, time_point now, err
     case request_record::form::ask:
       if (one.facts.bytes > 0 && (one.facts.overlaps > by.asked || by.max_operations == 0))
         failure = {.code = errc::internal,
-                   .text = "rank " + to_string(by.self) + " has sent facts of a request that cannot be"};
+                   .text = "rank " + to_string(by.self) + " has sent impossible facts of a request"};
       else
         ask(from, one, now);
       break;
@@ -360,13 +362,13 @@ void order_server::take(connection& by, request_record& one, time_point now, err
       if (!one.turn.split.empty()) failure = check_groups(one.turn.split, static_cast<int>(of.members.size()));
       if (failure) failure.code = errc::internal; // its process has checked them
       if (!failure && !closed_) of.turns.ask(from.self, std::move(one.turn), now, turn_answers_);
-      tell_turns(of);
+      write_turns(of);
       break;
     case request_record::form::capture_launch:
     case request_record::form::capture_end:
     case request_record::form::capture_failure:
       failure = of.turns.take(from.self, one, turn_answers_);
-      tell_turns(of);
+      write_turns(of);
       break;
     case request_record::form::progress:
       from.launched = std::move(one.launched);
@@ -432,8 +434,8 @@ void order_server::pass_on(member& from, request_record& one, error& failure) {
   up.is_urgent = up.is_urgent || !can_wait;
 }
 
-void order_server::tell(connection& to, const decision_record& message) {
-  if (to.out.add(message)) composed_ = nullptr; // what is launched together must be in one batch
+void order_server::write_message(connection& to, const decision_record& message) {
+  if (to.out.add(message)) composed_ = nullptr; // requests launched together must be in one batch
 }
 
 void order_server::pass_message(const member& from, request_record& one, error& failure) {
@@ -446,16 +448,16 @@ void order_server::pass_message(const member& from, request_record& one, error& 
     return;
   }
   if (to >= 0 && of.members[static_cast<std::size_t>(to)].has_left) {
-    tell(*from.by, message_of(of.number, one.to));
+    write_message(*from.by, message_of(of.number, one.to));
   } else if (to >= 0 && of.members[static_cast<std::size_t>(to)].by != nullptr) {
-    tell(*of.members[static_cast<std::size_t>(to)].by,
-         message_of(of.number, process_address{from.self.value()}, std::move(one.message)));
+    write_message(*of.members[static_cast<std::size_t>(to)].by,
+                  message_of(of.number, process_address{from.self.value()}, std::move(one.message)));
   } else if (from.by->upward) { // the controller passes it on
     passing& up = *from.by->upward;
     up.out.select(of.number);
     up.out.add(one);
     up.is_urgent = true;
-  } else if (const auto found = attached_.find(one.to); found != attached_.end()) { // else it has gone
+  } else if (const auto found = attached_.find(one.to); found != attached_.end()) { // else the process is detached
     found->second.out.add(message_of(0, process_address{from.self.value()}, std::move(one.message)));
   }
 }
@@ -492,19 +494,19 @@ error order_server::receive(process_address from, std::string_view batch) {
       by.out.add(message_of(0, one.to));
       continue;
     }
-    if (!closed_) tell(*to.by, message_of(0, from, std::move(one.message)));
+    if (!closed_) write_message(*to.by, message_of(0, from, std::move(one.message)));
   }
   return in.failure("a batch of process " + std::to_string(from.value()));
 }
 
 error order_server::receive_from_controller(const host_frame& decided) {
   if (decided.closed) close(decided.closed);
-  composed_ = nullptr; // what is released later comes behind these decisions
+  composed_ = nullptr; // later releases come after these decisions
   for (const auto& [to, bytes] : decided.batches) {
     const std::string name = "a batch of decisions for rank " + to_string(to);
     connection* const found = find_rank(to);
     if (found == nullptr || !found->upward)
-      return {.code = errc::internal, .text = name + " has come to a host where it is not", .rank = to};
+      return {.code = errc::internal, .text = name + " has arrived at a host that does not have this rank", .rank = to};
     passing& up = *found->upward;
     wire_reader in{bytes};
     const batch_header header = batch_header::read(in);
@@ -525,14 +527,14 @@ error order_server::receive_from_controller(const host_frame& decided) {
 void order_server::follow(connection& to, decision_record& one) {
   const auto number = [&] {
     const auto node = to.upward->undecided.extract(one.number);
-    return node.empty() ? 0 : node.mapped(); // its process finds no request with this number, and says so
+    return node.empty() ? 0 : node.mapped(); // its process reports that no request has this number
   };
   switch (one.kind) {
     case decision_record::form::release: to.out.release(number(), one.position, one.joins); break;
     case decision_record::form::refusal: to.out.refuse(number(), one.why, one.absence); break;
     case decision_record::form::capture:
     case decision_record::form::closed: to.out.add(one); break;
-    case decision_record::form::message: tell(to, one); break;
+    case decision_record::form::message: write_message(to, one); break;
     case decision_record::form::turn: {
       member* const from = find_member(one.world, to);
       const auto split = from == nullptr ? decltype(from->splits)::node_type{} : from->splits.extract(one.number);
@@ -555,10 +557,10 @@ void order_server::take_for_controller(host_frame& into, bool all) {
     passing& up = *one->upward;
     const member& self = *one->worlds.front();
     const std::uint64_t succeeded = self.of->is_decided_here ? 0 : self.successes->value();
-    const bool has_news = !up.out.empty() || succeeded != up.told_successes;
+    const bool has_news = !up.out.empty() || succeeded != up.sent_successes;
     if (!up.is_urgent && !(all && has_news)) continue;
     up.is_urgent = false;
-    up.told_successes = succeeded;
+    up.sent_successes = succeeded;
     into.batches.push_back(
         {one->self, up.out.take({.epoch = epoch_, .number = ++up.sent, .seen = up.received, .succeeded = succeeded})});
   }
@@ -581,8 +583,8 @@ void order_server::ask(member& from, request_record& asked, time_point now) {
   order_->ask(std::make_unique<request>(terms, from, number, asked.facts, std::move(asked.what)), effects_);
 }
 
-void order_server::tell_turns(const world& of) {
-  if (!turn_answers_.empty()) composed_ = nullptr; // what is released later comes behind a turn
+void order_server::write_turns(const world& of) {
+  if (!turn_answers_.empty()) composed_ = nullptr; // later releases come after a turn
   // The answers to one turn are adjacent. Opening worlds invalidates no reference.
   const std::vector<rank_group>* split = nullptr;
   std::vector<const world*> groups;
@@ -653,7 +655,7 @@ void order_server::settle() {
       const auto& released = static_cast<const request&>(*effects_.released[next]);
       participants_.push_back(released.terms().rank);
       const bool joins_here = std::exchange(released.from().launch, launch_) == launch_;
-      released.from().by->out.release(released.number(), released.position_to_tell(), joins_here);
+      released.from().by->out.release(released.number(), released.position_to_send(), joins_here);
     }
     const request_origin from{.lane = first.terms().lane, .position = first.terms().position.value_or(0)};
     first.from().of->log->released(epoch_, first.terms().lane, participants_, commit_of(first.what()),
@@ -663,7 +665,7 @@ void order_server::settle() {
     const auto& refused = static_cast<const request&>(*one.what);
     refused.from().by->out.refuse(refused.number(), one.why, completed(one.absence, *refused.from().of));
   }
-  // A refusal may fill a batch, and what is launched together must be in one.
+  // A refusal may fill a batch, and requests launched together must be in one batch.
   if (!effects_.refused.empty()) composed_ = nullptr;
   for (const auto& one : effects_.straggling) {
     const auto found = std::ranges::find(worlds_, std::optional{one->world}, [](const auto& of) {
@@ -694,7 +696,7 @@ void order_server::expire(time_point now) {
   settle();
   for (const auto& one : worlds_) {
     one->turns.expire(now, turn_answers_);
-    tell_turns(*one);
+    write_turns(*one);
   }
 }
 
@@ -706,7 +708,7 @@ time_point order_server::next_due() const noexcept {
 }
 
 std::string order_server::take_outgoing(rank to) {
-  composed_ = nullptr; // what is released later is not in this batch
+  composed_ = nullptr; // later releases are not in this batch
   connection* const found = find_rank(to);
   return found != nullptr ? found->out.take() : std::string{};
 }
@@ -738,7 +740,7 @@ std::vector<open_operation> order_server::open_operations() const {
       for (auto& each : one.ranks) {
         const member& at = of->members[static_cast<std::size_t>(each.rank.value())];
         // A rank has launched its first open operation if it has launched anything since the last one that it finished.
-        // If this is not its first one, that one is judged.
+        // For a later operation this may be wrong, but judge_hang() then blames the first one.
         each.has_launched = each.has_finished || (at.launched && at.launched != at.finished);
         each.rank = at.by->self;
       }

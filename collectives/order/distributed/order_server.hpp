@@ -43,7 +43,7 @@ public:
   /// epochs. Those whose success has not been reported by now do not count as complete (CUT-1).
   /// Errors: invalid_argument (no rank).
   void open(epoch of, int world_size);
-  /// Lets the order service of another host decide for the worlds all of whose ranks are among \p ranks. Call it after
+  /// Delegates the worlds all of whose ranks are among \p ranks to the order service of another host. Call it after
   /// open(), before the first request.
   void delegate(std::span<const rank> ranks);
   /// Begins an epoch in a host's object, for the ranks of that host, \p present. \p previous: the last epoch that this
@@ -79,7 +79,7 @@ public:
   /// Returns the time before which expire() does nothing.
   [[nodiscard]] time_point next_due() const noexcept;
 
-  /// Returns the next batch for \p to, of about one mebibyte at most; empty if there is none.
+  /// Returns the next batch for \p to, of at most longest_batch_bytes; empty if there is none.
   [[nodiscard]] std::string take_outgoing(rank to);
   [[nodiscard]] std::string take_outgoing(process_address to);
   /// Returns the number of batches for \p to in this epoch, including those that take_outgoing() has not returned yet.
@@ -119,8 +119,8 @@ private:
   void ask(member& from, request_record& asked, time_point now);
   /// Handles a record of a world for which this object does not decide.
   void pass_on(member& from, request_record& one, error& failure);
-  /// Writes a message for a rank.
-  void tell(connection& to, const decision_record& message);
+  /// Adds a message to the batch for a rank.
+  void write_message(connection& to, const decision_record& message);
   /// Passes on a message of \p from to another process of the same world.
   void pass_message(const member& from, request_record& one, error& failure);
   void follow(connection& to, decision_record& one);
@@ -137,7 +137,7 @@ private:
   /// Ends a rank's part in a world.
   void leave(member& from, const error& why);
   /// Writes the answers of world::turns into the batches of its ranks.
-  void tell_turns(const world& of);
+  void write_turns(const world& of);
   /// Returns a copy of \p report with the operations that the ranks launched and finished last. Consecutive calls with
   /// the same report return the same copy.
   [[nodiscard]] std::shared_ptr<absence_report> completed(const std::shared_ptr<absence_report>& report,

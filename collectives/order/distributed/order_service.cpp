@@ -11,7 +11,7 @@ namespace troupe {
 static_assert(longest_ring_message_bytes >= longest_batch_bytes);
 
 std::unique_lock<std::mutex> order_service::enter() const {
-  // A mutex is not fair: without this count a thread that spins could take it again and again.
+  // A mutex is not fair: without this count, the thread in run() could lock it again and again while it spins.
   callers_.fetch_add(1);
   std::unique_lock lock{mutex_};
   callers_.fetch_sub(1);
@@ -141,7 +141,8 @@ error order_service::receive_from_host(std::size_t host, std::string_view messag
   const std::vector<rank>& own = hosts_[host].route.ranks;
   const auto is_own = [&](const auto& one) { return std::ranges::find(own, one.of) != own.end(); };
   if (!why && !(std::ranges::all_of(told.batches, is_own) && std::ranges::all_of(told.losses, is_own)))
-    why = {.code = errc::internal, .text = "the order service of a host speaks for ranks that are not on it"};
+    why = {.code = errc::internal,
+           .text = "the order service of a host has sent data of ranks that are not on that host"};
   if (why) return why;
   for (const auto& one : told.batches)
     if (!why) why = order_.receive(one.of, one.bytes, now);
@@ -232,7 +233,7 @@ void order_service::lose(place& one, error why) {
   }
   const rank self = one.self();
   why.rank = self;
-  if (to_controller_) { // which decides what becomes of the epoch
+  if (to_controller_) { // the controller decides whether the epoch ends
     for_controller_.losses.push_back({self, std::move(why)});
     return;
   }
@@ -364,7 +365,7 @@ void order_service::park(time_point now, bool is_idle) {
     if (order_.next_due() < later(now, span)) span = std::max(order_.next_due() - now, nanoseconds{1});
     if (is_any_waiting()) span = std::min(span, ring_sender::room_interval);
   }
-  // The rings may change while the thread sleeps, not while it looks.
+  // The rings may change while the thread sleeps, but not while it checks them.
   bell_->sleeper().park(
       [this] {
         const std::lock_guard lock{mutex_};

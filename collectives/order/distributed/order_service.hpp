@@ -100,8 +100,8 @@ public:
   /// Refuses waiting requests, and all later ones of this epoch. All decisions have been written or sent when it
   /// returns, except those for which a ring has no room; batches_for() counts them.
   void close(const error& why, time_point now);
-  /// Handles a batch that has not come through rings. If the rank has rings through which nothing has come, its process
-  /// could not accept them, and its decisions go through order_route::send from now on. Errors: those of
+  /// Handles a batch that did not arrive through rings. If the rank has rings and nothing has arrived through them, its
+  /// process could not accept them: its decisions go through order_route::send from now on. Errors: those of
   /// order_server::receive(); internal (the rank uses its rings).
   [[nodiscard]] error receive(rank from, std::string_view batch, time_point now);
   /// Closes the rings of a rank whose process has left the world. This does not count as a loss.
@@ -143,7 +143,7 @@ private:
   struct place {
     process_address where{};
     order_route route{};
-    bool has_written = false; ///< Whether a message has come through the rings.
+    bool has_written = false; ///< Whether a message has arrived through the rings.
     bool has_host = false;    ///< Whether the service of its host has its rings.
 
     [[nodiscard]] bool is_rank() const noexcept { return where.value() >= 0; }
@@ -151,7 +151,7 @@ private:
   };
   struct remote_host {
     host_route route;
-    bool is_closed = false; ///< Whether it was told that nothing more is decided.
+    bool is_closed = false; ///< Whether host_frame::closed was sent to it.
   };
 
   void begin(epoch of, std::vector<place> ranks);
@@ -167,7 +167,7 @@ private:
   /// As deliver(), and closes the ranks whose rings have failed. Returns whether there were any.
   bool deliver_all(time_point now);
   void deliver_to(remote_host& host);
-  /// Sends the controller the records that have come for it; if \p all is false, only if they can lead to a decision.
+  /// Sends the pending records to the controller; if \p all is false, only those that can lead to a decision.
   void deliver_to_controller(bool all);
   void lose(place& one, error why);
   void drop_rings(place& one);
@@ -176,7 +176,7 @@ private:
 
   const order_service_settings settings_;
   mutable std::mutex mutex_;
-  mutable std::atomic<int> callers_{0}; ///< Threads that wait for mutex_. The thread in run() lets them go first.
+  mutable std::atomic<int> callers_{0}; ///< Threads that wait for mutex_. run() yields to them.
   condition changed_;                   ///< Rings were opened, or stop() was called.
   std::shared_ptr<shared_doorbell> bell_;
   order_server order_;
@@ -184,12 +184,12 @@ private:
   std::vector<place> places_;                               ///< The ranks by number, then processes without a rank.
   std::vector<std::pair<process_address, error>> detached_; ///< See take_detached().
   std::vector<remote_host> hosts_;
-  error closed_{}; ///< Why nothing more is decided in this epoch.
+  error closed_{}; ///< Why nothing more is decided in this epoch; errc::none while it is open.
   int world_size_ = 0;
   // Used only on a host without the controller:
   std::function<void(std::string message)> to_controller_{};
   host_frame for_controller_{};
-  host_frame from_controller_{}; ///< The parts that have come of an incomplete message.
+  host_frame from_controller_{}; ///< The received parts of an incomplete message.
   std::atomic<std::size_t> connected_{0};
   std::vector<loss> losses_;
   std::vector<std::shared_ptr<const absence_report>> straggling_;

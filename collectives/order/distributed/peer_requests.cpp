@@ -17,7 +17,8 @@ enum class answer_kind : std::uint8_t { failure, handle, bytes };
 /// Time beyond a request's deadline in which its ranks can report which of them are missing.
 constexpr nanoseconds grace = std::chrono::seconds{2};
 constexpr auto longest_half_span = static_cast<std::uint64_t>(std::numeric_limits<nanoseconds::rep>::max() / 2);
-/// Lanes belong to clients. These numbers are not used for others: see rank_lane.
+/// The first client number of requesting processes, which own lanes as clients. Actors' ids are smaller; the numbers of
+/// rank_lane begin at 2^63.
 constexpr std::uint64_t first_client = std::uint64_t{1} << 62U;
 constexpr std::size_t most_steps = 65'536;
 /// Limit of the plans that one process may have captured at a rank.
@@ -94,7 +95,7 @@ void peer_requests::serve(rank_services what) {
   for (;;) {
     {
       const std::lock_guard lock{mutex_};
-      is_serving_ = early_.empty(); // later messages are behind these
+      is_serving_ = early_.empty(); // messages that arrive meanwhile wait behind these
       early = std::exchange(early_, {});
     }
     if (early.empty()) return;
@@ -203,12 +204,12 @@ peer_requests::answered_part peer_requests::take_part(std::uint64_t number, proc
   if (from.value() < 0 || from.value() >= world_size_) return part;
   const std::lock_guard lock{mutex_};
   const auto found = asked_.find(number);
-  if (found == asked_.end() || found->second->is_question() != is_question) return part; // it has been given up
+  if (found == asked_.end() || found->second->is_question() != is_question) return part; // no longer pending
   auto& replies = found->second->replies;
   part.reply = std::move(replies[static_cast<std::size_t>(from.value())]);
   part.queued = found->second->queued;
   if (std::ranges::none_of(replies, &reply_promise::pending)) {
-    part.over = std::move(found->second);
+    part.finished = std::move(found->second);
     asked_.erase(found);
   }
   return part;
@@ -323,7 +324,7 @@ void peer_requests::keep_plan(process_address of, const std::string& name, kept_
   if (!place.plan) plans_.erase({of, name});
 }
 
-void peer_requests::tell_all(std::string_view message) {
+void peer_requests::send_to_all(std::string_view message) {
   messages all;
   for (int r = 0; r < world_size_; ++r) all.emplace_back(process_address{r}, message);
   send_(std::move(all));
@@ -332,7 +333,7 @@ void peer_requests::tell_all(std::string_view message) {
 void peer_requests::drop_plan(std::string_view name) {
   wire_writer out = begin(message_kind::drop_plan);
   out.bytes(name.substr(0, longest_plan_name_bytes));
-  tell_all(out.view());
+  send_to_all(out.view());
 }
 
 void peer_requests::take_request(process_address from, wire_reader& in) {
@@ -407,7 +408,7 @@ void peer_requests::take_reply(process_address from, wire_reader& in) {
     failure = read_error(in);
   }
   if (!in.ok()) return;
-  auto [reply, queued, over] = take_part(number, from, false);
+  auto [reply, queued, finished] = take_part(number, from, false);
   if (failure)
     reply.deliver(std::move(failure));
   else // the processes may have different clocks
@@ -428,12 +429,12 @@ void peer_requests::ask_question(message_kind kind, rank target, nanoseconds dea
   out.varint(number);
   write(out);
   divided_reply replies(static_cast<std::size_t>(world_size_));
-  // Tells why the question has failed. Its answer does not pass through here.
+  // Delivers a failure of the question. take_answer() delivers the answer.
   replies[static_cast<std::size_t>(target.value())] = make_reply_promise([reply](const outcome& result) {
     const error* const failure = failure_of(result);
     if (failure == nullptr) return;
     error why = *failure;
-    why.effect = effect::rejected; // a question writes no memory of its asker
+    why.effect = effect::rejected; // a question writes no memory of this process
     reply->deliver(std::move(why));
   });
   if (expect_answers(number, {.replies = std::move(replies), .answer = std::move(reply)}, deadline))
@@ -474,7 +475,8 @@ void peer_requests::take_read(process_address from, wire_reader& in) {
   error why;
   const buffer memory = exported_->find(wanted, rank{self_.value()}, why);
   if (!why && (!memory.on_host() || memory.size_bytes() > most_read_bytes))
-    why = {.code = errc::invalid_argument, .text = "only host memory can be read, and not so much at once"};
+    why = {.code = errc::invalid_argument,
+           .text = "only host memory can be read, at most " + std::to_string(most_read_bytes) + " bytes at once"};
   if (why) return answer(from, number, why);
   answer(from, number, std::string_view{reinterpret_cast<const char*>(memory.data()), memory.size_bytes()});
 }
@@ -482,14 +484,14 @@ void peer_requests::take_read(process_address from, wire_reader& in) {
 void peer_requests::renew(std::uint64_t holder) {
   wire_writer out = begin(message_kind::renew);
   out.varint(holder);
-  tell_all(out.view());
+  send_to_all(out.view());
 }
 
 void peer_requests::give_back(const remote_buffer& lent) {
   wire_writer out = begin(message_kind::give_back);
   out.varint(lent.session);
   out.varint(lent.id);
-  tell_all(out.view()); // because its exporter may have another rank now
+  send_to_all(out.view()); // because the exporter may have another rank now
 }
 
 void peer_requests::take_question(process_address from, wire_reader& in, bool is_find) {
@@ -567,13 +569,13 @@ void peer_requests::take_answer(process_address from, wire_reader& in) {
     case answer_kind::bytes: bytes = in.bytes(most_read_bytes); break;
   }
   if (!in.ok()) return;
-  const auto [reply, queued, over] = take_part(number, from, true);
-  if (!over) return;
-  const auto* const wants_bytes = std::get_if<bytes_promise>(&over->answer);
-  const auto* const wants_handle = std::get_if<handle_promise>(&over->answer);
+  const auto [reply, queued, finished] = take_part(number, from, true);
+  if (!finished) return;
+  const auto* const wants_bytes = std::get_if<bytes_promise>(&finished->answer);
+  const auto* const wants_handle = std::get_if<handle_promise>(&finished->answer);
   if (!why && (wants_bytes != nullptr) != (kind == answer_kind::bytes))
     why = {.code = errc::internal,
-           .text = "the process of rank " + std::to_string(from.value()) + " has answered otherwise"};
+           .text = "the process of rank " + std::to_string(from.value()) + " has sent an answer of another kind"};
   if (wants_bytes != nullptr)
     why ? (*wants_bytes)->deliver(std::move(why)) : (*wants_bytes)->deliver(std::move(bytes));
   else

@@ -42,13 +42,13 @@ struct whole_capture {
   std::string plan{};      ///< Its name: see plan_options.
   plan_steps steps{};      ///< steps[k][r] is the part of rank r. Parts have remote buffers as operands.
   nanoseconds deadline{0}; ///< Time from now to the reply.
-  /// The ranks let go of the plan when \p holder has not renewed it for \p lease, and when the epoch ends.
+  /// The ranks release the plan when \p holder has not renewed it for \p lease, and when the epoch ends.
   std::uint64_t holder = 0;
   nanoseconds lease{0};
   reply_promise reply{};
 };
 
-/// What a rank's process can lend to another process.
+/// The memory that a rank's process can export for another process (peer_requests::lend()).
 enum class lent_kind : std::uint8_t {
   memory,        ///< Device memory.
   metrics,       ///< Host memory with the process's metrics in the text format of Prometheus.
@@ -57,16 +57,18 @@ enum class lent_kind : std::uint8_t {
 
 /// What a rank's process does for others. Its functions may be called from any thread, and must not block.
 struct rank_services {
-  /// Asks the rank. \p objection: why the rank cannot take the request, else it validates it.
+  /// Passes a request to the rank, which validates it. If \p objection is set, the request is not validated, and all
+  /// ranks refuse it for this reason.
   std::function<void(rank_request asked, error objection, reply_promise reply, std::uint64_t client)> ask{};
-  /// What requests can name.
+  /// The objects that requests can name.
   local_names here{};
   using lent = std::function<void(buffer memory, const error& why)>;
-  /// Makes something to lend in another thread, and calls \p done. \p size_bytes: of memory.
+  /// Allocates the memory in another thread, writes the report if \p what is one, and calls \p done. \p size_bytes:
+  /// for lent_kind::memory.
   std::function<void(lent_kind what, std::size_t size_bytes, lent done)> lend{};
   using captured = std::function<void(std::shared_ptr<captured_plan> plan, const error& why)>;
-  /// Captures the rank's steps at their place in the order. \p objection: why it cannot; the capture then fails at all
-  /// ranks with it.
+  /// Captures the rank's steps at their place in the order. If \p objection is set, the capture fails at all ranks
+  /// for this reason.
   std::function<void(std::vector<operation> steps, plan_options options, error objection, captured done)> capture{};
 };
 
@@ -75,8 +77,8 @@ struct rank_services {
 ///
 /// A rank's process looks up the remote buffers, validates its part and asks its rank in a lane that belongs to the
 /// requesting process. So the order service matches, compares and orders the parts like those of any client (ORD-1,
-/// ORD-2). A part that its rank cannot take is asked for with an objection, so it is refused at all ranks. Each rank's
-/// process sends the outcome of its part back. The request is answered when all have come (ONE-1).
+/// ORD-2). A part that its rank cannot execute is submitted with an objection, so it is refused at all ranks. Each
+/// rank's process sends the outcome of its part back. The request is answered when all outcomes have arrived (ONE-1).
 ///
 /// Lifetime: until close(), which answers what is pending. Threads: all functions may be called from any thread;
 /// receive() and close() from one at a time.
@@ -87,12 +89,12 @@ public:
   /// after the end of the epoch.
   using sender = std::function<void(messages all)>;
 
-  /// \p self: of this process in the world; negative if it has no rank. \p exported: null without a rank.
+  /// \p self: the address of this process in the world; negative if it has no rank. \p exported: null without a rank.
   peer_requests(process_address self, int world_size, epoch formed_in, std::shared_ptr<exported_memory> exported,
                 sender send);
   ~peer_requests();
 
-  /// Lets other processes ask this process's rank. Their earlier requests have waited for this.
+  /// Begins to serve requests of other processes to this process's rank, first those that have arrived already.
   void serve(rank_services what);
 
   /// Asks all ranks. Answers with invalid_argument, before anything is sent, if a part cannot be sent: it has events, a
@@ -102,7 +104,7 @@ public:
   /// replayed by its name until the epoch ends. The reply contains no times. Errors: those of world::capture();
   /// invalid_argument for steps of this process's own rank, for more steps than fit in a message, and as for ask().
   void capture(whole_capture asked);
-  /// Lets the ranks let go of a plan that this process has captured. Replays in flight keep it.
+  /// Makes all ranks release a plan that this process has captured. Replays in flight keep it.
   void drop_plan(std::string_view name);
   using handle_promise = std::shared_ptr<value_promise<remote_buffer>>;
   using bytes_promise = std::shared_ptr<value_promise<std::string>>;
@@ -110,18 +112,18 @@ public:
   /// Asks the process of \p target for the handle of the memory that it has exported under \p name. Errors: missing (it
   /// has not), deadline_exceeded (it has not answered).
   void find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply);
-  /// Asks the process of \p target to allocate memory, or for a report in memory, and to hold it as long as \p holder,
-  /// a random number of this process, renews it more often than \p lease. Contents of memory: undefined. Errors:
-  /// out_of_memory, missing (its troupe was built without what makes the report), deadline_exceeded.
+  /// Asks the process of \p target to allocate memory, or to write a report to memory, and to keep it while \p holder,
+  /// a random number of this process, renews it at intervals shorter than \p lease. Contents of memory: undefined.
+  /// Errors: out_of_memory, missing (its troupe was built without this report), deadline_exceeded.
   void lend(rank target, lent_kind what, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
             nanoseconds deadline, handle_promise reply);
-  /// Asks the process of the exporter for the present contents of \p from, host memory. It reads them at once, without
-  /// regard to requests in flight. Errors: stale_buffer, invalid_argument (device memory, or more than
+  /// Asks the exporter's process for the present contents of \p from, host memory. That process reads them immediately,
+  /// without waiting for requests in flight. Errors: stale_buffer, invalid_argument (device memory, or more than
   /// most_read_bytes), deadline_exceeded.
   void read(const remote_buffer& from, nanoseconds deadline, bytes_promise reply);
-  /// Renews what \p holder has been lent, at all ranks.
+  /// Renews the leases of \p holder on memory and plans, at all ranks.
   void renew(std::uint64_t holder);
-  /// Lets the process of the exporter let go of lent memory.
+  /// Makes the exporter's process release memory that lend() has returned.
   void give_back(const remote_buffer& lent);
 
   /// Handles a message from another process of the world, or from this one. An empty one says that \p from has left the
@@ -139,7 +141,7 @@ public:
   static constexpr std::size_t most_pending_of_peer = 4096;
 
 private:
-  /// A request to all ranks, or a question to one.
+  /// A request to all ranks, or a question to one: find(), lend() or read().
   struct asked_request {
     divided_reply replies{};        ///< By rank. A question has one reply, for failures only.
     std::optional<operation> own{}; ///< The part of this process's rank.
@@ -153,7 +155,7 @@ private:
   struct answered_part {
     reply_promise reply{}; ///< Not pending if the answer is not expected.
     time_point queued{};
-    std::shared_ptr<asked_request> over{}; ///< The request, if this was its last part.
+    std::shared_ptr<asked_request> finished{}; ///< The request, if this was its last part.
   };
   enum class message_kind : std::uint8_t; ///< The first byte of a message.
   /// A plan that another process has captured at this process's rank.
@@ -186,7 +188,7 @@ private:
   /// Adds a request that waits for the answers of ranks. After close(), refuses it and returns false.
   [[nodiscard]] bool expect_answers(std::uint64_t number, asked_request one, nanoseconds deadline);
   [[nodiscard]] answered_part take_part(std::uint64_t number, process_address from, bool is_question);
-  void tell_all(std::string_view message);
+  void send_to_all(std::string_view message);
   void take_reply(process_address from, wire_reader& in);
   void lose(process_address peer);
   /// Returns a promise that sends the outcome of a rank's part back to the process that has asked.
@@ -202,10 +204,10 @@ private:
   std::atomic<std::uint64_t> last_{0}; ///< The number of the latest request.
   mutable std::mutex mutex_;
   std::shared_ptr<const rank_services> services_;                      ///< Null before serve() and after close().
-  std::map<process_address, lane> lanes_;                              ///< The lanes of those that have asked.
-  std::map<std::pair<process_address, std::string>, kept_plan> plans_; ///< By the process that asked, and name.
+  std::map<process_address, lane> lanes_;                              ///< The lanes of the requesting processes.
+  std::map<std::pair<process_address, std::string>, kept_plan> plans_; ///< By requesting process and name.
   bool is_serving_ = false;
-  std::vector<std::pair<process_address, std::string>> early_; ///< Came before serve().
+  std::vector<std::pair<process_address, std::string>> early_; ///< Requests that arrived before serve().
   error closed_;
   std::map<std::uint64_t, std::shared_ptr<asked_request>> asked_; ///< By number.
   time_point due_ = time_point::max();

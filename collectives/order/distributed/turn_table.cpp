@@ -13,7 +13,7 @@ std::size_t index(rank one) {
   return static_cast<std::size_t>(one.value());
 }
 
-/// Returns text such as "the split into 'front', 'back'" and, for a refusal, what a rank had to ask for.
+/// Returns text for a refusal that names the turn, e.g. "the split into 'front', 'back'".
 std::string describe(const turn_terms& one) {
   if (one.capture_limit != nanoseconds{0})
     return one.name.starts_with(unnamed_plan) ? "the capture of unnamed plan " + one.name.substr(unnamed_plan.size())

@@ -42,7 +42,7 @@ public:
   /// Begins an epoch of \p world_size ranks. A rank may have \p most turns pending.
   void open(int world_size, std::size_t most);
 
-  /// Adds a turn of \p from.
+  /// Handles a request of \p from for a turn.
   void ask(rank from, turn_terms asked, time_point now, answers& out);
   /// Handles a record of a capture. Errors: internal (the capture does not exist, or the rank waits in it already). A
   /// record of a capture that has failed is ignored.
@@ -78,7 +78,7 @@ private:
   [[nodiscard]] static std::string key_of(const turn_terms& asked);
   void refuse_late(named_turn& one, time_point now, answers& out);
   void grant(named_turn& ready, time_point now, answers& out);
-  /// Answers the ranks that need not wait any more. Returns whether the capture is over.
+  /// Answers the ranks that need not wait any more. Returns whether the capture has ended.
   [[nodiscard]] bool settle(std::uint64_t place, open_capture& one, answers& out) const;
   void find_due();
 

@@ -64,7 +64,7 @@ private:
     std::uintptr_t end_and_written;
   };
 
-  /// Returns the index of the first range that ends behind \p address. Memory is mostly used in ascending order, so the
+  /// Returns the index of the first range that ends after \p address. Memory is mostly used in ascending order, so the
   /// last range is checked first. Otherwise a branch-free binary search runs, because its branches would not be
   /// predictable.
   [[nodiscard]] std::size_t first_behind(std::uintptr_t address) const noexcept {
@@ -75,7 +75,7 @@ private:
       first += first[half - 1].end() <= address ? half : 0;
       left -= half;
     }
-    return static_cast<std::size_t>(first - all_.data()); // the last range ends behind the address, so one exists
+    return static_cast<std::size_t>(first - all_.data()); // the last range ends after the address, so one exists
   }
 
   [[nodiscard]] bool is_first_behind(std::size_t at, std::uintptr_t address) const noexcept {

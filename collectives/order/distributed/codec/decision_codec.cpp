@@ -20,7 +20,7 @@ constexpr std::uint8_t joins_previous = 0x20;
 
 enum class report_kind : std::uint8_t { none, here, as_before };
 
-/// Lists the fields behind the first byte of a record that is neither a release nor a refusal, for both directions. The
+/// Lists the fields after the first byte of a record that is neither a release nor a refusal, for both directions. The
 /// record is const if Wire is a wire_writer.
 template <class Wire, class Record>
 void decision_fields(Wire& wire, Record& one, int world_size) {
@@ -93,15 +93,15 @@ bool decision_writer::begin_record() {
 }
 
 std::string decision_writer::take() {
-  if (full_.empty() && out_.empty() && !owes_) return {};
-  owes_ = false;
+  if (full_.empty() && out_.empty() && !must_send_) return {};
+  must_send_ = false;
   wire_writer whole;
   whole.reserve(32 + (full_.empty() ? out_.size_bytes() : full_.front().size()));
   ++batches_;
-  // A batch that others follow does not contain all that was passed on.
+  // Only the last of several batches completes the decisions that were passed on.
   const bool is_last = full_.empty() || (full_.size() == 1 && out_.empty());
-  if (!passed_on_ || is_last) told_passed_on_ = passed_on_.value_or(batches_);
-  batch_header{.epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = told_passed_on_}.write(whole);
+  if (!passed_on_ || is_last) sent_passed_on_ = passed_on_.value_or(batches_);
+  batch_header{.epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = sent_passed_on_}.write(whole);
   if (full_.empty()) {
     whole.raw(out_.view());
     out_.clear();
@@ -118,7 +118,7 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
   into.kind = static_cast<decision_form>(head & form_bits);
   const auto marks = static_cast<std::uint8_t>(head & ~form_bits);
   if ((marks & ~(into.kind == decision_form::release ? is_in_step | has_position | joins_previous : 0)) != 0)
-    in.refuse("a record has unknown marks");
+    in.refuse("a record has unknown flags");
   if (into.kind > decision_form::message) in.refuse("a record has an unknown kind");
   if (!in.ok()) return false;
   if (into.kind == decision_form::release) {

@@ -58,29 +58,30 @@ class decision_writer {
 public:
   explicit decision_writer(troupe::epoch of) noexcept : epoch_{of} {}
 
-  /// \p joins: it is launched together with the previous release, which take() returns in the same batch.
+  /// \p joins: the request is launched together with the previous release. The caller ensures that take() returns both
+  /// in one batch.
   void release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins = false);
   void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
-  /// Adds a record of another form. Returns whether a new batch begins with it: a later release cannot join an earlier
-  /// one then.
+  /// Adds a record of another form. Returns whether a new batch begins with it. If so, later releases cannot join
+  /// earlier ones.
   bool add(const decision_record& one);
   /// Records that the rank's batch \p number was read. The next batch acknowledges it, and is sent even without
   /// decisions.
   void has_seen(std::uint64_t number) noexcept {
     seen_ = number;
-    owes_ = true;
+    must_send_ = true;
   }
   /// Records that the decisions so far contain batch \p number of the controller (batch_header::controller_batch). The
   /// next batch names this number, and is sent even without decisions.
   void has_passed_on(std::uint64_t number) noexcept {
     passed_on_ = number;
-    owes_ = true;
+    must_send_ = true;
   }
   /// Returns the next batch; empty if there is nothing to send.
   [[nodiscard]] std::string take();
   /// Returns the number of batches so far, including those that take() has not returned yet.
   [[nodiscard]] std::uint64_t batches() const noexcept {
-    return batches_ + full_.size() + (out_.empty() && !(owes_ && full_.empty()) ? 0 : 1);
+    return batches_ + full_.size() + (out_.empty() && !(must_send_ && full_.empty()) ? 0 : 1);
   }
 
 private:
@@ -93,8 +94,8 @@ private:
   std::uint64_t batches_ = 0;
   std::uint64_t seen_ = 0;
   std::optional<std::uint64_t> passed_on_{}; ///< Empty if there is no other order service.
-  std::uint64_t told_passed_on_ = 0;
-  bool owes_ = false;
+  std::uint64_t sent_passed_on_ = 0;
+  bool must_send_ = false;     ///< The next batch is sent even without decisions.
   std::uint64_t released_ = 0; ///< The number of the last release.
   std::shared_ptr<absence_report> reported_;
 };

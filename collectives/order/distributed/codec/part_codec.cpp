@@ -16,7 +16,7 @@ namespace troupe {
 
 namespace {
 
-/// What is written first for a buffer: whether there is one, and whether its memory is on the host.
+/// The first field of a buffer: whether there is one, and whether its memory is on the host.
 enum class written_buffer : std::uint8_t { none, of_device, of_host };
 
 /// Visits the fields of an operation that its outline (write_outline()) does not contain: memory, factors,
@@ -38,8 +38,8 @@ void visit_own_fields(Operation& one, Visit& visit) {
     for (auto& part : one.parts) std::visit([&](auto& each) { visit_own_fields(each, visit); }, part);
 }
 
-/// Lists these fields for both directions. The operation is const if Wire is a wire_writer. Buffers are those of rank
-/// \p target.
+/// Lists the fields of visit_own_fields() for both directions. The operation is const if Wire is a wire_writer. Buffers
+/// are those of rank \p target.
 template <class Wire>
 class own_fields {
 public:
@@ -111,7 +111,7 @@ private:
   error why_;
 };
 
-/// Looks up what an operation names in this process.
+/// Replaces the names in an operation by the objects of this process.
 class own_fields_finder {
 public:
   own_fields_finder(const local_names& here, rank self) : here_{here}, self_{self} {}
@@ -120,7 +120,7 @@ public:
   void factor(troupe::factor& one) { find(one.memory); }
   void displacements(const partition&) {}
   void plan(std::shared_ptr<captured_plan>& one) {
-    if (!one || one->number() != 0) return; // it is no placeholder
+    if (!one || one->number() != 0) return; // not a placeholder
     auto found = here_.plans ? here_.plans->find(one->options().name) : nullptr;
     if (!found) return refuse("this rank's process has captured no plan called '" + one->options().name + "'");
     one = std::move(found);

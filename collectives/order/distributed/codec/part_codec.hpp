@@ -1,4 +1,5 @@
-/// Encodes one rank's part of a request for another process, which looks up what it names.
+/// Encodes one rank's part of a request for another process, which looks up the memory, plans and functions that the
+/// part names.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -31,15 +32,15 @@ void memory_fields(Wire& wire, Handle&& one) {
 /// that have only the name. Returns nullopt if \p in has failed.
 [[nodiscard]] std::optional<operation> read_part(wire_reader& in, rank target);
 
-/// What the operands of a request of another process can name in this one. Each may be null.
+/// The memory, plans and functions of this process that requests of other processes can name. Each may be null.
 struct local_names {
   std::shared_ptr<const exported_memory> memory{};
   std::shared_ptr<const plan_directory> plans{};
   std::shared_ptr<const function_directory> functions{};
 };
-/// Replaces the remote buffers and the placeholders in \p what, a part of rank \p self, by what they name here. Returns
-/// why that is not possible: stale_buffer, invalid_argument (no such plan or function; a range that exceeds the
-/// memory).
+/// Replaces the remote buffers and the placeholders in \p what, a part of rank \p self, by the objects that they name
+/// in this process. Returns why that is not possible: stale_buffer, invalid_argument (no such plan or function; a range
+/// that exceeds the memory).
 [[nodiscard]] error resolve_part(operation& what, const local_names& here, rank self);
 
 } // namespace troupe

@@ -22,7 +22,7 @@ void lane_field(wire_reader& in, lane& one) {
   if (!in.ok()) return;
   try {
     one = lane::named(name);
-  } catch (const exception&) { // more lanes than this process can have
+  } catch (const exception&) { // this process cannot have more lanes
   }
 }
 
@@ -37,7 +37,7 @@ void fields_of_mark(Wire& wire, Mark& mark) {
   });
 }
 
-/// All but the code.
+/// Lists all fields but the code.
 template <class Wire, class Error>
 void fields_of_error(Wire& wire, Error& why) {
   wire.field(why.effect, effect::unknown_outcome);
@@ -67,7 +67,7 @@ void fields_of_standing(Wire& wire, Standing& one) {
   fields_of_mark(wire, one.last_finished);
 }
 
-/// All but the lane.
+/// Lists all fields but the lane.
 template <class Wire, class Point>
 void fields_of_point(Wire& wire, Point& point, int world_size) {
   const auto ranks = [&](auto& all) {
@@ -160,7 +160,7 @@ void points_field(wire_reader& in, std::shared_ptr<const resume_points>& all, in
     try {
       if (is_of_lane) one.where = lane::named(name);
       read->push_back(std::move(one));
-    } catch (const exception&) { // more lanes than this process can have
+    } catch (const exception&) { // this process cannot have more lanes
     }
   }
 }

@@ -17,8 +17,8 @@ inline constexpr std::size_t longest_wire_text_bytes = 4096; ///< A longer text 
 /// Size limit of an encoded report. A longer one is omitted. The error's text names the first missing ranks.
 inline constexpr std::size_t longest_wire_report_bytes = std::size_t{256} << 10U;
 
-/// Writes all members except ticket, epoch and undefined, which the asking process knows, and the report, which many
-/// errors may share.
+/// Writes all members except ticket, epoch and undefined, which the requesting process knows, and the report, which
+/// many errors may share.
 void write_error(wire_writer& out, const error& why);
 /// Reads an error. The code is never errc::none while \p in is ok.
 [[nodiscard]] error read_error(wire_reader& in);

@@ -49,11 +49,11 @@ constexpr std::size_t longest_kept_bytes = 1024;
 constexpr std::uint64_t largest_lane = 65'535;
 
 std::size_t slot_of(std::string_view outline) {
-  // the slot is transmitted, so the other side need not use the same hash
+  // The slot is sent, so the other side need not use the same hash.
   return std::hash<std::string_view>{}(outline) % outline_slots;
 }
 
-/// Writes the bytes that say the form, and the place of a record of a capture.
+/// Writes the bytes that encode the form and, for a record of a capture, the place.
 void write_head(wire_writer& out, request_form what, std::uint64_t place) {
   const auto kind = static_cast<std::size_t>(std::ranges::upper_bound(first_forms, what) - first_forms.begin()) - 1;
   out.u8(static_cast<std::uint8_t>(kind));
@@ -80,7 +80,7 @@ void fields_of_facts(Wire& wire, Facts& facts) {
   wire.field(facts.places);
 }
 
-/// The fields behind the head.
+/// Lists the fields after those of write_head().
 template <class Wire, class Record>
 void request_fields(Wire& wire, Record& one) {
   switch (one.kind) {
@@ -97,7 +97,7 @@ void request_fields(Wire& wire, Record& one) {
     case request_form::close:
     case request_form::objection: return error_field(wire, one.why);
     case request_form::message: wire.field(one.to); return wire.field(one.message, longest_message_bytes);
-    case request_form::ask: // the first four use what both sides remember
+    case request_form::ask: // these have no further fields, or other functions list them
     case request_form::name:
     case request_form::cancel:
     case request_form::select:
@@ -205,7 +205,7 @@ bool request_reader::next(wire_reader& in, request_record& into) {
     if (!in.ok() || in.at_end()) return false;
     const std::uint8_t head = in.u8();
     const std::size_t kind = head & request_kind_bits;
-    if (kind != 0 && (head & ~request_kind_bits) != 0) in.refuse("a record has unknown marks");
+    if (kind != 0 && (head & ~request_kind_bits) != 0) in.refuse("a record has unknown flags");
     std::uint64_t step = 0;
     if (kind == capture_kind) into.place = in.varint();
     if (forms_of(kind) > 1) step = in.varint(forms_of(kind) - 1);
@@ -224,9 +224,9 @@ bool request_reader::next(wire_reader& in, request_record& into) {
     }
     if (into.kind == request_form::turn && into.turn.name.empty()) in.refuse("a turn has no name");
     if (into.kind == request_form::turn && !into.turn.split.empty() && into.turn.capture_limit != nanoseconds{0})
-      in.refuse("a capture is a split, too");
+      in.refuse("a turn is both a capture and a split");
     if (into.kind == request_form::succeeded && world_ == 0)
-      in.refuse("it says of the whole world what is said of a sub-world only");
+      in.refuse("it counts successes of the whole world, which only the header may do");
     into.world = world_;
     return in.ok();
   }
@@ -274,7 +274,7 @@ std::uint64_t request_reader::read_lane(wire_reader& in, request_record& into) {
 void request_reader::read_lane(std::uint64_t number, request_record& into) const {
   const named_lane& one = lanes_[number];
   into.where = one.here;
-  // copied only if set, because errors are expensive to copy and rarely set
+  // Copied only if set, because errors are expensive to copy and rarely set.
   if (one.objection || into.why) into.why = one.objection;
 }
 

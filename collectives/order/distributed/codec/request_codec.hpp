@@ -62,7 +62,7 @@ inline constexpr std::size_t longest_split_bytes = std::size_t{256} << 10U;
 
 /// A request for a place in the order that all ranks of a world share.
 struct turn_terms {
-  std::string name{};                        ///< At most longest_turn_name_bytes.
+  std::string name{};                        ///< At most longest_plan_name_bytes.
   nanoseconds deadline = nanoseconds::max(); ///< Longest time for the others to request it.
   nanoseconds capture_limit{0};              ///< If not 0, a capture begins there, which may take this long.
   std::vector<rank_group> split{};           ///< If not empty, the order is opened for these groups there.
@@ -113,7 +113,7 @@ struct request_record {
   /// lane cannot exist here.
   error why{};
   turn_terms turn{};       ///< For a turn.
-  std::uint64_t count = 0; ///< For a succeeded; for limits: of operations.
+  std::uint64_t count = 0; ///< For a succeeded: of requests; for limits: of operations.
   std::uint64_t bytes = 0; ///< For limits.
   std::uint64_t place = 0; ///< For a record of a capture: the number of its turn among all that were granted, from 1.
   std::string outline{};   ///< For a capture_launch that is written: outline_of_launch().
@@ -127,8 +127,7 @@ struct request_record {
 /// Writes the requests of one connection in one epoch. Data that was sent before is not repeated.
 class request_writer {
 public:
-  /// Names the world of the records that follow, by its number at the controller; 0 is the whole world, with which a
-  /// connection begins.
+  /// Selects the world of the records that follow, by its number at the controller. Initially it is 0, the whole world.
   void select(std::uint64_t world);
   /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
   [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,

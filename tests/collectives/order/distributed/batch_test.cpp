@@ -421,7 +421,7 @@ TEST_CASE("a turn without a name, and one that is a capture and a split, are ref
     request_writer out;
     out.add({.kind = request_record::form::turn, .turn = asked});
     CHECK_THAT(keep(out.take({.epoch = of, .number = 1})).text,
-               ContainsSubstring("a turn has no name") || ContainsSubstring("a capture is a split, too"));
+               ContainsSubstring("a turn has no name") || ContainsSubstring("a turn is both a capture and a split"));
   }
 }
 
@@ -475,7 +475,7 @@ TEST_CASE("what makes no sense is refused", "[collectives][wire]") {
   CHECK_THAT(refused(as_bytes({0x18, 3})), ContainsSubstring("an operation has not been outlined"));
   CHECK_THAT(refused(as_bytes({0x18, 65})), ContainsSubstring("a number is too large"));
   CHECK_THAT(refused(as_bytes({0x07, 6})), ContainsSubstring("a number is too large"));
-  CHECK_THAT(refused(as_bytes({0x0C})), ContainsSubstring("unknown marks"));
+  CHECK_THAT(refused(as_bytes({0x0C})), ContainsSubstring("unknown flags"));
   CHECK_THAT(refused(as_bytes({0x01, 1, 0})), ContainsSubstring("a lane has no name"));
   CHECK_THAT(refused(as_bytes({0x01, 0, 1, 'x'})), ContainsSubstring("a lane is named twice"));
   CHECK_THAT(refused(as_bytes({0x58, 0, 17, 1, 17, 0})), ContainsSubstring("must be alone"));  // a group in a group
@@ -575,7 +575,7 @@ TEST_CASE("a decision with marks that it cannot have is refused", "[collectives]
     batch_header{.epoch = of, .number = 1}.write(out);
     out.u8(static_cast<std::uint8_t>(head));
     out.varint(1);
-    CHECK_THAT(decide(out.take()).second.text, ContainsSubstring("unknown marks"));
+    CHECK_THAT(decide(out.take()).second.text, ContainsSubstring("unknown flags"));
   }
 }
 

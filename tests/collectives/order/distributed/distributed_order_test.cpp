@@ -416,7 +416,7 @@ TEST_CASE("what decides what has not been asked is refused, and what came before
   out.add({.kind = decision_record::form::turn, .world = 7, .number = 1}); // of a world in which the rank is not
   CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("turn"));
   out.add({.kind = decision_record::form::closed});
-  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("that has not been left"));
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("that this rank has not left"));
   auto report = std::make_shared<absence_report>();
   report->ranks.resize(1);
   out.refuse(2, {.code = errc::deadline_exceeded}, report);

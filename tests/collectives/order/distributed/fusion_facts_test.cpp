@@ -326,12 +326,12 @@ TEST_CASE("facts that cannot be are refused by either end", "[collectives][distr
   request_writer forged;
   CHECK_FALSE(forged.ask(one.add(0, 1), {}, 0, {}, 1s, {5, 0, 0})); // without limits
   CHECK_THAT(one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = 1}), one.time->now()).text,
-             ContainsSubstring("facts of a request that cannot be"));
+             ContainsSubstring("impossible facts of a request"));
   request_writer later;
   later.add({.kind = request_record::form::limits, .count = 64, .bytes = 1U << 20U});
   CHECK_FALSE(later.ask(one.add(1, 1), {}, 0, {}, 1s, {5, 1, 0})); // overlaps with itself
   CHECK_THAT(one.keeper.receive(rank{1}, later.take({.epoch = rig_epoch, .number = 1}), one.time->now()).text,
-             ContainsSubstring("facts of a request that cannot be"));
+             ContainsSubstring("impossible facts of a request"));
   const auto log = one.ask(0, one.add(0, 4));
   decision_writer out{rig_epoch};
   out.release(1, 0, true);
