@@ -59,7 +59,7 @@ void refuse(entries& all, errc code, const char* why) noexcept {
 
 constexpr const char* no_memory = " could not begin: out of host memory";
 constexpr const char* no_thread = " could not begin before its deadline: no thread was free, and none could be started";
-constexpr const char* is_over = " has no helper thread any more: the runtime is ending";
+constexpr const char* pool_has_ended = " has no helper thread any more: the runtime is ending";
 
 } // namespace
 
@@ -68,13 +68,13 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
   std::mutex mutex;
   condition changed;
   entries waiting;      ///< Jobs without a thread, in the order in which they get one.
-  helpers staff;        ///< All threads except those in `lost` and `finished`.
-  helpers lost;         ///< Abandoned threads that are still in their tasks.
+  helpers active;       ///< All threads except those in `lost` and `finished`.
+  helpers lost;         ///< Abandoned threads whose tasks have not returned.
   helpers finished;     ///< Ended threads that must be joined.
-  std::size_t free = 0; ///< The number of threads in `staff` that will look for a job before they sleep or end.
+  std::size_t free = 0; ///< The number of threads in `active` that will look for a job before they sleep or end.
   std::size_t reserved = 0;
   bool stopping = false;
-  bool over = false;
+  bool has_ended = false;
   worker watchdog;
 
   /// Starts one thread. Errors: those of starting a thread.
@@ -82,14 +82,14 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
     helpers fresh(1);
     const auto self = fresh.begin();
     self->thread = worker{[shared = shared_from_this(), self] { shared->serve(self); }};
-    staff.splice(staff.end(), fresh); // before the new thread gets the lock, which the caller holds
+    active.splice(active.end(), fresh); // before the new thread gets the lock, which the caller holds
     ++free;
   }
 
   /// Starts missing threads. Returns whether there are now enough for the waiting jobs and the reserve.
   bool start_missing() noexcept {
     try {
-      while (waiting.size() > free || staff.size() < reserved) start_one();
+      while (waiting.size() > free || active.size() < reserved) start_one();
       return true;
     } catch (...) { // the watchdog tries again
       return false;
@@ -99,7 +99,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
   void serve(helpers::iterator self) {
     std::unique_lock lock{mutex};
     for (;;) {
-      changed.wait(lock, [this] { return !waiting.empty() || over || staff.size() > reserved; });
+      changed.wait(lock, [this] { return !waiting.empty() || has_ended || active.size() > reserved; });
       if (waiting.empty()) break;
       self->running.splice(self->running.end(), waiting, waiting.begin());
       --free;
@@ -130,12 +130,12 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       changed.notify_all();
     }
     --free;
-    finished.splice(finished.end(), staff, self);
+    finished.splice(finished.end(), active, self);
     changed.notify_all();
   }
 
   [[nodiscard]] bool has_jobs() const {
-    return !waiting.empty() || std::ranges::any_of(staff, [](const helper& one) { return !one.running.empty(); });
+    return !waiting.empty() || std::ranges::any_of(active, [](const helper& one) { return !one.running.empty(); });
   }
 
   void watch() {
@@ -148,9 +148,9 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       while (abandon_overdue(lock)) {
       }
     }
-    over = true;
+    has_ended = true;
     changed.notify_all();
-    changed.wait(lock, [this] { return staff.empty(); });
+    changed.wait(lock, [this] { return active.empty(); });
     join_finished(lock);
   }
 
@@ -160,7 +160,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
     const auto now = steady_now();
     for (const entry& one : waiting) // an overdue job that has a thread begins soon
       first = std::min(first, one.deadline > now ? one.deadline : now + retry_interval);
-    for (const helper& each : staff)
+    for (const helper& each : active)
       for (const entry& one : each.running)
         if (one.what.on_done) first = std::min(first, one.deadline);
     return first;
@@ -188,7 +188,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       lock.lock();
       return true;
     }
-    for (auto at = staff.begin(); at != staff.end(); ++at) {
+    for (auto at = active.begin(); at != active.end(); ++at) {
       if (at->running.empty()) continue;
       entry& one = at->running.front();
       if (!one.what.on_done || now < one.deadline) continue; // if on_done is empty, the job is being reported now
@@ -196,7 +196,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       one.what.on_done = nullptr;
       at->is_abandoned = true;
       at->thread.detach();
-      lost.splice(lost.end(), staff, at);
+      lost.splice(lost.end(), active, at);
       error why = abandonment(one.what.name);
       lock.unlock();
       report(std::move(on_done), std::move(why));
@@ -209,7 +209,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
   /// Accepts all jobs of \p fresh. Returns false, and accepts none, if the pool has ended.
   [[nodiscard]] bool accept(entries& fresh) noexcept {
     const std::lock_guard lock{mutex};
-    if (over) return false;
+    if (has_ended) return false;
     waiting.splice(waiting.end(), fresh);
     start_missing();
     changed.notify_all();
@@ -226,7 +226,7 @@ void deadline_pool::reserve(std::size_t count) {
   const std::lock_guard lock{shared_->mutex};
   const std::size_t before = std::exchange(shared_->reserved, std::max(shared_->reserved, count));
   try {
-    while (shared_->staff.size() < shared_->reserved) shared_->start_one();
+    while (shared_->active.size() < shared_->reserved) shared_->start_one();
   } catch (...) {
     shared_->reserved = before;
     shared_->changed.notify_all(); // surplus threads end
@@ -262,7 +262,7 @@ void deadline_pool::run(std::vector<job> jobs) noexcept {
       if (one.on_done) report(std::move(one.on_done), refusal(errc::out_of_memory, one.name, no_memory));
     return;
   }
-  if (!shared_->accept(fresh)) refuse(fresh, errc::stopping, is_over);
+  if (!shared_->accept(fresh)) refuse(fresh, errc::stopping, pool_has_ended);
 }
 
 void deadline_pool::run(std::string name, nanoseconds deadline, work task, done on_done) noexcept {
@@ -273,7 +273,7 @@ void deadline_pool::run(std::string name, nanoseconds deadline, work task, done 
   } catch (...) {
     return report(std::move(alone.on_done), refusal(errc::out_of_memory, alone.name, no_memory));
   }
-  if (!shared_->accept(fresh)) refuse(fresh, errc::stopping, is_over);
+  if (!shared_->accept(fresh)) refuse(fresh, errc::stopping, pool_has_ended);
 }
 
 std::size_t deadline_pool::abandoned_count() const noexcept {

@@ -41,7 +41,7 @@ struct pipeline_progress {
 /// The reason why a rank is suspected.
 enum class suspicion : std::uint8_t {
   reported,     ///< The rank reported a failure of its own.
-  not_asked,    ///< No client has requested an operation from it that other ranks have launched.
+  not_asked,    ///< Other ranks have launched an operation that no client has requested from this rank.
   not_launched, ///< The rank's launcher has not launched a requested operation that others have launched.
   stuck_launch, ///< The rank's launch call has not returned, while those of other ranks have.
   not_started,  ///< The rank has launched an operation that others run, but its device waits for earlier work.
@@ -91,7 +91,7 @@ struct fault_scope {
 };
 
 /// Reads the state of \p pipelines, which are those of this process in rank order, and determines the suspects. Call it
-/// before other ranks are failed because of a fault, since they report that fault afterwards.
+/// before a fault makes the other ranks fail, because they report the same fault afterwards.
 /// Threads: any. Waits for no launcher, device or peer (BLK-1).
 [[nodiscard]] std::shared_ptr<const fault_report>
 take_fault_report(fault_scope scope, std::span<const std::shared_ptr<rank_pipeline>> pipelines, time_point now);

@@ -34,43 +34,44 @@ std::string names_of(const standings& all) {
   return name_ranks(ranks);
 }
 
-/// Finds the suspects with a sequence of questions. Each question is asked only if those before it have found none.
-class inquiry {
+/// Finds the suspects with a sequence of checks. Each check runs only if the earlier ones have found none.
+class suspect_finder {
 public:
-  explicit inquiry(const fault_report& report) : report_{report} {
+  explicit suspect_finder(const fault_report& report) : report_{report} {
     for (const standing& one : report.ranks) all_.push_back(&one);
     // The oldest collective that some rank has not finished.
     stuck_ = 1 + std::ranges::min(report.ranks, {}, finished_by).progress.collectives.finished;
   }
 
-  diagnosis conclude() {
-    for (const auto question : {&inquiry::who_reported, &inquiry::who_has_not_come, &inquiry::who_leaves_a_peer_waiting,
-                                &inquiry::who_is_stuck_in_a_call, &inquiry::who_does_not_run,
-                                &inquiry::who_ended_differently, &inquiry::who_holds_what_it_was_asked}) {
-      std::invoke(question, this);
+  diagnosis find() {
+    for (const auto check :
+         {&suspect_finder::check_reports, &suspect_finder::check_missing_launches, &suspect_finder::check_absent_peers,
+          &suspect_finder::check_launch_calls, &suspect_finder::check_running, &suspect_finder::check_minority,
+          &suspect_finder::check_unlaunched}) {
+      std::invoke(check, this);
       if (!found_.suspects.empty()) return std::move(found_);
     }
-    found_.remark = why_nobody();
+    found_.remark = reason_for_none();
     return std::move(found_);
   }
 
 private:
   static std::uint64_t finished_by(const standing& one) noexcept { return one.progress.collectives.finished; }
 
-  void suspect_it(const standing& one, suspicion why, std::string reason) {
+  void add_suspect(const standing& one, suspicion why, std::string reason) {
     found_.suspects.push_back({one.rank, why, std::move(reason)});
   }
-  [[nodiscard]] standings those(const std::function<bool(const standing&)>& which) const {
+  [[nodiscard]] standings standings_where(const std::function<bool(const standing&)>& which) const {
     standings some;
     for (const standing* one : all_)
       if (which(*one)) some.push_back(one);
     return some;
   }
-  [[nodiscard]] bool has_come(const standing& one) const noexcept {
+  [[nodiscard]] bool has_launched(const standing& one) const noexcept {
     return one.progress.collectives.launched >= stuck_;
   }
-  [[nodiscard]] bool is_entering(const standing& one) const noexcept {
-    return !has_come(one) && one.progress.launching_since && one.progress.collectives.submitted >= stuck_;
+  [[nodiscard]] bool is_launching(const standing& one) const noexcept {
+    return !has_launched(one) && one.progress.launching_since && one.progress.collectives.submitted >= stuck_;
   }
   [[nodiscard]] std::string in_call(const standing& one) const {
     return "its launch call has not returned for " + describe(report_.taken - *one.progress.launching_since);
@@ -87,11 +88,11 @@ private:
     return name;
   }
 
-  void who_reported() {
+  void check_reports() {
     const auto add = [&](const standing& one, const error& why) {
-      suspect_it(one, suspicion::reported, "it reported " + to_string(why));
+      add_suspect(one, suspicion::reported, "it reported " + to_string(why));
     };
-    const auto own = those([](const standing& one) { return is_of_its_own(one.fault.code); });
+    const auto own = standings_where([](const standing& one) { return is_of_its_own(one.fault.code); });
     const auto first = std::ranges::find_if(all_, [&](const standing* one) {
       return report_.fault.rank == one->rank && is_of_its_own(report_.fault.code);
     });
@@ -103,25 +104,26 @@ private:
       if (!is_first && !(spreads && one->fault.code == errc::process_poisoned)) add(*one, one->fault);
     }
     if (!found_.suspects.empty()) return;
-    const auto broken = those([](const standing& one) { return one.fault.code == errc::communicator_failed; });
+    const auto broken =
+        standings_where([](const standing& one) { return one.fault.code == errc::communicator_failed; });
     if (broken.size() == all_.size() && all_.size() > 1) return; // each rank may report another rank's failure
     for (const standing* one : broken) add(*one, one->fault);
   }
 
-  void who_has_not_come() {
+  void check_missing_launches() {
     if (is_disagreement()) return;
-    const auto there = those([&](const standing& one) { return has_come(one) || is_entering(one); });
+    const auto there = standings_where([&](const standing& one) { return has_launched(one) || is_launching(one); });
     if (there.empty() || there.size() == all_.size()) return;
     for (const standing* one : all_) {
-      if (has_come(*one) || is_entering(*one)) continue;
+      if (has_launched(*one) || is_launching(*one)) continue;
       const std::uint64_t asked = one->progress.collectives.submitted;
       const std::string others = names_of(there) + (there.size() == 1 ? " waits" : " wait") + " in " + stuck_name();
       if (asked < stuck_)
-        suspect_it(*one, suspicion::not_asked,
-                   "it has been asked for " + count_of_collectives(asked) + ", and " + others +
-                       ": it has not been asked for that");
+        add_suspect(*one, suspicion::not_asked,
+                    "it has been asked for " + count_of_collectives(asked) + ", and " + others +
+                        ": it has not been asked for that");
       else
-        suspect_it(
+        add_suspect(
             *one, suspicion::not_launched,
             "it has been asked for " + count_of_collectives(asked) + " and has launched " +
                 std::to_string(one->progress.collectives.launched) + ", and " + others +
@@ -129,88 +131,89 @@ private:
     }
   }
 
-  void who_leaves_a_peer_waiting() {
+  void check_absent_peers() {
     for (const standing* one : all_) {
       const auto& runs = one->progress.started;
       if (!one->progress.running_since || !runs || !runs->peer) continue;
       const auto peer = std::ranges::find(all_, *runs->peer, [](const standing* other) { return other->rank; });
       if (peer == all_.end() || runs_transfer_with(**peer, one->rank) || has_suspect((*peer)->rank)) continue;
-      suspect_it(**peer, suspicion::absent_peer,
-                 "rank " + to_string(one->rank) + " has waited in " + describe(*runs) + " for " +
-                     describe(report_.taken - *one->progress.running_since) + ", and it " +
-                     ((*peer)->in_flight == 0 ? "has nothing in flight" : "runs no matching transfer"));
+      add_suspect(**peer, suspicion::absent_peer,
+                  "rank " + to_string(one->rank) + " has waited in " + describe(*runs) + " for " +
+                      describe(report_.taken - *one->progress.running_since) + ", and it " +
+                      ((*peer)->in_flight == 0 ? "has nothing in flight" : "runs no matching transfer"));
     }
   }
 
-  void who_is_stuck_in_a_call() {
-    const auto inside = those([](const standing& one) { return one.progress.launching_since.has_value(); });
+  void check_launch_calls() {
+    const auto inside = standings_where([](const standing& one) { return one.progress.launching_since.has_value(); });
     if (inside.size() == all_.size() && all_.size() > 1) return;
-    for (const standing* one : inside) suspect_it(*one, suspicion::stuck_launch, in_call(*one));
+    for (const standing* one : inside) add_suspect(*one, suspicion::stuck_launch, in_call(*one));
   }
 
-  void who_does_not_run() {
+  void check_running() {
     if (is_disagreement()) return;
     for (const standing* one : unfinished()) {
       const auto& runs = one->progress.started;
-      const bool others_wait = has_come(*one);
+      const bool others_wait = has_launched(*one);
       if (!one->progress.running_since) {
         if (others_wait)
-          suspect_it(*one, suspicion::not_started,
-                     "it has launched " + stuck_name() +
-                         ", and its device has not begun: a client's event or earlier work, which it waits for, has "
-                         "not completed");
+          add_suspect(*one, suspicion::not_started,
+                      "it has launched " + stuck_name() +
+                          ", and its device has not begun: a client's event or earlier work, which it waits for, has "
+                          "not completed");
       } else if (runs &&
                  (others_wait ? runs->reach != operation_reach::all_ranks : runs->reach == operation_reach::itself)) {
-        suspect_it(*one, suspicion::runs_other,
-                   "its device has been in " + describe(*runs) + " for " +
-                       describe(report_.taken - *one->progress.running_since) +
-                       (others_wait ? ", before " + stuck_name() : ""));
+        add_suspect(*one, suspicion::runs_other,
+                    "its device has been in " + describe(*runs) + " for " +
+                        describe(report_.taken - *one->progress.running_since) +
+                        (others_wait ? ", before " + stuck_name() : ""));
       }
     }
-    // If all ranks are suspected, the reason does not identify one.
+    // If all ranks are suspected, the reason does not distinguish them.
     if (found_.suspects.size() == all_.size() && all_.size() > 1) found_.suspects.clear();
   }
 
-  void who_ended_differently() {
+  void check_minority() {
     if (is_disagreement()) return;
     const auto open = unfinished();
     const std::size_t ended = all_.size() - open.size();
-    if (!std::ranges::all_of(open, [&](const standing* one) { return has_come(*one); })) return;
+    if (!std::ranges::all_of(open, [&](const standing* one) { return has_launched(*one); })) return;
     if (open.size() < ended || all_.size() == 1) {
       for (const standing* one : open)
-        suspect_it(*one, suspicion::unfinished,
-                   "its device has not finished " + stuck_name() + (ended > 0 ? ", which others have" : "") +
-                       ": it hangs");
+        add_suspect(*one, suspicion::unfinished,
+                    "its device has not finished " + stuck_name() + (ended > 0 ? ", which others have" : "") +
+                        ": it hangs");
     } else if (ended < open.size()) {
       for (const standing* one : all_)
         if (finished_by(*one) >= stuck_)
-          suspect_it(*one, suspicion::alone_done,
-                     "it reports that it has finished " + stuck_name() + ", in which " + names_of(open) +
-                         " still wait: its part may never have reached the device");
+          add_suspect(*one, suspicion::alone_done,
+                      "it reports that it has finished " + stuck_name() + ", in which " + names_of(open) +
+                          " still wait: its part may never have reached the device");
     }
   }
 
-  void who_holds_what_it_was_asked() {
+  void check_unlaunched() {
     if (is_disagreement()) return;
-    const auto holding = those(
+    const auto holding = standings_where(
         [](const standing& one) { return one.progress.collectives.submitted > one.progress.collectives.launched; });
     if (holding.size() == all_.size() && all_.size() > 1) return;
     for (const standing* one : holding)
-      suspect_it(*one, suspicion::not_launched,
-                 "it has been asked for " + count_of_collectives(one->progress.collectives.submitted) +
-                     " and has launched " + std::to_string(one->progress.collectives.launched) +
-                     ": its launcher is blocked or has ended");
+      add_suspect(*one, suspicion::not_launched,
+                  "it has been asked for " + count_of_collectives(one->progress.collectives.submitted) +
+                      " and has launched " + std::to_string(one->progress.collectives.launched) +
+                      ": its launcher is blocked or has ended");
   }
 
-  [[nodiscard]] std::string why_nobody() const {
+  [[nodiscard]] std::string reason_for_none() const {
     if (is_disagreement()) return "the ranks disagree about an operation; the fault names two of them";
     std::string text;
-    const auto busy = those([](const standing& one) { return one.in_flight > 0 || one.progress.launching_since; });
+    const auto busy =
+        standings_where([](const standing& one) { return one.in_flight > 0 || one.progress.launching_since; });
     if (busy.empty())
       text = "no rank here has anything in flight";
     else if (std::ranges::all_of(all_, [](const standing* one) { return one->progress.launching_since.has_value(); }))
       text = "all ranks here are inside a launch call";
-    else if (std::ranges::none_of(all_, [&](const standing* one) { return has_come(*one); }))
+    else if (std::ranges::none_of(all_, [&](const standing* one) { return has_launched(*one); }))
       text = "no collective is in flight, and both ends of each transfer in flight have made the same progress";
     else
       text = "all ranks here have made the same progress in " + stuck_name() +
@@ -224,7 +227,7 @@ private:
 
   [[nodiscard]] bool is_disagreement() const noexcept { return report_.fault.code == errc::mismatch; }
   [[nodiscard]] standings unfinished() const {
-    return those([&](const standing& one) { return finished_by(one) < stuck_ && one.in_flight > 0; });
+    return standings_where([&](const standing& one) { return finished_by(one) < stuck_ && one.in_flight > 0; });
   }
   [[nodiscard]] bool has_suspect(rank who) const {
     return std::ranges::find(found_.suspects, who, &suspect::rank) != found_.suspects.end();
@@ -258,7 +261,7 @@ bool is_of_its_own(errc code) noexcept {
 
 diagnosis diagnose(const fault_report& report) {
   if (report.ranks.empty()) return {.remark = "no rank of this process had been formed"};
-  return inquiry{report}.conclude();
+  return suspect_finder{report}.find();
 }
 
 } // namespace troupe

@@ -27,8 +27,8 @@ struct diagnosis {
 /// 7. It has not launched all collectives that it was asked for, unless this holds for all ranks.
 [[nodiscard]] diagnosis diagnose(const fault_report& report);
 
-/// Returns whether \p code can only be a failure of the rank that reports it, not one that the rank observes at other
-/// ranks or that is reported to it.
+/// Returns whether \p code can only mean a failure of the reporting rank itself, not one that it has observed at other
+/// ranks or that was reported to it.
 [[nodiscard]] bool is_of_its_own(errc code) noexcept;
 
 } // namespace troupe

@@ -18,8 +18,8 @@
 
 namespace troupe {
 
-/// Holds descriptors, buffers and events until the outcome (BUF-1). Any thread may make it, before its position
-/// in the order of launches is known. A sole owner may also fail() it.
+/// Holds descriptors, buffers and events until the outcome (BUF-1). Any thread may create it, before its position in
+/// the order of launches is known. A sole owner may also fail() it.
 class pipeline_call final : public in_flight, public pipeline_job {
 public:
   pipeline_call(ticket name, epoch formed_in, time_point deadline, reply_promise&& reply, operation&& what,

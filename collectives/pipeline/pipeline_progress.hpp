@@ -58,8 +58,8 @@ private:
 };
 
 /// The number of requests, of all that were released to one rank in one epoch, that have succeeded. A request that the
-/// rank refused by itself counts, too: it changed nothing, and the others go on. The count stops for good at the first
-/// other one. Threads: note() and set() by one at a time, value() by any.
+/// rank refused by itself counts, too: it changed nothing, and the other ranks continue. The count stops permanently at
+/// the first request that failed otherwise. Threads: note() and set() by one at a time, value() by any.
 class success_count {
 public:
   /// Records that the \p number-th released request, from 1, has succeeded.

@@ -446,8 +446,8 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
   const auto gone = std::ranges::find_if_not(several, [&](const auto& one) { return one->begin_launch(began); });
   if (gone != several.end()) {
     if (gone == several.begin()) return;
-    // A request is withdrawn only because the communicator has failed, and it was answered as rejected. The
-    // others must not run either, because peers launch the whole batch (ORD-1).
+    // begin_launch() fails only if the communicator has failed and the request was answered as rejected. The other
+    // requests must not run either, because peers launch the whole batch (ORD-1).
     error why = mark_->why();
     why.effect = effect::rejected;
     for (auto one = several.begin(); one != gone; ++one) (*one)->refuse(why);
@@ -470,7 +470,7 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
     progress_->launched.set(several.back()->sketch(), collectives_in(several));
     if (behind)
       for (const auto& one : several)
-        if (is_heard(one)) tell_of(*one, behind, at.launch);
+        if (is_heard(one)) notify_listener(*one, behind, at.launch);
     const time_point ended = services_.time->now();
     if (progress_->line) progress_->line->tally().count_launch(several.size());
     for (const auto& one : several) {
@@ -524,7 +524,8 @@ void rank_pipeline::launch_call(const call& what, stream_ref into) const {
                     .values = what.values});
 }
 
-void rank_pipeline::tell_of(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept {
+void rank_pipeline::notify_listener(const pipeline_call& one, shared_event behind,
+                                    std::uint64_t launch) const noexcept {
   // Called before the request counts as launched, because the poller could deliver the outcome first.
   one.listener()->enqueued({self(), one.name(), epoch_, std::move(behind), launch});
 }

@@ -60,7 +60,7 @@ struct pipeline_services {
   std::shared_ptr<staging_stock> staging{};    ///< Null: each pipeline allocates its own staging memory.
   std::shared_ptr<launch_observer> observer{}; ///< Notified of each launch; usually null.
   std::shared_ptr<flight_recorder> recorder{}; ///< Null: requests are not recorded.
-  std::shared_ptr<hang_watch> hangs{};         ///< Null: no device is shared by several worlds.
+  std::shared_ptr<hang_watch> hangs{};         ///< Null: a hang is judged without regard to other worlds.
 };
 
 /// A job of a pipeline for its launcher.
@@ -147,7 +147,7 @@ public:
   /// Blocks until all requests submitted before hold() have finished on the device. Call after hold().
   /// Errors: the failure of the communicator.
   void settle();
-  /// Launches the requests behind the oldest hold(), in the order of submission. Does nothing if there is none.
+  /// Ends the oldest hold(): launches its requests, in the order of submission. Does nothing if there is none.
   void resume();
   /// Returns the communicator, for work between settle() and resume(). Helper threads only.
   [[nodiscard]] communicator& peers() const noexcept { return *peers_; }
@@ -226,12 +226,12 @@ private:
   /// Returns errc::none, or the reason why no rank launched the replay.
   [[nodiscard]] error launch_replay(const replay& what);
   /// Notifies the listener of \p one of its launch, which has the number \p launch.
-  void tell_of(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept;
+  void notify_listener(const pipeline_call& one, shared_event behind, std::uint64_t launch) const noexcept;
   /// Returns why the launch call failed. Call in the handler of its exception.
   [[nodiscard]] error launch_failure() const;
   /// Returns false if the launcher has ended.
   bool post(std::function<void()> work);
-  /// Takes the stream from the launcher, after any launch or check in progress. Null if there was none.
+  /// Takes the stream from the launcher, after any launch or check in progress. Returns null if there was none.
   [[nodiscard]] std::shared_ptr<stream> take_stream();
   /// Calls \p question on the launcher's thread, with mutex_ locked, and returns its result.
   [[nodiscard]] std::shared_ptr<stream> ask_launcher(std::function<std::shared_ptr<stream>()> question);
@@ -244,7 +244,7 @@ private:
   void report(error why);
   [[nodiscard]] error probe();
   /// Returns \p why, or the device's own error if the device can never be used again. A library whose call was refused
-  /// cannot tell the two apart.
+  /// cannot distinguish the two.
   [[nodiscard]] error judged(error why);
 
   pipeline_services services_;
@@ -272,7 +272,8 @@ private:
   std::vector<launched_request> observed_; ///< A member to reuse its memory.
 
   std::mutex submit_guard_; ///< Keeps the orders of the track and of the launcher equal.
-  std::deque<std::vector<std::shared_ptr<pipeline_job>>> held_; ///< Jobs behind each hold(), the oldest first.
+  std::deque<std::vector<std::shared_ptr<pipeline_job>>>
+      held_; ///< Jobs submitted after each hold(), the oldest hold first.
 
   std::mutex mutex_;
   std::function<void(error)> on_fault_;

@@ -56,7 +56,7 @@ void captured_plan::is_known_by_name(std::uint64_t attempt) noexcept {
   } else {
     number = 14'695'981'039'346'656'037U; // FNV-1a: every process must get the same
     for (const char one : name) number = (number ^ static_cast<unsigned char>(one)) * 1'099'511'628'211U;
-    number = ((number ^ attempt) * 1'099'511'628'211U) | std::uint64_t{1} << 63U; // no number of an unnamed plan
+    number = ((number ^ attempt) * 1'099'511'628'211U) | std::uint64_t{1} << 63U; // differs from all unnamed plans
   }
   common_number_.store(number, std::memory_order_relaxed);
 }
@@ -88,7 +88,7 @@ error captured_plan::objection_to_replay(const world_stamp& at) const {
     return why;
   }
   if (content_)
-    for (const home& one : content_->homes)
+    for (const used_device& one : content_->devices)
       if (one.where->current_epoch() != one.made_in)
         return {.code = errc::stale_buffer,
                 .text = name + " uses memory that device " + to_string(one.where->id()) +
@@ -132,8 +132,8 @@ void captured_plan::succeed(content captured) {
   const auto note = [&](const buffer& memory) {
     const device* const where = memory.where();
     if (where == nullptr || memory.on_host()) return;
-    if (std::ranges::find(made->homes, where, &home::where) == made->homes.end())
-      made->homes.push_back({where, where->current_epoch()});
+    if (std::ranges::find(made->devices, where, &used_device::where) == made->devices.end())
+      made->devices.push_back({where, where->current_epoch()});
   };
   for (const operation& one : captured.operations)
     visit_operands(one, [&](const operand& each, std::string_view) { note(each.memory); });
@@ -260,7 +260,7 @@ std::size_t rank_capture::launch_front(std::span<const operation> steps) {
 }
 
 std::size_t rank_capture::enqueue(std::span<const operation> parts, bool divisible) {
-  // Checked before the peers are waited for: a rank for which the wait has ended must enqueue too.
+  // Checked before the wait for the peers: after it, this rank must enqueue, because its peers do.
   if (into_.where().api().status_of_capture(into_.where().id(), into_.native()) != capture_status::active)
     throw exception{error{.code = errc::invalid_argument,
                           .text = "the stream is no longer being captured: a call on it cannot be captured, for "

@@ -70,7 +70,8 @@ public:
   captured_plan(capture_function what, plan_options options);
   /// A placeholder for the plan of another process, for comparing ranks. It cannot be replayed.
   explicit captured_plan(std::uint64_t number);
-  /// A placeholder for the plan with this name in each rank's process, in a request to a whole world over processes.
+  /// A placeholder for the plan with this name in each rank's process, in a request to all ranks of a world over
+  /// processes.
   explicit captured_plan(std::string name);
   captured_plan(const captured_plan&) = delete;
   captured_plan& operator=(const captured_plan&) = delete;
@@ -108,13 +109,13 @@ public:
 
 private:
   /// A device on which the plan has memory, with its device epoch at the capture.
-  struct home {
+  struct used_device {
     const device* where = nullptr;
     device_epoch made_in;
   };
   struct held_content {
     content all;
-    std::vector<home> homes;
+    std::vector<used_device> devices;
   };
 
   const std::uint64_t number_;
@@ -184,7 +185,7 @@ private:
 /// The plans of one world in this process, by name. Threads: all functions may be called from any thread.
 class plan_directory {
 public:
-  /// Adds a plan, in place of an earlier one of its name.
+  /// Adds a plan. It replaces an earlier one of the same name.
   void add(const std::shared_ptr<captured_plan>& plan);
   /// Returns the plan called \p name; null if there is none (any more).
   [[nodiscard]] std::shared_ptr<captured_plan> find(const std::string& name) const;

@@ -35,7 +35,7 @@ std::size_t front_batch(std::span<const operation> steps, rank self, int world_s
   return batches.front();
 }
 
-/// Captures the steps of the only rank of this process. How many share a launch is agreed with the other ranks.
+/// Captures the steps of the only rank of this process. The ranks agree on how many steps share a launch.
 capture_function capture_of_one(const plan_steps& steps, int world_size, fusion_limits limits) {
   std::vector<operation> mine;
   for (const auto& step : steps) mine.push_back(step.front());

@@ -14,10 +14,10 @@ namespace troupe {
 
 /// Determines how an operation's host memory is staged.
 enum class staging : std::uint8_t {
-  none,   ///< The operation uses no host memory.
+  none, ///< No host memory, or the device can access it (copy of pinned memory), or a function gets it as it is (call).
   chunks, ///< One launch for each chunk, on all ranks.
   whole,  ///< One launch. Other ranks need not stage theirs.
-  copy,   ///< A copy that the device cannot do by itself.
+  copy,   ///< A copy that the device cannot execute by itself: of pageable memory, or from host to host.
 };
 
 [[nodiscard]] staging staging_of(const operation& what);
