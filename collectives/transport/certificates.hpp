@@ -20,7 +20,7 @@ struct certificate_span {
   std::chrono::system_clock::time_point to;
 };
 
-/// Returns a period from one hour ago, because clocks differ, to \p how_long from now.
+/// Returns the period from one hour ago, because clocks differ, until \p how_long from now.
 [[nodiscard]] certificate_span valid_for(std::chrono::hours how_long);
 
 /// A certificate and its private key, in PEM.

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Time for which the socket of a refused or closed peer is still read.
+/// Longest time for which the socket of a refused or closed peer is still read.
 constexpr std::chrono::milliseconds farewell{500};
 
 } // namespace
@@ -111,7 +111,7 @@ void connection::join(const join_step& step, time_point now) {
 void connection::receive_end(time_point now) {
   has_input_ended_ = true;
   if (phase_ == phase::leaving || phase_ == phase::over) return settle();
-  if (tls_) { // a peer announces the end of a session; else the connection was cut
+  if (tls_) { // a peer ends a session with a close_notify; otherwise the connection was cut
     tls_->feed_end();
     std::string plain;
     const tls_progress got = phase_ == phase::securing ? tls_->handshake() : tls_->read(plain);
@@ -126,7 +126,7 @@ void connection::receive_end(time_point now) {
     return give_up({transport_event_kind::broken, "ended the connection inside of a frame"}, now);
   output_.clear();
   unsent_bytes_ = 0; // the peer does not read it any more
-  close(transport_event_kind::ended, "ended the connection in order", now);
+  close(transport_event_kind::ended, "ended the connection normally", now);
 }
 
 void connection::lose(const std::string& why, time_point now) {
@@ -218,12 +218,12 @@ void connection::gather() {
   unsent_bytes_ += made.size();
 }
 
-/// Reports the fault once, and begins to leave.
+/// Records and reports the fault, and begins to end the connection.
 void connection::give_up(const transport_fault& why, time_point now) {
   const bool was_open = is_open();
   std::string text = why.text;
   if (terms_.side == connection_side::dialer)
-    text = why.kind == transport_event_kind::ended ? "the connection to the controller at " + peer_ + " ended in order"
+    text = why.kind == transport_event_kind::ended ? "the connection to the controller at " + peer_ + " ended normally"
                                                    : "the controller at " + peer_ + " " + why.text;
   fault_ = transport_fault{why.kind, text};
   leave(now);

@@ -1,5 +1,5 @@
 /// One end of a control connection, from its first byte to its last: TLS, preamble, frames, deadlines and limits. It
-/// has neither a socket nor a clock: it takes bytes and times, and returns bytes and messages.
+/// has neither a socket nor a clock: the caller passes bytes and times, and gets bytes and messages.
 #pragma once
 
 #include <troupe/collectives/transport/frame.hpp>
@@ -19,7 +19,7 @@
 
 namespace troupe {
 
-/// What the connections of one listener or dialer share. Threads: one.
+/// State that the connections of one listener or dialer share. Threads: one.
 struct connection_terms {
   /// Reads and checks the credentials, and reports their warnings. Errors: as check_credentials; invalid_argument
   /// (limits, version).
@@ -37,15 +37,15 @@ struct connection_terms {
   int admitted = 0;              ///< Present number of admitted connections.
 };
 
-/// Call a function for each thing that happens on the socket, then send take_output(), then look at the rest.
-/// \p now must not decrease. Threads: one.
+/// For each event of the socket, call the function for it, then send take_output(), then read the other results. \p now
+/// must not decrease. Threads: one.
 class connection {
 public:
   enum class phase : std::uint8_t {
     securing, ///< TLS handshake.
     joining,  ///< Preamble.
     open,     ///< Messages go both ways.
-    leaving,  ///< The last bytes are sent, and the peer's are read and dropped, so that it receives ours.
+    leaving,  ///< The last bytes are sent; the peer's bytes are read and dropped, so that it receives them.
     over,     ///< The socket can be closed.
   };
 
@@ -56,22 +56,22 @@ public:
   connection& operator=(const connection&) = delete;
   ~connection();
 
-  /// Takes bytes of the socket. Pass at most 64 KiB per call: more are held in memory meanwhile.
+  /// Handles bytes that the socket has received. Pass at most 64 KiB per call, because they are buffered in memory.
   void receive(std::string_view bytes, time_point now);
-  /// The peer has ended its direction of the socket.
+  /// Call it when the peer has closed its direction of the socket.
   void receive_end(time_point now);
-  /// The socket has failed. \p why is a predicate: "broke the connection off (…)".
+  /// Call it when the socket has failed. \p why is a predicate: "broke off the connection (…)".
   void lose(const std::string& why, time_point now);
   /// Appends a message. Does nothing unless the connection is open.
   void send(std::string_view payload, time_point now);
-  /// Ends the connection after what has been sent. \p why is a predicate.
+  /// Ends the connection after the bytes that wait have been sent. \p why is a predicate.
   void close(transport_event_kind kind, const std::string& why, time_point now);
   /// Checks the deadlines.
   void tick(time_point now);
 
   /// Returns all bytes that are to be sent now.
   [[nodiscard]] std::string take_output();
-  /// Reports that the socket has accepted \p bytes of what take_output() returned.
+  /// Call it when the socket has accepted \p bytes of the output.
   void sent(std::size_t bytes, time_point now);
   /// Returns the messages received since the last call.
   [[nodiscard]] std::vector<std::string> take_messages();
@@ -106,7 +106,7 @@ private:
   phase phase_;
   time_point deadline_;
   time_point last_received_;
-  time_point last_sent_; ///< Since when the bytes at the head of the output have waited.
+  time_point last_sent_; ///< Time since which the first bytes of the output have waited.
   std::optional<tls_session> tls_;
   std::optional<join_handshake> handshake_;
   frame_parser parser_;

@@ -37,8 +37,8 @@ void frame_parser::accept_messages(std::uint32_t longest) noexcept {
   longest_ = longest;
 }
 
-/// Judges each byte of the header as soon as it has arrived.
-void frame_parser::judge_header() noexcept {
+/// Checks each byte of the header as soon as it has arrived.
+void frame_parser::check_header() noexcept {
   const std::size_t last = header_count_ - 1;
   if (last < frame_prefix.size()) {
     if (header_.at(last) != frame_prefix.at(last)) fault_ = fault::prefix;
@@ -55,7 +55,7 @@ void frame_parser::judge_header() noexcept {
     if (longest_ > 0 ? payload_length_ > longest_ : payload_length_ != preamble_length(header_byte(at_kind)))
       fault_ = fault::length;
     else if (payload_length_ == 0)
-      fault_ = fault::emptiness;
+      fault_ = fault::no_payload;
   }
 }
 
@@ -64,7 +64,7 @@ std::size_t frame_parser::receive(std::string_view bytes, std::optional<frame>& 
   while (consumed < bytes.size() && !has_fault()) {
     if (header_count_ < frame_header_bytes) {
       header_.at(header_count_++) = bytes[consumed];
-      judge_header();
+      check_header();
       if (!has_fault()) ++consumed;
       continue;
     }
@@ -86,8 +86,8 @@ std::string frame_parser::fault_text() const {
     case fault::version:
       return "sent a frame of version " + std::to_string(header_byte(at_version)) + ", and ours is " +
              std::to_string(transport_protocol);
-    case fault::kind: return "sent a frame of a kind that has no place here";
-    case fault::emptiness: return "sent a frame without its payload";
+    case fault::kind: return "sent a frame of a kind that is not allowed here";
+    case fault::no_payload: return "sent a frame without its payload";
     case fault::length:
       return "sent a frame of " + std::to_string(payload_length_) + " bytes, and the limit is " +
              std::to_string(longest_);

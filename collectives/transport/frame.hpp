@@ -2,8 +2,8 @@
 ///
 ///   "TR", protocol version, kind, length of the payload in network order (4)      8 bytes, then the payload
 ///
-/// Before a connection is admitted only the preamble's frames are accepted, each with its own fixed length. After it
-/// only messages are, each of at least one byte.
+/// Before a connection is admitted, only the preamble's frames are accepted, each with its own fixed length. After the
+/// admission, only messages are accepted, each of at least one byte.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// The version of the frames and of the preamble. 1 was the preamble of the TLS proxy, in front of frames of CAF.
+/// The version of the frames and of the preamble. Version 1 was the preamble of a TLS proxy, before frames of CAF.
 inline constexpr std::uint8_t transport_protocol = 2;
 
 inline constexpr std::size_t frame_header_bytes = 8;
@@ -49,22 +49,22 @@ public:
   /// Accepts messages of at most \p longest bytes from now on, and no preamble. Call it between two frames.
   void accept_messages(std::uint32_t longest) noexcept;
 
-  /// Consumes a beginning of \p bytes, at most to the end of a frame, and returns its length. Sets \p complete if a
+  /// Consumes the first of \p bytes, at most to the end of a frame, and returns their number. Sets \p complete if a
   /// frame has ended there. After a fault it consumes nothing.
   [[nodiscard]] std::size_t receive(std::string_view bytes, std::optional<frame>& complete);
 
   [[nodiscard]] bool has_fault() const noexcept { return fault_ != fault::none; }
-  /// Describes the fault as a predicate: "sent a frame of 17 bytes, …". Empty without a fault. It names numbers of the
-  /// peer's header, so report it for an admitted peer only.
+  /// Describes the fault as a predicate: "sent a frame of 17 bytes, …". Empty without a fault. It contains numbers
+  /// from the peer's header, so report it only for an admitted peer.
   [[nodiscard]] std::string fault_text() const;
 
   /// Returns whether the bytes so far end at a frame boundary.
   [[nodiscard]] bool is_between_frames() const noexcept { return header_count_ == 0; }
 
 private:
-  enum class fault : std::uint8_t { none, prefix, version, kind, length, emptiness };
+  enum class fault : std::uint8_t { none, prefix, version, kind, length, no_payload };
 
-  void judge_header() noexcept;
+  void check_header() noexcept;
   [[nodiscard]] std::uint8_t header_byte(std::size_t at) const noexcept {
     return static_cast<std::uint8_t>(header_.at(at));
   }
@@ -74,7 +74,7 @@ private:
   std::size_t header_count_ = 0;     ///< Number of bytes read of the present frame's header.
   std::uint32_t payload_length_ = 0; ///< The payload length of the present frame.
   std::array<char, frame_header_bytes> header_{};
-  std::string payload_; ///< What has arrived of it.
+  std::string payload_; ///< The received part of the present frame's payload.
 };
 
 } // namespace troupe

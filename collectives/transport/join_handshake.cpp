@@ -25,7 +25,7 @@ std::string text_of(const join_version& version) {
   return {version.begin(), std::find(version.begin(), version.end(), '\0')};
 }
 
-/// Messages have only bytes as members, and are sent as they are in memory.
+/// Encodes a message. Its members are bytes only, so its memory is copied unchanged.
 template <class Message>
 std::string encode_as(frame_kind kind, const Message& one) {
   return encode_frame(kind, {reinterpret_cast<const char*>(&one), sizeof one});
@@ -39,7 +39,7 @@ std::optional<Message> decode_as(frame_kind kind, const frame& from) {
   return made;
 }
 
-/// Returns what a verdict means for the dialer.
+/// Returns the fault that a verdict means for the dialer.
 transport_fault fault_of(join_verdict verdict) {
   switch (verdict) {
     case join_verdict::admitted: return {transport_event_kind::admitted, "admitted us"};
@@ -49,7 +49,7 @@ transport_fault fault_of(join_verdict verdict) {
     case join_verdict::too_many: return {transport_event_kind::too_many, "has reached its limit of connections"};
     case join_verdict::other_version: return {transport_event_kind::other_version, "is of another version of troupe"};
   }
-  return {transport_event_kind::bad_protocol, "answered something unknown"};
+  return {transport_event_kind::bad_protocol, "sent an unknown verdict"};
 }
 
 join_step failed(transport_event_kind kind, std::string text) {
@@ -114,8 +114,8 @@ std::string join_handshake::start() const {
 }
 
 join_step join_handshake::receive(const frame& next, int open_count, int most_open, bool has_more) {
-  if (side_ == connection_side::listener) return judge_claim(next, open_count, most_open, has_more);
-  return has_claimed_ ? judge_answer(next) : claim_place(next);
+  if (side_ == connection_side::listener) return check_claim(next, open_count, most_open, has_more);
+  return has_claimed_ ? check_answer(next) : make_claim(next);
 }
 
 join_step join_handshake::refuse_garbage() const {
@@ -131,7 +131,7 @@ std::string join_handshake::versions_text(const join_version& theirs, const join
          ": use one version in all processes of a world";
 }
 
-join_step join_handshake::judge_claim(const frame& from, int open_count, int most_open, bool has_more) {
+join_step join_handshake::check_claim(const frame& from, int open_count, int most_open, bool has_more) {
   const std::optional<join_claim> claim = decode_claim(from);
   if (!claim) return refuse_garbage();
   if (has_more) return refused(join_verdict::malformed, "sent more than the preamble");
@@ -143,7 +143,8 @@ join_step join_handshake::judge_claim(const frame& from, int open_count, int mos
     return encode(
         join_answer{.verdict = verdict, .proof = secret_.proof(connection_side::listener, transcript_, verdict)});
   };
-  // Only now: the version is text of a peer, and is reported for one that knows the token.
+  // Checked after the token, because the version is text of the peer and is reported only for a peer that knows the
+  // token.
   if (transcript_.version_of_dialer != transcript_.version_of_listener)
     return {.reply = proved(join_verdict::other_version),
             .fault = transport_fault{transport_event_kind::other_version,
@@ -154,7 +155,7 @@ join_step join_handshake::judge_claim(const frame& from, int open_count, int mos
   return {.reply = proved(join_verdict::admitted), .is_admitted = true};
 }
 
-join_step join_handshake::claim_place(const frame& from) {
+join_step join_handshake::make_claim(const frame& from) {
   const std::optional<join_greeting> greeting = decode_greeting(from);
   if (!greeting) return refuse_garbage();
   has_claimed_ = true;
@@ -164,7 +165,7 @@ join_step join_handshake::claim_place(const frame& from) {
                                      secret_.proof(connection_side::dialer, transcript_)})};
 }
 
-join_step join_handshake::judge_answer(const frame& from) const {
+join_step join_handshake::check_answer(const frame& from) const {
   const std::optional<join_answer> answer = decode_answer(from);
   if (!answer) return refuse_garbage();
   const bool is_proved = is_same(answer->proof, secret_.proof(connection_side::listener, transcript_, answer->verdict));

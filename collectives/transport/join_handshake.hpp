@@ -47,12 +47,12 @@ static_assert(sizeof(join_greeting) == join_greeting_bytes && sizeof(join_claim)
 [[nodiscard]] std::string encode(const join_claim& claim);
 [[nodiscard]] std::string encode(const join_answer& answer);
 
-/// These return nullopt if the frame is not such a message.
+/// Decode a frame of the preamble. Return nullopt if it is not a valid message of this kind.
 [[nodiscard]] std::optional<join_greeting> decode_greeting(const frame& from);
 [[nodiscard]] std::optional<join_claim> decode_claim(const frame& from);
 [[nodiscard]] std::optional<join_answer> decode_answer(const frame& from);
 
-/// What a step of the preamble leads to.
+/// The result of a step of the preamble.
 struct join_step {
   std::string reply{};                    ///< Bytes to send.
   std::optional<transport_fault> fault{}; ///< Why the connection cannot be admitted, as a predicate about the peer.
@@ -70,17 +70,17 @@ public:
   [[nodiscard]] std::string start() const;
 
   /// Continues with the next frame of the peer. \p open_count and \p most_open: present and maximum number of admitted
-  /// connections of a listener. \p has_more: the peer has sent more bytes than this frame, which a dialer must not do
-  /// before it has been answered.
+  /// connections of a listener. \p has_more: the peer has sent more bytes than this frame. A dialer must not do so
+  /// before the answer.
   [[nodiscard]] join_step receive(const frame& next, int open_count, int most_open, bool has_more);
 
   /// Refuses a peer whose bytes are not a frame.
   [[nodiscard]] join_step refuse_garbage() const;
 
 private:
-  [[nodiscard]] join_step judge_claim(const frame& from, int open_count, int most_open, bool has_more);
-  [[nodiscard]] join_step claim_place(const frame& from);
-  [[nodiscard]] join_step judge_answer(const frame& from) const;
+  [[nodiscard]] join_step check_claim(const frame& from, int open_count, int most_open, bool has_more);
+  [[nodiscard]] join_step make_claim(const frame& from);
+  [[nodiscard]] join_step check_answer(const frame& from) const;
   [[nodiscard]] std::string versions_text(const join_version& theirs, const join_version& ours) const;
 
   connection_side side_;

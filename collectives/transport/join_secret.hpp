@@ -1,4 +1,4 @@
-/// The join token: how it is made, and proved to another process without being sent.
+/// The join token: how it is created, and how a process proves to another that it knows the token, without sending it.
 #pragma once
 
 #include <array>
@@ -47,15 +47,15 @@ public:
   static constexpr std::size_t shortest = 16; ///< Characters.
   static constexpr std::size_t longest = 1'024;
 
-  /// Stores \p token. Errors: invalid_argument if it is shorter or longer than the limits. The text does not contain
-  /// it.
+  /// Stores \p token. Errors: invalid_argument if it is shorter or longer than the limits. The error's text does not
+  /// contain the token.
   explicit join_secret(std::string_view token);
   join_secret(const join_secret&) = delete;
   join_secret& operator=(const join_secret&) = delete;
   ~join_secret();
 
-  /// Returns the HMAC-SHA256 of \p whose, \p transcript and \p verdict under the token. A dialer proves before there is
-  /// a verdict and passes admitted. Errors: internal, if OpenSSL fails.
+  /// Returns the HMAC-SHA256 of \p whose, \p transcript and \p verdict under the token. A dialer proves before the
+  /// verdict and passes admitted. Errors: internal, if OpenSSL fails.
   [[nodiscard]] join_digest proof(connection_side whose, const handshake_transcript& transcript,
                                   join_verdict verdict = join_verdict::admitted) const;
 
@@ -70,7 +70,7 @@ private:
 [[nodiscard]] join_nonce fresh_nonce();
 
 /// Returns a new join token: 32 random bytes as 64 hexadecimal digits. Never print it, and never put it on a command
-/// line, which everybody on the machine can read. Errors: internal, if the system has no randomness.
+/// line, which all users of the machine can read. Errors: internal, if the system has no randomness.
 [[nodiscard]] std::string make_join_token();
 
 } // namespace troupe

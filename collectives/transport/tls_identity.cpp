@@ -115,7 +115,7 @@ struct free_store_context {
   void operator()(X509_STORE_CTX* one) const noexcept { X509_STORE_CTX_free(one); }
 };
 
-/// Verifies the own certificate as the other side will.
+/// Verifies this process's own certificate in the same way as the other side will.
 void verify_own(connection_side side, const tls_identity& identity, const transport_credentials& files) {
   const std::unique_ptr<X509_STORE_CTX, free_store_context> check{X509_STORE_CTX_new()};
   const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> between{
@@ -235,7 +235,7 @@ openssl_owner<ssl_ctx_st> make_tls_context(connection_side side, const tls_ident
   const char* words = ERR_reason_error_string(code);
   ERR_clear_error();
   throw exception{error{.code = errc::internal,
-                        .text = "OpenSSL refused the settings of TLS, or the certificate with them",
+                        .text = "OpenSSL refused the TLS settings or the certificate",
                         .call = "SSL_CTX_new",
                         .native_code = static_cast<int>(ERR_GET_REASON(code)),
                         .native_text = words == nullptr ? "" : words}};

@@ -105,7 +105,7 @@ std::string certificate_fault_text(long verify_code, const std::string& expected
 transport_fault tls_fault(const ssl_st& session, bool in_handshake, const std::string& expected_peer) {
   const std::string when = in_handshake ? " during the TLS handshake" : "";
   const unsigned long code = ERR_peek_error();
-  if (code == 0) return {transport_event_kind::broken, "broke the connection off" + when};
+  if (code == 0) return {transport_event_kind::broken, "broke off the connection" + when};
   const int reason = ERR_GET_REASON(code);
   if (transport_fault of_us = alert_fault(reason); !of_us.text.empty()) return of_us;
   if (transport_fault of_peer = own_fault(session, reason, expected_peer); !of_peer.text.empty()) {

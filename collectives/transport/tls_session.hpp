@@ -1,5 +1,5 @@
-/// One side of a TLS session, between bytes of the peer and bytes of ours, and TLS errors in terms of their remedy. It
-/// has no socket.
+/// One side of a TLS session without a socket: converts between the peer's encrypted bytes and plain bytes. Also
+/// describes TLS errors to users.
 #pragma once
 
 #include <troupe/collectives/transport/join_secret.hpp>

@@ -49,7 +49,7 @@ bool is_loopback(const asio::ip::address& one) {
   return one.is_loopback();
 }
 
-/// Formats \p host, as a person wrote it, and \p port as "10.0.0.1:7000" or "[fd00::1]:7000".
+/// Formats \p host, as the user wrote it, and \p port as "10.0.0.1:7000" or "[fd00::1]:7000".
 std::string host_and_port(const std::string& host, std::uint16_t port) {
   const bool is_six = host.find(':') != std::string::npos;
   return (is_six ? "[" : "") + host + (is_six ? "]:" : ":") + std::to_string(port);
@@ -85,7 +85,7 @@ std::vector<tcp::endpoint> resolve(transport_mode mode, const std::string& host,
   return found;
 }
 
-/// Asio's own sockets would be inherited by child processes.
+/// Creates a socket that child processes do not inherit, as they would inherit Asio's own.
 file_descriptor new_socket(const tcp::endpoint& where) {
   return file_descriptor{::socket(where.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
 }
@@ -152,7 +152,7 @@ public:
     }};
   }
 
-  /// Runs \p last on the thread, after which nothing may wait any more, and returns when the thread has ended.
+  /// Runs \p last on the thread, and returns when the thread has ended. \p last must end all waits.
   template <class Last>
   void stop(Last last) noexcept {
     if (!thread_.joinable()) return;
@@ -167,7 +167,8 @@ public:
   std::vector<char> read_buffer = std::vector<char>(read_bytes); ///< Used by the connection that is being read.
 
 private:
-  /// A failed allocation costs what was being done; the deadlines end a connection that waits for it.
+  /// Continues after an exception, such as a failed allocation. Its handler is lost; if a connection waits for the
+  /// handler's work, its deadline ends it.
   void run() noexcept {
     for (;;) {
       try {
@@ -182,19 +183,20 @@ private:
   worker thread_;
 };
 
-/// What the owner of a line is told, by the transport's thread.
-struct line_handlers {
+/// The functions of a session's owner, which the transport's thread calls.
+struct session_handlers {
   std::function<void()> on_admitted;
   std::function<void(std::string bytes)> on_message;
-  /// Called once, when it is no longer open or has not been admitted.
+  /// Called once, when the connection is no longer open or was not admitted.
   std::function<void(const transport_fault& why)> on_lost;
-  std::function<void()> on_over; ///< Called once, when its socket has been closed.
+  std::function<void()> on_closed; ///< Called once, when its socket has been closed.
 };
 
 /// Moves bytes between a socket and a connection. Its members are called by the transport's thread, except send().
-class line : public std::enable_shared_from_this<line> {
+class socket_session : public std::enable_shared_from_this<socket_session> {
 public:
-  line(io_loop& loop, connection_terms& terms, tcp::socket socket, std::string peer, line_handlers handlers)
+  socket_session(io_loop& loop, connection_terms& terms, tcp::socket socket, std::string peer,
+                 session_handlers handlers)
     : loop_{loop},
       limit_{terms.limits.queue_bytes},
       socket_{std::move(socket)},
@@ -283,7 +285,7 @@ private:
   }
 
   void lose(int code, time_point now) {
-    state_.lose("broke the connection off (" + std::generic_category().message(code) + ")", now);
+    state_.lose("broke off the connection (" + std::generic_category().message(code) + ")", now);
   }
 
   /// An exception ends this connection, not the transport.
@@ -365,8 +367,8 @@ private:
     failure ignored;
     socket_.close(ignored);
     timer_.cancel();
-    const auto over = std::exchange(handlers_, {}).on_over;
-    if (over) over();
+    const auto closed = std::exchange(handlers_, {}).on_closed;
+    if (closed) closed();
   }
 
   io_loop& loop_;
@@ -374,7 +376,7 @@ private:
   tcp::socket socket_;
   asio::steady_timer timer_;
   connection state_;
-  line_handlers handlers_;
+  session_handlers handlers_;
   std::string writing_;
   std::size_t written_ = 0; ///< Number of bytes of writing_ that the socket has accepted.
   time_point awaited_ = time_point::max();
@@ -387,7 +389,7 @@ private:
   std::mutex outbox_mutex_;
   std::vector<std::string> outbox_;
   std::size_t outbox_bytes_ = 0;
-  bool is_outbox_announced_ = false; ///< The transport's thread has been told of the outbox.
+  bool is_outbox_announced_ = false; ///< A task of the transport's thread that empties the outbox is queued.
 };
 
 } // namespace
@@ -445,26 +447,27 @@ struct transport_listener::parts {
       socket.assign(peer.protocol(), descriptor.native());
       static_cast<void>(descriptor.release());
       const auto id = static_cast<peer_id>(++latest);
-      line_handlers handlers{.on_admitted =
-                                 [this, id] {
-                                   const std::lock_guard lock{mutex};
-                                   peers[id] = lines.at(id);
-                                 },
-                             .on_message =
-                                 [this, id](std::string bytes) {
-                                   if (options.on_message) options.on_message(id, std::move(bytes));
-                                 },
-                             .on_lost =
-                                 [this, id](const transport_fault& fault) {
-                                   {
-                                     const std::lock_guard lock{mutex};
-                                     if (peers.erase(id) == 0) return; // never admitted
-                                   }
-                                   if (options.on_lost && !is_stopping) options.on_lost(id, fault);
-                                 },
-                             .on_over = [this, id] { lines.erase(id); }};
-      const auto made = std::make_shared<line>(loop, terms, std::move(socket), text_of(peer), std::move(handlers));
-      lines.emplace(id, made);
+      session_handlers handlers{.on_admitted =
+                                    [this, id] {
+                                      const std::lock_guard lock{mutex};
+                                      peers[id] = sessions.at(id);
+                                    },
+                                .on_message =
+                                    [this, id](std::string bytes) {
+                                      if (options.on_message) options.on_message(id, std::move(bytes));
+                                    },
+                                .on_lost =
+                                    [this, id](const transport_fault& fault) {
+                                      {
+                                        const std::lock_guard lock{mutex};
+                                        if (peers.erase(id) == 0) return; // never admitted
+                                      }
+                                      if (options.on_lost && !is_stopping) options.on_lost(id, fault);
+                                    },
+                                .on_closed = [this, id] { sessions.erase(id); }};
+      const auto made =
+          std::make_shared<socket_session>(loop, terms, std::move(socket), text_of(peer), std::move(handlers));
+      sessions.emplace(id, made);
       made->start();
     } catch (const std::exception& why) {
       terms.reports.report_stranger(transport_event_kind::broken, text_of(peer), why.what(), transport_now());
@@ -474,17 +477,17 @@ struct transport_listener::parts {
   /// If the limit of pending connections is reached, closes the oldest: a legitimate peer needs only milliseconds.
   void make_room() {
     const auto is_pending = [](const auto& one) { return one.second->is_pending(); };
-    const auto pending = std::count_if(lines.begin(), lines.end(), is_pending);
+    const auto pending = std::count_if(sessions.begin(), sessions.end(), is_pending);
     // Refused connections, which are still read for a moment, are bounded as well.
     const auto most =
         static_cast<std::size_t>(options.limits.connections) + 2 * static_cast<std::size_t>(options.limits.pending);
-    auto oldest = lines.end();
+    auto oldest = sessions.end();
     if (pending >= options.limits.pending)
-      oldest = std::find_if(lines.begin(), lines.end(), is_pending);
-    else if (lines.size() >= most)
-      oldest = std::find_if(lines.begin(), lines.end(), [](const auto& one) { return !one.second->is_open(); });
-    if (oldest == lines.end()) return;
-    const std::shared_ptr<line> one = oldest->second;
+      oldest = std::find_if(sessions.begin(), sessions.end(), is_pending);
+    else if (sessions.size() >= most)
+      oldest = std::find_if(sessions.begin(), sessions.end(), [](const auto& one) { return !one.second->is_open(); });
+    if (oldest == sessions.end()) return;
+    const std::shared_ptr<socket_session> one = oldest->second;
     one->cut(transport_event_kind::too_many,
              "was closed for a newer connection: " + std::to_string(options.limits.pending) +
                  " connections waited to be admitted, which is the limit");
@@ -496,7 +499,7 @@ struct transport_listener::parts {
       failure ignored;
       acceptor.close(ignored);
       pause.cancel();
-      const auto all = lines;
+      const auto all = sessions;
       for (const auto& [id, one] : all)
         one->cut(transport_event_kind::ended, "was closed: this control port has been stopped");
     });
@@ -509,11 +512,11 @@ struct transport_listener::parts {
   asio::steady_timer pause{loop.context};
   tcp::endpoint where;
   std::string where_text;
-  std::map<peer_id, std::shared_ptr<line>> lines; ///< The connections, the oldest first.
+  std::map<peer_id, std::shared_ptr<socket_session>> sessions; ///< The connections, the oldest first.
   std::uint64_t latest = 0;
   bool is_stopping = false;
   std::mutex mutex;
-  std::map<peer_id, std::shared_ptr<line>> peers; ///< The admitted ones.
+  std::map<peer_id, std::shared_ptr<socket_session>> peers; ///< The admitted ones.
 };
 
 transport_listener::transport_listener(transport_listener_options options)
@@ -532,7 +535,7 @@ const std::string& transport_listener::address() const noexcept {
 }
 
 void transport_listener::send(peer_id to, std::string bytes) {
-  std::shared_ptr<line> through;
+  std::shared_ptr<socket_session> through;
   {
     const std::lock_guard lock{parts_->mutex};
     const auto found = parts_->peers.find(to);
@@ -604,26 +607,27 @@ struct transport_dialer::parts {
   void begin(tcp::socket socket) {
     const auto is_mine = [this, mine = attempt] { return mine == attempt; };
     try {
-      const auto made = std::make_shared<line>(loop, terms, std::move(socket), name,
-                                               line_handlers{.on_admitted =
-                                                                 [this, is_mine] {
-                                                                   if (!is_mine()) return;
-                                                                   {
-                                                                     const std::lock_guard lock{mutex};
-                                                                     admitted = current;
-                                                                   }
-                                                                   if (handlers.on_admitted) handlers.on_admitted();
-                                                                 },
-                                                             .on_message =
-                                                                 [this, is_mine](std::string bytes) {
-                                                                   if (is_mine() && handlers.on_message)
-                                                                     handlers.on_message(std::move(bytes));
-                                                                 },
-                                                             .on_lost =
-                                                                 [this, is_mine](const transport_fault& why) {
-                                                                   if (is_mine()) tell(why);
-                                                                 },
-                                                             .on_over = {}});
+      const auto made =
+          std::make_shared<socket_session>(loop, terms, std::move(socket), name,
+                                           session_handlers{.on_admitted =
+                                                                [this, is_mine] {
+                                                                  if (!is_mine()) return;
+                                                                  {
+                                                                    const std::lock_guard lock{mutex};
+                                                                    admitted = current;
+                                                                  }
+                                                                  if (handlers.on_admitted) handlers.on_admitted();
+                                                                },
+                                                            .on_message =
+                                                                [this, is_mine](std::string bytes) {
+                                                                  if (is_mine() && handlers.on_message)
+                                                                    handlers.on_message(std::move(bytes));
+                                                                },
+                                                            .on_lost =
+                                                                [this, is_mine](const transport_fault& why) {
+                                                                  if (is_mine()) report_lost(why);
+                                                                },
+                                                            .on_closed = {}});
       current = made;
       made->start();
     } catch (const std::exception& why) {
@@ -634,10 +638,10 @@ struct transport_dialer::parts {
   void fail(transport_event_kind kind, const std::string& predicate) {
     const transport_fault why{kind, "the controller at " + name + " " + predicate};
     terms.reports.report(kind, name, why.text);
-    tell(why);
+    report_lost(why);
   }
 
-  void tell(const transport_fault& why) {
+  void report_lost(const transport_fault& why) {
     {
       const std::lock_guard lock{mutex};
       admitted.reset();
@@ -646,7 +650,7 @@ struct transport_dialer::parts {
     if (lost) lost(why);
   }
 
-  /// Ends the present connection without telling its owner.
+  /// Ends the present connection without calling its handlers.
   void abandon() {
     handlers = {};
     ++attempt;
@@ -657,7 +661,7 @@ struct transport_dialer::parts {
       admitted.reset();
     }
     if (const auto before = std::exchange(current, nullptr))
-      before->cut(transport_event_kind::ended, "was left by this process");
+      before->cut(transport_event_kind::ended, "was closed by this process");
   }
 
   void stop() noexcept {
@@ -674,9 +678,9 @@ struct transport_dialer::parts {
   std::optional<tcp::socket> connecting;
   asio::steady_timer patience{loop.context};
   int last_code = 0; ///< Why the last address could not be reached.
-  std::shared_ptr<line> current;
+  std::shared_ptr<socket_session> current;
   std::mutex mutex;
-  std::shared_ptr<line> admitted; ///< The present line if it is admitted.
+  std::shared_ptr<socket_session> admitted; ///< The present session if it is admitted.
 };
 
 transport_dialer::transport_dialer(transport_dialer_options options)
@@ -692,7 +696,7 @@ void transport_dialer::connect(dial_handlers handlers) {
 }
 
 void transport_dialer::send(std::string bytes) {
-  std::shared_ptr<line> through;
+  std::shared_ptr<socket_session> through;
   {
     const std::lock_guard lock{parts_->mutex};
     through = parts_->admitted;

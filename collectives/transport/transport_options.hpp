@@ -1,5 +1,5 @@
-/// Defines what the control transport is configured with besides its credentials, and what it reports: protection,
-/// limits and events. Event texts consist of fixed words and numbers only; they never contain a secret or bytes from an
+/// Defines the settings of the control transport besides its credentials, and its reports: protection, limits and
+/// events. Event texts consist of fixed words and numbers only; they never contain a secret or bytes from an
 /// unauthenticated peer.
 #pragma once
 
@@ -48,11 +48,11 @@ enum class transport_event_kind : std::uint8_t {
   bad_certificate, ///< A certificate was missing or not accepted, on either side.
   bad_protocol,    ///< The other side does not use TLS, uses a TLS version that is too old, or sent no valid preamble.
   bad_token,       ///< The other side does not know the join token, or reports that we do not.
-  bad_frame,       ///< After the preamble came bytes that are not a frame, or a frame that is too long.
+  bad_frame,       ///< After the preamble, bytes arrived that are not a frame, or a frame that is too long.
   too_slow,        ///< The deadline of a phase passed.
   too_many,        ///< The limit on connections was reached.
   unreachable,     ///< The target of the connection could not be reached.
-  other_version,   ///< The other side knows the join token and is of another version of troupe.
+  other_version,   ///< The other side knows the join token, but has another version of troupe.
   left_out,        ///< Without a connection: the number of refused connections that had no event of their own.
   warning,         ///< Without a connection: a problem with the credentials that should be corrected.
 };

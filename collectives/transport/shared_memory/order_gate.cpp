@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// What a process says at the gate.
+/// The message that a process sends when it has connected.
 struct gate_greeting {
   static constexpr std::uint64_t right_magic = 0x45544147'52555254U; // "TRURGATE"
   static constexpr std::uint64_t right_version = 1;
@@ -25,7 +25,7 @@ struct gate_greeting {
 };
 static_assert(sizeof(gate_greeting) == 32);
 
-constexpr int pending_connections = 128; ///< Of the kernel's queue. A process that finds it full does without rings.
+constexpr int pending_connections = 128; ///< Limit of the kernel's queue. A process that finds it full uses no rings.
 
 /// The address of the gate of a controller: abstract, so there is no file that could be left behind or replaced.
 struct gate_address {
@@ -78,7 +78,7 @@ order_gate::order_gate(std::uint16_t port, const gate_limits& limits) : listener
 
 void order_gate::drain(time_point now) {
   unclaimed_.expire(now);
-  // Bounded, so that a stranger who connects without end cannot hold the controller.
+  // Bounded, so that a process that connects again and again cannot occupy the controller.
   for (int i = 0; i < pending_connections; ++i) {
     file_descriptor one{::accept4(listener_.native(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!one) {
@@ -107,7 +107,7 @@ std::optional<gate_connection> knock_at_gate(std::uint16_t port) noexcept {
     if (::send(made.socket.native(), &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof said)
       return std::nullopt;
     return made;
-  } catch (const exception&) { // no random numbers, no memory: the socket transport does without rings
+  } catch (const exception&) { // no random numbers or no memory: the process uses no rings
     return std::nullopt;
   }
 }

@@ -1,8 +1,8 @@
-/// The Unix socket at which a controller meets the processes of its host, to hand them the rings of their ranks.
+/// The Unix socket through which a controller passes the rings of ranks to the processes of its host.
 ///
-/// A process connects and names a nonce, and then puts the same nonce into its request to join, whose connection is
+/// A process connects and sends a nonce, and then puts the same nonce into its request to join, whose connection is
 /// authenticated. The controller claims the connection by the nonce when it admits the process. The nonce is sent
-/// before the request to join, so it is there when the request is. A connection that nobody claims changes nothing
+/// before the request to join, so it has arrived when the request arrives. An unclaimed connection has no effect
 /// (SEC-2).
 #pragma once
 
@@ -25,8 +25,8 @@ namespace troupe {
 
 /// Limits of connections that have not been claimed.
 struct gate_limits {
-  std::size_t connections = 64; ///< When there are more, the oldest ones are closed.
-  nanoseconds patience{std::chrono::seconds{5}};
+  std::size_t connections = 64;                  ///< When there are more, the oldest ones are closed.
+  nanoseconds patience{std::chrono::seconds{5}}; ///< Older connections are closed.
 };
 
 /// Holds the connections that no process has claimed yet. \p Connection is movable. There are neither sockets nor a
@@ -40,7 +40,7 @@ public:
     all_.push_back({std::move(one), {}, now});
     while (all_.size() > limits_.connections) all_.pop_front();
   }
-  /// Drops those that have waited too long.
+  /// Closes connections that have waited longer than gate_limits::patience.
   void expire(time_point now) {
     while (!all_.empty() && now - all_.front().since > limits_.patience) all_.pop_front();
   }
@@ -75,8 +75,8 @@ private:
   std::deque<entry> all_; ///< The oldest first.
 };
 
-/// Returns whether a process of \p theirs may be at the other end: only processes of the same user, because whoever can
-/// write a rank's ring can ask for that rank.
+/// Returns whether a process of user \p theirs may be at the other end. Only processes of the same user may, because a
+/// process that can write a rank's ring can make requests for that rank.
 [[nodiscard]] constexpr bool is_admissible_peer(uid_t theirs, uid_t own) noexcept {
   return theirs == own;
 }
@@ -100,7 +100,8 @@ public:
   explicit order_gate(std::uint16_t port, const gate_limits& limits = {});
 
   /// Accepts the connections that are pending, reads the nonces that have arrived, and closes the connections that have
-  /// waited too long, and those of other users. Call it often, so that strangers cannot fill the queue.
+  /// waited too long, and those of other users. Call it often, so that connections of other users cannot fill the
+  /// queue.
   void drain(time_point now);
   /// Returns the connection of the process that has named \p nonce, or nullopt. Call it when the process is admitted.
   [[nodiscard]] std::optional<gate_connection> claim(const ring_session& nonce, time_point now);
@@ -112,8 +113,8 @@ private:
 
 /// The process's side: connects to the gate of the controller with this port and names a new nonce. Never blocks.
 /// Returns nullopt if there is no gate (another host or network namespace, or a controller that has none), if its
-/// process is of another user, or if it is busy. The other end may then be unrelated to the controller whose port it
-/// is: it learns the nonce, which no join there will name.
+/// process is of another user, or if it is busy. A process that is not the controller may own the socket's name. It
+/// learns only the nonce, which it cannot use, because the request to join goes to the controller.
 [[nodiscard]] std::optional<gate_connection> knock_at_gate(std::uint16_t port) noexcept;
 
 } // namespace troupe

@@ -28,21 +28,21 @@ struct ring_settings {
   std::size_t most_waiting_bytes = 2 * longest_ring_message_bytes;
 };
 
-/// The sending half of a ring_connection. Never waits for the peer: what does not fit into its ring is kept, within
-/// limits, and written by flush(). After a failure nothing is sent any more. Threads: one at a time; the other half may
-/// be used by another thread.
+/// The sending half of a ring_connection. Never waits for the peer: messages that do not fit into its ring are kept,
+/// within limits, and written by flush(). After a failure nothing is sent any more. Threads: one at a time; the other
+/// half may be used by another thread.
 class ring_sender {
 public:
-  /// Interval at which flush() should be called while something waits: the peer wakes nobody when it has read.
+  /// Interval at which flush() should be called while a message waits, because a peer that has read wakes nobody.
   static constexpr nanoseconds room_interval = std::chrono::microseconds{100};
 
   ring_sender(std::string self, std::string peer, const ring_settings& settings, shared_ring out,
               std::shared_ptr<shared_doorbell> peer_bell);
 
-  /// Sends \p message, or keeps what does not fit. Errors: see failure(); invalid_argument (too long; not a failure of
-  /// the connection).
+  /// Sends \p message, or keeps the part that does not fit. Errors: see failure(); invalid_argument (too long; not a
+  /// failure of the connection).
   error send(std::string_view message, time_point now);
-  /// Writes what was kept, as far as it fits.
+  /// Writes as much of the kept messages as fits.
   error flush(time_point now);
   /// Returns whether a message was kept.
   [[nodiscard]] bool is_waiting() const noexcept { return !kept_.empty(); }
@@ -52,7 +52,7 @@ public:
 
 private:
   error fail(errc code, std::string text);
-  /// Writes the part of \p message behind \p from. Returns where it stopped.
+  /// Writes \p message from offset \p from on. Returns the offset at which the ring was full; npos if all is written.
   std::size_t write(std::string_view message, std::size_t from);
   error keep(std::string_view message, std::size_t from, time_point now);
   error check_progress(time_point now);
@@ -68,7 +68,7 @@ private:
   std::deque<std::string> kept_;
   std::size_t kept_from_ = 0; ///< Bytes of the first kept message that are written.
   std::size_t kept_bytes_ = 0;
-  std::uint64_t read_words_ = 0; ///< How far the peer had read at progress_.
+  std::uint64_t read_words_ = 0; ///< The peer's read position at progress_.
   time_point progress_{};
 };
 
@@ -76,7 +76,8 @@ private:
 /// any more. Threads: one at a time; the other half may be used by another thread.
 class ring_receiver {
 public:
-  /// Parking this long, at most, is the default because a peer that ends while it writes wakes nobody.
+  /// Default of the longest park. It bounds the delay if a peer's process ends while it writes, because it then wakes
+  /// nobody.
   static constexpr nanoseconds usual_park = std::chrono::milliseconds{5};
 
   ring_receiver(std::string self, std::string peer, peer_process process, shared_ring in,

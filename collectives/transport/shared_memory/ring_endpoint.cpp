@@ -10,8 +10,8 @@ namespace troupe {
 
 namespace {
 
-/// A connection that has been idle for a second is looked at less often. The end of the peer's process is noticed by
-/// its other connections, too.
+/// A connection that has been idle for a second is checked less often. The end of the peer's process is also noticed
+/// through its other connections.
 constexpr nanoseconds idle_after = std::chrono::seconds{1};
 constexpr nanoseconds idle_park = std::chrono::milliseconds{50};
 
@@ -28,7 +28,7 @@ struct ring_endpoint::core {
     note();
     if (needs_flush.load(std::memory_order_relaxed)) rings.receiving().wake();
   }
-  /// Writes what was kept. Returns why sending has failed, if it has.
+  /// Writes kept messages. Returns why sending has failed, if it has.
   error flush(time_point now) {
     if (!needs_flush.load(std::memory_order_acquire)) return {};
     const std::lock_guard lock{sending};
@@ -44,7 +44,7 @@ struct ring_endpoint::core {
   ring_connection rings; ///< The receiving half belongs to the thread.
   const wait_profile wait;
   std::mutex sending;                   ///< Guards the sending half.
-  std::atomic<bool> needs_flush{false}; ///< Something was kept, or sending has failed.
+  std::atomic<bool> needs_flush{false}; ///< A message was kept, or sending has failed.
   std::atomic<bool> is_stopped{false};
 };
 

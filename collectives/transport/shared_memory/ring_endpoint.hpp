@@ -13,9 +13,9 @@
 
 namespace troupe {
 
-/// What a ring_endpoint calls, in its thread.
+/// The functions that a ring_endpoint calls on its thread.
 struct ring_listener {
-  /// Handles a message. Returns whether to go on: after false nothing more is received.
+  /// Handles a message. Returns whether to continue: after false nothing more is received.
   std::function<bool(std::string_view)> receive;
   /// Called once when sending or receiving has failed. Nothing more is sent or received.
   std::function<void(const error&)> failed;
@@ -23,8 +23,8 @@ struct ring_listener {
 };
 
 /// Sends from any thread, and receives in a thread of its own ("troupe/rings"), which spins and parks by a
-/// wait_profile, and also writes what did not fit into the ring at once. A sender waits for other senders at most, for
-/// the time of a copy.
+/// wait_profile. That thread also writes messages that did not fit into the ring. A sender waits at most for other
+/// senders, for the time of a copy.
 class ring_endpoint {
 public:
   /// Starts the thread. Errors: out_of_memory.
@@ -37,7 +37,7 @@ public:
   /// Returns a function that sends a message, from any thread. It may outlive the endpoint, and then does nothing. A
   /// failure is reported by the endpoint's thread.
   [[nodiscard]] std::function<void(std::string)> sender() const;
-  /// Tells the thread to end, without waiting for it. A message that is being handled is finished.
+  /// Makes the thread end, without waiting for it. A call of ring_listener::receive() in progress is completed.
   void stop() noexcept;
 
 private:

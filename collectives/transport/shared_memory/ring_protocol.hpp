@@ -6,8 +6,8 @@
 /// words. The sequence word of the record that begins at word p, counted from the first word ever written, is p + 1.
 /// The word behind the last record is zero. A record may wrap at any word.
 ///
-/// Neither side trusts the other: each keeps its own position in private memory and never reads it back; all that it
-/// reads of the other side is bounded before it is used; a record is copied before it is checked.
+/// Neither side trusts the other. Each keeps its own position in private memory and never reads it back. It checks the
+/// bounds of each value that it reads from the other side before it uses the value. It copies a record, then checks it.
 #pragma once
 
 #include <troupe/device/time.hpp>
@@ -24,7 +24,7 @@ namespace troupe {
 
 /// Names each access of the protocol to shared memory. Ignored by the real memory.
 enum class ring_step : std::uint8_t {
-  read_consumed, ///< Writer: how far the reader has come.
+  read_consumed, ///< Writer: the reader's position.
   clear_next,    ///< Writer: zeroes the sequence word behind the new record.
   write_payload, ///< Writer: one word of the payload.
   write_header,  ///< Writer: length and check.
@@ -38,7 +38,7 @@ enum class ring_step : std::uint8_t {
   consume,       ///< Reader: the record is copied, and its words may be written again.
   read_rings,    ///< Reader: the value on which it will sleep.
   announce_park, ///< Reader: it is about to sleep.
-  check_news,    ///< Reader: the last look before it sleeps.
+  check_news,    ///< Reader: the last check before it sleeps.
   sleep,         ///< Reader: sleeps unless the word has changed.
   end_park       ///< Reader: it is awake.
 };
@@ -105,7 +105,7 @@ enum class ring_write : std::uint8_t {
 enum class ring_read : std::uint8_t {
   empty,
   last,      ///< A record that ends a message.
-  continued, ///< A record whose message goes on in the next one.
+  continued, ///< A record whose message continues in the next one.
   forged     ///< See fault(). Nothing more is read.
 };
 
@@ -115,7 +115,7 @@ class ring_writer {
 public:
   ring_writer(Access memory, const ring_layout& layout) : memory_{memory}, layout_{layout} {}
 
-  /// Writes one record; \p continues says that the message goes on in the next one. \p payload must not exceed
+  /// Writes one record; \p continues says that the message continues in the next one. \p payload must not exceed
   /// layout.most_bytes.
   [[nodiscard]] ring_write write(std::string_view payload, bool continues) {
     const std::uint64_t words = ring_layout::words_of(payload.size());
@@ -136,16 +136,16 @@ public:
     }
     memory_.store(layout_.word(position_ + 1), length << 32U | check.value(), std::memory_order_relaxed,
                   ring_step::write_header);
-    // Release: whoever sees this word sees the record and the zero behind it. Sequentially consistent, because the
-    // doorbell's "parked" is read next: see doorbell_caller.
+    // Release: a reader that sees this word also sees the record and the zero behind it. Sequentially consistent,
+    // because the doorbell's "parked" is read next: see doorbell_caller.
     memory_.store(layout_.word(position_), position_ + 1, std::memory_order_seq_cst, ring_step::publish);
     position_ += words;
     return ring_write::written;
   }
 
-  /// Returns how far the reader has come, as far as this side has looked.
+  /// Returns the reader's position at the last look().
   [[nodiscard]] std::uint64_t read_words() const noexcept { return consumed_; }
-  /// Looks how far the reader has come. Returns whether it has read something since the last look.
+  /// Reads the reader's position. Returns whether it has changed since the last call.
   bool look() {
     // Acquire: the reader's copies come before the stores into the words that it has read.
     const std::uint64_t seen = memory_.load(ring_layout::consumed, std::memory_order_acquire, ring_step::read_consumed);
@@ -202,7 +202,7 @@ public:
       check.add(word);
       std::memcpy(into.data() + before + to, &word, size - to >= 8 ? 8 : size - to);
     }
-    // From here on only the copy is looked at.
+    // From here on, only the copy is used.
     if (check.value() != static_cast<std::uint32_t>(header)) {
       into.resize(before);
       return refuse(ring_fault::check);
@@ -247,8 +247,8 @@ public:
 
   /// Wakes the reader if it is parked. Call it after a write. The writer has published with sequential consistency
   /// before it reads "parked", and the reader announces that it parks before it looks for news, so at least one of them
-  /// sees the other. A writer that ends between the two stores costs the reader its time limit, and other writers still
-  /// find "parked" set. Costs a load while the reader is awake.
+  /// sees the other. If a writer's process ends after it has published but before it wakes the reader, the reader
+  /// sleeps until its time limit, and other writers still find "parked" set. Costs one load while the reader is awake.
   void ring() {
     if (memory_.load(doorbell_layout::parked, std::memory_order_seq_cst, ring_step::read_parked) == 0) return;
     memory_.add(doorbell_layout::rings, 1, ring_step::count_ring);
@@ -259,7 +259,7 @@ private:
   Access memory_;
 };
 
-/// The side of a doorbell that its owner uses, who reads one ring or several.
+/// The side of a doorbell that its owner uses, the reader of one ring or several.
 template <class Access>
 class doorbell_sleeper {
 public:

@@ -10,7 +10,8 @@ namespace troupe {
 
 namespace {
 
-/// The first words of the memory: written by its maker before it is handed over, read once.
+/// The first words of the memory. Its creator writes them before it passes the memory on; the other side reads them
+/// once.
 struct memory_header {
   static constexpr std::uint64_t right_magic = 0x474E495250555254U; // "TRUPRING"
   static constexpr std::uint64_t right_version = 1;

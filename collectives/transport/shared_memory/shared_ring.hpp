@@ -1,4 +1,4 @@
-/// A ring of records, and a doorbell, in sealed shared memory with a header that says what they are for.
+/// A ring of records, and a doorbell, in sealed shared memory with a header that identifies them.
 #pragma once
 
 #include <troupe/collectives/transport/shared_memory/ring_protocol.hpp>
@@ -22,7 +22,7 @@ struct ring_session {
   friend bool operator==(const ring_session&, const ring_session&) = default;
 };
 
-/// What the memory is for.
+/// The purpose of a ring's or doorbell's memory.
 enum class ring_purpose : std::uint8_t {
   requests = 1,     ///< From a rank's process to the order service.
   decisions = 2,    ///< From the order service to a rank's process.

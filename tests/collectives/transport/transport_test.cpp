@@ -376,7 +376,7 @@ TEST_CASE("a dialer connects once its controller is there, and again after that 
     CHECK(dialer.exchanges("five!"));
     listener.stop();
     CHECK(dialer.loss().text ==
-          "the connection to the controller at 127.0.0.1:" + std::to_string(port) + " ended in order");
+          "the connection to the controller at 127.0.0.1:" + std::to_string(port) + " ended normally");
     dialer.send("to nobody");
   }
 }
