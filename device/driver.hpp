@@ -93,7 +93,7 @@ public:
 
   /// Returns "cuda" or "mock".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// Returns the versions of driver and runtime as text for people, e.g. "driver 580.159, CUDA 13.0".
+  /// Returns the versions as text for people, e.g. "driver 580.159 for CUDA 13.0, runtime CUDA 12.8".
   [[nodiscard]] virtual std::string version() const = 0;
   [[nodiscard]] virtual int device_count() = 0;
   [[nodiscard]] virtual device_description describe(device_id id) = 0;
@@ -127,7 +127,7 @@ public:
   /// Returns whether the last record of \p event has been reached. An event that was never recorded counts as reached.
   [[nodiscard]] virtual progress query(native_event event) = 0;
 
-  /// Creates a pool of memory on \p id. Every device of this driver can access its allocations.
+  /// Creates a pool of memory on \p id. Every device with peer access to \p id can access its allocations.
   [[nodiscard]] virtual native_pool create_pool(device_id id) = 0;
   virtual void destroy_pool(device_id id, native_pool pool) = 0;
   /// Allocates \p size_bytes > 0, aligned to at least 256 bytes. Errors: out_of_memory.

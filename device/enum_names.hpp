@@ -1,5 +1,5 @@
 /// Names the values of enumerations, for settings, messages and reports. The name of a value is its identifier, unless
-/// the enumeration lists other names: to rename an enumerator changes what users read and write.
+/// the enumeration lists other names. Renaming an enumerator therefore changes what users read and write.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ inline constexpr auto enum_values = [] {
   return all;
 }();
 
-/// The identifier alone, with a zero at its end.
+/// The identifier, null-terminated.
 template <auto Value>
 inline constexpr auto identifier_text = [] {
   constexpr std::string_view name = identifier_of<Value>();
@@ -67,8 +67,8 @@ consteval std::array<std::string_view, sizeof...(Value)> identifiers_of(std::ind
 template <scoped_enum Enum>
 inline constexpr auto enum_names = identifiers_of<Enum>(std::make_index_sequence<enumerator_count<Enum>()>{});
 
-/// Returns the name of \p value, with a zero behind it; empty if it is no enumerator. An enumeration of an inner
-/// namespace needs `using troupe::to_string` there.
+/// Returns the name of \p value, null-terminated; empty if \p value is not an enumerator. For an enumeration in an
+/// inner namespace, put `using troupe::to_string` there.
 template <scoped_enum Enum>
 [[nodiscard]] constexpr std::string_view to_string(Enum value) noexcept {
   constexpr auto& names = enum_names<Enum>;
@@ -86,7 +86,7 @@ template <scoped_enum Enum, std::size_t Count>
   return names;
 }
 
-/// Returns \p names as messages list them: "off, plans, free".
+/// Returns \p names separated by commas, for messages: "off, plans, free".
 [[nodiscard]] std::string listed(std::span<const std::string_view> names);
 
 /// Returns the index of \p name in \p names. Errors: invalid_argument ("unknown WHAT 'NAME'", and the names).

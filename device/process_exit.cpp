@@ -13,31 +13,31 @@ namespace troupe {
 
 namespace {
 
-constinit std::atomic<bool> over{false};
+constinit std::atomic<bool> all_ended{false};
 
-struct all_that_end {
+struct registry {
   std::mutex mutex;
-  std::vector<std::weak_ptr<ends_with_process>> living;
+  std::vector<std::weak_ptr<ends_with_process>> registered;
   std::atomic<int> process{0}; ///< The process that made the last registration.
 };
 
 // Never destroyed, because runtimes may be created while static objects are being destroyed.
-all_that_end& everything() noexcept {
+registry& the_registry() noexcept {
   // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): at a program's first use of troupe
-  static auto* const instance = new all_that_end;
+  static auto* const instance = new registry;
   return *instance;
 }
 
 void end_all() noexcept {
-  all_that_end& all = everything();
+  registry& all = the_registry();
   std::vector<std::weak_ptr<ends_with_process>> ending;
   if (all.process.load() == ::getpid()) { // otherwise a thread that does not exist in this process may hold the lock
     const std::lock_guard lock{all.mutex};
-    ending.swap(all.living);
+    ending.swap(all.registered);
   }
   for (auto one = ending.rbegin(); one != ending.rend(); ++one)
     if (const auto here = one->lock(); here && !here->is_inherited()) here->end();
-  over.store(true, std::memory_order_release);
+  all_ended.store(true, std::memory_order_release);
 }
 
 } // namespace
@@ -49,11 +49,11 @@ bool ends_with_process::is_inherited() const noexcept {
 }
 
 void end_with_process(const std::shared_ptr<ends_with_process>& one) {
-  all_that_end& all = everything();
+  registry& all = the_registry();
   {
     const std::lock_guard lock{all.mutex};
-    std::erase_if(all.living, [&](const auto& other) { return other.expired() || other.lock() == one; });
-    all.living.push_back(one);
+    std::erase_if(all.registered, [&](const auto& other) { return other.expired() || other.lock() == one; });
+    all.registered.push_back(one);
     all.process.store(::getpid());
   }
   // An exit function is registered at every call. Exit functions run in reverse order of registration, and the first
@@ -62,7 +62,7 @@ void end_with_process(const std::shared_ptr<ends_with_process>& one) {
 }
 
 bool process_is_ending() noexcept {
-  return over.load(std::memory_order_acquire);
+  return all_ended.load(std::memory_order_acquire);
 }
 
 } // namespace troupe

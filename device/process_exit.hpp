@@ -32,7 +32,7 @@ private:
 void end_with_process(const std::shared_ptr<ends_with_process>& one);
 
 /// Returns whether all registered objects have ended. No device may be used from then on. The operating system reclaims
-/// what has not been returned. Threads: any.
+/// resources that have not been released. Threads: any.
 [[nodiscard]] bool process_is_ending() noexcept;
 
 } // namespace troupe

@@ -156,7 +156,7 @@ nvlink_finding ask_nvml(device_id from, device_id to) {
 
 } // namespace
 
-/// Opened primary contexts are kept until the process ends. No destructor here calls CUDA.
+/// The driver for real GPUs. It keeps opened primary contexts until the process ends. No destructor here calls CUDA.
 class cuda_api final : public driver {
 public:
   explicit cuda_api(int device_count)

@@ -37,7 +37,7 @@ link_counts count_links(const nvml_functions& nvml, nvml_device device, const pc
   return counts;
 }
 
-nvlink_finding not_told(const nvml_functions& nvml, const char* call, int result) {
+nvlink_finding failed_query(const nvml_functions& nvml, const char* call, int result) {
   return {.failure = std::string{call} + ": " + nvml.error_string(result)};
 }
 
@@ -48,10 +48,10 @@ nvlink_finding find_nvlink(const nvml_functions& nvml, const pci_address& from, 
   nvml_device there = nullptr;
   int result = nvml.device_by_pci_bus_id(to_string(from).c_str(), &here);
   if (result == nvml_success) result = nvml.device_by_pci_bus_id(to_string(to).c_str(), &there);
-  if (result != nvml_success) return not_told(nvml, "nvmlDeviceGetHandleByPciBusId", result);
+  if (result != nvml_success) return failed_query(nvml, "nvmlDeviceGetHandleByPciBusId", result);
   int status = -1;
   result = nvml.p2p_status(here, there, nvml_p2p_nvlink, &status);
-  if (result != nvml_success) return not_told(nvml, "nvmlDeviceGetP2PStatus", result);
+  if (result != nvml_success) return failed_query(nvml, "nvmlDeviceGetP2PStatus", result);
   if (status != nvml_p2p_ok) return {.joined = false};
 
   const link_counts left = count_links(nvml, here, to);

@@ -78,7 +78,7 @@ public:
   void note_use(stream_ref stream) const;
   /// Returns the block; null for an empty handle.
   [[nodiscard]] const std::shared_ptr<memory_block>& block() const noexcept { return block_; }
-  /// Returns where in the block the range begins.
+  /// Returns the offset of the range in the block, in bytes.
   [[nodiscard]] std::size_t offset_bytes() const noexcept { return offset_bytes_; }
 
   /// Returns host memory as elements of type \p T. Errors: invalid_argument (device memory, an address that is not
@@ -97,7 +97,7 @@ private:
 };
 
 /// Allocates page-locked host memory that the driver of \p where can access. \p size_bytes may be 0. Contents:
-/// undefined. Lifetime: its last handle must not go before all work that uses it has finished. Errors: out_of_memory.
+/// undefined. Lifetime: keep a handle until all work that uses the memory has finished. Errors: out_of_memory.
 [[nodiscard]] buffer allocate_pinned(const std::shared_ptr<device>& where, std::size_t size_bytes);
 
 /// Returns a buffer for memory of another owner. \p owner is held as long as any handle lives.

@@ -35,7 +35,7 @@ bool fill() noexcept {
 }
 
 /// Releases one piece. Returns whether there was one.
-bool give_one() noexcept {
+bool release_piece() noexcept {
   for (auto& place : reserve_pieces)
     if (void* const piece = place.exchange(nullptr)) {
       ::munmap(piece, memory_reserve::piece_bytes);
@@ -44,9 +44,9 @@ bool give_one() noexcept {
   return false;
 }
 
-void give_way() {
+void handle_failed_new() {
   is_short.store(true);
-  if (give_one()) return; // the allocation is tried again
+  if (release_piece()) return; // the allocation is tried again
   if (const std::new_handler next = before.load()) return next();
   throw std::bad_alloc{};
 }
@@ -57,7 +57,7 @@ memory_reserve::memory_reserve() {
   const std::lock_guard lock{mutex};
   if (owners == 0) {
     if (!fill()) {
-      while (give_one()) {
+      while (release_piece()) {
       }
       throw exception{errc::out_of_memory,
                       std::to_string(piece_count * piece_bytes >> 20U) +
@@ -65,7 +65,7 @@ memory_reserve::memory_reserve() {
                           "memory runs out: raise the limit on memory (ulimit -v)"};
     }
     is_short.store(false);
-    before.store(std::set_new_handler(give_way));
+    before.store(std::set_new_handler(handle_failed_new));
   }
   ++owners;
 }
@@ -73,8 +73,8 @@ memory_reserve::memory_reserve() {
 memory_reserve::~memory_reserve() {
   const std::lock_guard lock{mutex};
   if (--owners > 0) return;
-  if (std::get_new_handler() == give_way) std::set_new_handler(before.load());
-  while (give_one()) {
+  if (std::get_new_handler() == handle_failed_new) std::set_new_handler(before.load());
+  while (release_piece()) {
   }
   is_short.store(false);
 }

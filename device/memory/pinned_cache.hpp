@@ -1,4 +1,4 @@
-/// Keeps released page-locked memory for the next allocations, as cudaFreeHost() waits for all work of all devices.
+/// Keeps released page-locked memory for later allocations, because cudaFreeHost() waits for all work of all devices.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Knows the blocks of page-locked memory that a process has allocated: those in use, and those released.
+/// Tracks the blocks of page-locked memory that a process has allocated: those in use, and those released.
 /// Threads: all functions may be called from any thread; none of them calls the driver.
 class pinned_cache {
 public:

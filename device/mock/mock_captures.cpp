@@ -24,7 +24,7 @@ std::vector<mock_task_factory> mock_captures::end(native_stream stream) {
   std::erase_if(streams_, [&](const auto& one) { return one.second == ended; });
   std::erase_if(events_, [&](const auto& one) { return one.second.where == ended; });
   count_.fetch_sub(1, std::memory_order_acq_rel);
-  expect_whole(*ended);
+  throw_if_broken(*ended);
   for (const auto& [one, how] : ended->members)
     if (one != stream && how.joined < how.given)
       throw exception{errc::invalid_argument,
@@ -44,7 +44,7 @@ bool mock_captures::keep(native_stream stream, const mock_task_factory& make) {
   const std::lock_guard lock{mutex_};
   const auto found = find(stream);
   if (!found) return false;
-  expect_whole(*found);
+  throw_if_broken(*found);
   found->tasks.push_back(make);
   ++found->members[stream].given;
   return true;
@@ -62,7 +62,7 @@ bool mock_captures::record(native_event event, native_stream stream) {
   const std::lock_guard lock{mutex_};
   const auto found = find(stream);
   if (!found) return false;
-  expect_whole(*found);
+  throw_if_broken(*found);
   events_.insert_or_assign(event, mark{found, stream, found->members[stream].given});
   return true;
 }
@@ -104,7 +104,7 @@ std::shared_ptr<mock_captures::recording> mock_captures::find(native_stream stre
   return found == streams_.end() ? nullptr : found->second;
 }
 
-void mock_captures::expect_whole(const recording& one) {
+void mock_captures::throw_if_broken(const recording& one) {
   if (!one.broken.empty()) throw exception{errc::invalid_argument, "the capture is broken: " + one.broken};
 }
 

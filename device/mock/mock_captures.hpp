@@ -64,7 +64,7 @@ private:
   };
 
   [[nodiscard]] std::shared_ptr<recording> find(native_stream stream) const;
-  static void expect_whole(const recording& one);
+  static void throw_if_broken(const recording& one);
   [[noreturn]] static void break_off(recording& one, std::string why);
 
   std::atomic<std::size_t> count_{0};
