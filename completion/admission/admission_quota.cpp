@@ -205,10 +205,10 @@ error pending_line::charge(std::size_t bytes, reply_promise& reply) {
 
 void pending_line::give_back(pending_amount what) noexcept {
   if (what.operations > 0) where_->give_back(what);
-  let_go(1); // last: the line may be destroyed by this call
+  release(1); // last: the line may be destroyed by this call
 }
 
-void pending_line::let_go(std::size_t share) noexcept {
+void pending_line::release(std::size_t share) noexcept {
   if (pending_.fetch_sub(share, std::memory_order_acq_rel) == share)
     delete this; // NOLINT(cppcoreguidelines-owning-memory)
 }

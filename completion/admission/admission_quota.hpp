@@ -104,17 +104,17 @@ private:
 
 /// The account of one source of requests: a lane at a rank, or the world. The first pending request of each source is
 /// not counted and never refused. Refusing it could deadlock: two ranks could each wait for quota that the other holds.
-/// A client that gets busy therefore always has a pending reply.
+/// A client that is refused as busy therefore always has a pending reply to wait for.
 ///
 /// Lifetime: the line lives until its owner has released it and none of its requests is pending. One counter counts
 /// both, so keeping the line alive costs no further atomic operation.
 /// Threads: all functions may be called from any thread. The owner must outlive calls of charge().
-// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): only let_go() deletes it
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): only release() deletes it
 class pending_line final : public quota_account {
 public:
   /// Releases the owner's share of a line instead of deleting the line.
   struct disown {
-    void operator()(pending_line* one) const noexcept { one->let_go(owned); }
+    void operator()(pending_line* one) const noexcept { one->release(owned); }
   };
   using owner = std::unique_ptr<pending_line, disown>;
 
@@ -128,7 +128,7 @@ private:
   static constexpr std::size_t owned = ~(~std::size_t{0} >> 1); ///< The owner's share of the count: its highest bit.
 
   ~pending_line() override = default;
-  void let_go(std::size_t share) noexcept;
+  void release(std::size_t share) noexcept;
 
   std::shared_ptr<admission_quota> where_;
   std::atomic<std::size_t> pending_{owned}; ///< Pending requests, and the owner's share.

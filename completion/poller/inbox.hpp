@@ -38,11 +38,11 @@ public:
 
   /// Adds \p one. The operation is sequentially consistent, as wake_signal requires.
   void push(std::shared_ptr<Node> one) noexcept {
-    Node* const brought = one.get();
-    link_of(*brought).kept_ = std::move(one);
+    Node* const added = one.get();
+    link_of(*added).kept_ = std::move(one);
     Node* before = nullptr; // most likely; a load would fetch the cache line twice, for reading and for writing
-    do link_of(*brought).next_ = before;
-    while (!newest_.compare_exchange_weak(before, brought));
+    do link_of(*added).next_ = before;
+    while (!newest_.compare_exchange_weak(before, added));
   }
 
   [[nodiscard]] bool empty() const noexcept { return newest_.load() == nullptr; }

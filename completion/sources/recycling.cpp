@@ -112,7 +112,7 @@ void* take_block(std::size_t size_bytes) {
     if (mine.first != nullptr) {
       --mine.count;
       void* const taken = std::exchange(mine.first, mine.first->next);
-      // The next request, or the next rank's part, will need what another thread has freed.
+      // The next request, or the next rank's part, will use this block, which another thread has freed.
       if (mine.first != nullptr) prefetch_for_writing(mine.first, line << index);
       return taken;
     }

@@ -17,13 +17,13 @@ inline constexpr bool recycles_blocks = true;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 
-/// Begins to fetch \p size_bytes at \p first into this core's cache, because this thread will soon write what another
-/// one has written last. \p first need not be aligned, and nothing need live there.
+/// Begins to fetch \p size_bytes at \p first into this core's cache, because this thread will soon write memory that
+/// another thread has written last. \p first need not be aligned, and need not be the address of an object.
 inline void prefetch_for_writing(const void* first, std::size_t size_bytes = 1) noexcept {
   for (std::size_t at = 0; at < size_bytes; at += cache_line_bytes) {
     const char* const one = static_cast<const char*>(first) + at;
 #if defined(__x86_64__)
-    asm volatile("prefetchw %0" ::"m"(*one)); // __builtin_prefetch() makes this of it only with -mprfchw
+    asm volatile("prefetchw %0" ::"m"(*one)); // __builtin_prefetch() emits this only with -mprfchw
 #else
     __builtin_prefetch(one, 1);
 #endif
