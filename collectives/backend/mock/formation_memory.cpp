@@ -31,7 +31,7 @@ constexpr std::uint64_t memory_version = 2;
 constexpr std::size_t header_words = 32;
 constexpr std::size_t slot_words = 8;
 constexpr std::size_t connected_at = 8; ///< The number of connected ranks.
-constexpr std::size_t changes_at = 16;  ///< Counted up by each change; ranks that join sleep on it.
+constexpr std::size_t changes_at = 16;  ///< Counter of changes; ranks that join sleep on it.
 enum slot_word : std::uint8_t { process_at, bell_at, first_bells_at, second_bells_at, presence_at };
 
 constexpr std::size_t most_rings_bytes = std::size_t{4} << 20U; ///< The limit for one formation.
@@ -59,15 +59,15 @@ std::array<std::uint64_t, 2> digest_of(const unique_id& id) {
   return made;
 }
 
-/// Returns the text of a link. Empty: there is none, or it is no link.
+/// Returns the text of a symbolic link; empty if \p path does not exist or is not a link.
 std::string read_link(const std::string& path) {
   std::array<char, 256> text{};
   const ssize_t size = ::readlink(path.c_str(), text.data(), text.size());
   return size > 0 ? std::string{text.data(), static_cast<std::size_t>(size)} : std::string{};
 }
 
-/// Returns how the names of this process's boards begin: with the user, and with the PID namespace, because containers
-/// that share the folder number their processes independently.
+/// Returns the prefix of the names of this process's boards. It contains the user and the PID namespace, because
+/// containers that share the folder number their processes independently.
 std::string name_prefix() {
   std::string space = read_link("/proc/self/ns/pid"); // "pid:[4026531836]"
   std::erase_if(space, [](char one) { return one < '0' || one > '9'; });
@@ -101,7 +101,7 @@ struct board_text {
 
 bool has_ended(pid_t process) {
   try {
-    return peer_process{process}.has_ended(); // also if nobody has reaped it yet
+    return peer_process{process}.has_ended(); // true also for a zombie
   } catch (const exception& failed) {
     return failed.why().code == errc::rank_lost;
   }
@@ -140,7 +140,7 @@ formation_memory::formation_memory(const unique_id& id, rank self, int world_siz
                 (ring(rank{0}, rank{0}) +
                  world_size_ * world_size_ * (has_rings ? ring_layout::first_data + capacity_words_ : 0))},
     path_{board_folder() + "/" + board_name(id)} {
-  while (!open_board() && !put_up_board()) {
+  while (!open_board() && !publish_board()) {
   }
 }
 
@@ -160,8 +160,7 @@ bool formation_memory::open_board() {
     };
     if (found.st_uid != ::geteuid()) return refuse(errc::internal, "belongs to another user: remove it");
     if (!board && read_link(path_) == board_)
-      return refuse(errc::internal,
-                    "is not of this version of troupe: start the same version everywhere, or remove it");
+      return refuse(errc::internal, "is of another version of troupe: start the same version everywhere, or remove it");
     if (!board) continue; // it was just removed
     if (board->world_size != world_size_)
       throw exception{errc::invalid_argument, "the unique id names a world of " + std::to_string(board->world_size) +
@@ -189,15 +188,16 @@ bool formation_memory::open_board() {
       return true;
     } catch (const exception&) {
       memory_.reset();
-      // Its process may have closed the descriptor and used the number again: then the board is gone, too.
+      // The publishing process may have closed the descriptor and reused its number. The board has then been removed,
+      // too.
       if (read_link(path_) == board_ && tries >= patience) throw;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{tries < 20 ? 0 : 1});
   }
 }
 
-/// Returns whether the memory was made; false if another rank was faster.
-bool formation_memory::put_up_board() {
+/// Creates the memory and publishes it. Returns false if another rank has published a board first.
+bool formation_memory::publish_board() {
   const std::string folder = path_.substr(0, path_.rfind('/'));
   remove_stale_boards(folder);
   memory_.emplace(shared_memory::create("troupe-mock", size_bytes_));
@@ -209,9 +209,9 @@ bool formation_memory::put_up_board() {
                       .world_size = world_size_,
                       .size_bytes = size_bytes_}
                .print();
-  has_put_up_ = ::symlink(board_.c_str(), path_.c_str()) == 0;
-  if (has_put_up_) return true;
-  if (errno != EEXIST) throw_memory_failure("symlink", "the board of a formation, " + path_ + ", cannot be made");
+  has_published_ = ::symlink(board_.c_str(), path_.c_str()) == 0;
+  if (has_published_) return true;
+  if (errno != EEXIST) throw_memory_failure("symlink", "the board of a formation, " + path_ + ", cannot be created");
   memory_.reset();
   return false;
 }
@@ -221,7 +221,7 @@ formation_memory::~formation_memory() {
 }
 
 void formation_memory::retire_own() noexcept {
-  if (has_put_up_) retire();
+  if (has_published_) retire();
 }
 
 void formation_memory::retire() noexcept {

@@ -26,7 +26,7 @@ class rendezvous_task final : public mock_task {
 public:
   rendezvous_task(std::shared_ptr<mock_rendezvous> place, mock_launch mine)
     : place_{std::move(place)}, mine_{std::move(mine)} {}
-  // Runs if the device failed: from here on the peers must not access this rank's memory.
+  // If the device failed, the task is dropped: from here on the peers must not access this rank's memory.
   ~rendezvous_task() override { place_->leave(mine_); }
 
   progress step() override { return place_->meet(mine_); }
@@ -60,7 +60,7 @@ constexpr int every_color = -1;
 constexpr std::uint32_t no_split = 0xFFFFFFFF; ///< Takes the place of a split's ordinal; the purpose follows.
 constexpr std::uint32_t for_shrinking = 1, for_revoking = 2;
 
-/// What the mock's communicators do and support.
+/// Behaviour and features of the mock's communicators.
 struct mock_features {
   mock_results results;
   mock_ranks ranks;
@@ -153,7 +153,7 @@ public:
     return std::make_shared<mock_communicator>(*this, rendezvous_of(ordinal), split_id(id_, ordinal, as.color), as);
   }
 
-  void split_none() override { meet_all(); }
+  void split_none() override { synchronize_all(); }
 
   [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_spec& as) override {
     if (!features_.shrinks) return communicator::shrink(as);
@@ -174,26 +174,26 @@ public:
   }
 
   /// Registers nothing, but synchronizes with the other ranks as a real communicator does.
-  void register_region(registered_region&) override { meet_all(); }
+  void register_region(registered_region&) override { synchronize_all(); }
 
   /// Has no memory to release, but refuses launches until resume(), as a real communicator must.
   std::size_t suspend() override {
     if (!features_.suspends) return communicator::suspend();
-    meet_all();
+    synchronize_all();
     is_suspended_ = true;
     return 0;
   }
 
   void resume() override {
     if (!features_.suspends) return communicator::resume();
-    meet_all();
+    synchronize_all();
     is_suspended_ = false;
   }
 
 private:
   enum class life : std::uint8_t { fresh, formed, ended };
 
-  void meet_all() { rendezvous_of(next_split())->join(self(), driver_.waker()); }
+  void synchronize_all() { rendezvous_of(next_split())->join(self(), driver_.waker()); }
 
   std::uint64_t next_split() {
     require_formed();

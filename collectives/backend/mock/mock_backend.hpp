@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Where the ranks of a mock communicator live.
+/// The processes in which the ranks of a mock communicator are.
 enum class mock_ranks : std::uint8_t {
   in_this_process, ///< All in this process.
   in_processes     ///< Each in any process of this user on this host, over shared memory.
@@ -25,8 +25,8 @@ enum class mock_ranks : std::uint8_t {
 /// (completion is not success). Its peers hang until their own abort(). launch() does not wait for ready events of
 /// operands: its caller enqueues those waits first.
 /// create() errors: invalid_argument (rank or world size; a device that is not a mock device).
-/// If the ranks of one formation come from backends with different \p results, the setting of its first rank applies;
-/// for a transfer, that of the sender.
+/// If the ranks of one formation come from backends with different \p results, the setting of rank 0 applies; with
+/// ranks in processes, results are computed only if all settings say so. For a transfer, the sender's setting applies.
 /// Supports all features except those in \p without: it refuses their calls like a library that lacks them.
 [[nodiscard]] std::shared_ptr<backend> make_mock_backend(std::vector<feature> without = {},
                                                          mock_results results = mock_results::computed,

@@ -82,7 +82,7 @@ public:
       if (!ranks[i]->is_remote) here_.push_back(i);
   }
 
-  /// Moves or reduces what each rank here receives. A barrier ends when all ranks have arrived.
+  /// Moves or reduces the data that each rank of this process receives. A barrier moves none.
   template <class Operation>
   void operator()(const Operation&) const {
     for (const std::size_t to : here_) {

@@ -15,7 +15,8 @@ namespace troupe {
 /// One rank's part of one operation.
 struct mock_call {
   signature what;
-  /// Received from another process: it has only the elements that its rank gives to this one, and takes no result.
+  /// True for a part received from another process. It has only the elements that its rank sends to this one, and gets
+  /// no result.
   bool is_remote = false;
   std::size_t send_first = 0; ///< The index of the first element at send.
   const std::byte* send = nullptr;
@@ -41,8 +42,8 @@ struct element_range {
 /// Returns the part of the receive buffer of \p call that comes from rank \p from.
 [[nodiscard]] element_range received_part(const mock_call& call, std::size_t from);
 
-/// Returns the elements of the send buffer of rank \p from, whose part of a collective is \p call, on which the result
-/// of rank \p to depends.
+/// Returns which elements of rank \p from's send buffer the result of rank \p to depends on. \p call is the part of
+/// rank \p from.
 [[nodiscard]] element_range elements_for(const mock_call& call, std::size_t from, std::size_t to);
 
 /// Computes one collective. \p ranks are the matching parts of all ranks, in rank order.

@@ -23,8 +23,8 @@ struct reduce_part {
 /// Numbers: integers wrap. f32 and f64 are combined left to right in their own precision. Narrower floats are combined
 /// left to right in f32 and rounded once, to nearest even, at the end. NCCL may round after each step, so compare the
 /// two on values whose partial results are exact. A product with a factor is rounded to the dtype before the sum, as in
-/// NCCL; so is avg's 1/n. Minimum and maximum return NaN if any rank has one, and the earliest rank's zero if +0 and −0
-/// meet. (CUDA's fmin would lose the NaN, but a mock should expose it.)
+/// NCCL; so is avg's 1/n. Minimum and maximum return NaN if any rank has one. Of +0 and −0 they return that of the
+/// earliest rank. (CUDA's fmin would lose the NaN, but a mock should expose it.)
 void reduce_parts(std::span<const reduce_part> parts, std::size_t count, dtype type, reduction op);
 
 /// Writes \p value as one element of \p type, at any address. Floats are rounded to nearest even; an integer must be in

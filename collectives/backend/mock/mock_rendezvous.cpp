@@ -34,17 +34,17 @@ std::string name_ranks(const std::vector<std::size_t>& ranks) {
 
 /// Names which ranks requested what, in the order of the lowest rank of each request.
 std::string name_disagreement(std::uint64_t ordinal, std::span<const mock_launch* const> launches) {
-  std::vector<std::pair<std::string, std::vector<std::size_t>>> camps;
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> variants;
   for (std::size_t i = 0; i < launches.size(); ++i) {
-    const auto camp = std::ranges::find(camps, launches[i]->text, [](const auto& one) { return one.first; });
-    if (camp == camps.end())
-      camps.emplace_back(launches[i]->text, std::vector{i});
+    const auto variant = std::ranges::find(variants, launches[i]->text, [](const auto& one) { return one.first; });
+    if (variant == variants.end())
+      variants.emplace_back(launches[i]->text, std::vector{i});
     else
-      camp->second.push_back(i);
+      variant->second.push_back(i);
   }
   std::string text = "ranks disagree about operation " + std::to_string(ordinal) + " of the communicator (from 0): ";
-  for (const auto& [what, ranks] : camps) {
-    if (&what != &camps.front().first) text += "; ";
+  for (const auto& [what, ranks] : variants) {
+    if (&what != &variants.front().first) text += "; ";
     text += name_ranks(ranks) + " asked for " + what;
   }
   return text;
@@ -150,13 +150,13 @@ void local_rendezvous::arrive(mock_launch& mine) {
   mine.pending = mine.transfers.size() + (mine.ordinal ? 1 : 0);
   for (mock_launch::transfer& one : mine.transfers) {
     const transfer_key key{{one.from, one.to}, one.ordinal};
-    transfer_match& both = encounters_[key];
+    transfer_match& both = matches_[key];
     const bool sends = one.call.what.is_send();
     (sends ? both.sender : both.receiver) = &mine;
     (sends ? both.sent : both.received) = &one;
     if (both.sender != nullptr && both.receiver != nullptr && !mismatch_) {
       conclude(both);
-      encounters_.erase(key);
+      matches_.erase(key);
     }
   }
   if (!mine.ordinal) return;
@@ -200,8 +200,8 @@ void local_rendezvous::leave(mock_launch& mine) noexcept {
 void local_rendezvous::withdraw(mock_launch& mine) noexcept {
   if (!mine.arrived || mine.pending == 0) return;
   for (const mock_launch::transfer& one : mine.transfers) {
-    const auto found = encounters_.find({{one.from, one.to}, one.ordinal});
-    if (one.over || found == encounters_.end()) continue;
+    const auto found = matches_.find({{one.from, one.to}, one.ordinal});
+    if (one.over || found == matches_.end()) continue;
     transfer_match& both = found->second;
     if (both.sent == &one) both.sender = nullptr, both.sent = nullptr;
     if (both.received == &one) both.receiver = nullptr, both.received = nullptr;
@@ -229,7 +229,7 @@ void local_rendezvous::abort(rank self) noexcept {
     member& me = member_of(self);
     me.aborted = true;
     for (auto& [ordinal, here] : arrivals_) here[static_cast<std::size_t>(self.value())] = nullptr;
-    for (auto& [key, both] : encounters_) {
+    for (auto& [key, both] : matches_) {
       if (both.sender != nullptr && both.sender->self == self) both.sender = nullptr, both.sent = nullptr;
       if (both.receiver != nullptr && both.receiver->self == self) both.receiver = nullptr, both.received = nullptr;
     }

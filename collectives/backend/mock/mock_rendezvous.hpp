@@ -98,11 +98,11 @@ public:
   virtual void abort(rank self) noexcept = 0;
 };
 
-/// The rendezvous of ranks that live in one process: they access each other's memory. After abort() of a rank its peers
-/// hang until their own abort().
+/// The rendezvous of ranks in one process, which access each other's memory. After abort() of a rank its peers hang
+/// until their own abort().
 class local_rendezvous final : public mock_rendezvous {
 public:
-  /// Returns the rendezvous of \p id. The first communicator that asks creates it, the last one destroys it.
+  /// Returns the rendezvous of \p id. The first caller creates it; it is destroyed with its last owner.
   /// Errors: invalid_argument if it was made for another world size.
   [[nodiscard]] static std::shared_ptr<local_rendezvous> find_or_make(const unique_id& id, int world_size);
 
@@ -134,7 +134,7 @@ private:
   [[nodiscard]] member& member_of(rank who) { return members_[static_cast<std::size_t>(who.value())]; }
   [[nodiscard]] const member& member_of(rank who) const { return members_[static_cast<std::size_t>(who.value())]; }
   void arrive(mock_launch& mine);
-  /// Called when all have arrived: computes the results, or finds a disagreement.
+  /// Called when all ranks have arrived. Computes the results, or records a mismatch.
   void conclude(std::uint64_t ordinal, const arrivals& all);
   void conclude(const transfer_match& both);
   void withdraw(mock_launch& mine) noexcept;
@@ -146,7 +146,7 @@ private:
   std::vector<member> members_;
   bool formed_ = false;
   std::map<std::uint64_t, arrivals> arrivals_;
-  std::map<transfer_key, transfer_match> encounters_;
+  std::map<transfer_key, transfer_match> matches_;
   std::optional<error> mismatch_;
 };
 

@@ -17,8 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A writer that has written wakes the pump. These limits are for what wakes nobody: a peer that ends, a peer that
-// reads.
+// Limits of one sleep. A peer that writes wakes the pump. A peer that ends does not, and a peer that reads does so only
+// after long messages.
 constexpr nanoseconds longest_idle = 100ms;
 constexpr nanoseconds longest_pending = 20ms;
 constexpr nanoseconds longest_blocked = 1ms;

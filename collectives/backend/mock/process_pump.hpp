@@ -1,4 +1,4 @@
-/// The thread of a process that serves all its mock communicators whose peers are other processes.
+/// The thread that serves all mock communicators of this process whose peers are other processes.
 #pragma once
 
 #include <troupe/collectives/transport/shared_memory/peer_process.hpp>
@@ -24,32 +24,32 @@ struct peer_endpoint {
   shared_doorbell bell;
 };
 
-/// Sleeps on one doorbell for all communicators of the process, so that a communicator costs no thread. It exists while
-/// a communicator uses it. Threads: safe from any.
+/// One thread that sleeps on one doorbell for all communicators of the process, so that a communicator needs no thread
+/// of its own. Lifetime: exists while a communicator uses it. Threads: safe from any.
 class process_pump {
 public:
-  /// A communicator.
+  /// A communicator that the pump serves.
   class client {
   public:
-    /// What may happen next, which limits how long the pump sleeps.
+    /// The client's state, which limits how long the pump sleeps.
     enum class state : std::uint8_t {
       idle,
       pending, ///< An operation waits for peers, which may end.
       blocked, ///< A peer must read before the client can write more.
-      busy     ///< There is more to do at once.
+      busy     ///< More can be done immediately.
     };
     client() = default;
     client(const client&) = delete;
     client& operator=(const client&) = delete;
     virtual ~client() = default;
 
-    /// Returns whether advance() would find something. Sequentially consistent, for parking.
+    /// Returns whether advance() would find something to read. Reads with sequential consistency, as parking requires.
     [[nodiscard]] virtual bool has_news() = 0;
-    /// Reads and writes what is possible without waiting. Called on the pump's thread.
+    /// Reads and writes as much as is possible without waiting. Called on the pump's thread.
     virtual state advance() = 0;
   };
 
-  /// Returns this process's pump, and makes it if there is none. Errors: out_of_memory, unsupported.
+  /// Returns this process's pump, and creates it if there is none. Errors: out_of_memory, unsupported.
   [[nodiscard]] static std::shared_ptr<process_pump> of_this_process();
 
   process_pump();
@@ -57,16 +57,17 @@ public:
   process_pump& operator=(const process_pump&) = delete;
   ~process_pump();
 
-  /// The descriptor of the doorbell, and its identity.
+  /// Returns the descriptor of the doorbell. session() returns its identity.
   [[nodiscard]] int descriptor() const noexcept { return bell_.memory().descriptor().native(); }
   [[nodiscard]] const ring_session& session() const noexcept { return session_; }
 
-  /// Returns the process \p id, whose doorbell is its descriptor \p bell with the identity \p session. Errors:
-  /// rank_lost (it has ended, or has closed the doorbell), out_of_memory, internal (no doorbell), unsupported.
+  /// Returns the process \p id. Its doorbell is its descriptor \p bell and has the identity \p session. Errors:
+  /// rank_lost (the process has ended, or has closed the doorbell), out_of_memory, internal (the descriptor is not that
+  /// doorbell), unsupported.
   [[nodiscard]] std::shared_ptr<peer_endpoint> peer(pid_t id, int bell, const ring_session& session);
 
   void add(client& one);
-  /// Returns when the pump does not use \p one any more. Not for the pump's thread.
+  /// Returns when the pump does not use \p one any more. Must not be called on the pump's thread.
   void remove(client& one) noexcept;
   /// Makes the pump call advance() soon.
   void kick() noexcept;

@@ -28,7 +28,8 @@ constexpr std::size_t most_calls = 65'536;
 
 enum class message_kind : std::uint8_t { collectives, sends, receives, failure };
 
-/// Lists the fields of a call for both directions: const for a wire_writer. Its elements follow in the payload.
+/// Writes or reads the fields of a call, depending on \p Wire. The arguments are const for a wire_writer. The elements
+/// follow in the payload.
 template <class Wire, class Signature, class Number, class Size>
 void call_fields(Wire& wire, Signature& what, Number& factor, Size& payload_bytes, std::size_t world_size) {
   const auto counts = [&](auto& all) { wire.list(all, world_size, 1, [&](auto& one) { wire.field(one); }); };
@@ -57,7 +58,7 @@ mock_call read_call(wire_reader& in, std::size_t world_size, std::size_t& payloa
   std::uint64_t factor = 0;
   call_fields(in, made.what, factor, payload_bytes, world_size);
   made.factor = std::bit_cast<std::array<std::byte, 8>>(factor);
-  made.send_at.assign(world_size, 0); // it has this rank's part alone
+  made.send_at.assign(world_size, 0); // only this rank's part was sent
   return made;
 }
 
@@ -144,14 +145,15 @@ void process_rendezvous::connect(std::unique_lock<std::mutex>& lock) {
         links_[i].peer = pump_->peer(seat.process, seat.bell, seat.bells);
       } catch (const exception& failed) {
         if (failed.why().code != errc::rank_lost) throw;
-        // A process that is ending closes its files before its end can be seen.
+        // A process that is ending closes its files before its end becomes visible.
         throw exception{errc::communicator_failed,
                         "rank " + std::to_string(i) + " (process " + std::to_string(seat.process) +
                             ") has ended or left while the ranks joined (" + failed.why().text + "): form a new world"};
       }
       if (--missing == 0) memory_->connected();
     }
-    // Before the count: a rank may leave as soon as all are connected, if the formation only synchronises.
+    // Checked before the count of connected ranks: in a formation that only synchronises, a rank may leave as soon as
+    // all are connected.
     error lost;
     for (std::size_t i = 0; i < world_size_ && !lost; ++i)
       if (i != me_) lost = absence_of(i);
@@ -173,7 +175,7 @@ progress process_rendezvous::meet(mock_launch& mine) {
     if (!mine.arrived) {
       arrive(mine);
       is_kicked = move_all() >= state::blocked;
-      wakes = std::exchange(is_to_wake_, false); // launches of other streams, which the engine has looked at before
+      wakes = std::exchange(is_to_wake_, false); // launches of other streams, which the engine must poll again
     }
     has_ended = mine.pending == 0 && mine.unsent == 0;
   }
@@ -236,7 +238,8 @@ void process_rendezvous::post(std::size_t to, outgoing message) {
   links_[to].waiting.push_back(std::move(message));
 }
 
-/// Reads and writes what is possible now. After a failure it only writes: the peers must learn what this rank launched.
+/// Reads and writes as much as is possible now. After a failure it only writes, because the peers must learn what this
+/// rank launched.
 process_rendezvous::state process_rendezvous::move_all() {
   state found = state::idle;
   for (std::size_t i = 0; i < world_size_; ++i) {
@@ -308,7 +311,7 @@ bool process_rendezvous::drain(std::size_t from) {
     const std::size_t before = one.partial.size();
     const ring_read got = one.reader->read(one.partial);
     if (got == ring_read::empty) {
-      if (is_long) one.peer->bell.caller().ring(); // it may wait for room
+      if (is_long) one.peer->bell.caller().ring(); // the writer may wait for space
       return false;
     }
     bytes += one.partial.size() - before;
@@ -371,7 +374,7 @@ void process_rendezvous::accept(std::size_t from, std::string message) {
   if (own_ends_.contains(theirs.other())) conclude(theirs.other());
 }
 
-/// Computes this rank's result of the collectives with the number \p ordinal, if all ranks' parts are here.
+/// Computes this rank's result of the collectives with the number \p ordinal, if all ranks' parts have arrived.
 void process_rendezvous::conclude(std::uint64_t ordinal) {
   const auto own = own_collectives_.find(ordinal);
   if (own == own_collectives_.end() || failure_) return;
@@ -406,7 +409,7 @@ void process_rendezvous::conclude(std::uint64_t ordinal) {
   if (others != peer_collectives_.end()) peer_collectives_.erase(others);
 }
 
-/// Ends a send or a recv of this rank, if the other end is here.
+/// Ends a send or a recv of this rank, if the other end has arrived.
 void process_rendezvous::conclude(const end_key& mine) {
   const auto own = own_ends_.find(mine);
   if (own == own_ends_.end() || failure_) return;
@@ -496,7 +499,7 @@ void process_rendezvous::withdraw(const mock_launch& mine) noexcept {
   std::erase_if(own_collectives_, [&](const auto& one) { return one.second == &mine; });
   std::erase_if(own_ends_, [&](const auto& one) { return one.second.launch == &mine; });
   for (link& one : links_) {
-    // What is begun cannot be taken back, and what follows would not be understood.
+    // A partly written message cannot be withdrawn, and the reader could not parse messages behind it.
     const auto is_begun = [&](const outgoing& first) { return first.part > 0 || first.from > 0; };
     if (!one.waiting.empty() && one.waiting.front().launch == &mine && is_begun(one.waiting.front())) one.is_cut = true;
     std::erase_if(one.waiting, [&](const outgoing& each) { return each.launch == &mine; });

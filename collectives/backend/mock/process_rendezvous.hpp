@@ -1,4 +1,4 @@
-/// Connects mock ranks that live in processes of their own, on one host.
+/// Connects mock ranks in separate processes on one host.
 #pragma once
 
 #include <troupe/collectives/backend/mock/formation_memory.hpp>
@@ -19,18 +19,18 @@
 
 namespace troupe {
 
-/// One rank's end of a formation over processes. The ranks share rings only: when a launch arrives, its rank sends each
-/// other rank the signatures and the elements on which that rank's result depends. A rank that has the k-th launch of
-/// all ranks compares them and computes its own result. A launch ends when its result is computed and all that it sends
-/// is written, so that nothing is copied on the sender's side and a slow reader holds its writers up. A result is
-/// computed only if all ranks compute.
+/// One rank's end of a formation over processes. The ranks share only rings. When a launch reaches the head of its
+/// stream, its rank sends each other rank the signatures and the elements on which that rank's result depends. A rank
+/// that has received the k-th launch of all other ranks compares them and computes its own result. A launch ends when
+/// its result is computed and its messages are written. Senders therefore copy nothing, and a slow reader delays its
+/// writers. A result is computed only if all ranks compute (mock_results).
 ///
-/// check() also reports a peer whose process has ended, or that has aborted, as soon as an operation needs it. A peer
-/// that is stopped only hangs.
-/// Threads: safe from any. The pump and the engine read and write the rings; nothing waits but join().
+/// check() also reports a peer that has ended, aborted or left, as soon as an operation needs it. A stopped process
+/// (SIGSTOP) is not reported: operations that need it hang.
+/// Threads: safe from any. The pump and the engine read and write the rings. Only join() waits.
 class process_rendezvous final : public mock_rendezvous, private process_pump::client {
 public:
-  /// \p launches: false if the ranks only join. The same at all ranks.
+  /// \p launches: false if the ranks only join; the same at all ranks.
   process_rendezvous(const unique_id& id, rank self, int world_size, bool launches = true);
   ~process_rendezvous() override;
 
@@ -43,19 +43,19 @@ public:
   void abort(rank self) noexcept override;
 
 private:
-  /// A message that is not written yet, or in part. It refers to the memory of its launch.
+  /// A message that is not completely written yet. It refers to the memory of its launch.
   struct outgoing {
     std::string head;
     std::vector<std::string_view> payload{};
-    mock_launch* launch = nullptr; ///< Null: a failure.
-    std::size_t part = 0;          ///< 0: the head is written next; k: the k-th payload.
-    std::size_t from = 0;          ///< Bytes of that part that are written.
+    mock_launch* launch = nullptr; ///< Null for a failure message.
+    std::size_t part = 0;          ///< The part that is written next: 0 is the head, k the k-th payload.
+    std::size_t from = 0;          ///< Number of bytes of that part that are already written.
   };
-  /// A peer's launch, and the message that its calls refer to.
+  /// A peer's launch, and the received message that its calls refer to.
   struct incoming {
     std::string bytes;
     mock_launch launch;
-    std::vector<std::size_t> payload_bytes{}; ///< The payload of each call.
+    std::vector<std::size_t> payload_bytes{}; ///< Payload size of each call.
   };
   struct link {
     std::shared_ptr<peer_endpoint> peer{}; ///< Null for this rank.
@@ -93,9 +93,9 @@ private:
   void send_transfer(mock_launch& mine, mock_launch::transfer& one);
   void post(std::size_t to, outgoing message);
   state move_all();
-  /// Writes what fits. Returns whether something is left.
+  /// Writes as much as fits into the ring. Returns whether something is left.
   bool flush(link& to);
-  /// Reads what there is, up to a limit. Returns whether something is left.
+  /// Reads the available messages, up to a limit. Returns whether something is left.
   bool drain(std::size_t from);
   void accept(std::size_t from, std::string message);
   void conclude(std::uint64_t ordinal);
@@ -120,9 +120,9 @@ private:
   bool is_formed_ = false;
   bool is_aborted_ = false;
   bool is_to_wake_ = false;        ///< A launch has ended since the engine was last woken.
-  time_point looked_{};            ///< When it last looked for processes that have ended.
-  std::optional<error> failure_;   ///< Nothing more is read or computed.
-  std::optional<error> announced_; ///< A disagreement of two other ranks. What was launched before it goes on.
+  time_point looked_{};            ///< Time of the last check for ended processes.
+  std::optional<error> failure_;   ///< If set, nothing more is read or computed.
+  std::optional<error> announced_; ///< A mismatch that another rank reported. check() throws it; work continues.
   std::map<std::uint64_t, mock_launch*> own_collectives_;
   std::map<std::uint64_t, std::vector<std::unique_ptr<incoming>>> peer_collectives_;
   std::map<end_key, own_end> own_ends_;
