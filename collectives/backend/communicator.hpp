@@ -152,7 +152,7 @@ public:
   /// Errors: the driver's.
   [[nodiscard]] virtual troupe::capabilities examine(std::span<const std::shared_ptr<device>> devices) = 0;
 
-  /// Makes a new id for one formation. It is made once and given to every rank.
+  /// Makes a new id for one formation. Call it once per formation and give the id to every rank.
   [[nodiscard]] virtual unique_id make_unique_id() = 0;
 
   /// Returns rank \p self's end of the communicator that \p id names, not yet formed. The caller then calls init().

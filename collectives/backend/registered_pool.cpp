@@ -198,11 +198,11 @@ std::vector<places> places_of(const operation& what, const registered_pool& pool
       for (places& one : places_of(part, pool)) all.push_back(one);
     return all;
   }
-  const auto find = [&](const operand& send, const operand& recv, bool sends_meet, bool recvs_meet) {
+  const auto find = [&](const operand& send, const operand& recv, bool sends_must_match, bool recvs_must_match) {
     const auto from = pool.offset_of(send.memory);
     const auto to = pool.offset_of(recv.memory);
-    return std::vector<places>{
-        {from.has_value(), to.has_value(), sends_meet ? from : std::nullopt, recvs_meet ? to : std::nullopt}};
+    return std::vector<places>{{from.has_value(), to.has_value(), sends_must_match ? from : std::nullopt,
+                                recvs_must_match ? to : std::nullopt}};
   };
   if (const auto* one = std::get_if<all_reduce>(&what)) return find(one->send, one->recv, true, true);
   if (const auto* one = std::get_if<all_gather>(&what)) return find(one->send, one->recv, false, true);

@@ -23,7 +23,7 @@ namespace troupe {
 /// aborted, or if that communicator is its last user.
 class registered_region {
 public:
-  /// \p address is memory of \p where; who derives from this class frees it.
+  /// \p address is memory of \p where. The derived class frees it.
   registered_region(std::shared_ptr<device> where, std::byte* address, std::size_t size_bytes)
     : device_{std::move(where)}, address_{address}, size_bytes_{size_bytes} {}
   registered_region(const registered_region&) = delete;
@@ -137,8 +137,8 @@ private:
 [[nodiscard]] error check_places(std::span<const operation* const> parts, const registered_pool& pool);
 [[nodiscard]] error check_places(std::span<const operation> parts, const registered_pool& pool);
 /// Returns a number that is equal for two ranks' parts if check_places() would accept them, for ranks in different
-/// processes. \p pools are those of the rank; pools of one size are told apart by their order. 0: no operand from which
-/// peers compute addresses is in a pool.
+/// processes. \p pools are those of the rank; pools of equal size are distinguished by their order. 0: no operand from
+/// which peers compute addresses is in a pool.
 [[nodiscard]] std::uint64_t digest_of_places(const operation& what,
                                              std::span<const std::shared_ptr<registered_pool>> pools);
 

@@ -28,8 +28,8 @@ private:
   buffer scratch_; ///< Pinned memory for a factor and a piece. Allocated on first use.
 };
 
-/// A reduction over one rank is a no-op in place, and otherwise one copy in stream order. pre_mul_sum is a
-/// multiplication.
+/// Executes the operations of a world of one rank: no-ops in place, otherwise one copy in stream order. A pre_mul_sum
+/// is a multiplication.
 class solo_communicator final : public communicator {
 public:
   explicit solo_communicator(const std::shared_ptr<device>& where) noexcept

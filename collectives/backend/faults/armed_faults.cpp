@@ -80,9 +80,9 @@ bool armed_faults::before_launch(const fault_place& who, std::span<const operati
   if (busy_ == 0) return true;
   const std::lock_guard lock{mutex_};
   if (take(armed_call::refused_launch, who.rank)) fail(who, "an injected fault: the launch was refused");
-  if (holds(gone_, who)) return false;
+  if (holds(withheld_, who)) return false;
   if (!take(armed_call::withheld_launch, who.rank)) return true;
-  gone_.push_back(who);
+  withheld_.push_back(who);
   count();
   return false;
 }
@@ -95,7 +95,7 @@ void armed_faults::before_check(const fault_place& who) {
 
 void armed_faults::before_abort(const fault_place& who) {
   std::unique_lock lock{mutex_};
-  drop(gone_, who);
+  drop(withheld_, who);
   drop(hanging_, who);
   count();
   changed_.notify_all();

@@ -32,11 +32,12 @@ struct ended_abort {
   time_point at;
 };
 
-/// Adds one atomic load to a launch if no fault is armed. Threads: safe from any.
+/// Makes calls of ranks fail, once for each arm(). While no fault is armed, it adds one atomic load to a launch.
+/// Threads: safe from any.
 class armed_faults final : public fault_injector {
 public:
-  /// Makes the next call of kind \p what by rank \p whom fail, once. The future returns the time of the failure.
-  /// \p span is the delay before an abort begins.
+  /// Makes the next call of kind \p what by rank \p target fail, once. The future returns the time of the failure.
+  /// \p span: the delay of a slow_abort.
   [[nodiscard]] std::future<time_point> arm(armed_call what, rank target, nanoseconds span = nanoseconds{0});
   /// Disarms all faults, which breaks the promises of their futures, and ends calls that hang. Must be called before
   /// the injector's owner is destroyed.
@@ -58,16 +59,16 @@ private:
     std::promise<time_point> happened;
   };
   [[nodiscard]] std::optional<armed_one> take(armed_call what, rank target);
-  void count() noexcept { busy_ = armed_.size() + gone_.size(); }
+  void count() noexcept { busy_ = armed_.size() + withheld_.size(); }
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<armed_one> armed_;
-  std::vector<fault_place> gone_;    ///< Ranks whose launches are withheld.
-  std::vector<fault_place> hanging_; ///< Ranks whose init() hangs.
+  std::vector<fault_place> withheld_; ///< Ranks whose launches are withheld.
+  std::vector<fault_place> hanging_;  ///< Ranks whose init() hangs.
   std::vector<ended_abort> ended_;
   std::uint64_t releases_ = 0;
-  std::atomic<std::size_t> busy_{0}; ///< Number of armed faults and of ranks in gone_.
+  std::atomic<std::size_t> busy_{0}; ///< Number of armed faults and of ranks in withheld_.
 };
 
 } // namespace troupe

@@ -24,9 +24,9 @@ struct fault_place {
   device_id device{}; ///< The rank's device; it does not change when ranks are renumbered.
 };
 
-/// Its functions are called before each call of a communicator, and after the end of an abort. If a function throws,
-/// the call throws the same exception. If a function blocks, the call hangs until the injector's owner ends it.
-/// Threads: those of the communicator's functions; several concurrently.
+/// Injects faults into a communicator's calls. Its functions are called before each call, and after the end of an
+/// abort. If a function throws, the call throws the same exception. If a function blocks, the call hangs until the
+/// injector's owner ends it. Threads: those of the communicator's functions; several concurrently.
 class fault_injector {
 public:
   fault_injector() = default;

@@ -83,9 +83,8 @@ public:
     return made;
   }
 
-  /// Reports that the stream has reached \p one, for the first time or again. Returns reached if the job is done or
-  /// stop() has returned.
-  [[nodiscard]] progress meet(job& one) {
+  /// Polls \p one, which its stream has reached. Returns reached if the job is done or stop() has returned.
+  [[nodiscard]] progress poll(job& one) {
     const std::lock_guard lock{mutex_};
     if (one.done || stopped_) return progress::reached; // after stop() completion does not mean success
     if (!one.awaited) {
@@ -351,7 +350,7 @@ private:
     // A task that ends early was dropped because its device failed. Its memory must not be touched any more.
     ~launch_task() override { with_->jobs.drop(*job_); }
 
-    progress step() override { return with_->jobs.meet(*job_); }
+    progress step() override { return with_->jobs.poll(*job_); }
 
   private:
     std::shared_ptr<shared_state> with_;

@@ -1,5 +1,5 @@
-/// The Gloo backend and its options: communicators between processes without GPUs, for tests, CI and CPU clusters.
-/// Without Gloo's headers.
+/// The Gloo backend and its options: communicators between processes over TCP, which need no GPU, for tests, CI and CPU
+/// clusters. Does not include Gloo's headers.
 #pragma once
 
 #include <troupe/device/enum_names.hpp>
@@ -40,15 +40,16 @@ void check(const gloo_options& options);
 /// Returns whether this troupe was built with Gloo.
 [[nodiscard]] bool has_gloo() noexcept;
 
-/// Creates a backend whose communicators serve devices of a mock_driver, in one process or several, over TCP.
+/// Creates a backend whose communicators connect ranks over TCP, in one process or several. They serve devices of a
+/// mock_driver or, with gloo_memory::device, of any driver.
 ///
 /// Semantics: as NCCL's. Launches of a communicator run one after the other, in the order of the calls. Ranks that ask
 /// for different operations wait indefinitely. If a peer has ended, or its communicator has failed or was aborted,
 /// check() reports it as soon as an operation needs that peer. The ranks of a formation find each other through a
 /// server in the process that made the unique id. The server keeps the formation for ten minutes, or until all ranks
 /// have formed.
-/// create() errors: invalid_argument (rank, world size, a device of another driver than the mock, a unique id of
-/// another backend).
+/// create() errors: invalid_argument (rank, world size, a unique id of another backend; with gloo_memory::host, a
+/// device of another driver than the mock).
 /// Errors: missing (built without Gloo), invalid_argument (options).
 [[nodiscard]] std::shared_ptr<backend> make_gloo_backend(gloo_options options = {});
 

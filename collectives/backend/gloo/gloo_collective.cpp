@@ -210,7 +210,7 @@ public:
   }
 
   void operator()(const reduce_scatter&) const { (*this)(reduce_scatter_v{}); }
-  /// Brings the elements of all ranks for this rank together, and reduces them in rank order.
+  /// Receives every rank's elements for this rank, and reduces them in rank order.
   void operator()(const reduce_scatter_v&) const {
     std::size_t end = 0;
     for (std::size_t i = 0; i < size_; ++i)

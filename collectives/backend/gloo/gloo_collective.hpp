@@ -10,8 +10,8 @@
 namespace troupe {
 
 /// Blocks until the launch is done for this rank. All sends and receives are started before any is waited for.
-/// Numbers: as in mock_reduce.hpp, but Gloo chooses the order in which ranks are combined, which differs between
-/// elements. All ranks get identical bits.
+/// Numbers: as in mock_reduce.hpp, but except in a reduce_scatter Gloo chooses the order in which ranks are combined,
+/// which differs between elements. All ranks get identical bits.
 /// Errors: communicator_failed and Gloo's own exceptions; internal (not a collective operation). After an error
 /// no memory of the launch is touched.
 void perform_launch(const mock_launch& launch, const std::shared_ptr<gloo::Context>& among);

@@ -94,7 +94,7 @@ struct buffer_tracker {
   std::unordered_set<gloo::transport::UnboundBuffer*> buffers;
 
   /// Throws after a cut. A buffer does not store that a wait was aborted, so a loop of waits needs this check.
-  void expect_whole() {
+  void throw_if_cut() {
     const std::lock_guard lock{mutex};
     if (is_cut) report_cut();
   }
@@ -129,15 +129,15 @@ public:
   void abortWaitSend() override { inner_->abortWaitSend(); }
 
   void send(int to, std::uint64_t slot, std::size_t offset, std::size_t size_bytes) override {
-    all_->expect_whole();
+    all_->throw_if_cut();
     inner_->send(to, slot, offset, size_bytes);
   }
   void recv(int from, std::uint64_t slot, std::size_t offset, std::size_t size_bytes) override {
-    all_->expect_whole();
+    all_->throw_if_cut();
     inner_->recv(from, slot, offset, size_bytes);
   }
   void recv(std::vector<int> from, std::uint64_t slot, std::size_t offset, std::size_t size_bytes) override {
-    all_->expect_whole();
+    all_->throw_if_cut();
     inner_->recv(std::move(from), slot, offset, size_bytes);
   }
 
@@ -164,7 +164,7 @@ public:
   }
   std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override {
     const std::lock_guard lock{pairs_guard_};
-    all_->expect_whole();
+    all_->throw_if_cut();
     inner_->setTimeout(getTimeout());
     return inner_->createPair(peer);
   }
@@ -247,7 +247,7 @@ constexpr std::chrono::milliseconds patience_for_peers{2500};
 gloo_formation::gloo_formation(std::shared_ptr<gloo_network> network, rank self, int world_size) noexcept
   : network_{std::move(network)}, self_{self}, world_size_{world_size} {}
 
-std::shared_ptr<gloo_store> gloo_formation::come(const gloo_rendezvous& at) {
+std::shared_ptr<gloo_store> gloo_formation::open_store(const gloo_rendezvous& at) {
   auto made = std::make_shared<gloo_store>(at.endpoint, at.participants, at.prefix);
   const std::lock_guard lock{mutex_};
   store_ = made;
@@ -272,7 +272,7 @@ void gloo_formation::form(const gloo_rendezvous& at) {
 }
 
 void gloo_formation::connect(const gloo_rendezvous& at, const std::shared_ptr<gloo_connect_watchdog>& reach) {
-  const auto store = come(at);
+  const auto store = open_store(at);
   if (reach && self_ != rank{0}) {
     reach->connecting(rank{0});
     store->connect();
@@ -290,12 +290,12 @@ void gloo_formation::connect(const gloo_rendezvous& at, const std::shared_ptr<gl
   made->setTimeout(patience_of_gloo);
   std::shared_ptr<gloo::transport::Device> through = mesh;
   made->connectFullMesh(*store, through);
-  store->formed(); // throws after cut(): Gloo takes cut connections for open ones
+  store->formed(); // throws after cut(), because Gloo does not notice that connections were cut
   context_ = std::move(made);
 }
 
 void gloo_formation::pass(const gloo_rendezvous& at) {
-  come(at)->formed();
+  open_store(at)->formed();
 }
 
 void gloo_formation::cut() noexcept {

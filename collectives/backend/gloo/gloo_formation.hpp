@@ -96,9 +96,9 @@ public:
   gloo_formation& operator=(const gloo_formation&) = delete;
 
   /// Blocks until all ranks are connected. Call at most once.
-  /// Errors: communicator_failed (cut() was called; the store or a peer has ended; or, if the meeting is whole, a peer
-  /// that has joined cannot be reached for some seconds: the error then has that peer's rank), deadline_exceeded,
-  /// Gloo's own exceptions.
+  /// Errors: communicator_failed (cut() was called; the store or a peer has ended; or, if at.is_whole, a peer that has
+  /// joined cannot be reached for some seconds: the error then has that peer's rank), deadline_exceeded, Gloo's own
+  /// exceptions.
   void form(const gloo_rendezvous& at);
   /// Reports to the store of \p at that this rank joins no formation.
   void pass(const gloo_rendezvous& at);
@@ -112,7 +112,7 @@ public:
   [[nodiscard]] const std::shared_ptr<gloo_network>& network() const noexcept { return network_; }
 
 private:
-  [[nodiscard]] std::shared_ptr<gloo_store> come(const gloo_rendezvous& at);
+  [[nodiscard]] std::shared_ptr<gloo_store> open_store(const gloo_rendezvous& at);
   void connect(const gloo_rendezvous& at, const std::shared_ptr<gloo_connect_watchdog>& reach);
 
   const std::shared_ptr<gloo_network> network_;

@@ -59,7 +59,7 @@ tcp::endpoint to_asio(const socket_address& where) {
   return made;
 }
 
-/// Asio's own sockets would be inherited by child processes.
+/// Creates a socket that child processes do not inherit, unlike Asio's own sockets.
 file_descriptor new_socket(const tcp::endpoint& where) {
   return file_descriptor{::socket(where.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
 }
@@ -83,7 +83,7 @@ constexpr auto pause_between_attempts = 100ms;
 struct gloo_store_server::formation {
   explicit formation(asio::io_context& context) : end{context, gloo_wire::time_for_forming} {}
 
-  [[nodiscard]] bool is_over() const {
+  [[nodiscard]] bool has_ended() const {
     return end.expiry() <= store_clock::now() || (participants > 0 && formed >= participants);
   }
 
@@ -96,7 +96,7 @@ struct gloo_store_server::formation {
   std::uint32_t formed = 0;
 };
 
-/// What the server's thread uses. Threads: the server's, except the constructor and the destructor.
+/// The state of the server's thread. Threads: that thread, except for the constructor and the destructor.
 struct gloo_store_server::service {
   explicit service(const socket_address& at) : address{at} {}
   ~service() {
@@ -136,11 +136,11 @@ struct gloo_store_server::service {
     });
   }
 
-  /// Returns false if there was no connection to accept, or no descriptor or too many connections.
+  /// Returns false if there is no connection to accept, no descriptor is left, or there are too many connections.
   [[nodiscard]] bool accept();
 
   void forget_ended() {
-    std::erase_if(formations, [](const auto& one) { return one->is_over(); });
+    std::erase_if(formations, [](const auto& one) { return one->has_ended(); });
     if (!formations.empty()) return;
     failure ignored;
     acceptor.close(ignored);
@@ -161,7 +161,7 @@ struct gloo_store_server::service {
   }};
 };
 
-/// A client's connection. The operation that it waits for owns it, so that it is closed when there is none.
+/// A client's connection. Its pending operation owns it; when none is pending, the connection is closed.
 class gloo_store_server::session : public std::enable_shared_from_this<session> {
 public:
   session(service& all, tcp::socket socket) : all_{all}, socket_{std::move(socket)}, patience_{all.context} {
@@ -242,7 +242,8 @@ private:
       return answer(std::array<asio::const_buffer, 2>{asio::buffer(&header_.value_bytes, sizeof header_.value_bytes),
                                                       asio::buffer(found->second)});
     }
-    // The wait is cancelled when a key has been set. It succeeds if the client leaves or sends before it is answered.
+    // The wait is cancelled when a key has been set. If it succeeds, the client has disconnected or sent data before
+    // the answer, and the session ends.
     of_->waiting.insert(&socket_);
     socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const failure& cancelled) {
       self->of_->waiting.erase(&self->socket_);
@@ -256,7 +257,7 @@ private:
   std::shared_ptr<formation> of_; ///< Null until the client has presented the secret.
   gloo_wire::hello hello_{};
   gloo_wire::request_header header_{};
-  std::string key_, value_; ///< Those of the latest request.
+  std::string key_, value_; ///< Key and value of the latest request.
 };
 
 bool gloo_store_server::service::accept() {

@@ -59,8 +59,8 @@ constexpr auto time_for_forming = 10min; ///< Starts when the unique id is made.
 
 } // namespace gloo_wire
 
-/// Holds the stores of all formations that one backend has opened. One thread serves them, from the first one on. The
-/// server listens while there are any.
+/// Holds the stores of all formations that one backend has opened. One thread, started with the first formation, serves
+/// all of them. The server listens while there is a formation.
 ///
 /// A client must present the secret of a formation within five seconds. It can then reach only the keys of that
 /// formation. Sizes are bounded (gloo_wire); a client that exceeds a bound or breaks the protocol is disconnected.

@@ -102,8 +102,8 @@ hierarchy_plan plan_of_levels(std::initializer_list<hierarchy_level> levels, boo
   return plan;
 }
 
-/// Rounds a maximum piece size, in elements, down to a round number: NCCL is fastest on memory that begins at round
-/// addresses, and the loss is small.
+/// Rounds a maximum piece size, in elements, down to a multiple of 128: NCCL is fastest on aligned memory, and the loss
+/// is small.
 std::size_t rounded_piece(std::size_t most) noexcept {
   constexpr std::size_t round = 128;
   return most >= round ? most - most % round : most;
@@ -428,15 +428,15 @@ private:
     }
 
     if (is_lone()) return plan;
-    const auto hand_on = [&](std::size_t count, range what) {
+    const auto broadcast_in_node = [&](std::size_t count, range what) {
       add<broadcast>(plan.phases[2], {.count = count, .type = type, .root = 0}, only(leads(), what), what);
     };
     if (packed) {
-      hand_on(nodes_.size() * parts.counts.front(), at_recv(0));
+      broadcast_in_node(nodes_.size() * parts.counts.front(), at_recv(0));
       return plan;
     }
     for (std::size_t r = 0; r < nodes_.size(); ++r)
-      if (nodes_.node_of(r) != node_ && parts.counts[r] > 0) hand_on(parts.counts[r], where(r));
+      if (nodes_.node_of(r) != node_ && parts.counts[r] > 0) broadcast_in_node(parts.counts[r], where(r));
     return plan;
   }
 

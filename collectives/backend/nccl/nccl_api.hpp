@@ -31,7 +31,7 @@ struct nccl_functions {
   explicit nccl_functions(void* library) : library_{library} {}
 
 private:
-  /// Converts to the type of the function that it is the address of.
+  /// The address of a function, which converts to the function's pointer type.
   struct address {
     void* native;
     template <class Function>

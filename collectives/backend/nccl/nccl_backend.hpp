@@ -111,8 +111,8 @@ void check(const nccl_environment& wanted);
 /// Threads: no other thread may read or change the environment meanwhile. Make the first runtime before starting
 /// threads that do.
 /// If neither \p wanted nor the environment sets NCCL_LAUNCH_ORDER_IMPLICIT and NCCL is not loaded yet, also sets it to
-/// 1: worlds that share GPUs rely on it (docs/design/0015-worlds-on-one-gpu.md). From NCCL 2.31 on each communicator
-/// asks for it, so that it is also set if another library has loaded NCCL.
+/// 1: worlds that share GPUs rely on it (docs/design/0015-worlds-on-one-gpu.md). From NCCL 2.31 on, each communicator's
+/// configuration also requests it, so it applies even if another library has loaded NCCL.
 [[nodiscard]] std::vector<std::string> set_environment(const nccl_environment& wanted,
                                                        const std::optional<std::string>& library);
 

@@ -162,7 +162,7 @@ std::vector<exclusion> excluded_by_choice(const std::string& algorithms, const s
                                           const nccl_reach& reach) {
   if (algorithms.empty() && protocols.empty()) return {};
   const nccl_algorithm_choice chosen = parse_nccl_algorithms(algorithms);
-  const nccl_protocol_choice spoken = parse_nccl_protocols(protocols);
+  const nccl_protocol_choice chosen_protocols = parse_nccl_protocols(protocols);
   const nccl_algorithm_set there = reachable(reach);
   const std::string why = "NCCL has no algorithm left for it under NCCL_ALGO=" + algorithms +
                           (protocols.empty() ? "" : " and NCCL_PROTO=" + protocols) +
@@ -172,7 +172,7 @@ std::vector<exclusion> excluded_by_choice(const std::string& algorithms, const s
   const auto judge = [&](std::size_t kind, nccl_function function, bool reduces) {
     const auto f = static_cast<std::size_t>(function);
     const auto can = [&](dtype type, std::optional<reduction> op) {
-      return served(able_to(function, type, op) & chosen[f] & there, spoken[f]);
+      return served(able_to(function, type, op) & chosen[f] & there, chosen_protocols[f]);
     };
     if (!reduces) {
       if (!can(dtype::u8, {})) found.push_back({.kinds = {kind}, .size = exclusion::world_size::several, .why = why});

@@ -211,8 +211,8 @@ void nccl_communicator::init() {
 }
 
 void nccl_communicator::warm_up(stream_ref stream) {
-  // The call itself makes NCCL's connections, so nothing is waited for. A stream that has been asked whether it is
-  // idle, or has told it, may wait later for what another communicator of this device does not finish
+  // The call itself makes NCCL's connections, so there is no need to wait for the operation. Waiting would be harmful:
+  // a stream that CUDA has seen idle may later be blocked behind unfinished work of another communicator on this device
   // (docs/design/0075-streams-seen-idle.md).
   launch(barrier{}, stream);
 }

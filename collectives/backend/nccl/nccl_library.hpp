@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-struct nccl_functions; // declared in nccl_api.hpp; for collectives/backend/nccl only
+struct nccl_functions; // defined in nccl_api.hpp; for collectives/backend/nccl only
 
 /// An opened libnccl. It is never closed, because NCCL's threads may still run, so it is usable until the process ends.
 /// Threads: safe from any.
