@@ -24,7 +24,7 @@ public:
   template <std::convertible_to<std::span<const buffer>> Range>
   operands_view(const Range& all) noexcept // NOLINT(google-explicit-constructor): an argument, as std::span
     : buffers_(all) {}
-  /// Views \p all: a contiguous range of operands.
+  /// Makes a view of \p all, a contiguous range of operands.
   template <std::convertible_to<std::span<const operand>> Range>
   operands_view(const Range& all) noexcept // NOLINT(google-explicit-constructor): an argument, as std::span
     : operands_(all) {}
@@ -151,7 +151,7 @@ private:
   friend Handle;
   collective_methods() = default;
 
-  /// Returns the number of ranks that the handle asks.
+  /// Returns the number of ranks to which the handle sends its requests.
   [[nodiscard]] std::size_t part_count() const;
   /// Requests \p what at every rank of the handle.
   Result everywhere(const operation& what, Options options, call_site from);

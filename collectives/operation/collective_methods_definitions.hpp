@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// An argument of a method of which each rank has its own part. A handle for one rank gets only that part, and moves it
-/// out.
+/// A method's argument that has a part for each rank. With a handle for one rank, it is only that rank's part, which is
+/// moved out.
 template <class Argument>
 struct each_of {
   Argument& all;
@@ -35,7 +35,8 @@ struct each_of {
 template <class Argument>
 each_of(Argument&) -> each_of<Argument>;
 
-/// The operand of \p root. Other ranks get an empty one, but a rank's own operand is passed on in any case.
+/// The operand of \p root. With a handle for all ranks, the other ranks get an empty operand. With a handle for one
+/// rank, its operand is always passed on.
 template <class Arguments>
 struct root_operand {
   operand& one;

@@ -135,7 +135,7 @@ private:
   extent_visitor found_;
 };
 
-constexpr std::size_t extents_of_most = 3; ///< Send, recv, factor.
+constexpr std::size_t extents_of_most = 3; ///< Extents of most operations: send, recv, factor.
 
 } // namespace
 

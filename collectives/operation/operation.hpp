@@ -245,8 +245,8 @@ struct barrier {
   static constexpr std::uint64_t most_commit = std::uint64_t{1} << 62U;
 
   /// Makes it a commit with this number, at most most_commit: after a fault the world's events name the last commit
-  /// that is complete (resume_point). All ranks give the same number. Part of a group or a captured plan, it is only a
-  /// barrier.
+  /// that is complete (resume_point). All ranks give the same number. As part of a group or a captured plan, it is only
+  /// a barrier.
   std::optional<std::uint64_t> commit{};
 };
 
@@ -264,8 +264,8 @@ struct copy {
 
 /// Calls a function that the rank's process has registered, which enqueues work of the user's own in the rank's stream:
 /// see rank_function. Local to one rank: no peer takes part. A plan of requests (world::capture()) may contain it.
-/// Shapes: as the function wants. All of \p arguments counts as read and written. Host memory is passed as it is; work
-/// in the stream can use pinned memory.
+/// Shapes: as the function expects. All of \p arguments counts as read and written. Host memory is passed as it is;
+/// work in the stream can use pinned memory.
 /// Order: after the rank's earlier requests and before its later ones.
 /// Errors: invalid_argument (no such function; more arguments or values than the limits), wrong_device, stale_buffer.
 struct call {

@@ -1,4 +1,4 @@
-/// Functions of the user's own, which requests call on a rank's launcher thread, in the order of the rank's requests.
+/// User functions that requests call on a rank's launcher thread, in the order of the rank's requests.
 #pragma once
 
 #include <troupe/device/identity.hpp>
@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// What a rank_function is called with. Lifetime: the call.
+/// The arguments of a call of a rank_function. They are valid only during the call.
 struct rank_call {
   rank self{};
   int world_size = 1;
@@ -35,8 +35,8 @@ public:
   using work = std::function<void(const rank_call& with)>;
 
   rank_function(std::string name, work what) : name_{std::move(name)}, work_{std::move(what)} {}
-  /// A placeholder for the function with this name in each rank's process, in a request to a whole world over
-  /// processes.
+  /// Creates a placeholder, for a request to all ranks of a world over processes. Each rank's process calls its own
+  /// function with this name.
   explicit rank_function(std::string name) : name_{std::move(name)} {}
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -58,8 +58,8 @@ inline constexpr std::size_t most_call_arguments = 256;
 /// thread.
 class function_directory {
 public:
-  /// Adds a function, in place of an earlier one of its name. Errors: invalid_argument (no name, one that is too long,
-  /// or no function).
+  /// Adds a function. Replaces an earlier function with the same name. Errors: invalid_argument (no name, too long a
+  /// name, or no function).
   std::shared_ptr<const rank_function> add(std::string name, rank_function::work what);
   /// Returns the function called \p name; null if there is none.
   [[nodiscard]] std::shared_ptr<const rank_function> find(const std::string& name) const;

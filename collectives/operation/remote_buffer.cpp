@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// Memory of another process. It has no device here, by which buffer::where() tells it from others.
+/// Memory of another process. Its device is null, so buffer::where() distinguishes it from memory of this process.
 class remote_block final : public memory_block {
 public:
   explicit remote_block(const remote_buffer& of)
@@ -58,7 +58,7 @@ std::string to_string(const remote_buffer& one) {
 remote_buffer parse_remote_buffer(std::string_view text) {
   const auto refuse = [&] {
     return exception{errc::invalid_argument,
-                     "'" + std::string{text} + "' is no remote buffer: pass what to_string() has returned"};
+                     "'" + std::string{text} + "' is not a remote buffer: pass a text that to_string() has returned"};
   };
   remote_buffer made;
   std::string_view left = text;
@@ -179,7 +179,7 @@ buffer exported_memory::find(const remote_buffer& one, rank self, error& why) co
   }
   if (!found)
     return refuse(errc::stale_buffer, "rank " + to_string(self) +
-                                          " has let go of the memory of a remote buffer: ask its process for a new "
+                                          " has released the memory of a remote buffer: ask its process for a new "
                                           "handle");
   if (one.offset_bytes > found.size_bytes() || one.size_bytes > found.size_bytes() - one.offset_bytes)
     return refuse(errc::invalid_argument, "a remote buffer of " + bytes_of(one.size_bytes) + " at " +

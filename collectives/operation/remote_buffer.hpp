@@ -1,4 +1,5 @@
-/// Handles to memory of another process, which requests to a whole world name as operands of ranks that live there.
+/// Handles to memory of other processes. In a request to all ranks of a world they are the operands of ranks in those
+/// processes.
 #pragma once
 
 #include <troupe/device/error.hpp>
@@ -39,7 +40,8 @@ struct remote_buffer {
   friend bool operator==(const remote_buffer&, const remote_buffer&) = default;
 };
 
-/// Returns the handle as text without spaces: "2:9f3c…:17:0:4096".
+/// Returns the handle as text without spaces: exporter, session, id, offset and size in decimal ("2:4711:17:0:4096"),
+/// and ":host" for host memory.
 [[nodiscard]] std::string to_string(const remote_buffer& one);
 /// Returns the handle that to_string() has written. Errors: invalid_argument.
 [[nodiscard]] remote_buffer parse_remote_buffer(std::string_view text);
@@ -57,23 +59,24 @@ public:
   /// \p session: see remote_buffer; not 0.
   explicit exported_memory(std::uint64_t session) noexcept : session_{session} {}
 
-  /// Holds \p memory of rank \p self until remove(), and returns its handle. \p name: other processes can ask for it by
-  /// this name. A name that the rank uses already refers to the new memory from here on. Errors: invalid_argument
-  /// (empty, or of another process; a name that is too long).
+  /// Holds \p memory of rank \p self until remove(), and returns its handle. If \p name is not empty, other processes
+  /// can find the memory by this name. A name that the rank already uses refers to the new memory from now on. Errors:
+  /// invalid_argument (empty, or of another process; a name that is too long).
   [[nodiscard]] remote_buffer add(rank self, buffer memory, const std::string& name = {});
   /// Holds \p memory until remove(), or until \p holder has not renewed it for \p lease. Errors: as add().
   [[nodiscard]] remote_buffer lend(rank self, buffer memory, std::uint64_t holder, nanoseconds lease, time_point now);
-  /// Begins the leases of \p holder again.
+  /// Renews the leases of \p holder: each lasts its full duration from \p now.
   void renew(std::uint64_t holder, time_point now);
-  /// Lets go of memory whose lease has ended.
+  /// Releases memory whose lease has ended.
   void expire(time_point now);
-  /// Lets go of the memory. Requests in flight keep it. Does nothing if it is not held.
+  /// Releases the memory. Requests in flight keep it. Has no effect if it is not held.
   void remove(const remote_buffer& one) noexcept;
   /// Returns the memory of \p one. If there is none, returns an empty buffer and sets \p why to stale_buffer, or to
   /// invalid_argument for a range that exceeds the memory. \p self: the rank of this process.
   [[nodiscard]] buffer find(const remote_buffer& one, rank self, error& why) const;
-  /// Returns the handle of the memory that rank \p self has exported under this name, or, with \p is_only_rank, that
-  /// any rank has, because the process's only rank may have had another number then. Errors: missing.
+  /// Returns the handle of the memory that rank \p self has exported under this name. \p is_only_rank: the process has
+  /// only this rank, which may have had another number when it exported; the latest export under any number is then
+  /// returned. Errors: missing.
   [[nodiscard]] remote_buffer find(const std::string& name, rank self, bool is_only_rank) const;
   /// Returns the number of ranges that are held.
   [[nodiscard]] std::size_t size() const;
@@ -81,7 +84,7 @@ public:
 private:
   struct range {
     buffer memory{};
-    std::uint64_t holder = 0; ///< 0: it has no lease.
+    std::uint64_t holder = 0; ///< 0: the memory has no lease.
     nanoseconds lease{0};
     time_point ends = time_point::max();
   };
@@ -92,7 +95,7 @@ private:
   mutable std::mutex mutex_;
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, range> held_;
-  std::map<std::string, std::map<rank, std::uint64_t>, std::less<>> names_; ///< The numbers in held_ by name and rank.
+  std::map<std::string, std::map<rank, std::uint64_t>, std::less<>> names_; ///< Keys of held_, by name and rank.
 };
 
 } // namespace troupe

@@ -114,7 +114,7 @@ void prepare_operands(std::span<operation> parts, const per_rank<shared_event>& 
 /// Returns the request for \p parts, one for each rank, with \p options. Errors: those of request_options.
 [[nodiscard]] world_request make_request(std::vector<operation> parts, request_options options,
                                          call_site from = call_site::current());
-/// Returns the request for one rank with \p options, in no named lane. Errors: those of request_options.
+/// Returns the request for one rank with \p options, in the default lane. Errors: those of request_options.
 [[nodiscard]] rank_request make_request(operation what, request_options options, call_site from = call_site::current());
 
 } // namespace troupe

@@ -112,7 +112,7 @@ error check_transfers(std::span<const std::vector<signature>> ranks) {
     const signature& sent = *sends[i].what;
     const signature& received = *recvs[i].what;
     if (sent.count != received.count || sent.type != received.type)
-      return refuse("from " + name_route(sends[i]) + ", " + describe(sent) + " meets " + describe(received) +
+      return refuse("from " + name_route(sends[i]) + ", " + describe(sent) + " does not match " + describe(received) +
                     ": name the same count and dtype at both");
   }
   return {};

@@ -19,7 +19,7 @@ struct signature {
   std::size_t count = 0; ///< For a barrier: 0, or one more than the number of the commit.
   rank root{};           ///< For a send or recv, the peer.
   int tag = 0;
-  /// Counts of the v-forms. An all_to_all_v has one row and one column of the whole matrix.
+  /// Counts of the v-forms. For an all_to_all_v, they are the rank's row and column of the matrix of all counts.
   std::vector<std::size_t> send_counts{};
   std::vector<std::size_t> recv_counts{};
   bool staged = false; ///< Launched in chunks because of host memory (staging_plan.hpp).

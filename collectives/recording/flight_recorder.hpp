@@ -115,7 +115,7 @@ struct flight {
   errc result = errc::none;            ///< The code of its answer.
 };
 
-/// The rank and world of a line.
+/// The rank and world whose requests a flight_line records.
 struct flight_place {
   std::uint64_t world = 0;
   rank self{};
@@ -157,7 +157,7 @@ public:
   [[nodiscard]] std::uint64_t asked_in_all() const noexcept { return asked_.written(); }
   /// Makes progress() read \p present, the rank's progress in its latest epoch.
   void follow(std::weak_ptr<const progress_record> present);
-  /// Returns the rank's progress in its latest epoch; nullopt if that epoch is over.
+  /// Returns the rank's progress in its latest epoch; nullopt if that epoch has ended.
   [[nodiscard]] std::optional<pipeline_progress::counts> progress() const;
   /// Returns the known requests in the order in which they were made. Requests whose beginning was overwritten come
   /// first.

@@ -177,7 +177,7 @@ TEST_CASE("memory that its exporter has let go of is refused at all ranks, which
   CHECK(log.failure().code == errc::stale_buffer);
   CHECK(log.failure().effect == effect::rejected);
   CHECK(log.failure().rank == rank{2});
-  CHECK_THAT(log.failure().text, ContainsSubstring("rank 2 has let go of the memory"));
+  CHECK_THAT(log.failure().text, ContainsSubstring("rank 2 has released the memory"));
   REQUIRE(later.count() == 1);
   CHECK(later.failure().code == errc::none);
   CHECK(*one.notes[0] == launch_notes{"a all_reduce of 5 i32, sum"});
