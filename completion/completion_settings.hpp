@@ -46,8 +46,8 @@ struct track_limits {
   nanoseconds launch{std::chrono::seconds{10}};             ///< A launch call that takes longer counts as stuck.
   nanoseconds hang{std::chrono::seconds{30}};               ///< A longer run on the device counts as hanging.
   nanoseconds check_interval{std::chrono::milliseconds{1}}; ///< Interval between checks of deadlines.
-  /// The probe is called when nothing has finished for this long, and then repeatedly at this interval. Querying a
-  /// stream delays the work in it by some microseconds.
+  /// The track's probe is called when nothing has finished for this long, and then repeatedly at this interval.
+  /// Querying a stream delays the work in it by some microseconds.
   nanoseconds quiet{std::chrono::milliseconds{20}};
 };
 

@@ -15,8 +15,8 @@
 
 namespace troupe {
 
-/// Holds one value for each rank from a first one on: for the ranks of a world that are in this process, for example.
-/// It is a contiguous range in rank order, so a std::span can view it.
+/// Holds one value for each of several consecutive ranks, for example the ranks of a world that are in this process. It
+/// is a contiguous range in rank order, so a std::span can view it.
 ///
 /// Threads: as std::vector.
 template <class T>

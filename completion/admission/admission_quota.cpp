@@ -28,7 +28,7 @@ bool admission_quota::reserve(pending_amount what) noexcept {
 bool admission_quota::take(pending_amount what) noexcept {
   if (waiting_.load(std::memory_order_seq_cst) > 0) return false;
   if (reserve(what)) return true;
-  // The quota taken temporarily by this call may be what another caller has just been refused for.
+  // Another caller may just have been refused because of the quota that this call held temporarily.
   if (waiting_.load(std::memory_order_seq_cst) > 0) serve();
   return false;
 }

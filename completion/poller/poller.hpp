@@ -23,7 +23,7 @@ public:
   polled& operator=(const polled&) = delete;
   virtual ~polled() = default;
 
-  /// Answers everything that can be answered. Returns whether there was anything. Called only on the poller's thread.
+  /// Answers all requests that can be answered. Returns whether there were any. Called only on the poller's thread.
   virtual bool poll(time_point now) = 0;
   /// Called after a round in which something was answered. Releases finished objects here, so that their release does
   /// not delay any answer.
@@ -46,7 +46,7 @@ public:
   poller(std::shared_ptr<const clock> time, wait_profile profile, std::function<void()> enter = {});
   poller(const poller&) = delete;
   poller& operator=(const poller&) = delete;
-  /// Stops the thread. Requests that are still pending keep their promises, which their holders then answer.
+  /// Stops the thread. Pending requests keep their promises, which are answered when their holders are destroyed.
   ~poller();
 
   /// Starts the thread. Without it, call step() directly.
@@ -54,7 +54,7 @@ public:
   void stop();
 
   void attach(std::shared_ptr<polled> watched);
-  /// Detaches \p watched. No poll of \p watched begins after this has returned; one in progress still ends.
+  /// Detaches \p watched. A round that is in progress may still poll \p watched; later rounds do not.
   void detach(const polled& watched);
   /// Detaches \p watched when its load is 0, immediately or after a later round, so that its pending requests are still
   /// answered. Its load must not increase any more.

@@ -55,8 +55,9 @@ public:
     {
       const std::lock_guard lock{mutex_};
       if (std::exchange(is_asked_, true)) {
-        result = error{.code = errc::invalid_argument,
-                       .text = "the outcome was asked for before and is given only once: keep the first reply"};
+        result =
+            error{.code = errc::invalid_argument,
+                  .text = "the outcome has already been redeemed and is delivered only once: keep the first reply"};
       } else if (result_) {
         result = std::exchange(result_, std::nullopt);
       } else {

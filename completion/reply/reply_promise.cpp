@@ -141,7 +141,7 @@ private:
     }
   }
 
-  // First what each part writes: reply_promise::prefetch() fetches a few cache lines.
+  // The members that each part writes come first, because reply_promise::prefetch() fetches only a few cache lines.
   reply_promise whole_;
   ticket ticket_;
   std::size_t missing_;

@@ -74,7 +74,7 @@ public:
   [[nodiscard]] bool pending() const noexcept { return sink_ != nullptr; }
   /// Delivers \p result. Does nothing if an outcome has already been delivered.
   void deliver(outcome result) noexcept;
-  /// Begins to load what deliver() will write into this core's cache. Call it well before deliver().
+  /// Prefetches into this core's cache the memory that deliver() will write. Call it well before deliver().
   void prefetch() const noexcept {
     prefetch_for_writing(this);
     if (sink_) prefetch_for_writing(sink_.get(), hot_sink_bytes);

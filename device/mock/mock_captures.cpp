@@ -26,7 +26,7 @@ std::vector<mock_task_factory> mock_captures::end(native_stream stream) {
   count_.fetch_sub(1, std::memory_order_acq_rel);
   throw_if_broken(*ended);
   for (const auto& [one, how] : ended->members)
-    if (one != stream && how.joined < how.given)
+    if (one != stream && how.joined_count < how.task_count)
       throw exception{errc::invalid_argument,
                       "a stream that joined the capture has work that the first stream does not wait for: record an "
                       "event after it, and let the first stream wait for that event"};
@@ -46,7 +46,7 @@ bool mock_captures::keep(native_stream stream, const mock_task_factory& make) {
   if (!found) return false;
   throw_if_broken(*found);
   found->tasks.push_back(make);
-  ++found->members[stream].given;
+  ++found->members[stream].task_count;
   return true;
 }
 
@@ -63,7 +63,7 @@ bool mock_captures::record(native_event event, native_stream stream) {
   const auto found = find(stream);
   if (!found) return false;
   throw_if_broken(*found);
-  events_.insert_or_assign(event, mark{found, stream, found->members[stream].given});
+  events_.insert_or_assign(event, mark{found, stream, found->members[stream].task_count});
   return true;
 }
 
@@ -86,8 +86,8 @@ bool mock_captures::wait(native_stream stream, native_event event, bool recorded
   if (mine && mine != at.where) break_off(*mine, "a wait for an event of another capture");
   if (!mine) streams_.emplace(stream, at.where);
   auto& from = at.where->members[at.stream];
-  from.joined = std::max(from.joined, at.given);
-  ++at.where->members[stream].given; // the waiting stream has work now too, so it must be joined in turn
+  from.joined_count = std::max(from.joined_count, at.task_count);
+  ++at.where->members[stream].task_count; // the waiting stream has work now too, so it must be joined in turn
   return true;
 }
 

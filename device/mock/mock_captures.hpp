@@ -49,8 +49,8 @@ private:
   struct recording {
     /// A stream of the capture: the number of its tasks, and how many of them other streams have waited for.
     struct member {
-      std::size_t given = 0;
-      std::size_t joined = 0;
+      std::size_t task_count = 0;
+      std::size_t joined_count = 0;
     };
     native_stream origin = nullptr;
     std::vector<mock_task_factory> tasks{};
@@ -60,7 +60,7 @@ private:
   struct mark {
     std::shared_ptr<recording> where;
     native_stream stream;
-    std::size_t given;
+    std::size_t task_count;
   };
 
   [[nodiscard]] std::shared_ptr<recording> find(native_stream stream) const;

@@ -54,7 +54,7 @@ private:
   static thread_local constinit thread_scheduler* current_;
 };
 
-/// Returns the time for waiting: that of the calling thread's scheduler, or real time.
+/// Returns the current time: that of the calling thread's scheduler or, without a scheduler, real time.
 [[nodiscard]] inline time_point steady_now() noexcept {
   const thread_scheduler* const simulated = thread_scheduler::current();
   return simulated == nullptr ? std::chrono::steady_clock::now() : simulated->now();
