@@ -106,8 +106,8 @@ public:
   /// ranks into a new one.
   [[nodiscard]] virtual std::shared_ptr<communicator> revoke_and_split();
 
-  /// Returns memory of this rank's device that can be registered, not yet registered. Communicates with no other rank.
-  /// Errors: unsupported, out_of_memory.
+  /// Allocates memory of this rank's device for register_region(). Communicates with no other rank. Errors:
+  /// unsupported, out_of_memory.
   [[nodiscard]] virtual std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes);
   /// Registers \p region, which allocate_region() of this communicator returned, with all ranks. All ranks call it
   /// together, with one size, while nothing is in flight. Blocks. The region stays registered until abort() or

@@ -71,7 +71,7 @@ struct exclusion {
   friend bool operator==(const exclusion&, const exclusion&) = default;
 };
 
-/// Returns one line for people: "all_reduce, reduce of f8e4m3, f8e5m2; any reduction; several ranks: why".
+/// Returns one line for people: "all_reduce, reduce of f8e4m3, f8e5m2; in worlds of several ranks: why".
 [[nodiscard]] std::string describe(const exclusion& what);
 
 /// The capabilities of a backend on given devices. The value does not follow later changes of the environment.
@@ -86,8 +86,8 @@ struct capabilities {
   [[nodiscard]] feature_finding find(feature what) const;
 
   /// Checks whether this kind of operation (its index in troupe::operation) is supported with this dtype and, if it
-  /// reduces, this reduction, in a world of \p world_size ranks. Groups, copies and replays are always supported as
-  /// such: the parts of a group are checked one by one, those of a replay when it is captured.
+  /// reduces, this reduction, in a world of \p world_size ranks. Groups, copies and replays themselves are always
+  /// supported: the parts of a group are checked one by one, the requests of a replay when they are captured.
   /// Returns errc::none or errc::unsupported. The text names operation, dtype, reduction, reason and remedy.
   [[nodiscard]] error supports(std::size_t kind, dtype type, std::optional<reduction> op, int world_size) const;
 

@@ -61,9 +61,9 @@ void visit_extents(const operation& what, rank self, int world_size, extent_visi
 
 /// Returns the ranges that are undefined if it is unknown whether \p what has run on rank \p self, which works on
 /// device \p where (ONE-2): the exact range of each buffer that it writes, including host memory and results in place.
-/// For a group, the ranges of all parts. For a replay, the memory that its requests write on \p where and the memory
-/// that the client made the plan keep there, because the client's own kernels may write it. Returns null if the list
-/// cannot be allocated.
+/// For a group, the ranges of all parts. For a replay, the memory on \p where and on the host that its requests write
+/// or that was passed to keep() during the capture, because the client's own kernels may write it. Returns null if the
+/// list cannot be allocated.
 [[nodiscard]] std::shared_ptr<const undefined_buffers> undefined_ranges(const operation& what, rank self,
                                                                         int world_size, device_id where) noexcept;
 

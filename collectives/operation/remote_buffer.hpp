@@ -21,15 +21,15 @@ namespace troupe {
 /// other processes of the same world, as text or as its members, and holds no address: the exporter looks it up.
 ///
 /// Lifetime: it does not own the memory. The exporter holds it until world::unexport() or the end of its lease, and
-/// requests in flight hold it until their outcome (BUF-1). A request that names it later is refused with stale_buffer,
-/// which names the exporter, as is one after the exporter's process has ended (BUF-2).
+/// requests in flight hold it until their outcome (BUF-1). Later requests that name it are refused with stale_buffer,
+/// and the error names the exporter. The same holds after the exporter's process has ended (BUF-2).
 struct remote_buffer {
   rank exporter{};           ///< The number of the exporter's rank when it exported the memory. For messages only.
   std::uint64_t session = 0; ///< Identifies the exporter's process in the world.
   std::uint64_t id = 0;      ///< Identifies the memory in that process.
   std::size_t offset_bytes = 0;
   std::size_t size_bytes = 0;
-  bool on_host = false; ///< It is host memory, whose requests are staged: see operand.
+  bool on_host = false; ///< Whether it is host memory; requests with it are then staged: see operand.
 
   /// Returns the range [\p from_bytes, \p from_bytes + \p length_bytes) of this one. Errors: invalid_argument if the
   /// range exceeds it.

@@ -119,7 +119,7 @@ error check_transfers(std::span<const std::vector<signature>> ranks) {
 }
 
 /// Fast path: returns true if \p parts certainly match. Most requests need no further check.
-bool agree_at_a_glance(std::span<const operation> parts) {
+bool certainly_agree(std::span<const operation> parts) {
   if (parts.empty()) return false;
   const compact_signature first = compact(parts.front());
   return reach_of(parts.front()) == operation_reach::all_ranks && is_decided_by_compact(first) &&
@@ -186,7 +186,7 @@ error check_agreement(std::span<const std::vector<signature>> ranks) {
 }
 
 error check_agreement(std::span<const operation> parts) {
-  if (agree_at_a_glance(parts)) return {};
+  if (certainly_agree(parts)) return {};
   std::vector<std::vector<signature>> ranks;
   ranks.reserve(parts.size());
   for (const operation& one : parts) ranks.push_back(signatures_of(one));

@@ -283,7 +283,7 @@ objection check_ability(const operation& what, const rank_context& at) {
 }
 
 /// Returns true only if \p one certainly holds \p needed elements of \p type on the rank's device.
-bool is_at_hand(const operand& one, std::size_t needed, dtype type, const device& where) {
+bool certainly_holds(const operand& one, std::size_t needed, dtype type, const device& where) {
   const buffer& memory = one.memory;
   const std::size_t width = size_bytes(type);
   return !one.ready && memory.where() == &where && memory.kind() == memory_kind::device && !memory.stale() &&
@@ -307,7 +307,8 @@ private:
   [[nodiscard]] bool is_fine(const Operation& what, std::size_t sent, std::size_t received) const {
     if constexpr (requires { what.factor; })
       if (what.factor.memory) return false;
-    if (!is_at_hand(what.send, sent, what.type, at_.where) || !is_at_hand(what.recv, received, what.type, at_.where))
+    if (!certainly_holds(what.send, sent, what.type, at_.where) ||
+        !certainly_holds(what.recv, received, what.type, at_.where))
       return false;
     const std::byte* const from = what.send.memory.data();
     const std::byte* const to = what.recv.memory.data();

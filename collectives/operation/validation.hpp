@@ -20,8 +20,8 @@ struct rank_context {
 
 /// Checks one rank's operation: values, support by the backend (errc::unsupported), sizes, alignment and overlap.
 /// Checks that every buffer is still valid and is in memory of the rank's device or in host memory that its driver can
-/// access. For a group, checks every part, and that the parts do not touch each other's memory. check_agreement()
-/// checks what ranks must agree on.
+/// access. For a group, checks every part, and that no part writes memory that another part uses. check_agreement()
+/// checks that the ranks' parts match.
 /// Returns errc::none or the first error, which names the value, the limit and the remedy.
 [[nodiscard]] error validate(const operation& what, const rank_context& at);
 

@@ -119,7 +119,7 @@ struct flight {
 struct flight_place {
   std::uint64_t world = 0;
   rank self{};
-  int world_size = 0; ///< Number of ranks in its latest epoch.
+  int world_size = 0; ///< Number of ranks of the world in the epochs that the line records.
   device_id where{};
 
   friend bool operator==(const flight_place&, const flight_place&) = default;
@@ -181,7 +181,8 @@ public:
   /// Returns a recorder without lines: line_of() returns null.
   [[nodiscard]] static std::shared_ptr<flight_recorder> silent();
 
-  /// Returns the line of \p who, the same one in each of its epochs; null from a silent recorder.
+  /// Returns the line of \p who; null from a silent recorder. Epochs with equal \p who share one line, so a world that
+  /// has shrunk has new lines.
   [[nodiscard]] std::shared_ptr<flight_line> line_of(const flight_place& who);
   /// Returns the lines of existing worlds, and of the last few worlds that have ended.
   [[nodiscard]] std::vector<std::shared_ptr<const flight_line>> lines() const;

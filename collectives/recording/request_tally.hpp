@@ -38,7 +38,7 @@ inline constexpr std::size_t errc_count = static_cast<std::size_t>(errc::interna
 
 /// Bucket i counts requests that took at most latency_bound(i); the last one also counts all slower ones.
 inline constexpr std::size_t latency_buckets = 24;
-/// Returns 1, 2, 4, … µs, up to 4.2 s.
+/// Returns 1, 2, 4, … µs, and 4.2 s for the last bucket but one.
 [[nodiscard]] constexpr nanoseconds latency_bound(std::size_t bucket) noexcept {
   return nanoseconds{std::int64_t{1000} << bucket};
 }

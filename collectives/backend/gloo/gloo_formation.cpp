@@ -28,7 +28,7 @@ namespace {
 
 /// Period of the clock check. If two checks are more than twice this period apart, the process was suspended, and only
 /// twice the period counts.
-constexpr nanoseconds look_every{std::chrono::milliseconds{100}};
+constexpr nanoseconds clock_check_period{std::chrono::milliseconds{100}};
 
 } // namespace
 
@@ -71,9 +71,9 @@ void gloo_connect_watchdog::watch() {
       continue;
     }
     const time_point began = steady_now();
-    static_cast<void>(changed_.wait_for(lock, look_every, [this] { return ended_; }));
+    static_cast<void>(changed_.wait_for(lock, clock_check_period, [this] { return ended_; }));
     if (ended_ || !peer_) continue;
-    waited_ += std::min(steady_now() - began, 2 * look_every);
+    waited_ += std::min(steady_now() - began, 2 * clock_check_period);
     if (waited_ < patience_) continue;
     is_unreached_ = true;
     lock.unlock();

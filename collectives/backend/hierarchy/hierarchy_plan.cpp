@@ -237,12 +237,12 @@ public:
     const std::size_t root_node = nodes_.node_of(root), root_index = nodes_.index_of(root);
     if (!nodes_.is_in_rank_order() || (!is_even() && root_index != 0)) return {};
     if (nodes_.largest() * what.count > scratch_count(what.type)) return {};
-    const bool is_root = self_ == root, stands_for_node = index_ == root_index;
+    const bool is_root = self_ == root, represents_node = index_ == root_index;
     hierarchy_plan plan = plan_of_levels({inside, across}, true);
     const range node_parts = is_root ? at_recv(first_of(node_) * what.count) : at_scratch(0);
     if (!is_lone())
       add<gather>(plan.phases[0], {.count = what.count, .type = what.type, .root = root_index}, at_send(0),
-                  only(stands_for_node, node_parts));
+                  only(represents_node, node_parts));
     else if (is_root)
       plan.phases[0].copies.push_back({.from = at_send(0), .to = node_parts, .count = what.count});
     if (is_root) {
@@ -250,7 +250,7 @@ public:
         if (node != root_node)
           add<recv>(plan.phases[1], {.count = node_size(node) * what.count, .type = what.type, .root = node}, {},
                     at_recv(first_of(node) * what.count));
-    } else if (stands_for_node) {
+    } else if (represents_node) {
       add<send>(plan.phases[1], {.count = size_ * what.count, .type = what.type, .root = root_node},
                 is_lone() ? at_send(0) : node_parts);
     }
@@ -263,7 +263,7 @@ public:
     const std::size_t root_node = nodes_.node_of(root), root_index = nodes_.index_of(root);
     if (!nodes_.is_in_rank_order() || (!is_even() && root_index != 0)) return {};
     if (nodes_.largest() * what.count > scratch_count(what.type)) return {};
-    const bool is_root = self_ == root, stands_for_node = index_ == root_index;
+    const bool is_root = self_ == root, represents_node = index_ == root_index;
     hierarchy_plan plan = plan_of_levels({across, inside}, true);
     const range node_parts = is_root ? at_send(first_of(node_) * what.count) : at_scratch(0);
     if (is_root) {
@@ -271,13 +271,13 @@ public:
         if (node != root_node)
           add<send>(plan.phases[0], {.count = node_size(node) * what.count, .type = what.type, .root = node},
                     at_send(first_of(node) * what.count));
-    } else if (stands_for_node) {
+    } else if (represents_node) {
       add<recv>(plan.phases[0], {.count = size_ * what.count, .type = what.type, .root = root_node}, {},
                 is_lone() ? at_recv(0) : node_parts);
     }
     if (!is_lone())
       add<scatter>(plan.phases[1], {.count = what.count, .type = what.type, .root = root_index},
-                   only(stands_for_node, node_parts), at_recv(0));
+                   only(represents_node, node_parts), at_recv(0));
     else if (is_root)
       plan.phases[1].copies.push_back({.from = node_parts, .to = at_recv(0), .count = what.count});
     return plan;
@@ -637,8 +637,8 @@ private:
     }
     if (end == 0) return;
 
-    hierarchy_phase summed{.level = inside}, crossed{.level = across}, dealt{.level = inside};
-    const auto bring = [&](std::size_t first, std::size_t place, std::size_t count) {
+    hierarchy_phase summed{.level = inside}, crossed{.level = across}, distributed{.level = inside};
+    const auto reduce_at_leader = [&](std::size_t first, std::size_t place, std::size_t count) {
       if (is_lone())
         summed.copies.push_back({.from = at_send(first), .to = at_scratch(place), .count = count});
       else
@@ -646,10 +646,10 @@ private:
                     only(leads(), at_scratch(place)), how.inside_factor);
     };
     if (what.is_all(nodes_))
-      bring(what.first(0), 0, end);
+      reduce_at_leader(what.first(0), 0, end);
     else
       for (std::size_t r = 0; r < nodes_.size(); ++r)
-        if (what.count(r) > 0) bring(what.first(r), places[r], what.count(r));
+        if (what.count(r) > 0) reduce_at_leader(what.first(r), places[r], what.count(r));
 
     if (leads()) {
       reduce_scatter_v one;
@@ -664,17 +664,18 @@ private:
       for (std::size_t index = 1; index < size_; ++index) {
         const std::size_t member = nodes_.members(node_)[index];
         if (what.count(member) > 0)
-          add<send>(dealt, {.count = what.count(member), .type = what.type, .root = index}, at_scratch(places[member]));
+          add<send>(distributed, {.count = what.count(member), .type = what.type, .root = index},
+                    at_scratch(places[member]));
       }
       if (what.count(self_) > 0)
-        dealt.copies.push_back(
+        distributed.copies.push_back(
             {.from = at_scratch(places[self_]), .to = at_recv(what.offset), .count = what.count(self_)});
     } else if (!is_lone() && what.count(self_) > 0) {
-      add<recv>(dealt, {.count = what.count(self_), .type = what.type, .root = 0}, {}, at_recv(what.offset));
+      add<recv>(distributed, {.count = what.count(self_), .type = what.type, .root = 0}, {}, at_recv(what.offset));
     }
     plan.phases.push_back(std::move(summed));
     plan.phases.push_back(std::move(crossed));
-    plan.phases.push_back(std::move(dealt));
+    plan.phases.push_back(std::move(distributed));
   }
 
   const node_map& nodes_;

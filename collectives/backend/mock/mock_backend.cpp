@@ -94,7 +94,7 @@ public:
     self_in_parent_ = parent.self();
   }
 
-  /// Makes a successor of \p failed, whose operations end when the successor forms.
+  /// Makes a successor of \p failed. The operations of \p failed end when the successor forms.
   mock_communicator(mock_communicator& failed, const unique_id& id, rank self, int world_size)
     : mock_communicator{id, self, world_size, failed.where(), failed.driver_, failed.features_} {
     failed_ = failed.place_; // NOLINT(cppcoreguidelines-prefer-member-initializer): as above

@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr nanoseconds longest_join_sleep = 5ms;
-constexpr nanoseconds between_looks = 10ms;
+constexpr nanoseconds process_check_period = 10ms;
 constexpr std::size_t most_bytes_at_once = std::size_t{1} << 20U; ///< Read from one ring before other work is done.
 constexpr std::size_t longest_message_bytes = std::size_t{4} << 30U;
 constexpr std::size_t longest_text_bytes = 4096;
@@ -175,7 +175,7 @@ progress process_rendezvous::meet(mock_launch& mine) {
     if (!mine.arrived) {
       arrive(mine);
       is_kicked = move_all() >= state::blocked;
-      wakes = std::exchange(is_to_wake_, false); // launches of other streams, which the engine must poll again
+      wakes = std::exchange(must_wake_, false); // launches of other streams, which the engine must poll again
     }
     has_ended = mine.pending == 0 && mine.unsent == 0;
   }
@@ -264,8 +264,8 @@ process_rendezvous::state process_rendezvous::advance() {
     const std::lock_guard lock{mutex_};
     if (is_aborted_) return state::idle;
     found = move_all();
-    if (found >= state::pending && !failure_) look_for_lost_peers();
-    wakes = std::exchange(is_to_wake_, false);
+    if (found >= state::pending && !failure_) find_lost_peers();
+    wakes = std::exchange(must_wake_, false);
   }
   if (wakes) engine_->wake();
   return found;
@@ -296,7 +296,7 @@ bool process_rendezvous::flush(link& to) {
       if (launch == nullptr) continue;
       --launch->unsent;
       if (launch->ordinal && launch->unsent == 0) conclude(*launch->ordinal);
-      is_to_wake_ = is_to_wake_ || (launch->unsent == 0 && launch->pending == 0);
+      must_wake_ = must_wake_ || (launch->unsent == 0 && launch->pending == 0);
     }
   }
   if (has_written) to.peer->bell.caller().ring();
@@ -335,7 +335,7 @@ void process_rendezvous::accept(std::size_t from, std::string message) {
   const auto kind = in.one_of(message_kind::failure);
   if (kind == message_kind::failure) {
     const std::string text{in.bytes(2 * longest_text_bytes)};
-    if (in.ok() && !announced_) announced_ = error{.code = errc::mismatch, .text = text};
+    if (in.ok() && !reported_mismatch_) reported_mismatch_ = error{.code = errc::mismatch, .text = text};
     if (in.ok()) return;
   }
   const bool is_collective = kind == message_kind::collectives;
@@ -404,7 +404,7 @@ void process_rendezvous::conclude(std::uint64_t ordinal) {
     perform_all(all);
   }
   --mine.pending;
-  is_to_wake_ = true;
+  must_wake_ = true;
   own_collectives_.erase(own);
   if (others != peer_collectives_.end()) peer_collectives_.erase(others);
 }
@@ -455,7 +455,7 @@ void process_rendezvous::conclude(const end_key& mine) {
 void process_rendezvous::end(own_end& mine) {
   mine.transfer->over = true;
   --mine.launch->pending;
-  is_to_wake_ = true;
+  must_wake_ = true;
 }
 
 /// Returns whether an operation of this rank waits for \p peer.
@@ -469,13 +469,13 @@ bool process_rendezvous::needs(std::size_t peer) const {
          std::ranges::any_of(own_ends_, [&](const auto& one) { return one.first.peer() == peer; });
 }
 
-void process_rendezvous::look_for_lost_peers() {
+void process_rendezvous::find_lost_peers() {
   const time_point now = steady_now();
-  const bool looks_at_processes = now - looked_ >= between_looks;
-  if (looks_at_processes) looked_ = now;
+  const bool checks_processes = now - last_process_check_ >= process_check_period;
+  if (checks_processes) last_process_check_ = now;
   for (std::size_t i = 0; i < world_size_ && !failure_; ++i) {
     if (i == me_ || !needs(i)) continue;
-    if (memory_->presence_of(rank{static_cast<int>(i)}) == formation_memory::presence::here && !looks_at_processes)
+    if (memory_->presence_of(rank{static_cast<int>(i)}) == formation_memory::presence::here && !checks_processes)
       continue;
     error lost = absence_of(i);
     if (!lost) continue;
@@ -508,8 +508,8 @@ void process_rendezvous::withdraw(const mock_launch& mine) noexcept {
 
 void process_rendezvous::check(rank self) const {
   const std::lock_guard lock{mutex_};
-  if (failure_ || announced_) {
-    error why = failure_ ? *failure_ : *announced_;
+  if (failure_ || reported_mismatch_) {
+    error why = failure_ ? *failure_ : *reported_mismatch_;
     why.rank = self;
     if (why.code != errc::mismatch) why.effect = effect::unknown_outcome;
     throw exception{std::move(why)};

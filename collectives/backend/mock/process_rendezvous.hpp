@@ -102,7 +102,7 @@ private:
   void conclude(const end_key& mine);
   void end(own_end& mine);
   [[nodiscard]] bool needs(std::size_t peer) const;
-  void look_for_lost_peers();
+  void find_lost_peers();
   void fail(error why);
   void withdraw(const mock_launch& mine) noexcept;
   void ring_all() noexcept;
@@ -119,10 +119,11 @@ private:
   std::vector<link> links_;
   bool is_formed_ = false;
   bool is_aborted_ = false;
-  bool is_to_wake_ = false;        ///< A launch has ended since the engine was last woken.
-  time_point looked_{};            ///< Time of the last check for ended processes.
-  std::optional<error> failure_;   ///< If set, nothing more is read or computed.
-  std::optional<error> announced_; ///< A mismatch that another rank reported. check() throws it; work continues.
+  bool must_wake_ = false;          ///< A launch has ended since the engine was last woken.
+  time_point last_process_check_{}; ///< Time of the last check for ended processes.
+  std::optional<error> failure_;    ///< If set, nothing more is read or computed.
+  std::optional<error>
+      reported_mismatch_; ///< A mismatch that another rank reported. check() throws it; work continues.
   std::map<std::uint64_t, mock_launch*> own_collectives_;
   std::map<std::uint64_t, std::vector<std::unique_ptr<incoming>>> peer_collectives_;
   std::map<end_key, own_end> own_ends_;

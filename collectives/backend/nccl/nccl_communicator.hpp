@@ -133,7 +133,7 @@ public:
   [[nodiscard]] library_diagnostics last_diagnostics() const override;
 
 private:
-  /// spent: another communicator was made from this one, which can only be aborted.
+  /// spent: another communicator was derived from this one, and this one can only be aborted.
   enum class phase : std::uint8_t { fresh, forming, ready, spent, unusable, closing, ended };
   class visit;
 
