@@ -104,7 +104,7 @@ int run_tool(std::string_view name, void (*add)(CLI::App&, action&), int argc, c
     program.require_subcommand(1);
     action chosen;
     add(program, chosen);
-    // A tool starts itself again with the words of a `troupe` command line, whose first one is its name.
+    // If a tool starts itself again, its arguments are those of a `troupe` command line: the first is the tool's name.
     std::string subcommand{name};
     std::vector<char*> words{argv, argv + argc};
     if (argc < 2 || (argv[1] != name && std::string_view{argv[1]} != "--version"))

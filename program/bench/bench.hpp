@@ -114,8 +114,7 @@ public:
   /// Prints a table of the report's rows, and of each row that is added later.
   void open_table(std::vector<table_column> columns);
   void add_row(json row);
-  /// Adds the number of wrong values to the report and prints the line about them. \p wrong is empty if they were not
-  /// counted.
+  /// Adds the number of wrong values to the report and prints it. \p wrong is empty if values were not checked.
   void note_wrong(std::optional<std::size_t> wrong);
   /// Writes the report and draws the plot. Returns the exit status: 1 if values were wrong.
   [[nodiscard]] int finish() const;

@@ -66,7 +66,7 @@ struct client_scene_plan {
   std::size_t lanes = 0; ///< Per client, which then has an actor at every rank. 0: clients send requests to the world.
   std::size_t in_flight = 1;
   std::size_t size_bytes = 8; ///< Per operation.
-  std::string name{};         ///< Part of the lanes' names. The clients of an earlier scene may still hold their lanes.
+  std::string name{};         ///< Part of the lanes' names: the clients of an earlier scene may still hold theirs.
 };
 
 /// Lifetime: destroyed before \p rig's runtime.
@@ -103,8 +103,8 @@ public:
   }
   /// Measures CAF alone: every client sends one request to the same actor, which answers at once.
   [[nodiscard]] std::vector<std::vector<request_times>> ask_null_actor() { return floor_.run(floor_work_, 1, 1); }
-  /// Measures a burst by this thread alone: it sends one request for each client, to the world or, if the clients have
-  /// lanes, to each local rank. \p together: it sends one request, which is a group. In microseconds.
+  /// Measures a burst by this thread alone, in microseconds. It sends one request for each client, to the world or, if
+  /// the clients have lanes, to each local rank. If \p together, it sends all of them as one group.
   [[nodiscard]] double thread_burst_us(bool together) { return burst_->ask(where_, thread_lanes_, together); }
   /// Returns the time that the raw threads need for one operation per client, in one group if \p together, otherwise
   /// with one launch each. In microseconds.
@@ -117,7 +117,7 @@ private:
   client_group floor_;
   world where_;
   std::optional<request_burst> burst_;  ///< The first request of each client.
-  std::vector<rank_lane> thread_lanes_; ///< Indexed by local rank; empty if clients ask the world.
+  std::vector<rank_lane> thread_lanes_; ///< Indexed by local rank; empty if requests go to the world.
 };
 
 /// The times when the last request of a burst passed each stage, in microseconds after the first request was sent.
@@ -222,7 +222,7 @@ private:
   [[nodiscard]] std::size_t lanes() const noexcept {
     return spans_processes() ? std::max<std::size_t>(1, options_.lanes) : options_.lanes;
   }
-  /// Lets the processes begin a sample together, else one of them measures how far the other was behind.
+  /// Lets all processes begin a sample together. Otherwise a process would also measure how far another one is behind.
   void meet(const bench_rig& rig) const {
     if (!spans_processes()) return;
     world where = rig.where;

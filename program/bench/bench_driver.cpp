@@ -1,5 +1,5 @@
-/// `troupe bench driver`: what a request costs that a process without a rank sends to all ranks, beside the requests of
-/// the ranks' own clients, in the same world of processes and in turn with them.
+/// `troupe bench driver`: compares requests to all ranks from a driver, a process without a rank, with requests of the
+/// ranks' own clients. Both use the same world of processes, in alternating blocks.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/support/option_ranges.hpp>
@@ -33,12 +33,12 @@ struct driver_options {
   bench_options common{5, 1'000};
 };
 
-/// The figures of one kind of asker.
+/// The figures of one kind of client.
 struct asked_figures {
   block_figures alone{}, replay{};
 };
 
-/// Measures \p count requests, one at a time, which \p ask makes. Returns microseconds.
+/// Sends \p count requests by \p ask, one at a time. Returns their times in microseconds.
 template <class Ask>
 std::vector<double> measure(std::size_t count, Ask ask) {
   std::vector<double> each;
@@ -67,7 +67,7 @@ void print_row(const std::string& who, const asked_figures& of) {
   std::fflush(stdout);
 }
 
-/// The process of a rank: it serves the driver's requests, and makes its own in turn with them.
+/// Runs the process of a rank: it serves the driver's blocks of requests, and sends its own in turn with them.
 int run_rank(const driver_options& options) {
   runtime rt{options.common.runtime.settings()};
   world where = rt.form_world();
@@ -125,7 +125,7 @@ void drive(const driver_options& options, const configuration& settings) {
   std::vector<buffer> memory;
   std::vector<remote_buffer> counts, turns;
   for (int r = 0; r < ranks; ++r) {
-    turns.push_back(find(driver, rank{r}, "bench turn")); // exported last
+    turns.push_back(find(driver, rank{r}, "bench turn")); // exported last, so the others can be found
     counts.push_back(find(driver, rank{r}, "bench counts"));
     memory.push_back(find(driver, rank{r}, "bench memory").as_buffer());
   }
@@ -135,10 +135,10 @@ void drive(const driver_options& options, const configuration& settings) {
   constexpr const char* own_plan = "the driver's plan";
   driver.capture(own_plan, std::move(steps)).get();
   const auto pass_turn = [&](std::size_t number) {
-    std::vector<operation> told;
+    std::vector<operation> writes;
     for (std::size_t r = 0; r < turns.size(); ++r)
-      told.emplace_back(copy{counts[r].slice(number * word, word).as_buffer(), turns[r].as_buffer()});
-    driver.ask(std::move(told)).get();
+      writes.emplace_back(copy{counts[r].slice(number * word, word).as_buffer(), turns[r].as_buffer()});
+    driver.ask(std::move(writes)).get();
   };
   std::printf(
       "# troupe bench driver: %d ranks in processes of their own; all_reduce of 8 bytes one at a time, and "
@@ -161,7 +161,7 @@ void drive(const driver_options& options, const configuration& settings) {
   pass_turn(options.common.blocks + 1);
 }
 
-/// Measures the same in a world whose ranks all live in this process, when the other processes have ended.
+/// Measures the same in a world with all ranks in this process. Call it when the other processes have ended.
 void measure_one_process(const driver_options& options, configuration settings, int ranks) {
   settings.ranks = ranks;
   settings.mock_devices = std::max(settings.mock_devices, ranks);

@@ -1,5 +1,5 @@
-/// `troupe bench latency`: measures one small operation at a time, through every kind of client and by raw NCCL. In a
-/// world of processes each process runs it: `troupe launch -n 4 -- troupe bench latency`.
+/// `troupe bench latency`: measures one small operation at a time, through every kind of client and by raw NCCL. For a
+/// world of processes, start it in each of them: `troupe launch -n 4 -- troupe bench latency`.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
@@ -127,7 +127,7 @@ private:
     return at_block("latency, order by " + std::string{to_string(order)}, block + 1, options_.blocks);
   }
 
-  /// Returns whether the launched processes form one world. Only ranks can then be asked, and only rank 0 reports.
+  /// Returns whether the launched processes form one world. Requests then go only to ranks, and only rank 0 reports.
   [[nodiscard]] bool spans_processes() const noexcept { return !settings_.control.address.empty(); }
 
   [[nodiscard]] std::vector<chosen_way> ways_with(ordering order) const {

@@ -1,5 +1,5 @@
-/// Defines the operations that the bench can measure, their buffers, and the check of results. The pieces of the
-/// conformance suite say what the operations of each rank are, and which results are right.
+/// Defines the operations that the bench can measure, their buffers, and the check of results. The conformance suite's
+/// pieces define each rank's operations and the expected results.
 #pragma once
 
 #include <troupe/program/bench/frame/asker.hpp>
@@ -58,7 +58,7 @@ public:
   [[nodiscard]] std::size_t count_wrong(asker& who, const bench_case& one, std::uint64_t seed);
 
 private:
-  /// Returns the memory of each range of \p piece; empty for those of ranks in other processes.
+  /// Returns the memory of each range of \p piece; empty buffers for ranks in other processes.
   [[nodiscard]] std::vector<buffer> place(const conform_piece& piece, dtype type) const;
   [[nodiscard]] std::vector<operation> parts_on(const std::vector<buffer>& memory, const conform_piece& piece) const;
 

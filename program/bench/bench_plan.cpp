@@ -58,12 +58,12 @@ public:
       step_memory& mine = memory_.emplace_back();
       for (buffer* one : {&mine.sent, &mine.got, &mine.moved}) *one = world_.allocate(self, steps_ * stride_);
     }
-    // One process of several sends the requests of its own rank.
+    // In a world over processes, each process sends the requests of its own rank.
     if (local_.size() < static_cast<std::size_t>(world_.size()))
       own_lane_.emplace_back(world_, local_.front(), lane::named("plan bench"));
     set_all(&step_memory::sent, [](rank self) { return static_cast<float>(self.value() + 1); });
     build_requests();
-    // Without work between, requests are fused: by troupe where it knows all ranks' requests, else by the function.
+    // Without work between, requests are fused: by troupe if one request has all ranks' parts, else by the function.
     plan_ = with_work_ || !own_lane_.empty() ? world_.capture([this](rank_capture& one) { capture(one); })
                                              : world_.capture(sums_);
     capture_by_hand();
@@ -77,7 +77,7 @@ public:
 
   /// Runs \p what once and returns its time in microseconds.
   [[nodiscard]] double measure(plan_contender what) {
-    // Processes begin together, else one of them measures how far the other was behind.
+    // Processes begin together. Otherwise a process would also measure how far another one is behind.
     if (!own_lane_.empty()) static_cast<void>(own_lane_.front().ask(barrier{}).get());
     if (what == raw)
       return in_microseconds(
@@ -184,7 +184,7 @@ private:
 
   world world_;
   std::vector<rank> local_ = world_.local_ranks();
-  std::vector<rank_lane> own_lane_{}; ///< Empty where the world is asked.
+  std::vector<rank_lane> own_lane_{}; ///< Empty if requests go to the world.
   std::size_t bytes_;
   std::size_t stride_;
   std::size_t steps_;

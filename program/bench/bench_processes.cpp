@@ -175,7 +175,7 @@ public:
   }
 
 private:
-  /// Sends requests until the epoch is over.
+  /// Sends requests until the epoch ends.
   void serve(const world_event& now) {
     const rank self = now.local_ranks.front();
     traffic_line line{.epoch = now.epoch, .rank = self.value(), .world_size = now.world_size};
@@ -329,7 +329,7 @@ struct loss_record {
   bool recovered = false;
   double detection_ms = 0;
   std::optional<double> smaller_ms{}; ///< From detection to the first good reply of a smaller world's last rank.
-  double formed_ms = 0;               ///< From detection until all ranks of the full world had met.
+  double formed_ms = 0;               ///< From detection until all ranks of the full world had joined.
   double full_ms = 0;                 ///< From detection to the first good reply of the full world's last rank.
   bool right_rank = true;
 };
@@ -596,7 +596,7 @@ void add_options(CLI::App& command, processes_options& options) {
   add_time(command, "--between", options.between, "longest pause between two faults; each is drawn at random", "1ms",
            "60min");
   add_time(command, "--patience", options.patience, "time limit of each recovery", "1ms", "60min");
-  command.add_option("--seed", options.seed, "seed of what is drawn at random")->check(any_seed());
+  command.add_option("--seed", options.seed, "seed of the random choices")->check(any_seed());
   options.add_report_to(command);
   command.add_option("--member", options.settings, "an option for the processes, e.g. --member=--backend=nccl")
       ->allow_extra_args(false);

@@ -1,5 +1,5 @@
 /// `troupe bench rate`: measures small operations per second by the number in flight, with and without fusion and by
-/// raw NCCL. In a world of processes each process runs it: `troupe launch -n 4 -- troupe bench rate`.
+/// raw NCCL. For a world of processes, start it in each of them: `troupe launch -n 4 -- troupe bench rate`.
 
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/bench/frame/asker.hpp>
@@ -127,7 +127,7 @@ private:
     return paired_ratios(of.ours, other->ours);
   }
 
-  /// Returns whether the launched processes form one world. Only ranks can then be asked, and only rank 0 reports.
+  /// Returns whether the launched processes form one world. Requests then go only to ranks, and only rank 0 reports.
   [[nodiscard]] bool spans_processes() const noexcept { return !settings_.control.address.empty(); }
 
   void measure(bench_rig& rig, rate_mode mode, std::size_t block, progress_line& progress) {

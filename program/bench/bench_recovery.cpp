@@ -156,7 +156,7 @@ struct rung_choice {
   recovery_policy policy = recovery_policy::keep_size;
   std::optional<feature> needs{}; ///< A feature of the backend.
 
-  /// Returns whether a fault may cost the world a rank. The world is then formed anew before the next fault.
+  /// Returns whether the world may lose a rank in a recovery. A new world is then formed before the next fault.
   [[nodiscard]] bool shrinks() const noexcept { return policy == recovery_policy::shrink; }
 };
 constexpr std::array rungs{
@@ -488,7 +488,7 @@ void add_options(CLI::App& command, recovery_options& options) {
       ->capture_default_str();
   add_number(command, "--cycles", options.cycles, "measured faults of each kind", 1, 100'000);
   add_number(command, "--warm-ups", options.warm_ups, "faults of each kind before the measured ones", 0, 1'000);
-  add_number(command, "--clients", options.clients, "client threads that ask the world", 1, 256);
+  add_number(command, "--clients", options.clients, "client threads that send requests to the world", 1, 256);
   add_number(command, "--registrations", options.registrations,
              "registrations of 1 MiB each, which every epoch restores", 0, 1'000);
   command

@@ -56,7 +56,7 @@ conform_runner::hooks print_failures(unsigned long long seed) {
   }};
 }
 
-/// Asks for all operations of the processes' ranks, which compare the results.
+/// Sends the requests of all ranks through \p by. The ranks' processes compare the results.
 template <class Asker>
 conform_tally ask_ranks(Asker& by, int ranks, std::uint64_t seed, const std::string& only) {
   conform_meeting meeting{ranks, seed, [&](std::vector<operation> parts) { return by.ask(std::move(parts)); },
@@ -64,7 +64,7 @@ conform_tally ask_ranks(Asker& by, int ranks, std::uint64_t seed, const std::str
   return run_meeting(std::nullopt, meeting, only, print_failures(seed));
 }
 
-/// Runs the part of one rank's process. Rank 0's process asks, too, if \p asks.
+/// Runs the part of one rank's process. If \p asks, rank 0's process also sends the requests of all ranks.
 int run_asked(const conform_options& options, world& where, bool asks) {
   const std::uint64_t seed = *options.seed;
   const rank self = where.local_ranks().front();
@@ -126,7 +126,7 @@ int run(const conform_options& options) {
   return sums.failed == 0 ? 0 : 1;
 }
 
-/// Asks for all operations as a process without a rank. Returns whether all were answered without a failure.
+/// Sends the requests of all ranks from a process without a rank. Returns whether none failed.
 bool drive(const configuration& settings, int ranks, std::uint64_t seed, const std::string& only) {
   try {
     world_driver driver{settings};
@@ -178,7 +178,7 @@ void add_conform(CLI::App& program, action& chosen) {
                     "run each rank in its own process (default: one for each GPU, or 4)");
   command
       ->add_option("--asked-by", options->asked_by,
-                   "with --processes: who asks for the operations: ranks (each rank's process for its own), rank (the "
+                   "with --processes: who sends the requests: ranks (each rank's process for its own rank), rank (the "
                    "process of rank 0 for all), driver (a process without a rank)")
       ->check(CLI::IsMember({"ranks", "rank", "driver"}))
       ->capture_default_str();

@@ -51,9 +51,8 @@ public:
   [[nodiscard]] const buffer& memory() const noexcept { return memory_; }
 
   void clear();
-  /// Places \p range behind the ranges placed before. \p values are the reference values of its source, null if the
-  /// memory is elsewhere. Returns the
-  /// number of the range.
+  /// Places \p range behind the ranges placed before. \p values are the reference values of its source; null for the
+  /// memory of another process. Returns the number of the range.
   std::size_t place(conform_range range, std::shared_ptr<const reference_values> values);
   /// Places the ranges of rank \p self in \p piece, and appends their numbers to \p numbers. Returns the memory of each
   /// range of \p piece; empty for those of other ranks.

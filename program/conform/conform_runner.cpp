@@ -125,11 +125,11 @@ void conform_meeting::begin_batch() {
 }
 
 void conform_meeting::end_batch() {
-  std::vector<operation> told;
+  std::vector<operation> reports;
   for (std::size_t r = 0; r < flags_.size(); ++r)
-    told.emplace_back(copy{counts_[r].slice(batch_ * sizeof(std::uint64_t), sizeof(std::uint64_t)).as_buffer(),
-                           flags_[r].as_buffer()});
-  static_cast<void>(ask_(std::move(told)).get());
+    reports.emplace_back(copy{counts_[r].slice(batch_ * sizeof(std::uint64_t), sizeof(std::uint64_t)).as_buffer(),
+                              flags_[r].as_buffer()});
+  static_cast<void>(ask_(std::move(reports)).get());
 }
 
 conform_runner::conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports)
@@ -299,7 +299,7 @@ void conform_runner::judge(entry& one) {
     return;
   }
   if (one.failure) return fail(one.name, to_string(one.failure));
-  if (meeting_ != nullptr && !meeting_->is_asker()) { // the asker counts those that are not supported
+  if (meeting_ != nullptr && !meeting_->is_asker()) { // in the asker, the error of the request says so
     const auto index = static_cast<std::size_t>(world_->local_ranks().front().value());
     if (const error why = world_->capabilities().objection_to(one.parts[index], ranks_)) {
       ++tally_.skipped[why.text];

@@ -34,15 +34,15 @@ struct conform_tally {
   conform_tally& operator+=(const conform_tally& other);
 };
 
-/// Lets one process ask for the operations of all ranks of a world over processes, in place of a client in each rank's
-/// process. The ranks' processes fill and compare their memory, which they export. All processes run the same cases in
-/// the same batches.
+/// Coordinates cases in which one process, the asker, sends the requests of all ranks of a world over processes. The
+/// ranks' processes export their memory, fill it before each batch and compare it afterwards. All processes run the
+/// same cases in the same batches.
 class conform_meeting {
 public:
-  /// In the process of a rank. \p seed: as of conform_runner.
+  /// For the process of a rank. \p seed is that of conform_runner.
   conform_meeting(world where, rank self, std::uint64_t seed);
-  /// In the process that asks. \p ask asks all ranks; \p find returns the handle of the memory that a rank has exported
-  /// under a name.
+  /// For the asker. \p ask sends a request to all ranks. \p find returns the handle of the memory that a rank has
+  /// exported under a name.
   conform_meeting(int ranks, std::uint64_t seed, std::function<std::future<completion>(std::vector<operation>)> ask,
                   std::function<std::future<remote_buffer>(rank, const std::string&)> find);
 
@@ -52,10 +52,10 @@ public:
   [[nodiscard]] std::vector<conform_image>& on_host() noexcept { return on_host_; }
   [[nodiscard]] std::future<completion> ask(std::vector<operation> parts) { return ask_(std::move(parts)); }
 
-  /// Begins the next batch. A rank: its memory is ready; returns when the operations are done. The asker: returns when
-  /// the memory of all ranks is ready.
+  /// Begins the next batch. In the process of a rank: reports that its memory is ready, and returns when the operations
+  /// are done. In the asker: returns when the memory of all ranks is ready.
   void begin_batch();
-  /// The asker: the operations of the batch are done.
+  /// Called by the asker: reports to all ranks that the operations of the batch are done.
   void end_batch();
 
 private:
@@ -69,10 +69,10 @@ private:
   rank self_{};
   epoch formed_{};
   buffer done_; ///< The number of batches that are done.
-  // In the process that asks:
+  // In the asker:
   std::function<std::future<completion>(std::vector<operation>)> ask_;
   std::function<std::future<remote_buffer>(rank, const std::string&)> find_;
-  std::vector<remote_buffer> counts_, flags_; ///< By rank: the numbers from 0, and where to write the present one.
+  std::vector<remote_buffer> counts_, flags_; ///< By rank: the batch numbers from 0, and the rank's done_.
 };
 
 /// Runs cases. A case that the world refuses as unsupported is skipped with that reason; any other error is a failure.
@@ -90,10 +90,10 @@ public:
   /// ranks.
   /// Errors: out_of_memory.
   conform_runner(world where, std::uint64_t seed, std::size_t image_bytes, hooks reports);
-  /// Runs the part of this process in cases that one process asks for. \p where: empty in the process that asks.
+  /// Runs this process's part of cases whose requests the asker sends. \p where is empty in the asker.
   conform_runner(std::optional<world> where, conform_meeting& meeting, hooks reports);
 
-  /// Accepts a case. It is run together with others, now or later, and at the latest by finish().
+  /// Accepts a case. It is run in a batch with others, at the latest by finish().
   void run(conform_case what);
   void finish();
   [[nodiscard]] const conform_tally& tally() const noexcept { return tally_; }

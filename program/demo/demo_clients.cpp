@@ -276,7 +276,7 @@ private:
     begin_round();
   }
 
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): what it holds is moved on
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): its elements are moved
   void ask_ranks(std::vector<demo_batch::ranked_operation> operations, step next) {
     next_ = next;
     for (auto& [self, what] : operations)

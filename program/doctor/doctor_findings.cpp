@@ -29,7 +29,7 @@ constexpr const char* compiler_name = "clang " __clang_version__;
 constexpr const char* compiler_name = "g++ " __VERSION__;
 #endif
 
-/// Runs \p look. If it throws, the error is recorded as the missing part \p part.
+/// Runs \p check. If it throws, the error is recorded as the missing part \p part.
 template <class Look>
 void check_part(const std::string& part, doctor_findings& findings, Look&& check, bool needed_by_gpus = true) {
   try {

@@ -29,7 +29,7 @@ namespace {
 
 struct seed_range {
   std::uint64_t first = 0;
-  std::uint64_t last = 0; ///< Included.
+  std::uint64_t last = 0; ///< Inclusive.
 };
 
 std::uint64_t parse_seed(std::string_view text, std::string_view whole) {
@@ -98,7 +98,7 @@ std::string names_of(const std::vector<Item>& all) {
 }
 
 /// Prints the findings, a command that runs the seed again, and one that runs only the requests and faults needed.
-void tell(const simulate_options& options, std::uint64_t seed, const simulation_result& result) {
+void print_findings(const simulate_options& options, std::uint64_t seed, const simulation_result& result) {
   const std::string name = std::to_string(seed);
   for (const std::string& one : result.findings) std::printf("seed %s: %s\n", name.c_str(), one.c_str());
   const std::string command = "troupe simulate --seeds " + name + " --ranks " + std::to_string(options.ranks) +
@@ -187,11 +187,11 @@ int run(simulate_options options) {
               options.processes ? " in processes" : "", static_cast<unsigned long long>(seeds.first),
               static_cast<unsigned long long>(seeds.last), options.faults.c_str());
   const summary all = play_all(options, seeds, options.trace.empty() ? nullptr : &trace);
-  constexpr std::size_t most_told = 5;
-  std::size_t told = 0;
+  constexpr std::size_t most_printed = 5;
+  std::size_t failed = 0;
   for (const auto& [seed, result] : all.failed)
-    if (told++ < most_told) tell(options, seed, result);
-  if (told > most_told) std::printf("and %zu more seeds\n", told - most_told);
+    if (failed++ < most_printed) print_findings(options, seed, result);
+  if (failed > most_printed) std::printf("and %zu more seeds\n", failed - most_printed);
   std::size_t faults = 0;
   for (const auto& [kind, count] : all.faults) faults += count;
   const std::string kinds = counts_of(all.faults);
@@ -214,7 +214,8 @@ void add_simulate(CLI::App& program, action& chosen) {
   const auto options = std::make_shared<simulate_options>();
   command->add_option("--seeds", options->seeds, "Seeds of the runs: a range A..B, or one seed")->capture_default_str();
   add_number(*command, "--ranks", options->ranks, "Ranks of each world", 2, 256);
-  command->add_flag("--processes", options->processes, "Each rank lives in a process, and a controller decides");
+  command->add_flag("--processes", options->processes,
+                    "Each rank lives in its own process, and a controller orders the requests");
   command->add_option("--faults", options->faults, "Kinds of faults, comma-separated; all, or none")
       ->capture_default_str();
   command->add_option("--trace", options->trace,

@@ -49,7 +49,7 @@ struct order_options {
   bool processes = false;
   std::size_t drivers = 0;
   std::string judged;
-  std::string logs; ///< In a process of such a run: the folder to which it writes its ledger.
+  std::string logs; ///< In the process of one rank: the folder to which it writes its ledger.
 
   /// The kinds of worlds: the whole, one of its halves, and all its ranks in reverse order.
   [[nodiscard]] std::size_t kinds() const { return splits ? 3 : 1; }
@@ -57,7 +57,7 @@ struct order_options {
   [[nodiscard]] bool asks_world(std::size_t client) const {
     return world_every > 0 && client % world_every == world_every - 1;
   }
-  /// A client sends a whole step at the same time, so none of it may be refused for being too far ahead.
+  /// Returns the value of limits.lead at which no request is refused, because a client sends a whole step at once.
   [[nodiscard]] std::size_t lead() const { return clients * lanes * stress_window * requests_of_a_step; }
   /// With a limit of pending requests, every other client requests credit before it begins.
   [[nodiscard]] bool asks_credit(std::size_t client) const { return pending > 0 && client % 2 == 0; }
@@ -95,13 +95,14 @@ bool grew(const sampled_footprint& seen) {
   return seen.early_bytes > 0 && seen.late_bytes > seen.early_bytes + seen.early_bytes / 4 + slack;
 }
 
-/// Each step is three requests at each rank that takes part. Some steps are a transfer, in which few ranks take part.
+/// Returns the steps of a lane for about options.requests requests. A step is three requests at each rank that takes
+/// part; some steps are transfers, in which few ranks take part.
 std::size_t steps_of(const order_options& options, std::size_t ranks) {
   return std::max<std::size_t>(1, options.requests /
                                       (options.clients * options.lanes * std::max<std::size_t>(1, ranks) * 2));
 }
 
-/// Captures a plan for each lane of each client, if the backend can be captured and the order is known.
+/// Captures a plan for each lane of each client that sends requests to ranks, if the world supports capturing.
 void capture_plans(const order_options& options, stress_scene& scene) {
   if (!options.plans) return;
   const bool is_whole = scene.where.local_ranks().size() == static_cast<std::size_t>(scene.where.size());
@@ -194,7 +195,7 @@ sampled_footprint run_clients(const order_options& options, runtime& rt, const s
   return seen;
 }
 
-/// The worlds of a run by name, and what was seen in each.
+/// The ledgers of a run's worlds, by name.
 using stress_ledgers = std::map<std::string, stress_ledger*>;
 
 /// Prints the results of a run. Returns the exit status.
@@ -251,7 +252,7 @@ void await_peers(const stress_scenes& scenes) {
   end.barrier({.deadline = std::chrono::hours{24}}).get();
 }
 
-/// The file to which the process of a rank writes what it has seen.
+/// Returns the file to which the process of a rank writes its ledgers.
 std::filesystem::path log_of(const std::string& folder, std::size_t rank) {
   return std::filesystem::path{folder} / ("rank-" + std::to_string(rank));
 }
@@ -276,7 +277,7 @@ int run(const order_options& options) {
     where.stop();
     return report(options, rt.settings().ordering, ranks, ledgers, seen, std::chrono::steady_clock::now() - began);
   }
-  // One rank of several processes: its launcher reports for all.
+  // The process of one rank: the process that started it reports for all ranks.
   std::optional<stress_driver_memory> memory;
   if (options.drivers > 0) memory.emplace(where, where.local_ranks().front(), options.drivers);
   const auto formed = std::chrono::steady_clock::now();
@@ -289,7 +290,7 @@ int run(const order_options& options) {
   file.close();
   const bool is_written = static_cast<bool>(file);
   if (memory) memory->await_drivers();
-  await_peers(scenes); // a process that ends its sub-worlds ends them for its peers
+  await_peers(scenes); // a process that ends its sub-worlds also ends them for its peers
   scenes.clear();
   where.stop();
   return is_written ? 0 : 1;
@@ -339,7 +340,7 @@ int judge_logs(const order_options& options, const std::string& logs, bool has_e
       seen.pending = std::max(seen.pending, one.pending);
       seen.early_bytes = std::max(seen.early_bytes, one.early_bytes);
       seen.late_bytes = std::max(seen.late_bytes, one.late_bytes);
-    } catch (const std::exception&) { // missing, incomplete, or of another run
+    } catch (const std::exception&) { // the log is missing, incomplete, or of another run
       std::printf("the process of rank %zu has left no log\n", i);
       is_complete = false;
     }
@@ -408,15 +409,15 @@ void add_stress(CLI::App& program, action& chosen) {
       ->check(any_seed());
   order->add_flag("--plans,!--no-plans", options->plans, "let each lane replay a captured plan now and then (default)");
   order->add_flag("--splits,!--no-splits", options->splits,
-                  "let two thirds of the clients ask in worlds that are split off (default)");
+                  "let two thirds of the clients use worlds that are split off (default)");
   order->add_flag("--processes", options->processes,
                   "run each rank in its own process (default: one for each GPU, or 4)");
-  add_number(
-      *order, "--drivers", options->drivers,
-      "with --processes: processes without a rank that ask all ranks beside the clients; a quarter of the requests", 0,
-      64);
-  order->add_option("--judge", options->judged,
-                    "only compare the logs in this folder, which processes started otherwise have written with --logs");
+  add_number(*order, "--drivers", options->drivers,
+             "with --processes: number of drivers, which send --requests / 4 requests in all, beside the clients", 0,
+             64);
+  order->add_option(
+      "--judge", options->judged,
+      "only compare the logs in this folder, written with --logs by processes that were started separately");
   order->add_option("--logs", options->logs, "folder for the log of this rank, one of several processes")->group("");
   order->callback([options, &chosen] {
     chosen = [options] {

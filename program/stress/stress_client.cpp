@@ -253,7 +253,7 @@ private:
     ask_from(all, 0);
   }
 
-  /// Sends the requests of the step, beginning with index \p first. The world is asked for one after another.
+  /// Sends the requests of the step, beginning with index \p first. Requests to the world are sent one at a time.
   void ask_from(const std::shared_ptr<started>& all, std::size_t first) {
     all->next = self_ ? all->requests.size() : first + 1;
     all->missing = all->next - first;
@@ -279,7 +279,7 @@ private:
             [this, all, which](const caf::error& failure) { hear(all, which, from_caf(failure)); });
   }
 
-  /// The first reply reports where each rank launched the request; the second one is its outcome.
+  /// The first reply has the position at which each rank launched the request; the second one is the outcome.
   void ask_world(const std::shared_ptr<started>& all, std::size_t which) {
     const auto fail = [this, all, which](const caf::error& failure) { hear(all, which, from_caf(failure)); };
     compat::request_unbounded(this, actor_of(scene_.where), overlapped_world_request{{all->requests[which], epoch_}})
@@ -338,7 +338,7 @@ private:
   }
 
   stress_task task_;
-  std::optional<rank> self_; ///< Empty if it asks the world.
+  std::optional<rank> self_; ///< Empty if its requests are to the world.
   std::vector<rank> served_;
   stress_scene& scene_;
   std::latch& ended_;

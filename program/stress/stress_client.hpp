@@ -54,7 +54,7 @@ private:
   std::size_t largest_;
 };
 
-/// What was asked and seen in a run, or in a part of it.
+/// The counts of requests and results in a run, or in a part of it.
 struct stress_totals {
   std::size_t asked = 0;
   std::size_t answered = 0;
@@ -87,7 +87,7 @@ public:
   /// Describes in one line what two ranks launched in different orders. Returns an empty string if all agree. \p
   /// compared is set to the number of operations compared, over all pairs of ranks.
   [[nodiscard]] std::string disorder(std::size_t& compared);
-  /// Returns how many parts of operations a rank has launched again after it had launched them.
+  /// Returns how many parts of operations a rank has launched more than once, counted by their extra launches.
   [[nodiscard]] std::size_t doubled();
 
   /// Returns everything, for add_report() in another process of the same run. Errors of add_report(): json::exception.
@@ -145,7 +145,7 @@ struct stress_plan {
 /// Data that all clients in one world share. Must outlive them.
 struct stress_scene {
   std::string name;     ///< The world's name: "whole", or that of the group that was split off.
-  std::size_t kind = 0; ///< Client i asks in the worlds of kind i modulo the number of kinds.
+  std::size_t kind = 0; ///< Client i sends requests in the worlds of kind (i modulo the number of kinds).
   world where;
   stress_script script;
   stress_ledger ledger;
@@ -164,7 +164,7 @@ inline constexpr std::size_t requests_of_a_step = 3; ///< The maximum at each ra
 
 /// Spawns an actor that sends \p self its part of each step of the task: a copy of the inputs to the device, the
 /// operation, and a copy of the results back. All three go into the lane together, so that the lane's order is tested
-/// too. If \p self is empty, it sends the world the parts of all ranks, one request after another, with one step of a
+/// too. If \p self is empty, it sends the parts of all ranks to the world, one request at a time, with one step of a
 /// lane in progress. Then the actor verifies the memory. Between steps, each actor chooses the lane and the waiting
 /// time at random. Counts \p ended down when everything is finished, or at the first failure. Where requests may be
 /// refused as busy, a lane has one step in progress, whose requests name their positions: the requests behind a refused
@@ -188,8 +188,8 @@ private:
   buffer ended_; ///< One number for each driver, 1 when it has ended.
 };
 
-/// Runs the \p number-th of \p drivers drivers, until about \p requests parts of requests have been answered. \p
-/// settings name the controller. Its requests are copies into a rank's memory, sums, and copies out, several in flight.
+/// Runs driver number \p number, until about \p requests parts of requests have been answered. \p settings name the
+/// controller. Its requests are copies into the ranks' memory, sums, and copies out, several in flight.
 [[nodiscard]] stress_totals run_stress_driver(const configuration& settings, std::size_t number, std::size_t requests,
                                               std::uint64_t seed);
 

@@ -31,7 +31,7 @@ std::uint64_t table_value(rank at, std::size_t index) {
 struct driver_step {
   std::size_t slot = 0;
   std::size_t count = 0;
-  std::vector<std::size_t> from{}; ///< By rank: the index in its table.
+  std::vector<std::size_t> from{}; ///< The index of the inputs in each rank's table, by rank.
   std::vector<std::future<completion>> replies{};
 };
 
@@ -81,7 +81,7 @@ private:
     };
     const std::size_t mine = number_ * slots * slot_bytes;
     rank_handles made;
-    made.ended = find("stress ended"); // exported last
+    made.ended = find("stress ended"); // exported last, so the others can be found
     made.table = find("stress table");
     made.input = find("stress inputs").slice(mine, slots * slot_bytes);
     made.sum = find("stress sums").slice(mine, slots * slot_bytes);

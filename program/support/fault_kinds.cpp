@@ -12,16 +12,17 @@ namespace troupe::program {
 namespace {
 
 raised_fault happened_at(time_point when) {
-  std::promise<time_point> told;
-  told.set_value(when);
-  return {told.get_future()};
+  std::promise<time_point> raised;
+  raised.set_value(when);
+  return {raised.get_future()};
 }
 
 raised_fault refuse_next_launch(const fault_scene& scene) {
   return {scene.faults.arm(armed_call::refused_launch, scene.target)};
 }
 
-/// Also arms a consequence of that launch. It is not awaited, because it follows from the launch.
+/// Also arms \p also, a fault that the recovery from the refused launch meets. The result reports only the
+/// refused launch.
 raised_fault refuse_next_launch(const fault_scene& scene, armed_call also, nanoseconds span = nanoseconds{0}) {
   static_cast<void>(scene.faults.arm(also, scene.target, span));
   return refuse_next_launch(scene);
@@ -103,10 +104,10 @@ constexpr fault_kind kinds[] = {
      .what = "a rank launches nothing any more, and a peer's communicator reports an error",
      .raise = &raise_async},
     {.name = "init",
-     .what = "a launch fails, and then the forming of the next epoch",
+     .what = "a launch fails, and then forming the next epoch fails",
      .raise = [](const fault_scene& scene) { return refuse_next_launch(scene, armed_call::failed_init); }},
     {.name = "init-hang",
-     .what = "a launch fails, and the forming of the next epoch hangs (until deadlines.form)",
+     .what = "a launch fails, and forming the next epoch hangs (until deadlines.form)",
      .raise = [](const fault_scene& scene) { return refuse_next_launch(scene, armed_call::hung_init); }},
     {.name = "slow-abort",
      .what = "a launch fails, and a rank's abort is slow",

@@ -35,7 +35,7 @@ struct raised_fault {
   std::future<time_point> happened;
   std::future<completion>
       request{}; ///< Valid if the fault is in a request of its own, which must be answered like all others.
-  std::shared_ptr<void> held{}; ///< Keeps the fault's resources alive until it is over.
+  std::shared_ptr<void> held{}; ///< Keeps the fault's resources alive until the fault has ended.
 };
 
 /// A kind of fault.

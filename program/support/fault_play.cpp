@@ -46,7 +46,8 @@ public:
       return result_;
     }
     raised_fault raised = kind.raise(scene_);
-    const time_point told = monotonic_clock{}.now(); // A fault that concerns only its own request has ended by now.
+    const time_point raised_by =
+        monotonic_clock{}.now(); // A fault that concerns only its own request has ended by now.
     if (raised.happened.wait_for(patience_.at_most) != std::future_status::ready) {
       result_.hung = true;
       return result_;
@@ -56,7 +57,7 @@ public:
     if (from_world)
       await_recovery();
     else
-      result_.detected = told;
+      result_.detected = raised_by;
     if (!result_.hung && !has_ended(scene_.where.status())) see_service(from_world);
     see_aborts();
     if (raised.request.valid() && raised.request.wait_for(patience_.at_most) != std::future_status::ready)
@@ -89,7 +90,7 @@ private:
     result_.hung = !good;
     if (!good) return;
     result_.first_good = good->replied;
-    epoch ready_in = before_; // Later events of an epoch may concern something else.
+    epoch ready_in = before_; // Only the first ready event of an epoch counts: later ones may report something else.
     for (const logged_event& one : log_.all())
       if (one.event.phase == world_phase::ready && one.event.epoch > ready_in && one.event.epoch <= good->epoch) {
         ready_in = one.event.epoch;
@@ -109,10 +110,10 @@ private:
 
   /// Waits until each client has received an error for a request after the fault. Then no earlier request is pending.
   void see_answers() {
-    const auto told =
+    const auto failed_later =
         traffic_.await([&](const seen_reply& one) { return one.asked > *result_.detected && one.code != errc::none; },
                        patience_.at_most);
-    if (!told) return void(result_.hung = true);
+    if (!failed_later) return void(result_.hung = true);
     for (const seen_reply& one : traffic_.replies())
       if (one.asked <= *result_.detected)
         result_.answered = std::max(result_.answered.value_or(one.replied), one.replied);

@@ -152,7 +152,7 @@ private:
     verify(into, set, now, who);
   }
 
-  /// Returns the index of the memory of each present rank, in the order of ranks.
+  /// Returns, for each rank of the current epoch, the index of its memory.
   [[nodiscard]] std::vector<std::size_t> homes_of(const world_event& now) const {
     std::vector<std::size_t> all;
     for (const rank one : now.origins)

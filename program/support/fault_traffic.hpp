@@ -26,7 +26,7 @@ struct traffic_plan {
 };
 
 struct traffic_counts {
-  std::size_t asked = 0; ///< The all_reduces, and the copies that fetch their results.
+  std::size_t asked = 0; ///< The requests: all_reduces, and copies that fetch their results.
   std::size_t succeeded = 0;
   std::size_t failed = 0;   ///< Requests that failed by a fault or while no epoch was ready.
   std::size_t rejected = 0; ///< Those of `failed` that certainly did not run.

@@ -237,7 +237,7 @@ void register_client_messages() {
 
 namespace {
 
-/// One client actor that asks the world or, with a lane, one for each local rank.
+/// One client actor of the world or, with a lane, one for each local rank.
 class actor_asker final : public asker {
 public:
   actor_asker(caf::actor_system& system, const world& where, std::vector<lane> lanes, answered_by who)
@@ -265,7 +265,7 @@ public:
 
 private:
   world world_;
-  std::vector<lane> lanes_; ///< None, or the one of all ranks.
+  std::vector<lane> lanes_; ///< Empty, or the one lane that all ranks' clients use.
   client_group clients_;
 };
 

@@ -24,8 +24,8 @@ struct client_work {
   std::vector<lane> lanes{};
 };
 
-/// Returns the work of one client that asks the world or, if \p lanes is not empty, of one client for each local rank,
-/// which asks its rank in \p lanes in turn. sums[i] has the parts of the local ranks.
+/// Returns the work of one client of the world or, if \p lanes is not empty, of one client for each local rank, which
+/// uses \p lanes in turn. sums[i] has the parts of the local ranks.
 [[nodiscard]] std::vector<std::shared_ptr<const client_work>>
 work_of(const world& where, const std::vector<std::vector<operation>>& sums, const std::vector<lane>& lanes = {});
 
@@ -40,7 +40,7 @@ struct request_times {
 /// system is passed to a client_group.
 void register_client_messages();
 
-/// Who answers the requests that clients send to the world.
+/// The actor to which clients send their requests to the world.
 enum class answered_by {
   world,
   null_actor, ///< An actor that answers at once without doing anything, so only CAF is measured.

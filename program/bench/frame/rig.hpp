@@ -75,8 +75,8 @@ public:
   request_burst& operator=(const request_burst&) = delete;
   ~request_burst() = default;
 
-  /// Returns the time from the first request to the last reply in microseconds, if the calling thread sends all
-  /// requests before it waits for the first reply. It asks the world or, with \p lanes, each local rank in its lane.
+  /// Sends all requests before it waits for the first reply. Returns the time from the first request to the last reply
+  /// in microseconds. Requests go to the world or, with \p lanes, to each local rank in its lane.
   [[nodiscard]] double ask(world& where, std::span<rank_lane> lanes, bool together) const;
   /// Returns the time in microseconds that the raw threads need: with one launch of each operation, or of the group.
   [[nodiscard]] double launch(raw_ranks& raw, bool together) const;
