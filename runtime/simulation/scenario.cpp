@@ -37,13 +37,13 @@ planned_request draw_request(prng& chance, const scenario& of, std::size_t numbe
   return one;
 }
 
-/// Gives some requests memory of another device. The dice are separate, as those of all features that were added
-/// later, so that the rest of a seed's scenario does not change.
+/// Gives some requests memory of another device. It draws from a generator of its own, like all features that were
+/// added later, so that the rest of a seed's scenario does not change.
 void draw_foreign(prng chance, const scenario& of, planned_request& one) {
   if (!one.lane && one.what != operation_kind::barrier && chance.one_in(30)) one.foreign = draw_rank(chance, of.ranks);
 }
 
-/// Replaces some requests by transfers and copies, drawn from separate dice for the same reason.
+/// Replaces some requests by transfers and copies, drawn from a separate generator for the same reason.
 void draw_transfers(prng chance, planned_request& one) {
   constexpr std::array kinds{operation_kind::exchange, operation_kind::exchange, operation_kind::transfer,
                              operation_kind::transfer, operation_kind::copy};
@@ -113,8 +113,8 @@ planned_fault draw_fault(prng& chance, const scenario& of, const std::vector<fau
   return one;
 }
 
-/// Draws the recovery terms from separate dice, so that the rest does not change. A world that ends with its first
-/// fault keeps that policy.
+/// Draws the recovery terms from a separate generator, so that the rest does not change. A world that ends with its
+/// first fault keeps that policy.
 void draw_recovery(scenario& made) {
   if (made.recovery.policy == recovery_policy::fail_fast) return;
   prng chance{mix(made.seed, 6)};
@@ -190,7 +190,7 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
 scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
   scenario made = draw_scenario(seed, ranks, kinds);
   prng chance{mix(seed, 12)};
-  // Smaller than two ranks, a world has no order that a controller keeps.
+  // A world of two ranks may not shrink: with one rank there is no order for the controller to decide.
   const bool may_shrink = ranks > 2 && made.recovery.policy == recovery_policy::shrink;
   made.processes = {.policy = may_shrink ? loss_policy::shrink : loss_policy::respawn,
                     .orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,

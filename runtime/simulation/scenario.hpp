@@ -52,8 +52,8 @@ inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::
                                             fault_kind::sticky,     fault_kind::failed_init,  fault_kind::stuck_init,
                                             fault_kind::slow_abort, fault_kind::ended_actor,  fault_kind::ended_client,
                                             fault_kind::jump};
-/// The kinds of faults in worlds over processes. A sticky error, which ends the process, would poison the simulated
-/// devices of all.
+/// The kinds of faults in worlds over processes. Sticky errors are left out: they would poison the simulated devices of
+/// all processes.
 inline constexpr std::array process_fault_kinds{
     fault_kind::withheld,       fault_kind::refused,         fault_kind::stuck_launch, fault_kind::slow_rank,
     fault_kind::device,         fault_kind::asynchronous,    fault_kind::failed_init,  fault_kind::stuck_init,
@@ -149,7 +149,8 @@ struct scenario {
 };
 
 [[nodiscard]] scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
-/// Draws a scenario of a world over processes. A driver makes the requests to the whole world. None registers memory.
+/// Draws a scenario of a world over processes. A driver sends the requests to the whole world. No request registers
+/// memory.
 [[nodiscard]] scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
 
 /// A random generator that gives the same numbers for a seed on every platform.

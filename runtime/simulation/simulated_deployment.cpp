@@ -35,7 +35,7 @@ lane name_of(std::size_t lane) {
 /// Returns the longest time from a request to its answer. Deadlines bound every wait.
 nanoseconds longest_answer(const scenario& of) {
   nanoseconds all = 1s;
-  if (of.processes) all += 3s; // a controller that does not answer is given up late, and so are ranks by a driver
+  if (of.processes) all += 3s; // timeouts for a controller, and for ranks that do not answer a driver, are long
   for (const planned_fault& one : of.faults)
     if (one.kind == fault_kind::jump || one.kind == fault_kind::stopped_process) all += one.span;
   for (const planned_request& one : of.requests)
@@ -181,7 +181,7 @@ nanoseconds longest(const scenario& of) {
   if (of.processes) all += (of.recovery.rebuilds + 1) * (1 + lost) * 3s;
   for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
   for (const planned_fault& one : of.faults) all += one.span;
-  // A rank may not leave a capture, or may not return from a registration.
+  // A rank may hang in a capture or in a registration.
   const auto asks = [&](operation_kind kind) {
     return std::ranges::find(of.requests, kind, &planned_request::what) != of.requests.end();
   };
@@ -192,13 +192,13 @@ nanoseconds longest(const scenario& of) {
 
 void note_resume_points(const scenario& of, const world_event& event, simulation_ledger& ledger) {
   if (event.phase != world_phase::ready) return;
-  if (!event.resume) return ledger.resumed(event.epoch, {}); // nothing has been ordered before
+  if (!event.resume) return ledger.resumed(event.epoch, {}); // no operation has been ordered yet
   std::map<std::optional<std::size_t>, std::uint64_t> complete;
   const auto note = [&](const std::optional<std::size_t>& number, const std::optional<lane>& where) {
     const resume_point* const point = find_point(*event.resume, where);
     complete[number] = point == nullptr ? 0 : point->complete;
   };
-  if (!of.processes) note(std::nullopt, std::nullopt); // each driver has a lane of its own
+  if (!of.processes) note(std::nullopt, std::nullopt); // over processes, each driver has its own lane
   for (std::size_t i = 0; i < of.lanes; ++i) note(i, name_of(i));
   ledger.resumed(event.epoch, std::move(complete));
 }
@@ -334,7 +334,7 @@ void simulated_deployment::ask_missing_captures(const planned_request& one, cons
         asked.steps = memory_.steps_of(one, {self});
       else
         asked.function = memory_.function_of(one);
-    } catch (const exception&) { // so many processes had this place that no memory is left for the plan
+    } catch (const exception&) { // earlier processes of this place have used all memory of the plan
       continue;
     }
     auto reply = expect<capture_reply>(one, self, now.epoch, [held, place, process](capture_reply& made) {
@@ -355,7 +355,7 @@ void simulated_deployment::ask_replays(const planned_request& one, const planned
   if (!std::ranges::all_of(ranks, is_held)) return;
   memory_.ask_among(one, ranks, now.epoch);
   memory_.refill(one);
-  if (!one.lane) { // by a driver, which knows its name
+  if (!one.lane) { // a driver sends it, and names the plan
     world_request asked{.parts = {}, .epoch = now.epoch, .deadline = one.deadline};
     for (std::size_t i = 0; i < ranks.size(); ++i)
       asked.parts.emplace_back(replay{std::make_shared<captured_plan>(name_of_plan(plan.number))});

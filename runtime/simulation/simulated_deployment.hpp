@@ -41,10 +41,10 @@ private:
   /// Captures a plan and requests its replays, one after the other, because all use the same memory.
   void ask_capture(const planned_request& one);
   void ask_replay(const planned_request& one, const std::shared_ptr<captured_plan>& plan);
-  /// As ask_capture(), over processes: the client of each process captures the plan, and that of a process that has
-  /// joined does so, too, before the next replay.
+  /// Does the same over processes: the client of each process captures the plan. The client of a process that joins
+  /// later captures it before the next replay.
   void ask_captures(const planned_request& one);
-  /// A plan over processes as the clients have it, by rank.
+  /// The handles of a plan that the clients of the processes hold, by rank.
   struct plan_of_processes {
     struct part {
       std::uint64_t process = 0; ///< The process that was asked to capture it. 0: none.
@@ -52,7 +52,7 @@ private:
     };
     std::vector<part> parts;
   };
-  /// Has the plan captured by those processes of epoch \p now that have not been asked, and waits for their answers.
+  /// Requests the capture from those processes of epoch \p now that have not been asked, and waits for their answers.
   void ask_missing_captures(const planned_request& one, const world_event& now,
                             const std::shared_ptr<plan_of_processes>& held);
   void ask_replays(const planned_request& one, const planned_request& plan, const world_event& now,
@@ -91,7 +91,7 @@ private:
 /// can take long, for each rebuild.
 [[nodiscard]] nanoseconds longest(const scenario& of);
 
-/// Tells the ledger what an event of the world says about its lanes (CUT-1).
+/// Records the resume points of \p event in the ledger (CUT-1).
 void note_resume_points(const scenario& of, const world_event& event, simulation_ledger& ledger);
 
 /// Runs until all requests have been made and answered and the world has ended, or until that is overdue (TIM-1). Call

@@ -26,8 +26,8 @@ struct simulated_link::state {
   prng chance;
   std::mutex mutex;
   condition changed;
-  std::deque<std::pair<time_point, delivery>> waiting; ///< With their times.
-  time_point last{};                                   ///< No later delivery is made earlier.
+  std::deque<std::pair<time_point, delivery>> waiting; ///< With the times at which they are due.
+  time_point last{}; ///< The due time of the last delivery: later ones are not due earlier.
   bool is_closed = false;
 };
 

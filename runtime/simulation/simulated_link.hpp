@@ -24,9 +24,9 @@ public:
   void put(delivery what);
   /// Delays all later deliveries by \p span at least.
   void stall(nanoseconds span);
-  /// Accepts nothing more. What has been accepted is delivered.
+  /// Accepts no more deliveries. Those in the queue are still made.
   void close() noexcept;
-  /// Accepts and delivers nothing more.
+  /// Accepts no more deliveries, and discards those in the queue.
   void drop() noexcept;
 
 private:

@@ -89,8 +89,8 @@ public:
   /// receive the request and nothing has been written.
   [[nodiscard]] finding inspect(const planned_request& what, rank self) const;
 
-  // Registered memory. Requests that use it get their place there when they are made. ---------------------------------
-  /// Returns the size per rank, for all requests that may use \p registration at once.
+  // Registered memory. A request that uses it gets its place there when it is made. -----------------------------------
+  /// Returns the bytes to register per rank: half of what all requests need that may use registered memory.
   [[nodiscard]] std::size_t registered_bytes() const;
   void open_registered(std::size_t registration, std::shared_ptr<registered_pool> pool);
   /// Returns the address of \p self's part of \p what if that is in registered memory, else null.

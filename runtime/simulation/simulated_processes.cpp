@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr nanoseconds look_every = 20ms; ///< As controller_connection does.
+constexpr nanoseconds look_every = 20ms; ///< The interval of ticks, the same as in controller_connection.
 constexpr nanoseconds farewell = 300ms;
 /// The time in which a process that was removed from its world answers its clients, before it ends.
 constexpr nanoseconds grace_of_outcasts = 100ms;
@@ -37,7 +37,7 @@ controller_terms controller_terms_of(const scenario& of) {
           .judge = 50ms,
           .link_retry = 100ms,
           .link_retry_most = 400ms,
-          .clock_skew = nanoseconds::max(), // processes tell the real time, which is not that of the run
+          .clock_skew = nanoseconds::max(), // processes report the real time, not the virtual one
           .rebuilds = of.recovery.rebuilds,
           .window = of.recovery.window};
 }
@@ -47,8 +47,8 @@ control_sources sources_of(const scenario& of, std::uint64_t number) {
           .wall_clock = [] { return std::int64_t{0}; }};
 }
 
-/// The time in which a process tells the controller its successes: it looks every 20 ms, may have to wait until the
-/// controller has seen two batches, and messages take up to 4 ms.
+/// The time until a process has reported its successes to the controller: it ticks every 20 ms, may have to wait until
+/// the controller has seen two batches, and messages take up to 4 ms.
 constexpr nanoseconds time_to_tell_successes = 50ms;
 
 bool delays_messages(fault_kind one) {
@@ -56,7 +56,8 @@ bool delays_messages(fault_kind one) {
          one == fault_kind::slow_link || one == fault_kind::jump;
 }
 
-/// Passes the calls of one communicator on, with the number of its epoch, unless its process has been killed.
+/// Forwards the calls of one communicator to another injector, with the formation number of its epoch. Once the process
+/// has been killed, communicators cannot form, and nothing is launched.
 class process_faults final : public fault_injector {
 public:
   process_faults(std::shared_ptr<fault_injector> to, epoch of, std::shared_ptr<const bool> is_dead)
@@ -92,7 +93,7 @@ private:
 
 } // namespace
 
-/// What a process and a driver have in common: a group of threads, and a connection to the controller.
+/// The common part of a process and a driver: a group of fibers, and a connection to the controller.
 class simulated_processes::connected : public std::enable_shared_from_this<connected> {
 public:
   connected(simulated_processes& above, fibers::group group, prng chance)
@@ -103,7 +104,7 @@ public:
 
   /// Stops its threads for \p span.
   void suspend(nanoseconds span);
-  /// Breaks the connection. Each end notices it soon, or by the other's silence.
+  /// Breaks the connection. Each end detects this soon, or only by the other's silence.
   void cut();
   void slow_down(nanoseconds span);
   /// Sends \p bytes from the controller to this end, through the connection numbered \p through.
@@ -111,21 +112,21 @@ public:
   [[nodiscard]] fibers::group group() const noexcept { return group_; }
 
 protected:
-  /// Whether it has ended: it sends and receives nothing more.
+  /// Returns whether it has ended. It then neither sends nor receives.
   [[nodiscard]] virtual bool has_ended() const = 0;
-  /// Its place; -1 if it has none.
+  /// Returns its place, or -1 for a driver.
   [[nodiscard]] virtual int place_or_none() const = 0;
   /// Called when a connection has been made. Returns the first message.
   [[nodiscard]] virtual std::string introduce() = 0;
   virtual void receive(const std::string& bytes) = 0;
-  /// Called when it notices that the connection has broken.
+  /// Called when this end detects that the connection has broken.
   virtual void broken(const error& why) = 0;
 
   void connect();
   void send(std::string bytes);
-  /// Ends the connection. \p loses: messages under way do not arrive, nor does the end of the connection.
+  /// Ends the connection. If \p loses, messages in transit and the end of the connection do not arrive.
   void disconnect(bool loses);
-  /// Waits while its threads are stopped: the calling fiber is stopped, too.
+  /// Suspends the calling fiber while this object's fibers are stopped.
   void await_awake() const;
 
   simulated_processes& above_;
@@ -153,7 +154,7 @@ void simulated_processes::connected::suspend(nanoseconds span) {
 
 void simulated_processes::connected::cut() {
   disconnect(true);
-  if (!chance_.one_in(2)) return; // it notices the silence
+  if (!chance_.one_in(2)) return; // this end detects the silence later
   const fibers::group_scope in_group{group_};
   above_.later(chance_.within(20ms), [self = shared_from_this()] {
     if (!self->has_ended() && !self->connection_)
@@ -213,10 +214,10 @@ void simulated_processes::connected::disconnect(bool loses) {
   };
   if (loses) {
     gone.up->drop();
-    if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // else the controller notices the silence
+    if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // otherwise the controller detects the silence
     return;
   }
-  gone.up->put(lose); // behind what it has sent
+  gone.up->put(lose); // delivered after all messages sent before
   gone.up->close();
   above_.closing_.push_back(std::move(gone.up));
 }
@@ -237,7 +238,7 @@ public:
   void stop() {
     if (world_) world_->stop();
   }
-  /// Ends the process as by a signal that it cannot handle. \p loses: messages under way do not arrive.
+  /// Ends the process as SIGKILL does. If \p loses, messages in transit do not arrive.
   void kill(bool loses);
 
   /// Returns its world if it can be used, or null. Waits while the process is stopped.
@@ -278,8 +279,8 @@ private:
   }
   /// Ends the process soon, because the controller has removed it from the world.
   void removed();
-  /// Ends it when \p tenths tenths of grace_of_outcasts have passed. They are waited for one by one, so that a jump of
-  /// the clock takes only one of them.
+  /// Ends it after \p tenths tenths of grace_of_outcasts. Waits for each tenth separately, so that a jump of the clock
+  /// skips only one of them.
   void end_after(int tenths);
 
   const int place_;
@@ -442,7 +443,7 @@ public:
     await_awake();
     link_->ask(std::move(asked), std::move(reply));
   }
-  /// Ends it; what is pending is answered as unknown. \p loses: messages under way do not arrive.
+  /// Ends it. Pending requests are answered with an unknown outcome. If \p loses, messages in transit do not arrive.
   void end(bool loses) {
     if (is_over_) return;
     above_.log_.note(name() + " ends");
@@ -487,7 +488,7 @@ private:
 
   const int number_;
   bool is_over_ = false;
-  bool is_alone_ = true; ///< It needs another connection.
+  bool is_alone_ = true; ///< It has no connection and must make one.
   std::shared_ptr<driver_link> link_;
 };
 
@@ -550,7 +551,7 @@ controller_hooks simulated_processes::make_hooks() {
           .batch_added = [this](rank, epoch in) { ledger_.counted(rank{speaker_}, in, said_); },
           .order_closed =
               [this](epoch closed) {
-                // Also a process that asks for nothing more tells its successes, unless something keeps it from that.
+                // Even a process without new requests has reported its successes, unless a fault delayed its messages.
                 if (std::ranges::any_of(of_.faults, delays_messages, &planned_fault::kind)) return;
                 for (int place = 0; place < of_.ranks; ++place)
                   ledger_.counted(rank{place}, closed, steady_now() - time_to_tell_successes);
@@ -560,7 +561,7 @@ controller_hooks simulated_processes::make_hooks() {
 void simulated_processes::hear(int place, std::uint64_t through, std::string_view bytes, time_point sent) {
   if (!controller_) return;
   const fibers::no_wait_scope in_turn;
-  if (place >= 0) { // else a driver, whose batches count for no rank
+  if (place >= 0) { // a driver's batches report no rank's successes
     speaker_ = place;
     said_ = sent;
   }
@@ -580,7 +581,7 @@ void simulated_processes::lose_controller() {
   controller_ = nullptr;
   for (const auto& [number, one] : before)
     if (const auto end = one.lock()) end->cut();
-  // Nobody would wait for another controller: the world is over.
+  // With this policy, processes do not wait for another controller: the world ends.
   if (of_.processes->orphans == orphan_policy::leave)
     is_stopping_ = true;
   else
@@ -641,7 +642,7 @@ void simulated_processes::wanted(int place) {
 }
 
 void simulated_processes::note_ready(epoch of, int world_size) {
-  std::map<rank, rank> by_rank; // a process that stood by may have another rank than its place
+  std::map<rank, rank> by_rank; // a process that stood by before it joined may have another rank than its place
   std::vector<std::weak_ptr<process>> members;
   for (const auto& one : places_) {
     if (!one || !one->is_ready_in(of)) continue;
@@ -681,7 +682,7 @@ bool simulated_processes::has_client(rank self, epoch of) const {
 namespace {
 
 error not_over_processes() {
-  return {.code = errc::unsupported, .text = "no client asks a simulated world over processes for this"};
+  return {.code = errc::unsupported, .text = "a simulated world over processes does not support this request"};
 }
 
 } // namespace

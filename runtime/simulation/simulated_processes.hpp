@@ -21,9 +21,9 @@ namespace troupe::simulation {
 
 class simulated_link;
 
-/// A world over processes with one rank each. All processes share the simulated devices, and everything else is their
-/// own. A process that is killed sends, launches and answers nothing from then on, and is then torn down. Requests to
-/// the world are made by a driver, a process without a rank, which is killed, stopped and cut off as the others are.
+/// A world over processes with one rank each. The processes share only the simulated devices. A killed process sends,
+/// launches and answers nothing any more, and is then torn down. A driver, a process without a rank, sends the requests
+/// to the world; it is killed, stopped and disconnected like the others.
 /// Threads: only that of the run.
 class simulated_processes final : public system_under_test {
 public:
@@ -36,7 +36,7 @@ public:
   void ask_world(world_request asked, reply_promise reply) override;
   void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override;
   void capture(rank by, capture_request asked, std::shared_ptr<capture_answer> reply) override;
-  /// The request of a process that is stopped is made when it continues.
+  /// If the process is stopped, sends the request when the process continues.
   void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) override;
   void withdraw(rank self, std::size_t lane) override;
   void end_client(rank self, std::size_t lane) override { withdraw(self, lane); }
@@ -68,7 +68,7 @@ private:
   /// Passes a message that the process of \p place, or with -1 the driver, sent at \p sent through connection \p
   /// through to the controller.
   void hear(int place, std::uint64_t through, std::string_view bytes, time_point sent);
-  /// Starts another process when that of \p place has ended.
+  /// Called when process \p one has ended. Starts another process in its place unless the world ends.
   void ended(const process& one);
   void wanted(int place);
   void note_ready(epoch of, int world_size);
@@ -93,7 +93,7 @@ private:
   int speaker_ = 0;                              ///< The place of the process whose message the controller handles.
   time_point said_{};                            ///< The time at which that message was sent.
   std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
-  std::shared_ptr<driver> driver_; ///< The present or last one.
+  std::shared_ptr<driver> driver_; ///< The current or last driver.
   int drivers_ = 0;                ///< Number of drivers that were started.
   std::uint64_t last_connection_ = 0;
   std::vector<std::unique_ptr<simulated_link>> closing_; ///< The links of processes that have closed their connections.

@@ -1,4 +1,4 @@
-// Memory that requests of a simulated run use one after the other: registered memory, and that of captured plans.
+// Manages memory that several requests of a simulated run use in turn: registered memory, and that of captured plans.
 
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
@@ -55,7 +55,7 @@ std::size_t simulated_memory::registered_bytes() const {
     const shape needed = most_of(one);
     all += ((needed.sent + needed.received) * element_bytes / registered_alignment + 1) * registered_alignment;
   }
-  return all / 2; // too small for all at once: some requests get memory only when others have freed theirs
+  return all / 2; // not enough for all at once: a request that finds no room uses its other memory
 }
 
 void simulated_memory::open_registered(std::size_t registration, std::shared_ptr<registered_pool> pool) {

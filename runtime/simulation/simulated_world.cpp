@@ -177,7 +177,7 @@ simulated_world::simulated_world(world_plan plan, std::optional<std::uint64_t> s
 
 simulated_world::~simulated_world() {
   mail_->close();
-  // If a turn waits for something that only a later turn could do, the world is killed, so that the run ends.
+  // If a turn waits for an event that only a later turn could cause, kill the world, so that the run ends.
   if (held_up()) executor_->kill({.code = errc::abandoned, .text = "the world's turns are blocked"});
   if (turns_.joinable()) turns_.join();
   executor_->let_go();

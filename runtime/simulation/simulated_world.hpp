@@ -1,5 +1,5 @@
-/// Defines the world of a simulated run, its machine, and the interface that the clients of the run use. A world's
-/// state classes implement that interface, or the actors around them.
+/// Defines the world of a simulated run, its machine, and the interface that the clients of the run use.
+/// Implementations use a world's state classes directly, or through its actors.
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
@@ -39,7 +39,7 @@ public:
   [[nodiscard]] virtual world_event latest() const = 0;
   virtual void ask_world(world_request asked, reply_promise reply) = 0;
   virtual void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) = 0;
-  /// Captures a plan. Over processes: of the client in the process of \p by, which gives the plan a name.
+  /// Captures a plan. Over processes, the client in the process of \p by requests it, and the request names the plan.
   virtual void capture(rank by, capture_request asked, std::shared_ptr<capture_answer> reply) = 0;
   /// Sends a request to \p self. There is one client per rank and \p lane.
   virtual void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) = 0;
@@ -57,7 +57,7 @@ public:
   [[nodiscard]] virtual bool is_over() const = 0;
 
   // Only for worlds over processes:
-  /// Returns whether \p self has clients that knew the world in epoch \p of.
+  /// Returns whether the current process of \p self has taken part in epoch \p of and has not ended.
   [[nodiscard]] virtual bool has_client([[maybe_unused]] rank self, [[maybe_unused]] epoch of) const { return true; }
   /// Identifies the present process of \p self.
   [[nodiscard]] virtual std::uint64_t process_of([[maybe_unused]] rank self) const { return 0; }
@@ -84,7 +84,7 @@ struct simulated_terms {
 /// Simulated devices and the threads that serve them.
 struct simulated_machine {
   explicit simulated_machine(const simulated_terms& of);
-  /// Makes other threads for \p shared, devices of \p driver: those of another process.
+  /// Simulates another process on the same devices: makes new threads for \p shared, devices of \p driver.
   simulated_machine(const simulated_terms& of, std::shared_ptr<mock_driver> driver,
                     std::vector<std::shared_ptr<device>> shared);
   simulated_machine(const simulated_machine&) = delete;

@@ -67,7 +67,7 @@ simulation_result simulate(const scenario& what, bool with_trace) {
 
 namespace {
 
-/// Limits the runs: a scenario that is not the shortest is acceptable.
+/// The limit of runs per scenario: a result that is not the shortest is acceptable.
 constexpr int most_plays = 200;
 
 /// Removes sequences of \p list, long ones first, as long as \p fails remains true. Returns whether any was removed.

@@ -19,7 +19,8 @@ constexpr nanoseconds slack = 30ms;
 constexpr nanoseconds time_to_leave_a_capture = 2s;
 /// The additional time over processes: the controller checks deadlines every 20 ms, and its messages take time.
 constexpr nanoseconds slack_over_processes = 60ms;
-/// The additional time after which a driver gives up ranks that do not answer, and the interval of its checks.
+/// The additional time of a request of a driver: its timeout for ranks that do not answer, and the interval of its
+/// checks.
 constexpr nanoseconds slack_of_drivers = 2s + 40ms;
 /// The additional time for a controller that does not answer.
 constexpr nanoseconds time_for_controllers = 1s;
@@ -182,7 +183,7 @@ void simulation_ledger::spoil(std::uint64_t formation, rank self) {
       if (one.what->number != request || (one.self && *one.self != self) || !one.first) return false;
       return failure_of(*one.first) == nullptr;
     });
-    // Work that is done writes no more, whether or not it has been answered.
+    // Completed work writes no more, even if its reply has not been sent.
     const bool has_result = memory_.inspect(*requests_.at(request), self) == simulated_memory::finding::right;
     if (!is_done && !has_result) memory_.spoil(*requests_.at(request), self);
   }
@@ -219,10 +220,10 @@ verdict simulation_ledger::judge() {
   }
   judge_orders();
   judge_lanes();
-  epoch served{1}; // the latest epoch that has served
+  epoch served{1}; // the latest epoch that was ready
   std::map<std::optional<std::size_t>, std::uint64_t> earlier;
   for (const auto& [now, lanes] : resumed_) {
-    if (lanes.empty()) earlier.clear(); // a controller that has been started anew knows of none, and counts anew
+    if (lanes.empty()) earlier.clear(); // a new controller knows no lanes, and counts from 0
     for (const auto& [lane, complete] : lanes) {
       const std::uint64_t before = std::exchange(earlier[lane], complete);
       if (complete >= before)
@@ -267,7 +268,7 @@ void simulation_ledger::judge_outcome(const entry& one) {
 
 void simulation_ledger::judge_lost(const entry& one) {
   const error* const failure = failure_of(*one.first);
-  // Messages in the mailbox of a killed actor are answered for it. A client that died has not received its reply.
+  // Requests in the mailbox of a killed actor are answered as abandoned. A client that died gets no reply.
   const bool client_may_have_died =
       std::ranges::any_of(of_.faults, [](const auto& fault) { return fault.kind == fault_kind::ended_client; });
   const bool is_told =
@@ -294,9 +295,9 @@ void simulation_ledger::judge_memory(const entry& one, rank self) {
 void simulation_ledger::judge_list(const entry& one, rank self) {
   const error* const failure = failure_of(*one.first);
   if (failure == nullptr || failure->effect != effect::unknown_outcome) return;
-  if (of_.processes && !one.self) return; // addresses mean nothing to a driver
+  if (of_.processes && !one.self) return; // addresses of other processes mean nothing to a driver
   if (!failure->undefined) {
-    // If the rank's actor has ended with the request, or before the reply, nothing more is known.
+    // If the rank's actor ended before it replied, the memory is unknown.
     if (failure->code != errc::abandoned)
       wrong(name_of(one) + " has an unknown outcome, but does not list the undefined memory (ONE-2)");
     return;
@@ -307,7 +308,7 @@ void simulation_ledger::judge_list(const entry& one, rank self) {
   // A replay whose plan was being captured again is not listed either.
   const bool may_lack_it = !one.self || one.what->what == operation_kind::replay;
   if (may_lack_it && found == simulated_memory::finding::untouched) return;
-  if (one.what->disagreeing == self) return; // its part writes less
+  if (one.what->disagreeing == self) return; // its part writes one element less
   if (!memory_.is_listed(*one.what, self, *failure->undefined))
     wrong(name_of(one) + " has an unknown outcome, and rank " + to_string(self) + "'s memory is not listed (ONE-2)");
 }
@@ -390,7 +391,7 @@ simulation_ledger::batches simulation_ledger::shared(const batches& all, rank on
 }
 
 void simulation_ledger::judge_lanes() {
-  std::map<std::size_t, std::size_t> places; // by request: its place in the order of its lane
+  std::map<std::size_t, std::size_t> places; // the index of each request in the planned order, by number
   for (std::size_t i = 0; i < of_.requests.size(); ++i) places[of_.requests[i].number] = i;
   for (const auto& [formation, ranks] : launches_)
     for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -425,7 +426,7 @@ bool simulation_ledger::may_have_succeeded(const entry& one, epoch of) const {
 // NOLINTNEXTLINE(readability-function-cognitive-complexity): a rule for each kind of request
 void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete) {
   std::uint64_t least = 0, most = 0;
-  // The least is exact only where all ranks take part in everything, and where one client asks in the planned order.
+  // `least` counts the operations before the first one that may be incomplete, or that is a copy, transfer or replay.
   bool is_gapless = true;
   for (const planned_request& one : of_.requests) {
     const bool is_local = one.what == operation_kind::copy && one.lane;
@@ -449,8 +450,8 @@ void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size
     }
     const bool was_asked_then =
         std::ranges::any_of(parts, [&](std::size_t index) { return entries_[index].asked_in == ended; });
-    // Of what has an unknown outcome, a part may have been recorded. A replay that is released to ranks whose plan
-    // could not be captured again is refused by them, changes nothing, and counts.
+    // An operation with an unknown outcome may have been recorded as complete. A replay counts even if ranks refuse it
+    // because their plan could not be captured again: it was released, and changes nothing.
     const std::size_t refused = one.what == operation_kind::replay ? rejected : 0;
     if (of_.processes)
       most += std::ranges::all_of(parts, [&](std::size_t index) { return may_have_succeeded(entries_[index], ended); })

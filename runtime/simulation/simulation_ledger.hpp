@@ -74,19 +74,18 @@ public:
   }
   /// Records that the process of \p self has been killed: its clients receive no more answers.
   void died(rank self);
-  /// Checks that the process of \p self, which was removed from its world, has answered what its clients asked up to
-  /// \p grace ago (ONE-1).
+  /// Checks that the process of \p self, which was removed from its world, has answered the requests that are older
+  /// than \p grace (ONE-1).
   void removed(rank self, nanoseconds grace);
-  /// Records that the successes that \p self had before \p until in epoch \p of are known where the order is decided.
+  /// Records that the service that decides the order knows the successes of \p self before \p until in epoch \p of.
   void counted(rank self, epoch of, time_point until) {
     time_point& known = counted_[{of, self}];
     known = std::max(known, until);
   }
   /// Reports a second answer to \p what (ONE-1).
   void doubled(const std::string& what) { find(verdict_.doubled, what); }
-  /// Records what a world's event of epoch \p now says about the lanes in the epoch before, which must be the same in
-  /// all events (CUT-1). \p complete is indexed by the number of the lane; nothing stands for the requests to the
-  /// world.
+  /// Records the resume points in a world's event of epoch \p now, which must be the same in all events (CUT-1).
+  /// \p complete has the number of complete operations by lane; std::nullopt stands for the requests to the world.
   void resumed(epoch now, std::map<std::optional<std::size_t>, std::uint64_t> complete);
   /// Checks the number of rebuilds. A run is shorter than the window of the rebuild budget, unless its clock jumps
   /// (FLT-1).
@@ -125,10 +124,10 @@ private:
   /// Returns the launches of \p all in which both ranks take part.
   [[nodiscard]] batches shared(const batches& all, rank one, rank other) const;
   void judge_lanes();
-  /// Checks that as many operations have succeeded in epoch \p ended as clients were told, and that none is missing
-  /// (CUT-1).
+  /// Checks that \p complete, which clients were told, can be the number of operations of \p lane that succeeded in
+  /// epoch \p ended (CUT-1).
   void judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete);
-  /// Returns whether the success of \p one, in epoch \p of, is certainly known where the order is decided.
+  /// Returns whether the service that decides the order certainly knows the success of \p one in epoch \p of.
   [[nodiscard]] bool is_counted(const entry& one, epoch of) const;
   /// Returns whether \p one may have succeeded in epoch \p of at its rank.
   [[nodiscard]] bool may_have_succeeded(const entry& one, epoch of) const;

@@ -54,7 +54,7 @@ public:
 
   /// Returns the world's actor, as actor_of() does for a world.
   [[nodiscard]] world_handle actor() const;
-  /// Returns the actor of rank \p whom, as collective_of() does for a world.
+  /// Returns the actor of rank \p target, as collective_of() does for a world.
   [[nodiscard]] collective_handle collective(rank target) const;
 
   /// Lets all actors handle their messages and troupe's threads do the resulting work, until nothing is left. No time

@@ -108,10 +108,10 @@ public:
   using abort_line = line_at<trigger::abort>;
   class rank_lines;
 
-  /// Begins a line for rank \p whom. Errors: invalid_argument (a rank below 0).
+  /// Begins a line for rank \p target. Errors: invalid_argument (a rank below 0).
   [[nodiscard]] rank_lines on(rank target);
 
-  /// Returns the launches of \p whom in order, including failed ones, with the requests that they were for.
+  /// Returns the launches of \p target in order, including failed ones, with the requests that they were for.
   [[nodiscard]] std::vector<launch_record> launches(rank target) const;
   /// Describes the lines that have not happened. Most tests expect none at the end.
   [[nodiscard]] std::vector<std::string> waiting() const;

@@ -55,7 +55,7 @@ protected:
   ~core() = default;
 };
 
-/// Returns the place of the rank that is numbered \p whom in \p now. Errors: invalid_argument for an unknown rank.
+/// Returns the place of the rank that is numbered \p target in \p now. Errors: invalid_argument for an unknown rank.
 [[nodiscard]] std::size_t place_of(rank target, const world_event& now);
 
 } // namespace troupe::testing

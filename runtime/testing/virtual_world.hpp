@@ -147,7 +147,7 @@ public:
   /// Advances the clock by \p span at once, as after a suspended machine resumes.
   void jump(nanoseconds span);
 
-  /// Ends the actor of \p whom, as if it had been killed.
+  /// Ends the actor of \p target, as if it had been killed.
   void end_rank(rank target);
   /// Asks the world to stop, and lets time pass until it has, for at most \p at_most. Returns whether it has.
   [[nodiscard]] bool stop(nanoseconds at_most);
