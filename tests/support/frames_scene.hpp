@@ -20,8 +20,8 @@ namespace troupe::tests {
 
 using namespace std::chrono_literals;
 
-/// A process_link on a manual clock. The test plays the controller: it sends messages by hear() and reads what the
-/// process has sent (told) and what its world was told (got).
+/// A process_link on a manual clock. The test acts as the controller: hear() delivers its messages to the process.
+/// told() returns what the process has sent; got() returns the directives that its world has received.
 struct frames_scene {
   static constexpr session_id session = 7;
 
@@ -59,7 +59,8 @@ struct frames_scene {
     link->receive(encode(controller_frame{by, std::move(what)}));
   }
   void form(epoch of) { hear(formation_order{.of = of, .self = rank{0}, .world_size = 2}); }
-  /// Ticks and beats as its shells do. Returns whether a connection is wanted at the end.
+  /// Lets \p span pass, and calls tick() and beat() every 20 ms. Returns whether the link wants a connection at the
+  /// end.
   bool pass(nanoseconds span) {
     bool is_wanted = false;
     for (nanoseconds passed{}; passed < span; passed += 20ms) {
@@ -69,7 +70,7 @@ struct frames_scene {
     }
     return is_wanted;
   }
-  /// As pass(), while the controller says that it lives.
+  /// Does the same as pass(), while the controller sends heartbeats.
   void pass_in_peace(nanoseconds span) {
     for (nanoseconds passed{}; passed < span; passed += 100ms) {
       hear(heartbeat{});
@@ -100,7 +101,7 @@ struct frames_scene {
   }
 
   std::shared_ptr<manual_clock> time;
-  mutable std::mutex mutex; ///< A link with rings calls from their thread, too.
+  mutable std::mutex mutex; ///< Needed because a link with rings also calls from their thread.
   std::vector<process_frame> said;
   std::vector<controller_directive> delivered;
   std::function<void(unique_id)> naming;

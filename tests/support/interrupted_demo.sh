@@ -1,4 +1,4 @@
-# Usage: sh interrupted_demo.sh TROUPE SIGNAL STATUS. Checks that a demo that a signal ends prints its summary so far.
+# Usage: sh interrupted_demo.sh TROUPE SIGNAL STATUS. Checks that a demo that is ended by a signal still prints its summary.
 set -eu
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
@@ -6,7 +6,7 @@ trap 'rm -f "$out"' EXIT
 play() {
   troupe=$1 signal=$2 expected=$3
   shift 3
-  : >"$out" # here, or the loop below might read what the demo before has printed
+  : >"$out" # emptied here, because the loop below might otherwise read the output of the previous demo
   "$troupe" demo --backend mock --ranks 2 --requests 100000000 "$@" >"$out" 2>&1 &
   demo=$!
   tries=0

@@ -41,7 +41,7 @@ class CompileDatabase:
             if path.suffix == ".cu":  # nvcc's; clang 14 cannot read the headers of CUDA 13
                 continue
             if path.is_relative_to(self.root) and path.relative_to(self.root).parts[0] in FOLDERS:
-                self.entries.setdefault(path, entry)  # a test may compile a file of the library again
+                self.entries.setdefault(path, entry)  # keeps the library's entry if a test compiles the file again
 
     def flags(self, path):
         """Returns the command that compiles a source, without its input and output."""
@@ -55,8 +55,8 @@ class CompileDatabase:
         return kept
 
     def nearest(self, path):
-        """Returns the source whose flags are used for this file: of those that include it, if there are any, the one
-        that shares the most folders with it."""
+        """Returns the source whose flags are used for this file: the one that shares the most folders with it, chosen
+        among the sources that include it, if there are any."""
         def shared(source):
             return path in self.closure(source), len(os.path.commonpath([source, path]))
         return max(sorted(self.entries), key=shared)

@@ -1,4 +1,4 @@
-"""Makes the pages of docs/reference from the headers and the compiled example: path -> text."""
+"""Generates the pages of docs/reference from the headers and the compiled example: path -> text."""
 import re
 
 from .declarations import parse

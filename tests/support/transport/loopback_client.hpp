@@ -1,5 +1,5 @@
-/// A blocking client on loopback that is not a dialer, and sockets that it needs. Its calls give up after ten seconds
-/// (and are interrupted, having such a limit, when the process is stopped and goes on: EINTR).
+/// A blocking client on loopback that is not a dialer, and the sockets that it needs. Its calls fail after ten seconds.
+/// Because of this timeout, stopping and continuing the process interrupts them with EINTR; they are then repeated.
 #pragma once
 
 #include <troupe/device/file_descriptor.hpp>
@@ -19,7 +19,7 @@
 
 namespace troupe::tests {
 
-/// Bytes that repeat themselves every 4,099 bytes and differ by \p seed.
+/// Returns bytes that repeat every 4,099 bytes and depend on \p seed.
 inline std::string pattern(std::size_t bytes, unsigned seed = 0) {
   std::string unit(4'099, '\0');
   for (std::size_t i = 0; i < unit.size(); ++i) unit[i] = static_cast<char>(seed + i + (i >> 8U));
@@ -51,7 +51,7 @@ inline void set_patience(int descriptor) {
   setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
-/// Listens at a free port; the system accepts connections for it.
+/// Returns a socket that listens at a free port. The kernel completes connections to it.
 inline file_descriptor listening_socket() {
   file_descriptor made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   const sockaddr_in where = loopback_at(0);
@@ -62,7 +62,7 @@ inline file_descriptor listening_socket() {
   return made;
 }
 
-/// A port of this machine that nobody listens at.
+/// Returns a port of this machine on which no socket listens.
 inline std::uint16_t free_port() {
   return port_of(listening_socket());
 }
@@ -76,14 +76,14 @@ public:
       throw std::runtime_error{"a test's client could not connect"};
   }
 
-  /// The server's end of a connection that \p listening has accepted.
+  /// Accepts a connection from \p listening, and becomes its server's end.
   explicit loopback_client(const file_descriptor& listening)
     : socket_{static_cast<int>(TEMP_FAILURE_RETRY(::accept4(listening.native(), nullptr, nullptr, SOCK_CLOEXEC)))} {
-    if (!socket_) throw std::runtime_error{"nobody connected in ten seconds"};
+    if (!socket_) throw std::runtime_error{"no client connected within ten seconds"};
     set_patience(socket_.native());
   }
 
-  /// False where the other side is gone.
+  /// Sends \p what. Returns false if the peer has closed the connection.
   bool send(std::string_view what) {
     while (!what.empty()) {
       const ssize_t sent = TEMP_FAILURE_RETRY(::send(socket_.native(), what.data(), what.size(), MSG_NOSIGNAL));
@@ -93,14 +93,14 @@ public:
     return true;
   }
 
-  /// Up to \p most bytes: fewer where the other side ended before.
+  /// Receives \p most bytes, or fewer if the peer closes the connection first.
   std::string receive(std::size_t most) {
     std::string got(most, '\0');
     std::size_t count = 0;
     while (count < most) {
       const ssize_t came = TEMP_FAILURE_RETRY(::recv(socket_.native(), got.data() + count, most - count, 0));
       if (came < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        throw std::runtime_error{"nothing came in ten seconds"};
+        throw std::runtime_error{"nothing was received within ten seconds"};
       if (came <= 0) break;
       count += static_cast<std::size_t>(came);
     }
@@ -108,7 +108,7 @@ public:
     return got;
   }
 
-  /// Whether the other side ends the connection, within ten seconds, without another byte.
+  /// Returns whether the peer closes the connection within ten seconds, without sending another byte.
   bool is_ended() { return receive(1).empty(); }
 
   void finish() { ::shutdown(socket_.native(), SHUT_WR); }

@@ -26,7 +26,7 @@ namespace troupe::tests {
 inline const std::string good_token = "a-token-of-the-tests-0123456789";
 inline const std::string bad_token = "another-token-of-them-9876543210";
 
-/// A folder that goes with its owner.
+/// A temporary folder. The destructor removes it with its contents.
 class scratch_folder {
 public:
   scratch_folder() {
@@ -42,7 +42,7 @@ public:
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  /// Writes a file for its owner alone.
+  /// Writes a file that only its owner can read and write.
   [[nodiscard]] std::filesystem::path write(const std::string& name, const std::string& text) const {
     std::filesystem::path file = path_ / name;
     std::ofstream{file} << text;
@@ -54,7 +54,7 @@ private:
   std::filesystem::path path_;
 };
 
-/// A CA, and credentials by it.
+/// A CA, and credentials that it has signed.
 class certificate_rig {
 public:
   explicit certificate_rig(std::string name = "ours") : name_{std::move(name)} {
@@ -91,7 +91,7 @@ inline constexpr std::size_t greeting_frame_bytes = frame_header_bytes + join_gr
 inline constexpr std::size_t claim_frame_bytes = frame_header_bytes + join_claim_bytes;
 inline constexpr std::size_t answer_frame_bytes = frame_header_bytes + join_answer_bytes;
 
-/// The frame that \p bytes are; nothing if they are not one.
+/// Returns the frame in \p bytes, or nothing if they are not a frame.
 inline std::optional<frame> parsed(const std::string& bytes) {
   frame_parser parser;
   std::optional<frame> found;
@@ -99,7 +99,7 @@ inline std::optional<frame> parsed(const std::string& bytes) {
   return found;
 }
 
-/// What a dialer that knows \p token answers to a listener's greeting, without TLS.
+/// Returns the claim with which a dialer that knows \p token answers a listener's greeting, without TLS.
 inline std::string claim_for(const std::string& greeting, const std::string& token,
                              const std::string& version = test_version) {
   const auto from = parsed(greeting);
@@ -120,7 +120,7 @@ inline std::optional<join_verdict> verdict_in(const std::string& answer) {
   return read ? std::optional{read->verdict} : std::nullopt;
 }
 
-/// A client that is admitted without TLS, and may then send any bytes.
+/// Returns a client that has been admitted without TLS, and can then send any bytes.
 inline loopback_client admitted_client(std::uint16_t port) {
   loopback_client made{port};
   made.send(claim_for(made.receive(greeting_frame_bytes), good_token));
@@ -133,7 +133,7 @@ inline std::string message_frame(std::string_view payload) {
   return encode_frame(frame_kind::message, payload);
 }
 
-/// A dialer whose calls wait, for ten seconds at most.
+/// A dialer with blocking calls, which wait for at most ten seconds.
 class test_dialer {
 public:
   explicit test_dialer(transport_dialer_options options) : dialer_{std::move(options)} {}
@@ -141,7 +141,7 @@ public:
   test_dialer& operator=(const test_dialer&) = delete;
   ~test_dialer() { dialer_.stop(); }
 
-  /// Whether it is admitted; else loss() has the reason.
+  /// Connects. Returns whether it was admitted; otherwise loss() returns the reason.
   bool join() {
     {
       const std::scoped_lock lock{mutex_};
@@ -159,7 +159,7 @@ public:
 
   void send(std::string bytes) { dialer_.send(std::move(bytes)); }
 
-  /// The next message; nothing if the connection ends before.
+  /// Returns the next message, or nothing if the connection ends first.
   std::optional<std::string> receive() {
     std::unique_lock lock{mutex_};
     changed_.wait_for(lock, std::chrono::seconds{10}, [this] { return !messages_.empty() || loss_; });
@@ -169,13 +169,13 @@ public:
     return got;
   }
 
-  /// Whether \p what comes back.
+  /// Sends \p what. Returns whether the same bytes come back.
   bool exchanges(const std::string& what) {
     send(what);
     return receive() == what;
   }
 
-  /// Why the connection was not made or has ended; empty if neither happens in ten seconds.
+  /// Returns why connecting failed or the connection ended; an empty fault if neither happens within ten seconds.
   transport_fault loss() {
     std::unique_lock lock{mutex_};
     changed_.wait_for(lock, std::chrono::seconds{10}, [this] { return loss_.has_value(); });
@@ -200,12 +200,12 @@ private:
   transport_dialer dialer_;
 };
 
-/// A listener that sends messages back, in either mode, and what dialers need to reach it.
+/// A listener that sends messages back, in either mode, and the options with which dialers reach it.
 class transport_rig {
 public:
   explicit transport_rig(transport_mode mode, transport_limits limits = {}) : mode_{mode}, limits_{limits} {}
 
-  /// The options that make a good listener.
+  /// Returns the options of a correctly configured listener.
   transport_listener_options listener_options() {
     transport_listener_options made{
         .mode = mode_,
@@ -224,7 +224,7 @@ public:
     return made;
   }
 
-  /// Starts a listener that echoes.
+  /// Starts a listener that sends each message back.
   transport_listener& listen(transport_listener_options options) {
     listener_ = std::make_unique<transport_listener>(std::move(options));
     const std::scoped_lock lock{mutex_};
@@ -233,7 +233,7 @@ public:
   }
   transport_listener& listen() { return listen(listener_options()); }
 
-  /// The options that make a good dialer to \p port.
+  /// Returns the options of a correctly configured dialer to \p port.
   transport_dialer_options dialer_options(std::uint16_t port) {
     transport_dialer_options made{
         .mode = mode_, .port = port, .version = test_version, .limits = limits_, .on_event = said.sink()};
@@ -243,19 +243,19 @@ public:
   }
   transport_dialer_options dialer_options() { return dialer_options(listener_->port()); }
 
-  /// Number of bytes in messages that the listener has delivered.
+  /// Returns the number of bytes in the messages that the listener has delivered.
   [[nodiscard]] std::size_t delivered_bytes() const {
     const std::scoped_lock lock{mutex_};
     return delivered_bytes_;
   }
 
-  /// Whether the listener loses \p count admitted peers within ten seconds.
+  /// Returns whether the listener has lost \p count admitted peers within ten seconds.
   [[nodiscard]] bool loses(std::size_t count) const {
     std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, std::chrono::seconds{10}, [&] { return losses_.size() >= count; });
   }
 
-  /// Whether no word of either side's events holds a secret.
+  /// Returns whether no text of either side's events contains a secret.
   [[nodiscard]] bool keeps_secrets() const {
     const std::string all = heard.all_text() + said.all_text();
     return all.find(good_token) == std::string::npos && all.find(bad_token) == std::string::npos &&
@@ -263,8 +263,8 @@ public:
   }
 
   certificate_rig ours;
-  transport_events heard; ///< By the listener.
-  transport_events said;  ///< By dialers.
+  transport_events heard; ///< The listener's events.
+  transport_events said;  ///< The dialers' events.
 
 private:
   void hear(peer_id from, std::string bytes) {
@@ -280,7 +280,7 @@ private:
   std::vector<transport_fault> losses_;
   std::size_t delivered_bytes_ = 0;
   transport_listener* echo_ = nullptr;
-  std::unique_ptr<transport_listener> listener_; ///< Last: it calls into the other members.
+  std::unique_ptr<transport_listener> listener_; ///< Destroyed first, because it calls into the other members.
 };
 
 } // namespace troupe::tests
