@@ -1,20 +1,20 @@
-// What does the agreed order of the processes of one host cost through rings in shared memory?
+// Measures the cost of the agreed order for the processes of one host, through rings in shared memory.
 //
-// "rate": an order service in a process of its own and 1, 2, 4 and 8 client processes, one rank each, which ask as
-// distributed_order does: at most two batches of which the service has not said that it has read them, or batches of
-// 64; up to `lead` requests ahead. Counted are the releases that all clients together have read. The processes spin,
-// each on a core of its own, where there are enough; otherwise they share what there is, and park.
+// "rate": one process is the order service; 1, 2, 4 or 8 processes are clients with one rank each. A client sends
+// batches as distributed_order does: at most two that the service has not acknowledged as read, except full batches of
+// 64 records; up to `lead` requests ahead. The rate counts the releases that all clients read. If there are enough
+// cores, each process spins on its own core; otherwise they share the cores, and park.
 //
-// "lone": every client asks for one operation and waits for its release before it asks for the next. The time is that
+// "lone": every client requests one operation and waits for its release before it requests the next. The time is that
 // of a round trip: client, ring, service, order, ring, client. With several ranks it includes the wait for the last
 // one.
 //
-// "echo": the same round trip without an order: a process sends back what it receives, through rings and through a Unix
+// "echo": the same round trip without an order: a process sends back each message, through rings and through a Unix
 // socket with blocking calls.
 //
-// Each figure is the median over blocks, which rotate over all rows so that a disturbance does not hit one of them
-// only; p99 is that of the slowest client. The range is that of the blocks. A program, not a test: it fails only if
-// something is lost, refused or late. Options: --blocks N, --block-ms MS.
+// Each figure is the median over blocks, with their range. Blocks of all rows alternate, so that a disturbance does not
+// affect one row only. p99 is that of the slowest client. The program is not a test: it fails only if a message is
+// lost, refused or late. Options: --blocks N, --block-ms MS.
 #include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/distributed/order_service.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
@@ -53,7 +53,7 @@ namespace {
 
 constexpr epoch of{1};
 constexpr std::size_t most_clients = 8;
-constexpr auto time_limit = 20s; ///< For everything that is waited for.
+constexpr auto time_limit = 20s; ///< The limit of every wait.
 
 struct bench_settings {
   int blocks = 5;
@@ -69,7 +69,7 @@ void check(const error& failure) {
   if (failure) give_up(to_string(failure));
 }
 
-/// The CPUs that this process may use: first one of each core, then the others of each core.
+/// Returns the CPUs that this process may use: first one of each core, then the others of each core.
 std::vector<int> cpus_by_core() {
   cpu_set_t usable;
   CPU_ZERO(&usable);
@@ -101,17 +101,17 @@ struct row {
   subject what;
   int clients;
   bool spins;
-  std::vector<double> rates{}; ///< Releases a second, one of each block.
+  std::vector<double> rates{}; ///< Releases per second, by block.
   std::vector<double> p50_us{};
   std::vector<double> p99_us{};
 };
 
-/// What the processes of a block share, beside the rings.
+/// The memory that the processes of a block share, besides the rings.
 struct block_state {
   std::atomic<int> ready{0};
   std::atomic<bool> start{false};
-  std::atomic<bool> stop{false};         ///< For the clients.
-  std::atomic<bool> stop_service{false}; ///< When the clients have ended.
+  std::atomic<bool> stop{false};         ///< Ends the clients.
+  std::atomic<bool> stop_service{false}; ///< Ends the service, after the clients.
   struct alignas(64) client_result {
     std::uint64_t released = 0;
     double p50_us = 0;
@@ -120,7 +120,7 @@ struct block_state {
   std::array<client_result, most_clients> clients{};
 };
 
-/// Places and profiles of the processes of a row.
+/// The CPUs and wait profiles of a row's processes.
 class placement {
 public:
   placement(const row& one, const std::vector<int>& cpus)
@@ -128,7 +128,7 @@ public:
       is_pinned_{static_cast<std::size_t>(one.clients) + 1 <= cpus.size()},
       spins_{one.spins && is_pinned_} {}
 
-  /// Binds the calling process: 0 is the service.
+  /// Binds the calling process to its CPU. \p process is 0 for the service.
   void bind(std::size_t process) const {
     if (!is_pinned_) return;
     cpu_set_t one;
@@ -162,7 +162,7 @@ void await_start(block_state& shared) {
   while (!shared.start) ::usleep(100);
 }
 
-/// The time between asking and the release, in microseconds. The first ones are dropped.
+/// The times from request to release, in microseconds. The first tenth is dropped.
 class sampled_times {
 public:
   sampled_times() { all_.reserve(1U << 20U); }
@@ -171,7 +171,7 @@ public:
   }
   void report(block_state::client_result& into) {
     all_.erase(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(all_.size() / 10));
-    if (all_.empty()) give_up("a client has not had a single answer");
+    if (all_.empty()) give_up("a client has not received any answer");
     std::ranges::sort(all_);
     into.p50_us = all_[all_.size() / 2];
     into.p99_us = all_[all_.size() * 99 / 100];
@@ -181,7 +181,7 @@ private:
   std::vector<double> all_;
 };
 
-/// A rank's process.
+/// The client in a rank's process.
 class bench_client {
 public:
   bench_client(const file_descriptor& socket, const ring_session& session, int self, int world_size, pid_t service,
@@ -214,7 +214,7 @@ public:
       const time_point began = steady_now();
       ask(what);
       send();
-      // The peers stop at other operations: the last one of each is not answered.
+      // Clients stop at different operations, so the last request of each may stay unanswered.
       while (released_ < asked_ && !shared.stop.load(std::memory_order_relaxed)) {
         link_.wait(profile_, steady_now() + 10ms);
         check(link_.failure());

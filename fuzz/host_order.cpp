@@ -1,7 +1,7 @@
 // Fuzzes the order_server of a host on which the controller does not run, with batches of its ranks and with the
 // controller's messages. Two bytes precede each: the sender (0 and 1: these ranks; 2: the controller, decisions for
-// rank 0; 3: the controller, a whole message) and the length. What has the senders 0 to 2 is records, and the header
-// before them is that of the next batch.
+// rank 0; 3: the controller, a complete message) and the length. From senders 0 to 2 come records without a header; the
+// header of the next batch is put before them.
 #include "fuzz_target.hpp"
 
 #include <troupe/collectives/order/distributed/codec/batch_header.hpp>

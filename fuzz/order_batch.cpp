@@ -1,6 +1,6 @@
 // Fuzzes the order_server with batches of requests from the ranks' processes, and the decision_readers with its
-// decisions. Two bytes precede each batch: the sending rank with a mark, and the length. Without the mark the bytes are
-// records, and the header before them is that of the rank's next batch, so that inputs outlive the header's versions.
+// decisions. Two bytes precede each batch: the sending rank with a flag (4), and the length. Without the flag the bytes
+// are records, before which the header of the rank's next batch is put, so that inputs outlive the header's versions.
 #include "fuzz_target.hpp"
 
 #include <troupe/collectives/order/distributed/codec/batch_header.hpp>

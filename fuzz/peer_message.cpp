@@ -1,5 +1,5 @@
-// Fuzzes what a rank's process decodes of requests from elsewhere: messages of other processes, and those of CAF nodes.
-// The first byte selects which.
+// Fuzzes the decoders of a rank's process for remote requests: messages of other processes, and messages of CAF nodes.
+// The first byte selects the decoder.
 #include "fuzz_target.hpp"
 
 #include <troupe/actors/caf/remote_messages.hpp>
@@ -13,7 +13,7 @@ using namespace troupe;
 
 namespace {
 
-/// Checks that what was decoded is the same when it is encoded and decoded again.
+/// Checks that an accepted message survives encoding and decoding.
 template <class Message>
 void check(std::string_view bytes) {
   Message one, again;
@@ -33,7 +33,7 @@ void check_request(std::string_view bytes) {
   }
 }
 
-/// A rank's process handles the message, and answers requests that it can read.
+/// Lets a rank's process handle the message. It answers requests that it can decode.
 void receive(std::string_view bytes) {
   const auto exported = std::make_shared<exported_memory>(1);
   const auto rank_side =

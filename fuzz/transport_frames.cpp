@@ -1,5 +1,5 @@
-// What a listener or dialer of the control transport reads. The first byte says which side and how far it has come; the
-// second into what pieces the bytes are cut.
+// Fuzzes the input of a listener or dialer of the control transport. The first byte selects the side, and whether it is
+// admitted already; the second byte is the size of the pieces in which the bytes arrive, minus 1.
 #include "fuzz_target.hpp"
 
 #include <troupe/collectives/transport/connection.hpp>
@@ -17,7 +17,7 @@ connection_terms terms_of(connection_side side) {
   return {side, transport_mode::plain, {.frame_bytes = 1u << 16u}, {.token = "a token for fuzzing"}, "1", {}};
 }
 
-/// Carries what one end has to say to the other.
+/// Passes the output of one end to the other.
 void carry(connection& from, connection& to) {
   const std::string bytes = from.take_output();
   if (!bytes.empty()) to.receive(bytes, begin);

@@ -31,9 +31,9 @@ import time
 RANKS = int(os.environ.get("RANKS", "4"))
 BACKEND = os.environ.get("BACKEND", "mock")
 USERS = 6
-NUMBERS = 4  # of users' requests, whose answers are computed beforehand
+NUMBERS = 4  # different requests of users, whose answers are computed beforehand
 PATIENCE = 60  # seconds for anything that must happen
-SUSPICION = 3.0  # a busy machine must not be taken for a silent process
+SUSPICION = 3.0  # long enough that a process on a busy machine does not count as lost
 MODEL = ["--width", "24", "--layers", "2", "--batch", "4"]
 MEMORY_BYTES = 64 << 20  # of a rank
 SUMS = re.compile(r"rank (\d+): (\d+) own sums are right")
@@ -73,7 +73,7 @@ class World:
         self.changed = threading.Condition()
         self.is_over = False
         self.failures = []
-        self.sums = collections.Counter()  # made so far, by rank
+        self.sums = collections.Counter()  # number of own sums so far, by rank
         self.ranks = [None] * RANKS
         self.restarts = 0
         self.rank_words = [program, "rank", *MODEL, "--backend", BACKEND, "--mock-memory-bytes", str(MEMORY_BYTES),
@@ -114,7 +114,7 @@ class World:
         return self.start([self.program, "driver", *MODEL, "--port", str(port), "--ballast", str(ballast)], {})
 
     def await_sums(self, more):
-        """Waits until each rank has made so many more sums."""
+        """Waits until each rank has run this many more sums."""
         with self.changed:
             targets = {rank: self.sums[rank] + more for rank in range(RANKS)}
             return self.changed.wait_for(lambda: all(self.sums[one] >= targets[one] for one in targets), PATIENCE)

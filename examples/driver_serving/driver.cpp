@@ -1,4 +1,5 @@
-/// The driver: a process without a rank or a GPU that collects users' requests into batches, and asks the ranks.
+/// The driver: a process without a rank or a GPU that collects users' requests into batches, and sends them to the
+/// ranks.
 #include "http.hpp"
 #include "serving.hpp"
 
@@ -19,13 +20,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Receives what rank 0's process sends: see served_part::store().
+/// Receives the results of steps, which rank 0's process sends: see served_part::store().
 class result_box {
 public:
   explicit result_box(const std::string& address)
     : address_{address}, server_{address, 0, 2, [this](const http_request& asked) { return take(asked); }} {}
 
-  /// Returns the values with which "store" sends the results of \p step here. From now on they are accepted.
+  /// Accepts the results of \p step from now on. Returns the values for the call "store" that sends them here.
   store_values expect(std::uint64_t step) {
     store_values made{.secret = secret_, .step = step, .port = server_.port()};
     address_.copy(made.address, sizeof made.address - 1);
@@ -35,7 +36,7 @@ public:
     return made;
   }
 
-  /// Returns the results of the last expected step, or none if they do not come \p within that time.
+  /// Returns the results of the last expected step, or nothing if they do not arrive \p within this time.
   std::optional<std::vector<float>> wait(std::chrono::milliseconds within) {
     std::unique_lock lock{mutex_};
     if (!changed_.wait_for(lock, within, [this] { return !bytes_.empty(); })) return std::nullopt;
@@ -68,8 +69,8 @@ struct answer {
   troupe::epoch epoch{};
 };
 
-/// Puts the requests that wait into the next step together. Each is answered once: requests of a step that a fault has
-/// interrupted are repeated in the next epoch, on the ranks it has. Threads: ask() and status() from any.
+/// Runs all requests that are waiting together in the next step. Each request is answered once: if a fault interrupts a
+/// step, its requests are repeated in the next epoch, on the ranks it has. Threads: ask() and status() from any.
 class batcher {
 public:
   batcher(troupe::world_driver by, const shard& model, const std::string& results_at, std::size_t ballast_bytes)
@@ -77,20 +78,20 @@ public:
 
   std::future<answer> ask(std::vector<float> asked) {
     const std::lock_guard lock{mutex_};
-    if (is_over_) return std::promise<answer>{}.get_future(); // broken
+    if (is_over_) return std::promise<answer>{}.get_future(); // a broken promise
     jobs_.push_back({std::move(asked), {}});
     changed_.notify_all();
     return jobs_.back().to.get_future();
   }
 
-  /// Serves until a signal ends the program, and gives up what waits then. Returns false if the world has ended, or
-  /// the controller has detached the driver.
+  /// Serves until a signal ends the program, and then abandons the requests that are waiting. Returns false if the
+  /// world has ended, or the controller has detached the driver.
   bool run() {
-    const bool was_told = serve();
+    const bool by_signal = serve();
     const std::lock_guard lock{mutex_};
     is_over_ = true;
     jobs_.clear();
-    return was_told;
+    return by_signal;
   }
 
   std::string status() {
@@ -121,7 +122,7 @@ private:
         if (has_jobs()) step();
       } catch (const troupe::exception& failure) { // the requests stay, and are repeated
         ++failures_;
-        epoch_ = {}; // begin again, also if the epoch goes on: this driver was detached, or its memory let go
+        epoch_ = {}; // prepare again even in the same epoch: the ranks may have released this driver's memory
         if (std::exchange(last_failure_, failure.what()) != failure.what())
           std::printf("in epoch %s, step %llu: %s\n", to_string(now.epoch).c_str(), number_of_step(), failure.what());
         std::this_thread::sleep_for(10ms);
@@ -135,7 +136,7 @@ private:
     return changed_.wait_for(lock, 100ms, [this] { return !jobs_.empty(); });
   }
 
-  /// Prepares for the requests of an epoch: memory for a batch at each rank, when the ranks have their weights.
+  /// Prepares for an epoch: waits until the ranks have their weights, and allocates memory for a batch at each rank.
   void enter(const troupe::world_driver_event& now) {
     for (const troupe::remote_buffer& one : std::exchange(memory_, {})) driver_.release(one);
     if (taken_ > 0 && has_committed(now) && finish(1s)) std::printf("step %llu had ended\n", number_of_step());
@@ -165,10 +166,10 @@ private:
     return reached != nullptr && reached->commit == commit_number();
   }
   [[nodiscard]] unsigned long long number_of_step() const { return step_; }
-  /// Drivers may serve the same world one after another, and each has numbers of its own.
+  /// Returns the step's commit number. The upper bits identify this driver, because a world may have several in turn.
   [[nodiscard]] std::uint64_t commit_number() const { return (instance_ << 32U) + step_; }
 
-  /// Asks for a whole step without waiting in between; the ranks' streams keep the order.
+  /// Sends all requests of a step without waiting in between; the ranks' streams keep their order.
   void step() {
     ++step_;
     const std::size_t ranks = memory_.size() / (ballast_bytes_ > 0 ? 2 : 1);
@@ -204,8 +205,8 @@ private:
     return batch;
   }
 
-  /// Answers the requests of the last step, which is complete at all ranks. Returns false if its results do not come
-  /// \p within that time.
+  /// Answers the requests of the last step, which is complete at all ranks. Returns false if its results do not arrive
+  /// \p within this time.
   bool finish(std::chrono::milliseconds within) {
     const auto values = results_.wait(within);
     if (!values || values->size() != model_.batch_size()) return false;
@@ -227,7 +228,7 @@ private:
   troupe::epoch epoch_{};
   std::vector<troupe::remote_buffer> memory_; ///< A batch at each rank, then the ballast.
   std::uint64_t step_ = 0;
-  std::size_t taken_ = 0; ///< The first of the jobs are in the last step, and have not been answered.
+  std::size_t taken_ = 0; ///< The number of jobs, from the first on, that are in the last step and not answered.
 
   std::mutex mutex_;
   std::condition_variable changed_;

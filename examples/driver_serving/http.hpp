@@ -1,5 +1,5 @@
-/// A small HTTP server and client on Asio's streams: one request for each connection, and a thread for each connection
-/// that is served at a time.
+/// A small HTTP server and client on Asio's streams. Each connection carries one request; a thread serves one
+/// connection at a time.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ class http_server {
 public:
   using handler = std::function<http_answer(const http_request&)>;
 
-  /// Listens at \p address, an IPv4 address, and \p port; 0: any free one. Errors: invalid_argument.
+  /// Listens at \p address, an IPv4 address, and \p port; 0 selects any free one. Errors: invalid_argument.
   http_server(const std::string& address, std::uint16_t port, std::size_t threads, handler handle);
   /// Waits for the requests that are being handled.
   ~http_server();
@@ -44,6 +44,6 @@ private:
   std::vector<std::thread> threads_;
 };
 
-/// Sends a POST request, and waits for the answer. Returns its status, or 0 if there is none \p within that time.
+/// Sends a POST request, and waits for the answer. Returns its status, or 0 if none arrives \p within this time.
 int http_post(const std::string& address, std::uint16_t port, const std::string& path, const std::string& body,
               std::chrono::milliseconds within);

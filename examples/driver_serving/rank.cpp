@@ -1,4 +1,4 @@
-/// The process of one rank: holds the rank's part of the model, and works when a driver asks.
+/// The process of one rank: holds the rank's part of the model, and runs the functions that drivers call.
 #include "http.hpp"
 #include "serving.hpp"
 
@@ -20,8 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Sends results to drivers. Its thread may wait for a driver, and nothing waits for it: if too many results wait, the
-/// oldest is dropped, and its driver asks again.
+/// Sends results to drivers on a thread of its own, so that a slow driver delays no request. If too many results are
+/// queued, the oldest is dropped, and its driver repeats the step.
 class result_sender {
 public:
   ~result_sender() {
@@ -67,8 +67,8 @@ private:
 };
 
 /// A rank's part of the model, and the functions that drivers call. Weights and intermediate values are the rank's own;
-/// the tokens of a batch are in memory that its driver has allocated. So the requests of several drivers may come in
-/// any order. Threads: drivers' calls come on the launcher thread of the rank's GPU.
+/// the tokens of a batch are in memory that its driver has allocated, so the requests of several drivers may
+/// interleave. Threads: drivers' calls run on the launcher thread of the rank's GPU.
 class served_part {
 public:
   served_part(const troupe::world& where, troupe::rank self, const shard& model)
@@ -97,14 +97,14 @@ public:
       throw troupe::exception{troupe::errc::invalid_argument, "a driver has loaded more than a batch"};
     work(with, [&](seat& on, std::byte* memory) {
       std::byte* const pinned = on.pinned.data() + to.first * sizeof(float);
-      // The values are gone when the function returns, so a copy waits for its turn.
+      // The values are invalid when this function returns, so the enqueued call owns a copy of them.
       call(on.queue,
            [pinned, kept = std::vector<std::byte>(floats.begin(), floats.end())] { std::ranges::copy(kept, pinned); });
       on.queue.ref().copy(memory + to.first * sizeof(float), pinned, floats.size());
     });
   }
 
-  /// Runs a stage on the batch in the driver's memory, and leaves this rank's part of the sum there.
+  /// Runs a stage on the batch in the driver's memory, and writes this rank's part of the sum there.
   void stage(const troupe::rank_call& with) {
     const auto number = values_in<stage_values>(with.values).stage;
     if (number == 0 || number > 2 * model_.layers)
@@ -129,14 +129,14 @@ public:
   }
 
 private:
-  /// The example's own stream, and what is used in it. Epochs take turns with two of them: work of a failed epoch that
-  /// still waits in one does not block the next epoch.
+  /// The example's own stream, with the runner and the staging memory used in it. Epochs alternate between two seats,
+  /// so that work of a failed epoch that is still queued in one does not block the next epoch.
   struct seat {
     seat(const std::shared_ptr<troupe::device>& where, troupe::buffer staging)
       : queue{where}, run{make_runner(queue)}, pinned{std::move(staging)} {}
     troupe::stream queue;
     stage_runner run;
-    troupe::buffer pinned; ///< A batch on its way.
+    troupe::buffer pinned; ///< Staging memory for a batch.
   };
 
   [[nodiscard]] shard cut(troupe::rank self, int ranks) const {
@@ -178,7 +178,7 @@ private:
   std::mutex mutex_;
   std::array<std::optional<seat>, 2> seats_;
   troupe::epoch epoch_{};
-  troupe::buffer memory_{}; ///< Of the epoch's part.
+  troupe::buffer memory_{}; ///< The memory of part_.
   shard part_{};
 };
 
@@ -209,7 +209,7 @@ public:
           if (now.epoch != epoch_) enter(now);
           if (has_own_sums_ && !sum()) return 1;
         } catch (const troupe::exception&) {
-          // The epoch has ended, or will: its successor begins anew.
+          // The epoch has failed, or will: the loop prepares for the next one.
         }
       std::this_thread::sleep_for(2ms);
     }
@@ -222,7 +222,7 @@ private:
     lane_.emplace(world_, self, troupe::lane::named("own sums"));
     lane_->acknowledge(now.epoch);
     size_ = now.world_size;
-    // New memory for each epoch: work of a failed one may still write to its own.
+    // New memory for each epoch: work of a failed epoch may still write to the old memory.
     const troupe::buffer memory = world_.allocate(self, part_->size_bytes(self, now.world_size));
     word_ = world_.allocate_pinned(sizeof(std::uint64_t));
     part_->enter(now.epoch, self, now.world_size, memory);
@@ -232,7 +232,7 @@ private:
     std::printf("rank %d of %d serves in epoch %s\n", self.value(), now.world_size, to_string(now.epoch).c_str());
   }
 
-  /// Makes a sum of this process's own, beside the driver's requests. Returns false if it is wrong.
+  /// Runs an all_reduce of the ranks' processes, beside the driver's requests. Returns false if the result is wrong.
   bool sum() {
     const auto value = word_.host_span<std::uint64_t>();
     value[0] = static_cast<std::uint64_t>(self_.value()) + 1;

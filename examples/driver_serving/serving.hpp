@@ -1,4 +1,4 @@
-/// What the driver and the ranks' processes agree on: the model, and the functions that the driver calls at the ranks.
+/// Defines what the driver and the ranks' processes share: the model, and the functions that the driver calls at ranks.
 #pragma once
 
 #include "../command_line.hpp"
@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-/// The values of "load": floats for the driver's memory follow, to be written from element `first` on.
+/// The values of "load". The floats that follow are written to the driver's memory from element `first` on.
 struct load_values {
   std::uint64_t first = 0;
 };
@@ -70,14 +70,14 @@ inline shard model_of(const command_line& line) {
   return {width, size("--layers", 2), size("--batch", 8), 0, width};
 }
 
-/// The exit status of a process that is to be started again (EX_TEMPFAIL): its world has ended, or goes on without it.
+/// The exit status of a process that must be restarted (EX_TEMPFAIL): its world has ended, or continues without it.
 constexpr int out_of_its_world = 75;
 
 /// The modes of the program. They return its exit status.
 int run_rank(const command_line& line);
 int run_driver(const command_line& line);
-/// Prints the right answers of the users 0 to --count - 1, one in each line, computed without troupe.
+/// Prints the right answers for users 0 to --count - 1, one per line, computed without troupe.
 int run_answers(const command_line& line);
 
-/// Returns the signal that has told the program to end, or 0.
+/// Returns the signal that asked the program to end, or 0.
 int told_by() noexcept;

@@ -16,7 +16,7 @@ import threading
 import time
 
 PATIENCE_OF_A_KILL = 60  # seconds until all ranks serve again
-STEPS_OF_A_KILL = {"nccl": 2000}  # more than are done until the next kill; where nothing is listed: 200
+STEPS_OF_A_KILL = {"nccl": 2000}  # by backend: more steps than run until the next kill; 200 for others
 BEGINS = re.compile(r"process (\S+): rank (\d+) of (\d+) in epoch (\d+) begins at step (\d+)")
 
 
@@ -41,7 +41,7 @@ def named(pids, names):
 
 
 class Job:
-    """A launcher, and what its processes have said."""
+    """A launcher, and the state of its processes according to their output."""
 
     def __init__(self, words):
         self.launcher = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -98,10 +98,10 @@ def main(troupe, many_hosts, backend, kills, ranks="4", seed=None):
         if len(started) != 1:
             job.fail(f"in epoch {epoch} the ranks began at different steps: {sorted(started)}")
         if started.pop() > steps - steps_of_a_kill:
-            break  # they would end before the next kill
+            break  # the processes would end before the next kill
         time.sleep(chance.uniform(0, 0.05))
         victims = named(children_of(job.launcher.pid), job.begun[epoch])
-        for victim in chance.sample(victims, min(len(victims) - 1, chance.choice([1, 1, 1, 2]))):  # one has the weights
+        for victim in chance.sample(victims, min(len(victims) - 1, chance.choice([1, 1, 1, 2]))):  # a survivor has the weights
             try:
                 os.kill(victim, signal.SIGKILL)
                 done += 1

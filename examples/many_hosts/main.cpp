@@ -1,5 +1,5 @@
-/// Runs in every process of a job, with one rank in each: sums step after step in place, and continues from the last
-/// commit when a process dies.
+/// Runs in every process of a job, with one rank in each. Each step is an all_reduce in place. When a process dies, the
+/// others and its replacement continue from the last commit.
 /// Started by `troupe launch -n 4 -- many_hosts`; see README.md.
 
 #include "../command_line.hpp"
@@ -22,12 +22,12 @@ namespace {
 using namespace std::chrono_literals;
 using number = std::uint64_t;
 
-constexpr int out_of_its_world = 75; // EX_TEMPFAIL, at which troupe launch restarts the process
+constexpr int out_of_its_world = 75; // EX_TEMPFAIL: troupe launch restarts the process
 
-volatile std::sig_atomic_t told_by = 0; // the received signal that ends this process, or 0
+volatile std::sig_atomic_t received_signal = 0; // the signal that ends this process, or 0
 
 void take_signal(int which) {
-  told_by = which;
+  received_signal = which;
 }
 
 std::string variable(const char* name) {
@@ -35,7 +35,7 @@ std::string variable(const char* name) {
   return text != nullptr ? text : "";
 }
 
-/// The trained state after so many steps.
+/// The weights after `step` steps.
 struct checkpoint {
   number step = 0;
   std::vector<number> weights;
@@ -56,7 +56,7 @@ public:
 
   /// Returns false if the world has ended before the work was done, or a signal ends this process.
   bool run() {
-    while (told_by == 0) {
+    while (received_signal == 0) {
       const troupe::world_event now = world_.status();
       if (now.phase > troupe::world_phase::rebuilding) return false;
       if (now.phase == troupe::world_phase::ready && serve(now)) return true;
@@ -88,7 +88,7 @@ private:
     say(now, self, "begins at");
 
     while (step_ < steps_) {
-      if (told_by != 0) return false;
+      if (received_signal != 0) return false;
       if (step_ == die_at_) static_cast<void>(std::raise(SIGKILL));
       // The sum is one rank's weights and all ranks' gradients.
       for (std::size_t i = 0; i < values.size(); ++i)
@@ -121,7 +121,7 @@ private:
     if (now.resume) {
       const troupe::resume_point* const reached = troupe::find_point(*now.resume, steps_lane());
       step_ = reached != nullptr ? reached->commit.value_or(0) : 0;
-    } else { // the first epoch, or the controller does not know: all have the older of two commits
+    } else { // the first epoch, or a new controller: the earliest of the ranks' last commits, which the others kept
       constexpr number none = std::numeric_limits<number>::max();
       const number newest = kept_.back().step;
       const number agreed = least(newest > 0 ? newest : none);
@@ -175,12 +175,12 @@ int main(int count, char** words) try {
                 die_at};
   if (!work.run()) {
     const troupe::error reason = world.status().reason;
-    const std::string why = told_by != 0 ? "told to end by signal " + std::to_string(int{told_by})
-                            : reason     ? to_string(reason)
-                                         : "the world was stopped";
+    const std::string why = received_signal != 0 ? "told to end by signal " + std::to_string(int{received_signal})
+                            : reason             ? to_string(reason)
+                                                 : "the world was stopped";
     std::fprintf(stderr, "process %s: ends at step %llu of %llu: %s\n", variable("TROUPE_PROCESS").c_str(),
                  static_cast<unsigned long long>(work.step()), static_cast<unsigned long long>(steps), why.c_str());
-    return told_by != 0 ? 128 + told_by : out_of_its_world;
+    return received_signal != 0 ? 128 + received_signal : out_of_its_world;
   }
   const bool right = work.is_right(static_cast<number>(world.size()));
   std::printf("process %s: %llu steps, every weight is %s\n", variable("TROUPE_PROCESS").c_str(),

@@ -1,5 +1,5 @@
-/// The actor that collects users' requests into batches: requests that wait when a step ends run together in the next
-/// step, on all ranks.
+/// The actor that collects users' requests into batches: requests that are waiting when a step ends run together in the
+/// next step, on all ranks.
 #pragma once
 
 #include "block.hpp"
