@@ -129,7 +129,7 @@ def drawable(plot: Plot) -> Plot:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Breaks `text` at blanks into lines. A longer word gets its own line."""
+    """Breaks `text` at blanks into lines. A word that is longer than a line gets its own line."""
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
@@ -626,7 +626,7 @@ def load(path: pathlib.Path | str) -> dict:
 
 
 def refuses_other_json(run: typing.Callable[[list[str]], int]) -> typing.Callable[[list[str]], int]:
-    """Makes a Problem of the failures to find what reports have."""
+    """Converts the errors of reading a malformed report to a Problem."""
     def checked(words: list[str]) -> int:
         try:
             return run(words)

@@ -70,7 +70,7 @@ def arguments_of(bench: Bench, quick: bool, mock: bool) -> list[str]:
 def measured(name: str, own: list[str], settings: Settings, folder: pathlib.Path) -> tuple[dict, dict | None]:
     """Runs a bench. Returns its member of suite.json, and its report if it wrote one."""
     path = folder / f"{name}.json"
-    path.unlink(missing_ok=True)  # Otherwise the report of an earlier run could be taken for this one's.
+    path.unlink(missing_ok=True)  # Otherwise the report of an earlier run could be mistaken for this one's.
     given = settings.given if BENCHES[name].takes_settings else ["--backend", settings.values["backend"]]
     words = ["bench", name, *own, *given, "--json", str(path)]
     began = time.monotonic()

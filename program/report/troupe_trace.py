@@ -48,7 +48,7 @@ class Request:
         for name in self.TIMES:
             setattr(self, name, member(document, name, int, None))
         self.launch, self.fused = member(document, "launch", int, 0), member(document, "fused", int, 0)
-        self.result = member(document, "result", str, "")  # the error; empty for a success and for one that is not over
+        self.result = member(document, "result", str, "")  # the error; empty for a success and while the request runs
         # The computed time when the GPU began: after the launch and after earlier work on the rank's stream.
         self.began: int | None = None
 
@@ -136,12 +136,12 @@ class Trace:
 
     def __init__(self, paths: list[str]):
         self.ranks: list[Rank] = []
-        self.remarks: list[str] = []  # to read before times of several hosts are compared
+        self.remarks: list[str] = []  # warnings for users who compare times of several hosts
         first = None
         for path in paths:
             one = read_record(path)
             first = first or one
-            if one.boot != first.boot:  # First the hosts' clocks, then what both finished.
+            if one.boot != first.boot:  # Aligned first by the hosts' clocks, then by collectives that both finished.
                 one.shift(first.offset - one.offset)
                 late = lateness(self.ranks, one.ranks)
                 one.shift(-(late or 0))
@@ -208,7 +208,7 @@ def print_operations(trace: Trace) -> None:
 
 
 def last_at(parts: list[tuple[int, Request]], stage: str) -> int | None:
-    """Returns the rank that passed a stage last. None if not all have passed it, or all did at the same time."""
+    """Returns the rank that passed a stage last. None if some have not passed it, or if all did at the same time."""
     times = [(getattr(one, stage), rank) for rank, one in parts]
     known = [when for when, _ in times if when is not None]
     if len(known) < len(times) or min(known) == max(known):

@@ -190,7 +190,7 @@ def tuned_file(heading: list[str], chosen: dict[str, Chosen], settings: dict[str
 
 @dataclass
 class Contender:
-    """A value that is tried, with its costs by figure and round. The default has no value and is listed twice."""
+    """A value that is tried, with its costs by figure and round. The default has an empty value and is listed twice."""
 
     value: str | None = None
     costs: list[list[float]] = field(default_factory=list)
@@ -222,7 +222,7 @@ class Tuner:
             raise Problem(f"unsupported: {why}") from None
 
     def measure(self, trial: Trial, values: list[str], progress: Progress) -> list[Contender]:
-        """Measures rounds of the default, of the default again and of `values`. Each begins with a different one."""
+        """Measures rounds of the default, of the default again and of `values`. Each round begins with another one."""
         contenders = [Contender(), Contender(), *(Contender(value) for value in values)]
         for one in contenders:
             one.costs = [[] for _ in trial.figures]

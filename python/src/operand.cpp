@@ -177,7 +177,7 @@ const known_library* find_library(const py::object& what) {
   return nullptr;
 }
 
-/// Returns whether \p what is a JAX array. They are immutable, which DLPack without a version cannot express.
+/// Returns whether \p what is a JAX array. Its memory is immutable, which DLPack without a version cannot express.
 bool is_of_jax(const py::object& what) {
   const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
   return modules.contains("jax") && py::hasattr(modules["jax"], "Array") &&

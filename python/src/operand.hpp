@@ -81,9 +81,9 @@ private:
   std::map<const device*, stream> made_;
 };
 
-/// Imports \p what (a troupe.Buffer, a troupe.RemoteBuffer, or an object with __dlpack__) as memory of rank \p whom. It
-/// is held until no request uses it. \p as is the element type if DLPack cannot express it; it must have the same size.
-/// \p streams is "producer", None or a stream. \p use states whether requests may write the memory. Stream order:
+/// Imports \p what (a troupe.Buffer, a troupe.RemoteBuffer, or an object with __dlpack__) as memory of rank \p target.
+/// It is held until no request uses it. \p as is the element type if DLPack cannot express it; it must have the same
+/// size. \p streams is "producer", None or a stream. \p use states whether requests may write the memory. Stream order:
 /// requests wait for the current stream of the tensor's device if it is a CUDA tensor of PyTorch or CuPy. For other
 /// libraries, __dlpack__ makes a stream of troupe wait for the producer, and requests wait for that stream. Errors:
 /// invalid_argument, unsupported, wrong_device; and exceptions of __dlpack__.
@@ -102,7 +102,7 @@ private:
 
 /// Returns the dtype of \p name: troupe's ("f32"), or NumPy's and PyTorch's ("float32", numpy.float32, torch.float32).
 [[nodiscard]] dtype dtype_of(const pybind11::object& name);
-/// The same; no type for None.
+/// Does the same; returns an empty optional for None.
 [[nodiscard]] std::optional<dtype> optional_dtype_of(const pybind11::object& name);
 /// Returns NumPy's name of \p type, or PyTorch's if NumPy does not have the type.
 [[nodiscard]] std::string long_name_of(dtype type);

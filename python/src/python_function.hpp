@@ -15,8 +15,8 @@ namespace troupe::python {
 /// invalid_argument (\p what cannot be called). The caller must hold the GIL.
 [[nodiscard]] rank_function::work make_rank_function(std::string name, const pybind11::object& what);
 
-/// Lets no function be called any more, and waits for the calls in progress: the interpreter's end would terminate a
-/// thread of troupe that takes the GIL. The caller must hold the GIL.
+/// Prevents further calls of functions, and waits for the calls in progress: once the interpreter ends, it terminates
+/// threads that take the GIL. The caller must hold the GIL.
 void stop_calling() noexcept;
 
 } // namespace troupe::python

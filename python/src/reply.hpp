@@ -34,7 +34,7 @@ public:
   loop_mailbox& operator=(const loop_mailbox&) = delete;
   ~loop_mailbox();
 
-  /// Adds the numbers of \p who, without an allocation.
+  /// Adds the numbers in \p who. Allocates no memory.
   void put(std::list<std::uint64_t> who) noexcept;
   /// Returns all numbers since the last call, and resets the descriptor.
   [[nodiscard]] std::list<std::uint64_t> take();
@@ -52,14 +52,15 @@ public:
   [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
   /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL.
   [[nodiscard]] bool wait(nanoseconds spin, time_point until);
-  /// Puts \p who into \p where when the result arrives. Returns false if it has arrived already; nothing is put then.
+  /// Adds \p who to \p where when the result arrives. If the result has arrived already, adds nothing and returns
+  /// false.
   [[nodiscard]] bool tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who);
 
 protected:
   awaited() = default;
   ~awaited() = default;
 
-  /// Calls \p store, which stores the result, and wakes those who wait. Call it once.
+  /// Calls \p store, which stores the result, and wakes all waiting threads and loops. Call it once.
   template <class Store>
   void settle(Store store) noexcept {
     std::vector<watcher> watchers;
@@ -113,7 +114,7 @@ class value_reply final : public awaited {
 public:
   using value = std::variant<error, remote_buffer, std::string, world_driver_event>;
 
-  /// \p type: the element type of a remote buffer in Python.
+  /// \p type is the element type that a remote buffer in the answer has in Python.
   explicit value_reply(std::optional<dtype> type = {}) : type_{type} {}
 
   /// Delivers the answer. Call it once.
@@ -129,7 +130,7 @@ private:
   std::optional<value> result_;
 };
 
-/// Calls \p ask with a promise, and returns the reply that gets its answer. \p type: as in value_reply.
+/// Calls \p ask with a promise. Returns the reply that receives the answer. \p type is that of value_reply.
 template <class Value, class Ask>
 [[nodiscard]] std::shared_ptr<value_reply> ask_for(const Ask& ask, std::optional<dtype> type = {}) {
   auto answered = std::make_shared<value_reply>(type);

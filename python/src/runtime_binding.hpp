@@ -60,7 +60,7 @@ private:
 /// None changes nothing. Errors: invalid_argument, whose text names the setting, the value and the valid values.
 [[nodiscard]] configuration with_settings(configuration start, const pybind11::dict& given);
 
-/// Returns the numbers of \p all.
+/// Returns the ranks \p all as ints.
 [[nodiscard]] std::vector<int> numbers_of(const std::vector<rank>& all);
 
 /// Returns a world_event as keyword arguments of troupe.WorldEvent.

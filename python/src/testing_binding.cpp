@@ -82,7 +82,7 @@ struct fault_place_line {
   }
 };
 
-/// Makes the lines of one rank.
+/// Binds fault_script::rank_lines: makes lines for the faults of one rank.
 struct shown_rank_lines {
   std::shared_ptr<fault_script> of;
   rank target;
@@ -232,7 +232,7 @@ public:
     return *held_;
   }
   [[nodiscard]] const std::shared_ptr<fault_script>& script() const noexcept { return script_; }
-  /// Returns the acknowledged epoch of requests to \p whom in the lane \p name, or without a lane. 0: none yet.
+  /// Returns the acknowledged epoch of requests to \p target in the lane \p name, or without a lane. 0: none yet.
   [[nodiscard]] epoch& acknowledged(int target, const py::object& name) {
     return acknowledged_[{target, py::cast<std::optional<std::string>>(name)}];
   }

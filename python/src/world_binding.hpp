@@ -68,11 +68,11 @@ public:
 
   [[nodiscard]] troupe::world& of() noexcept { return of_; }
   [[nodiscard]] import_streams& streams() noexcept { return streams_; }
-  /// Returns the address of rank \p whom in lane \p name. All requests through this object share one client per lane.
+  /// Returns the address of rank \p target in lane \p name. All requests through this object share one client per lane.
   [[nodiscard]] request_address address_of(rank target, const pybind11::object& name);
-  /// Sets the epoch of later requests to \p whom in lane \p name, or without a lane, to \p now.
+  /// Sets the epoch of later requests to \p target in lane \p name, or without a lane, to \p now.
   void acknowledge(rank target, const pybind11::object& name, epoch now);
-  /// Cancels the requests there that wait for their peers, and frees the lane for another client.
+  /// Cancels the requests in that lane that wait for their peers, and frees the lane for another client.
   void leave(rank target, const std::string& name);
   /// Registers \p what, a callable, for the ranks of this process.
   void register_function(std::string name, const pybind11::object& what);

@@ -1,4 +1,4 @@
-"""Makes replies awaitable: the poller writes to a descriptor that the loop watches, without the GIL, once for many."""
+"""Makes replies awaitable: the poller writes to a descriptor that the loop watches, without the GIL, once per burst."""
 from __future__ import annotations
 
 import asyncio
@@ -45,7 +45,7 @@ class _Mailbox:
     def _drain(self) -> None:
         for number in self._box.take():
             future = self._waiting.pop(number)
-            if not future.done():  # else its task was cancelled; the request continued
+            if not future.done():  # otherwise its task was cancelled; the request continued
                 future.set_result(None)
 
 
@@ -68,7 +68,7 @@ def _mailbox_of(loop: asyncio.AbstractEventLoop) -> _Mailbox:
 def _await_reply(self: Any) -> Generator[Any, None, Any]:
     if not self.done():
         loop = asyncio.get_running_loop()
-        others = getattr(loop, "_ready", True)  # the callbacks that asyncio's own loops have to run now
+        others = getattr(loop, "_ready", True)  # the callbacks that are ready to run; only asyncio's own loops have it
         if others or not self._spin(_spin_seconds):
             yield from _mailbox_of(loop).wait(self, loop)
     return self.result()

@@ -9,7 +9,7 @@ from ._errors import refuse
 from ._types import Counts, DType, Factor, Reduction, Seconds, Stream
 
 T = TypeVar("T", contravariant=True)  # operands: of one rank, or of all
-R = TypeVar("R", covariant=True)  # result of a request
+R = TypeVar("R", covariant=True)  # the reply to a request
 
 _IN_PLACE = {"all_reduce", "reduce", "broadcast"}
 _OF_ROOT_ALONE_OUT = {"reduce", "gather", "gather_v"}
@@ -96,7 +96,7 @@ def _is_untyped(what: Any) -> bool:
 
 
 def typed(*lists: Sequence[Any]) -> Tuple[Sequence[Any], ...]:
-    """Gives remote buffers without an element type the one of the other operands, if these have one."""
+    """Gives remote buffers without an element type the type of another operand, if any operand has one."""
     if not any(_is_untyped(one) for each in lists for one in each):
         return lists
     known = next((one.dtype for each in lists for one in each if getattr(one, "dtype", None) is not None), None)
@@ -201,7 +201,7 @@ class Collectives(Generic[T, R]):
         deadline: seconds until the request is answered with DeadlineExceeded; None is the world's default.
         lane: the name of the lane of a request to one rank.
         dtype: the element type where the tensor cannot express it, e.g. "float8_e4m3fn" in an uint8 tensor, or a
-            RemoteBuffer. Remote buffers without one have that of the request's other operands.
+            RemoteBuffer. A RemoteBuffer without a type has that of the request's other operands.
         stream: "producer" (the operation waits, on the GPU, for the current stream of the tensor's library), None (the
             tensor is ready), or a CUDA stream to wait for.
 

@@ -30,7 +30,7 @@ class Controller(Closable):
             workers = [subprocess.Popen([sys.executable, "worker.py"], env=controller.environment(rank))
                        for rank in range(4)]
 
-    The program `troupe launch` (python -m troupe launch) does this and also watches processes and starts them again.
+    The program `troupe launch` (python -m troupe launch) does this, watches the processes, and restarts those that die.
 
     processes: ranks of the world, one in each process.
     host, port: where the processes reach it; port 0 is any free one. A host other than loopback needs certificates.
@@ -38,8 +38,8 @@ class Controller(Closable):
     token: the secret of the world; None creates one.
     policy: the reaction to the loss of a process (docs/processes.md): respawn, shrink or fail.
     smallest: the smallest number of ranks to which the world shrinks.
-    rebuilds: the losses and faults within ten minutes that the world survives.
-    gather: how long it waits for all processes to join. suspicion: silence after which a process counts as lost.
+    rebuilds: the number of losses and faults within ten minutes that the world survives.
+    gather: time limit until all processes have joined. suspicion: silence after which a process counts as lost.
 
     Errors: InvalidArgument (a number out of range, a port in use, certificates needed but not given), Missing (a file
     of the certificates). Threads: any.
@@ -66,8 +66,8 @@ class Controller(Closable):
     def environment(self, rank: Optional[int] = None) -> Dict[str, str]:
         """Returns this process's environment with the variables by which a process joins: address, token, certificates.
 
-        rank: the rank that the process begins with, on this machine; None: its launcher or the controller chooses the
-        rank. The result contains the world's secret: do not print it.
+        rank: the first rank of the process, which must run on this machine; None: its launcher or the controller
+        chooses the rank. The result contains the world's secret: do not print it.
         """
         made = dict(os.environ, TROUPE_CONTROL=self.address, TROUPE_JOIN_TOKEN=self._token)
         if self._certificates is not None:
@@ -96,7 +96,7 @@ class Controller(Closable):
 
     @property
     def reason(self) -> Optional[Exception]:
-        """The reason why the world has failed. None while it has not, and if all its processes have finished."""
+        """The reason why the world has failed. None if it has not failed."""
         return self._native.reason()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Defines Driver, a process without a rank or a GPU that asks the ranks of a world over processes."""
+"""Defines Driver, by which a process without a rank or a GPU sends requests to the ranks of a world over processes."""
 from __future__ import annotations
 
 import os
@@ -16,23 +16,23 @@ from ._world import FunctionCalls, RemoteBuffer, Reply, ResumePoint, ValueReply,
 
 @dataclass(frozen=True)
 class DriverStatus:
-    """What a driver knows of its world."""
+    """The state of a driver's world, as far as the driver knows it."""
 
     epoch: int  #: 0 before the first
     world_size: int  #: number of ranks in this epoch
     is_ready: bool  #: requests are admitted
-    is_over: bool  #: the world has ended, or the controller has refused the driver; nothing follows
+    is_over: bool  #: the world has ended, or the controller has refused the driver; this state is final
     has_rings: bool  #: requests go through shared memory
     reason: Optional[Error]  #: why it is not ready; if it is, why the previous epoch ended
-    resume: Optional[Tuple[ResumePoint, ...]]  #: where the lanes stood when the previous epoch ended, if it is known
+    resume: Optional[Tuple[ResumePoint, ...]]  #: progress of the lanes when the previous epoch ended; None if unknown
 
     def resume_point(self, lane: Optional[str] = "default") -> Optional[ResumePoint]:
-        """Returns where a lane stood when the previous epoch ended: see WorldEvent.resume_point()."""
+        """Returns the progress of a lane when the previous epoch ended: see WorldEvent.resume_point()."""
         return next((one for one in self.resume or () if one.lane == lane), None)
 
 
 def status_of(fields: Dict[str, Any]) -> DriverStatus:
-    """Makes a status of the fields that the extension module returns."""
+    """Makes a status from the fields that the extension module returns."""
     return DriverStatus(**{**fields, "resume": resume_of(fields["resume"])})
 
 
@@ -57,7 +57,7 @@ class _ToAllRanks(FunctionCalls[_Result], Collectives[RemoteTensors, _Result]):
 
 
 class Steps(_ToAllRanks[None]):
-    """The steps of a plan that a driver captures: its methods are those of Driver that send requests."""
+    """Records the steps of a plan that a driver captures. Has the methods of Driver that send requests."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
@@ -86,7 +86,7 @@ class Driver(_ToAllRanks[Reply], Closable):
     epoch in which it is sent; if that ends before the reply, its outcome is unknown.
     Requests before the first epoch raise Rebuilding. Errors that come with the reply are those of a World, and Busy (too
     many requests of this driver are pending).
-    Lifetime: it leaves with close() or at the end of a with statement; what is pending is answered. Threads: any.
+    Lifetime: it leaves with close() or at the end of a with statement; pending requests are answered. Threads: any.
     Errors: InvalidArgument (the address; certificates or token missing), Missing (certificate files).
     """
 
@@ -101,12 +101,12 @@ class Driver(_ToAllRanks[Reply], Closable):
 
     @property
     def size(self) -> int:
-        """The number of ranks in the present epoch, 0 before the first."""
+        """The number of ranks in the current epoch, 0 before the first."""
         return int(self._native.size())
 
     @property
     def epoch(self) -> int:
-        """The number of the present epoch, 0 before the first."""
+        """The number of the current epoch, 0 before the first."""
         return self.status.epoch
 
     def ready(self) -> "ValueReply[DriverStatus]":
@@ -146,13 +146,13 @@ class Driver(_ToAllRanks[Reply], Closable):
         return reply
 
     def release(self, allocated: RemoteBuffer) -> None:
-        """Returns memory of allocate(). Requests in flight still hold it."""
+        """Releases memory of allocate(). Requests in flight still hold it."""
         self._native.release(allocated)
 
     def read(self, source: RemoteBuffer, *, deadline: Seconds = 10.0) -> "ValueReply[bytes]":
-        """Returns the present contents of host memory that a rank has exported, at most a mebibyte.
+        """Returns the current contents of host memory that a rank has exported, at most 1 MiB.
 
-        They are read at once, without regard to requests in flight: wait for the reply of the request that writes them.
+        Reads at once, not in stream order: wait first for the reply of the request that writes the memory.
         Errors: StaleBuffer, InvalidArgument (device memory, or too much), Rebuilding, DeadlineExceeded.
         """
         reply: "ValueReply[bytes]" = self._native.read(source, deadline)
@@ -176,10 +176,10 @@ class Driver(_ToAllRanks[Reply], Closable):
 
             driver.capture("step", lambda plan: (plan.all_reduce(values), plan.call("finish", arguments))).result()
 
-        It takes the place of an earlier plan of its name. The ranks hold it, and the memory that it names, until
-        drop_plan(), the end of the epoch, or some seconds after the end of this driver: capture it again when the next
-        epoch is ready. Errors: those of a request, at once; DeadlineExceeded; Unsupported (host memory, a backend that
-        cannot capture).
+        It replaces an earlier plan of this name. The ranks hold it, and the memory that it names, until drop_plan(),
+        the end of the epoch, or some seconds after the end of this driver: capture it again when the next epoch is
+        ready. Errors: those of a request, at once; DeadlineExceeded; Unsupported (host memory, a backend that cannot
+        capture).
         """
         plan = Steps(self._native)
         steps(plan)
@@ -187,13 +187,13 @@ class Driver(_ToAllRanks[Reply], Closable):
         return reply
 
     def drop_plan(self, name: str) -> None:
-        """Lets the ranks let go of a plan that this driver has captured. Replays in flight still hold it."""
+        """Makes the ranks release a plan that this driver has captured. Replays in flight still hold it."""
         self._native.drop_plan(name)
 
     def replay(self, name: str, *, deadline: Optional[Seconds] = None) -> Reply:
-        """Launches, at all ranks, the plan that capture() or their processes (World.capture(name=...)) have made.
+        """Launches, at all ranks, the plan that capture() or, in their processes, World.capture(name=...) has made.
 
-        Errors: InvalidArgument if a process has none.
+        Errors: InvalidArgument if a process has no plan of this name.
         """
         operations = [_troupe.replay(name) for _ in range(self._maker().size)]
         return self._ask(operations, None, Options(deadline), None)

@@ -28,9 +28,9 @@ class WorldEvent:
     epoch: int
     world_size: int
     local_ranks: Tuple[int, ...]  #: the ranks of this process
-    origins: Tuple[int, ...]  #: the number of each of these in the first epoch
-    lost: Tuple[int, ...]  #: lost ranks that it continues without, as numbered in the first epoch
-    resume: "Optional[Tuple[ResumePoint, ...]]"  #: after a fault: where the lanes stood, if it is known
+    origins: Tuple[int, ...]  #: the number in the first epoch of each of local_ranks
+    lost: Tuple[int, ...]  #: the ranks that the world has lost and continues without, as numbered in the first epoch
+    resume: "Optional[Tuple[ResumePoint, ...]]"  #: after a fault: progress of the lanes in the previous epoch, if known
     reason: Optional[Error]  #: the reason of the failure or rebuild
     text: str  #: one line for users
 
@@ -39,7 +39,7 @@ class WorldEvent:
         return bool(self.lost)
 
     def resume_point(self, lane: Optional[str] = "default") -> "Optional[ResumePoint]":
-        """Returns where a lane stood when the previous epoch ended; None if the lane was not used, or it is not known.
+        """Returns the progress of a lane when the previous epoch ended; None if the lane was not used, or if unknown.
 
         lane: None for the requests to the whole world.
         """
@@ -48,8 +48,7 @@ class WorldEvent:
 
 @dataclass(frozen=True)
 class IncompleteOperation:
-    """An operation of an ended epoch that may not have succeeded at all its ranks: what it writes counts as
-    overwritten."""
+    """An operation of an ended epoch that may not have succeeded at all its ranks: treat its outputs as overwritten."""
 
     position: int  #: in its lane
     succeeded: Tuple[int, ...]  #: the ranks where it is known to have succeeded, as numbered in that epoch
@@ -58,7 +57,7 @@ class IncompleteOperation:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where a lane stood when an epoch ended, the same at all ranks. Continue from state kept at or before it."""
+    """The progress of a lane when an epoch ended, the same at all ranks. Continue from state saved at or before it."""
 
     lane: Optional[str]  #: None: the requests to the whole world
     complete: int  #: number of operations, in all epochs, that have succeeded at all their ranks, without a gap
@@ -68,7 +67,7 @@ class ResumePoint:
 
 
 def resume_of(fields: Any) -> Any:
-    """Makes the resume points of what the extension module returns."""
+    """Makes the resume points from the fields that the extension module returns."""
     if fields is None:
         return None
     return tuple(ResumePoint(lane, complete, commit, incomplete, tuple(IncompleteOperation(*one) for one in later))
@@ -76,12 +75,12 @@ def resume_of(fields: Any) -> Any:
 
 
 def event_of(fields: Dict[str, Any]) -> WorldEvent:
-    """Makes an event of the fields that the extension module returns."""
+    """Makes an event from the fields that the extension module returns."""
     return WorldEvent(**{**fields, "resume": resume_of(fields["resume"])})
 
 
 class Requests(Generic[R]):
-    """Makes requests from parts. Each kind of world sends them in its own way."""
+    """Makes requests from parts. Each kind of world implements _ask(), which sends them."""
 
     _native: Any
 
@@ -89,7 +88,7 @@ class Requests(Generic[R]):
               stream: Stream = "producer") -> "Group[R]":
         """Returns a group that is sent at the end of with: `with world.group() as all: all.all_reduce(x)`.
 
-        Its operands are for all ranks of the world: in a world over processes, RemoteBuffers for those of others.
+        It needs operands for all ranks of the world; those of ranks in other processes are RemoteBuffers.
         """
         return Group(self, Options(deadline, None, dtype, stream))
 
@@ -98,7 +97,8 @@ class Requests(Generic[R]):
         """Sends tensor, memory of rank source, to out, memory of rank destination.
 
         It is one request to all ranks and has a position in their order; the other ranks do nothing.
-        Errors: InvalidArgument if one of the two is not a rank; Mismatch if tensor and out differ in count or dtype.
+        Errors: InvalidArgument if source or destination is not a rank; Mismatch if tensor and out differ in count or
+        dtype.
         """
         alone = self.group(deadline=deadline, dtype=dtype, stream=stream)
         alone.transfer(source, tensor, destination, out, tag)
@@ -158,7 +158,7 @@ class RankRequests(Requests[R], Collectives[Tensors, R]):
         ranks, maker = self.local_ranks, self._maker()
         given = [len(one) for one in (tensors, out) if isinstance(one, (list, tuple))]
         if len(ranks) < maker.size and maker.size in given:
-            ranks = list(range(maker.size))  # the processes of the others are asked, too
+            ranks = list(range(maker.size))  # a request to all ranks, also to those in other processes
         if len(ranks) < maker.size:
             if len(ranks) != 1:
                 raise refuse(f"{len(ranks)} of the world's {maker.size} ranks live in this process: give operands for "
@@ -192,8 +192,8 @@ class FunctionCalls(Requests[R]):
         """Calls, at all ranks, the function that their processes have registered by this name: register_function().
 
         Each rank calls it at the request's place among its requests. arguments: a list of memory for each rank, or None.
-        values: bytes for all of them, at most 256 KiB.
-        Errors: InvalidArgument if a process has registered no such function, or arguments has not one list for each rank.
+        values: bytes that every rank receives, at most 256 KiB.
+        Errors: InvalidArgument if a process has registered no such function, or arguments has not one list per rank.
         """
         maker = self._maker()
         if arguments is not None and len(arguments) != maker.size:
@@ -277,7 +277,7 @@ class Rank(Collectives[Tensor, R], Generic[R]):
              deadline: Optional[Seconds] = None, lane: Optional[str] = None, stream: Stream = "producer") -> R:
         """Calls, at this rank, the function that its process has registered by this name: see World.call().
 
-        Every rank must be asked for it, as for a collective.
+        Like a collective, it runs only when every rank has received the request.
         """
         options = Options(deadline, self._lane if lane is None else lane)
         call = call_of(self._world._native, self._world._maker(), self.number, name, arguments, values, stream)
@@ -386,10 +386,10 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
         listen(self._native, lambda fields: heard(event_of(fields)))
 
     def export_memory(self, rank: int, tensor: Tensor, name: str = "") -> RemoteBuffer:
-        """Exports memory that rank, one of this process, uses, and returns the handle that other processes can name.
+        """Exports memory of a rank in this process. Returns a handle that requests of other processes can name.
 
-        It is held until unexport(). name: other processes can ask for the handle by it (find_memory()); used again, it
-        refers to the new memory. The handle is valid in all epochs, and in the sub-worlds of the world.
+        The memory is held until unexport(). name: other processes find the handle by it (find_memory()); if it is used
+        again, it refers to the new memory. The handle is valid in all epochs, and in the sub-worlds of the world.
         Errors: InvalidArgument if the rank does not live in this process, or the tensor is empty.
         """
         made: RemoteBuffer = self._native.export_memory(
@@ -397,7 +397,7 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
         return made
 
     def unexport(self, handle: RemoteBuffer) -> None:
-        """Lets go of exported memory. Requests in flight still hold it. No effect if it is not exported here."""
+        """Releases exported memory. Requests in flight still hold it. No effect if this process does not export it."""
         self._native.unexport(handle)
 
     def find_memory(self, rank: int, name: str, dtype: DType = None, *,
@@ -411,15 +411,15 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
         return reply
 
     def register_function(self, name: str, function: RankFunction) -> None:
-        """Registers a function for the ranks of this process, which call(name) calls; in place of an earlier one.
+        """Registers a function that call(name) calls at this process's ranks. Replaces an earlier one of this name.
 
         It is called with (rank, epoch, stream, memory, values): the handle of the rank's stream, whose device is current,
         as an int; the arguments as Buffers of bytes; and the bytes of the request. It enqueues work in the stream, e.g.
         through torch.cuda.ExternalStream(stream). It runs when the rank launches the request: earlier requests may still
-        run on the GPU, so what it does on the CPU is behind them only if their replies have arrived.
+        run on the GPU, so work on the CPU is ordered behind them only if their replies have arrived.
         It runs on the launcher thread of the rank's GPU, with the GIL, and delays all requests of the rank meanwhile: it
         must be short, and must neither wait for the GPU nor for a reply. An exception ends the epoch, as a failed launch
-        does. Lifetime: the function is held as long as the world.
+        does. Lifetime: the world holds the function until the world is destroyed.
         Errors: InvalidArgument (the name, or it cannot be called).
         """
         self._native.register_function(name, function)
@@ -460,14 +460,15 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
         return freed
 
     def resume(self) -> None:
-        """Allocates that memory again and runs the waiting requests. No effect if the world is not suspended."""
+        """Allocates the memory that suspend() freed, and runs the waiting requests. No effect if not suspended."""
         self._native.resume()
 
     def capture(self, requests: Sequence[Request], deadline: Optional[Seconds] = None, name: str = "") -> _troupe.Plan:
         """Captures prepared requests to all ranks as a plan, which replay(plan) launches by one message.
 
-        Over processes every process captures the requests of its own rank; captures with the same `name` are one plan,
-        without names the n-th captures of all processes. Errors: Unsupported if the backend cannot capture one of them.
+        Over processes, every process captures the requests of its own rank. Captures with the same `name` form one
+        plan; without names, the n-th captures of all processes do. Errors: Unsupported if the backend cannot capture
+        one of them.
         """
         plan: _troupe.Plan = self._native.capture(list(requests), deadline, name)
         return plan
@@ -475,7 +476,7 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
     def replay(self, plan: _troupe.Plan, deadline: Optional[Seconds] = None, lane: Optional[str] = None) -> Reply:
         """Launches all requests of the plan, with the operands that they were prepared with.
 
-        lane: of this process's rank, where other processes hold the other ranks; else a plan has no lane.
+        lane: a lane of this process's rank, if other processes have the other ranks; otherwise it must be None.
         """
         ranks = self.local_ranks
         target = ranks[0] if len(ranks) == 1 and self.size > 1 else None

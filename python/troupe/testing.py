@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Optional, Tuple
 from . import _troupe
 from ._collectives import Options
 from ._errors import refuse
-from ._troupe import FaultScript as FaultScript  # a line: script.on(2).operation(5).hang()
+from ._troupe import FaultScript as FaultScript  # e.g. script.on(2).operation(5).hang()
 from ._troupe import VirtualReply
 from ._runtime import Closable
 from ._types import Setting
