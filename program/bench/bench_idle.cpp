@@ -69,7 +69,7 @@ std::chrono::nanoseconds span_of(double seconds) {
 }
 
 /// An all_reduce whose operands wait, at every rank, for client work that the bench holds back. It completes after
-/// let_go().
+/// release().
 class held_operation {
 public:
   explicit held_operation(world& where) {
@@ -84,7 +84,7 @@ public:
   }
 
   /// Releases the work. Throws the error with which the request failed.
-  void let_go() {
+  void release() {
     for (const auto& one : holds_) one->release();
     static_cast<void>(reply_.get());
   }
@@ -131,7 +131,7 @@ public:
       observe("in flight");
       if (!held.in_flight())
         throw exception{errc::internal, "an operation was answered before the work that it waits for was released"};
-      held.let_go();
+      held.release();
     }
     return session_.finish();
   }

@@ -95,12 +95,12 @@ std::optional<traffic_line> parse_traffic_line(std::string_view text) {
 constexpr std::size_t traffic_elements = 1024;
 constexpr auto request_deadline = 30s;
 constexpr auto answer_tolerance = 2s; ///< Tolerance after the deadline of a request.
-constexpr int out_of_its_world = 75;  ///< EX_TEMPFAIL: another start may help.
+constexpr int out_of_its_world = 75;  ///< EX_TEMPFAIL: restarting the process may help.
 
-std::atomic<int> harm_wanted{0}; ///< The number of the received signal, or 0.
+std::atomic<int> fault_signal{0}; ///< The number of the received signal, or 0.
 
-void want_harm(int signal) {
-  harm_wanted.store(signal);
+void request_fault(int signal) {
+  fault_signal.store(signal);
 }
 
 std::int64_t now_ns() {
@@ -185,7 +185,7 @@ private:
       const auto expected = static_cast<float>(all);
       await(now, self, memory.fill(static_cast<float>(self.value() + 1)), line);
       for (bool is_first = true;; is_first = false) {
-        do_harm();
+        enqueue_fault();
         await(now, self, memory.sum(), line);
         await(now, self, memory.fetch(), line);
         line.at_ns = now_ns();
@@ -217,9 +217,9 @@ private:
     }
   }
 
-  /// Enqueues harmful work in the middle of the traffic, on its own stream.
-  void do_harm() {
-    const int signal = harm_wanted.exchange(0);
+  /// If a signal has arrived, enqueues work on a separate stream that fails with a sticky error.
+  void enqueue_fault() {
+    const int signal = fault_signal.exchange(0);
     if (signal == 0) return;
     stream_.emplace(world_.device_of(world_.local_ranks().front()));
     kernels_.at(0).poison(stream_->ref(),
@@ -234,8 +234,8 @@ private:
 };
 
 int run_member(const runtime_options& options) {
-  std::signal(SIGUSR1, want_harm);
-  std::signal(SIGUSR2, want_harm);
+  std::signal(SIGUSR1, request_fault);
+  std::signal(SIGUSR2, request_fault);
   runtime rt{options.settings()};
   try {
     if (!traffic_member{rt.form_world()}.run()) return out_of_its_world;

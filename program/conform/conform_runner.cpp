@@ -87,7 +87,7 @@ conform_meeting::conform_meeting(int ranks, std::uint64_t seed,
                                  std::function<std::future<remote_buffer>(rank, const std::string&)> find)
   : scope_{.ranks = ranks, .seed = seed}, ask_{std::move(ask)}, find_{std::move(find)} {
   for (int r = 0; r < ranks; ++r) {
-    flags_.push_back(wait_for(rank{r}, "conform done")); // exported last
+    flags_.push_back(wait_for(rank{r}, "conform done")); // exported last, so the others can be found
     counts_.push_back(wait_for(rank{r}, "conform counts"));
     on_device_.emplace_back(wait_for(rank{r}, "conform device").as_buffer());
     on_host_.emplace_back(wait_for(rank{r}, "conform host").as_buffer());

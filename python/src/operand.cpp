@@ -349,8 +349,9 @@ bool is_fp8(dtype type) noexcept {
 }
 
 /// Implements the array API's __dlpack__. The stream is ignored: values are complete once a request has been answered.
-py::object lend(const shaped_buffer& own, const py::object&, const std::optional<std::pair<int, int>>& max_version,
-                const py::object& device, const std::optional<bool>& copy) {
+py::object export_dlpack(const shaped_buffer& own, const py::object&,
+                         const std::optional<std::pair<int, int>>& max_version, const py::object& device,
+                         const std::optional<bool>& copy) {
   if (!device.is_none() && !py::tuple{device}.equal(device_tuple(own)))
     throw py::buffer_error("a troupe.Buffer is exported on its own device, " +
                            py::cast<std::string>(py::str(device_tuple(own))) +
@@ -398,8 +399,8 @@ void bind_operands(py::module_& module) {
           "is_stale", [](const shaped_buffer& own) { return own.memory.stale(); },
           "Whether the device has lost this memory since it was allocated.")
       .def_property_readonly("__array_interface__", &array_interface)
-      .def("__dlpack__", &lend, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
-           py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
+      .def("__dlpack__", &export_dlpack, py::kw_only(), py::arg("stream") = py::none(),
+           py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
            "Returns a DLPack capsule, with a version if max_version allows. The buffer's values are complete once the "
            "request that wrote them has been answered, so no stream of the consumer needs to wait.")
       .def("__dlpack_device__", &device_tuple)

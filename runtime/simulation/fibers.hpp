@@ -77,7 +77,7 @@ public:
   private:
     group before_ = 0;
   };
-  /// No fiber of \p which runs until resume(). One that is running continues until it waits.
+  /// Stops the fibers of \p which until resume(). A running fiber continues until it waits.
   void suspend(group which) { suspended_.insert(which); }
   void resume(group which);
 

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 constexpr nanoseconds look_every = 20ms; ///< The interval of ticks, the same as in controller_connection.
 constexpr nanoseconds farewell = 300ms;
 /// The time in which a process that was removed from its world answers its clients, before it ends.
-constexpr nanoseconds grace_of_outcasts = 100ms;
+constexpr nanoseconds removal_grace = 100ms;
 /// The longest time until another controller takes the place of one that was killed.
 constexpr nanoseconds most_without_controller = 300ms;
 
@@ -279,7 +279,7 @@ private:
   }
   /// Ends the process soon, because the controller has removed it from the world.
   void removed();
-  /// Ends it after \p tenths tenths of grace_of_outcasts. Waits for each tenth separately, so that a jump of the clock
+  /// Ends it after \p tenths tenths of removal_grace. Waits for each tenth separately, so that a jump of the clock
   /// skips only one of them.
   void end_after(int tenths);
 
@@ -396,10 +396,10 @@ void simulated_processes::process::removed() {
 }
 
 void simulated_processes::process::end_after(int tenths) {
-  above_.later(grace_of_outcasts / 10, [self = shared(), tenths] {
+  above_.later(removal_grace / 10, [self = shared(), tenths] {
     if (*self->is_dead_) return;
     if (tenths > 1) return self->end_after(tenths - 1);
-    self->above_.ledger_.removed(rank{self->place_}, grace_of_outcasts);
+    self->above_.ledger_.removed(rank{self->place_}, removal_grace);
     self->kill(false);
   });
 }
@@ -467,16 +467,16 @@ private:
   void receive(const std::string& bytes) override { link_->receive(bytes); }
   void broken(const error& why) override {
     link_->disconnected(why);
-    is_alone_ = true;
+    needs_connection_ = true;
   }
 
   void live() {
     while (!is_over_) {
       {
         const fibers::no_wait_scope in_turn;
-        if (link_->tick()) is_alone_ = true;
-        if (is_alone_ && !is_searching_) {
-          is_alone_ = false;
+        if (link_->tick()) needs_connection_ = true;
+        if (needs_connection_ && !is_searching_) {
+          needs_connection_ = false;
           connect();
         }
       }
@@ -488,7 +488,7 @@ private:
 
   const int number_;
   bool is_over_ = false;
-  bool is_alone_ = true; ///< It has no connection and must make one.
+  bool needs_connection_ = true; ///< True if it must connect to the controller.
   std::shared_ptr<driver_link> link_;
 };
 

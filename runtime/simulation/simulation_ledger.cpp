@@ -194,7 +194,7 @@ void simulation_ledger::released(std::size_t request, rank self) {
   if (launched_in == formation_of_.end()) {
     // A copy, a replay, or a request in a world of one rank: its launch was not recorded.
     if (memory_.inspect(*requests_.at(request), self) == simulated_memory::finding::untouched)
-      let_go_.insert({request, self});
+      released_unwritten_.insert({request, self});
     return;
   }
   if (hollow_.contains({request, self})) return;
@@ -286,7 +286,7 @@ void simulation_ledger::judge_memory(const entry& one, rank self) {
   if (found == simulated_memory::finding::nothing) return;
   if (failure == nullptr && found != simulated_memory::finding::right)
     wrong(name_of(one) + " succeeded with a wrong result at rank " + to_string(self));
-  if (failure == nullptr && let_go_.contains({one.what->number, self}))
+  if (failure == nullptr && released_unwritten_.contains({one.what->number, self}))
     wrong(name_of(one) + " has written to rank " + to_string(self) + "'s memory after that was released (BUF-1)");
   if (failure != nullptr && failure->effect == effect::rejected && found != simulated_memory::finding::untouched)
     wrong(name_of(one) + " was rejected, but rank " + to_string(self) + "'s memory was written (ONE-2)");

@@ -152,7 +152,7 @@ private:
   };
   std::map<std::pair<std::uint64_t, rank>, std::vector<range>> known_; ///< Registered ranges, by formation and rank.
   /// Requests without a recorded launch whose results had not been written when their memory was released.
-  std::set<std::pair<std::size_t, rank>> let_go_;
+  std::set<std::pair<std::size_t, rank>> released_unwritten_;
   std::map<epoch, std::map<std::optional<std::size_t>, std::uint64_t>> resumed_;
   std::map<std::pair<epoch, rank>, time_point> counted_;
   std::optional<time_point> ended_at_;

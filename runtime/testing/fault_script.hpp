@@ -182,9 +182,9 @@ private:
   std::uint64_t releases_ = 0;
 };
 
-/// A line whose place is known and whose fault is not. Which faults are possible depends on the place: an operation of
-/// a rank, a forming of its communicator, a registration of memory by it (a new one, or one that is repeated in a new
-/// epoch), or the abort of its communicator.
+/// A line with a place; its member functions choose the fault. Which faults are possible depends on the place: an
+/// operation of a rank, a forming of its communicator, a registration of memory by it (a new one, or one that is
+/// repeated in a new epoch), or the abort of its communicator.
 template <fault_script::trigger When>
 class fault_script::line_at {
 public:
