@@ -19,7 +19,7 @@ enum class completion_strategy : std::uint8_t {
   event,     ///< An event without timing; a check is a driver call.
   host_fn,   ///< A host function in the stream; a check costs one load, but the driver's thread must wake to call it.
   automatic, ///< "auto": flag if the device's streams can write words, else event.
-             ///< (docs/design/0007-strategy-by-rule.md)
+             ///< (docs/design/0007-completion-strategy.md)
 };
 
 /// The concrete strategies, that is, all except automatic.

@@ -50,7 +50,7 @@ struct controller_terms {
   std::string token{};
   nanoseconds heartbeat{std::chrono::milliseconds{250}};
   /// Silence after which a process counts as lost. Only time in which the controller itself was running counts. The end
-  /// of a process is noticed immediately, by its connection or its launcher (docs/design/0050-silence.md).
+  /// of a process is noticed immediately, by its connection or its launcher (docs/design/0050-failure-detection.md).
   nanoseconds suspicion{std::chrono::seconds{10}};
   nanoseconds gather{std::chrono::seconds{60}}; ///< Limit until all processes have joined, at first and after a loss.
   nanoseconds form{std::chrono::seconds{60}};

@@ -34,8 +34,8 @@ struct world_admission {
 [[nodiscard]] error epoch_objection(epoch meant_for, epoch now);
 
 /// Admits requests under the conditions that the world's actor publishes. Requests do not wait for that actor, because
-/// the arbiter determines their order (docs/design/0023-requests-at-the-door.md). It may outlive the world: it then
-/// refuses every request. Threads: accept() from any, publish() and close() from one at a time.
+/// the arbiter determines their order (docs/design/0023-admission-on-the-sending-thread.md). It may outlive the world:
+/// it then refuses every request. Threads: accept() from any, publish() and close() from one at a time.
 class request_gate {
 public:
   /// The conditions for requests.

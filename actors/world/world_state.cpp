@@ -332,7 +332,7 @@ world_effects world_state::await_controller(error reason) {
   quiescing_ = false;
   world_effects effects = rebuild(std::move(reason), {.rung = recovery_rung::form_beside});
   // Abort at once and do not wait for it: a kernel that waits for a dead process's GPU would delay the next forming,
-  // which continues beside the rest of the abort (docs/design/0038-controllers.md).
+  // which continues beside the rest of the abort (docs/design/0038-membership-controller.md).
   if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
   return effects;
 }

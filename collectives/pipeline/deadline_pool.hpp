@@ -14,7 +14,8 @@
 namespace troupe {
 
 /// Threads are needed most when none can be started: after a fault, on a machine at its limits. Therefore threads are
-/// reserved in advance, and a job that gets no new thread waits for a reserved one. (docs/design/0055-limits.md)
+/// reserved in advance, and a job that gets no new thread waits for a reserved one.
+/// (docs/design/0055-recovery-reserves.md)
 ///
 /// Threads: run() may be called from any thread.
 class deadline_pool {

@@ -395,7 +395,7 @@ void rank_pipeline::resume() {
 namespace {
 
 /// Launches that share one completion mark. A mark after work in flight costs the launcher half as much as a launch
-/// (docs/design/0024-shared-marks.md).
+/// (docs/design/0024-shared-completion-marks.md).
 constexpr std::size_t most_unmarked = 8;
 
 } // namespace

@@ -11,7 +11,7 @@ namespace troupe {
 /// has run out of it. While an object of this class lives, an `operator new` that fails anywhere in the process
 /// releases a piece of the reserve and is tried again. From then on new requests are refused (host_memory_is_short())
 /// until the reserve could be refilled. The rest of the reserve therefore serves the pending requests.
-/// (docs/design/0055-limits.md)
+/// (docs/design/0055-recovery-reserves.md)
 ///
 /// The reserve is untouched address space, so it uses no memory before it is needed. The first object installs a
 /// std::new_handler, which calls the previous handler when the reserve is used up. The last object removes it. A

@@ -213,7 +213,7 @@ void nccl_communicator::init() {
 void nccl_communicator::warm_up(stream_ref stream) {
   // The call itself makes NCCL's connections, so there is no need to wait for the operation. Waiting would be harmful:
   // a stream that CUDA has seen idle may later be blocked behind unfinished work of another communicator on this device
-  // (docs/design/0075-streams-seen-idle.md).
+  // (docs/design/0075-first-operation.md).
   launch(barrier{}, stream);
 }
 

@@ -1,4 +1,4 @@
-/// What comes back with an epoch beside its ranks, each timed by itself. (docs/design/0032-what-came-back.md)
+/// What comes back with an epoch beside its ranks, each timed by itself. (docs/design/0032-restoration-events.md)
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/virtual_world.hpp>
