@@ -185,12 +185,14 @@ void driver_link::disconnected(const error& why) {
 bool driver_link::tick() {
   std::vector<std::shared_ptr<ring_endpoint>> retired; // their threads are joined without the lock
   std::shared_ptr<attached_order> order;
+  std::vector<remote_buffer> unreleased;
   bool is_to_renew = false;
   bool is_silent = false;
   {
     const std::lock_guard lock{mutex_};
     retired = std::exchange(retired_, {});
     order = order_;
+    if (state_.is_ready) unreleased = std::exchange(unreleased_, {});
     const time_point now = services_.time->now();
     is_to_renew = has_lent_ && order && now - renewed_ >= services_.lease / 4;
     if (is_to_renew) renewed_ = now;
@@ -200,6 +202,7 @@ bool driver_link::tick() {
       services_.send(encode(process_frame{admitted_.session, heartbeat{}}));
     }
   }
+  for (const remote_buffer& one : unreleased) order->peers()->give_back(one);
   if (order) order->peers()->expire(services_.time->now());
   if (is_to_renew) order->peers()->renew(services_.holder);
   if (is_silent)
@@ -211,6 +214,11 @@ std::shared_ptr<peer_requests> driver_link::peers_or(error& why) const {
   const std::lock_guard lock{mutex_};
   why = objection_to(world_request{.parts = {}, .site = call_site{}});
   return why ? nullptr : order_->peers();
+}
+
+std::shared_ptr<peer_requests> driver_link::present_peers() const {
+  const std::lock_guard lock{mutex_};
+  return state_.is_ready ? order_->peers() : nullptr;
 }
 
 void driver_link::find(rank target, const std::string& name, nanoseconds deadline,
@@ -248,8 +256,7 @@ void driver_link::capture(std::string name, plan_steps steps, nanoseconds deadli
 }
 
 void driver_link::drop_plan(std::string_view name) {
-  error why;
-  if (const auto to = peers_or(why)) to->drop_plan(name); // else it ends with its epoch at the latest
+  if (const auto to = present_peers()) to->drop_plan(name); // else it has ended with its epoch
 }
 
 void driver_link::read(const remote_buffer& from, nanoseconds deadline, peer_requests::bytes_promise reply) {
@@ -259,8 +266,15 @@ void driver_link::read(const remote_buffer& from, nanoseconds deadline, peer_req
 }
 
 void driver_link::give_back(const remote_buffer& lent) {
-  error why;
-  if (const auto to = peers_or(why)) to->give_back(lent); // else it is held until this driver stops renewing its leases
+  std::shared_ptr<peer_requests> to;
+  {
+    const std::lock_guard lock{mutex_};
+    if (state_.is_ready)
+      to = order_->peers();
+    else if (!state_.is_over)
+      unreleased_.push_back(lent); // its lease is renewed in the next epoch, too
+  }
+  if (to) to->give_back(lent);
 }
 
 void driver_link::close(const error& why) {

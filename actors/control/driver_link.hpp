@@ -96,6 +96,8 @@ private:
   void lose_order(epoch of, const error& why);
   /// Returns the requests to the ranks of the present epoch, or null and the reason why none are admitted.
   [[nodiscard]] std::shared_ptr<peer_requests> peers_or(error& why) const;
+  /// Returns the requests to the ranks of the present epoch; null while the world is not ready.
+  [[nodiscard]] std::shared_ptr<peer_requests> present_peers() const;
   void change();
 
   const process_identity who_;
@@ -117,6 +119,7 @@ private:
   std::atomic<std::uint64_t> last_ticket_{0};
   std::atomic<bool> has_lent_{false}; ///< Whether memory or a plan was requested, whose lease must be renewed.
   time_point renewed_{};
+  std::vector<remote_buffer> unreleased_{}; ///< Memory to give back when the world is ready again.
 };
 
 } // namespace troupe

@@ -331,6 +331,28 @@ TEST_CASE("a driver renews what it has been lent, as often as its lease asks for
   CHECK(often <= 4);
 }
 
+TEST_CASE("memory that a driver gives back while the world forms again is released in the next epoch",
+          "[control][drivers]") {
+  scene at;
+  auto& one = at.join();
+  at.begin(epoch{1});
+  at.end(epoch{1}, {.code = errc::rank_lost, .text = "rank 1 has ended"});
+  const int before = at.batches_for[1];
+  one.link->give_back({rank{1}, 5, 1, 0, 64});
+  CHECK_FALSE(one.link->tick());
+  at.pass();
+  CHECK(at.batches_for[1] == before);
+  at.begin(epoch{2});
+  CHECK_FALSE(one.link->tick());
+  at.pass();
+  CHECK(at.batches_for[1] == before + 1);
+  CHECK_FALSE(one.link->tick());
+  at.pass();
+  CHECK(at.batches_for[1] == before + 1);
+  one.link->close({.code = errc::stopping, .text = "the driver ends"});
+  one.link->give_back({rank{1}, 5, 1, 0, 64});
+}
+
 TEST_CASE("a driver's plan goes to all ranks in one batch each, and nothing is sent for one that cannot be sent",
           "[control][drivers][plans]") {
   scene at;
