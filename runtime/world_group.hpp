@@ -39,11 +39,10 @@ public:
     return *this;
   }
 
-  /// Adds a part for every rank of this process: calls \p make(rank) for each, in rank order, which returns an
-  /// operation.
+  /// Adds a part for every rank of the world: calls \p make(rank) for each, in rank order, which returns an operation.
   template <std::invocable<rank> Make>
   requires groupable<std::invoke_result_t<Make, rank>> world_group& on_all(Make make) {
-    for (const rank self : where_.local_ranks()) on(self, make(self));
+    for (int r = 0; r < size(); ++r) on(rank{r}, make(rank{r}));
     return *this;
   }
 

@@ -5,6 +5,7 @@
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/world_driver.hpp>
+#include <troupe/runtime/world_group.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -123,6 +124,23 @@ error thrown(auto work) {
 }
 
 } // namespace
+
+TEST_CASE("a group of a world over processes has a part for each rank, also of other processes",
+          "[runtime][drivers][GRP-1]") {
+  driven_world one;
+  const served_rank& asking = *one.ranks[0];
+  const rank self = asking.where->local_ranks().front();
+  std::vector<buffer> values = one.values();
+  values[static_cast<std::size_t>(self.value())] = asking.values;
+  world_group asked{*asking.where};
+  asked.on_all([&](rank part) {
+    const buffer& memory = values[static_cast<std::size_t>(part.value())];
+    return all_reduce{memory, memory, count, dtype::f32, reduction::sum};
+  });
+  CHECK(asked.parts().size() == 2);
+  CHECK_FALSE(failure_of(asked.ask()));
+  for (const auto& rank_process : one.ranks) CHECK(rank_process->first() == 3.0F);
+}
 
 TEST_CASE("a driver captures a plan of requests and calls, and replays it by name", "[runtime][drivers][plans]") {
   driven_world one;
