@@ -275,7 +275,7 @@ bool fault_script::before_launch(const fault_place& who, std::span<const operati
     }
     if (one.what == fault_action::fail_later) mine.found_later = scripted_error(one.code, who.rank, text_of(one));
     if (one.what == fault_action::lose_device && devices_ != nullptr)
-      devices_->fail_next(device_id{who.rank.value()}, scripted_error(one.code, who.rank, text_of(one)));
+      devices_->fail_next(who.device, scripted_error(one.code, who.rank, text_of(one)));
   }
   return true;
 }

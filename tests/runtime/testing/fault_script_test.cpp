@@ -324,6 +324,17 @@ TEST_CASE("a lost device fails the epoch, and a poisoned process the world", "[t
   CHECK(world.status().reason.code == errc::process_poisoned);
 }
 
+TEST_CASE("an operation's lost device is that of its rank, also after ranks were renumbered", "[testing][faults]") {
+  virtual_world world{3, {.recovery = {.policy = recovery_policy::shrink}}};
+  for (const std::uint64_t of : {1U, 2U}) {
+    const auto values = make_ranked<float>(world, count);
+    world.script().on(rank{0}).in(epoch{of}).operation(0).lose_device();
+    CHECK_THAT(world.ask(sums_of(values)), fails_with(errc::device_failed));
+    REQUIRE(world.run_until_ready(epoch{of + 1}, 1s));
+  }
+  CHECK(world.status().origins == std::vector{rank{2}});
+}
+
 TEST_CASE("a released script lets go of what hangs, and raises nothing more", "[testing][faults]") {
   virtual_world world{2, keeping_size()};
   const auto values = make_ranked<float>(world, count);
