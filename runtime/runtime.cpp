@@ -132,9 +132,11 @@ world runtime::form_world(const world_options& options) {
     require_rung(plan.recovery, *shared->able);
     plan.services.strategy = options.strategy.value_or(p.settings.strategy);
   }
+  std::shared_ptr<membership> member;
   if (has_controller) {
     plan.recovery = {.policy = recovery_policy::guided};
-    plan.to_controller = p.join(plan.locals.front().where->id());
+    member = p.join(plan.locals.front().where->id());
+    plan.to_controller = member->link();
     first_device = plan.locals.front().where;
   }
   shared->status = plan.status;
@@ -146,7 +148,10 @@ world runtime::form_world(const world_options& options) {
   plan.status->listen(make_world_log(p.settings.report_folder, p.helpers, {p.services.recorder, p.versions()}));
   auto spawned = spawn_world(*p.system, std::move(plan));
   if (has_controller && p.settings.assignment.spare) rehearse(*p.selected.collectives, first_device);
-  if (has_controller) p.member->begin(spawned.world);
+  if (has_controller) {
+    const std::lock_guard lock{p.mutex};
+    if (!p.ended) member->begin(spawned.world);
+  }
   shared->actor = spawned.world;
   shared->ranks = std::move(spawned.ranks);
   p.worlds->add(shared);
@@ -171,7 +176,10 @@ world runtime::form_world(const world_options& options) {
   else if (has_controller)
     why = {.code = errc::stopping, .text = "the world has ended before this process was needed"};
   return_or_report("a world that failed to form", [&] { world{shared}.stop(); });
-  if (has_controller) p.member.reset();
+  if (has_controller) {
+    const std::lock_guard lock{p.mutex};
+    p.member.reset(); // `member` leaves the world when it is destroyed, without the lock
+  }
   throw exception{std::move(why)};
 }
 

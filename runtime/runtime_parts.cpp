@@ -152,6 +152,7 @@ void runtime::parts::end() noexcept {
     for (const auto& one : worlds->all()) return_or_report("a world", [&] { world{one}.stop(); });
   });
   record_asked.reset();
+  if (member) member->end(); // a thread that forms a world may hold it, too
   member.reset();
   launchers.clear();
   endpoint.reset(); // after the worlds have stopped, so that metrics still show them
@@ -254,13 +255,15 @@ local_rank runtime::parts::make_local(rank self, device_id where) {
   return {self, opened, launch_thread};
 }
 
-std::shared_ptr<controller_channel> runtime::parts::join(device_id where) {
+std::shared_ptr<membership> runtime::parts::join(device_id where) {
+  const std::lock_guard lock{mutex};
+  if (ended) throw exception{errc::stopping, "the runtime has ended, because the process ends"};
   if (member)
     throw exception{errc::invalid_argument, "this runtime has joined its controller's world already: it holds one rank "
                                             "of that world, from which other worlds can be split"};
-  member = std::make_unique<membership>(describe_process(settings, *selected.api, *selected.collectives, where),
+  member = std::make_shared<membership>(describe_process(settings, *selected.api, *selected.collectives, where),
                                         settings, helpers, selected, services.time, wait.wait);
-  return member->link();
+  return member;
 }
 
 } // namespace troupe

@@ -55,8 +55,9 @@ public:
   /// Returns the function that allocates memory, or a report of this process, for another process (world_plan::lend).
   [[nodiscard]] std::function<buffer(lent_kind what, std::size_t size_bytes)>
   lender(std::shared_ptr<memory_pool> pool) const;
-  /// Returns the connection to the controller of the world that this process joins.
-  [[nodiscard]] std::shared_ptr<controller_channel> join(device_id where);
+  /// Makes this process a member of its controller's world. Errors: those of membership; invalid_argument (it is a
+  /// member already), stopping (the process ends).
+  [[nodiscard]] std::shared_ptr<membership> join(device_id where);
 
   /// Returns the versions of driver and backend on one line.
   [[nodiscard]] std::string versions() const;
@@ -75,14 +76,14 @@ public:
   std::shared_ptr<deadline_pool> helpers;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
-  std::mutex mutex; ///< Protects the next five members.
+  std::mutex mutex; ///< Protects the next six members.
   bool ended = false;
   std::vector<std::shared_ptr<void>> claims; ///< Claims that keep other runtimes of this process off these GPUs.
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
   std::map<device_id, std::shared_ptr<launcher>> launchers;
+  std::shared_ptr<membership> member;             ///< Null unless this process joins a controller's world.
   std::unique_ptr<record_on_signal> record_asked; ///< Null if no signal is set.
-  std::unique_ptr<membership> member;             ///< Null unless this process joins a controller's world.
   std::shared_ptr<world_registry> worlds = std::make_shared<world_registry>();
   const std::chrono::system_clock::time_point began = std::chrono::system_clock::now();
   std::shared_ptr<metrics_source> metrics = std::make_shared<metrics_source>([this] { return sample(); });
