@@ -185,11 +185,13 @@ void fibers::run_turn(fiber& one) {
 }
 
 fibers::no_wait_scope::no_wait_scope() noexcept {
-  if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr) all->running_->may_wait = false;
+  if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr)
+    before_ = std::exchange(all->running_->may_wait, false);
 }
 
 fibers::no_wait_scope::~no_wait_scope() {
-  if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr) all->running_->may_wait = true;
+  if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr)
+    all->running_->may_wait = before_;
 }
 
 fibers::group_scope::group_scope(group of) noexcept {

@@ -54,6 +54,9 @@ public:
     no_wait_scope(const no_wait_scope&) = delete;
     no_wait_scope& operator=(const no_wait_scope&) = delete;
     ~no_wait_scope();
+
+  private:
+    bool before_ = true; ///< Whether the caller might wait before.
   };
   /// Returns the number of waits that happened inside no_wait_scope.
   [[nodiscard]] std::size_t forbidden_waits() const noexcept { return forbidden_waits_; }
