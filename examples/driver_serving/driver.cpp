@@ -172,6 +172,7 @@ private:
   /// Sends all requests of a step without waiting in between; the ranks' streams keep their order.
   void step() {
     ++step_;
+    step_epoch_ = epoch_;
     const std::size_t ranks = memory_.size() / (ballast_bytes_ > 0 ? 2 : 1);
     const troupe::request_options now{.epoch = epoch_};
     std::vector<troupe::buffer> sums;
@@ -214,7 +215,7 @@ private:
     const std::lock_guard lock{mutex_};
     ++steps_;
     for (std::size_t i = 0; i < taken_; ++i, jobs_.pop_front(), ++answered_)
-      jobs_.front().to.set_value({{&(*values)[i * size], &(*values)[i * size] + size}, step_, epoch_});
+      jobs_.front().to.set_value({{&(*values)[i * size], &(*values)[i * size] + size}, step_, step_epoch_});
     taken_ = 0;
     last_failure_.clear();
     return true;
@@ -228,7 +229,8 @@ private:
   troupe::epoch epoch_{};
   std::vector<troupe::remote_buffer> memory_; ///< A batch at each rank, then the ballast.
   std::uint64_t step_ = 0;
-  std::size_t taken_ = 0; ///< The number of jobs, from the first on, that are in the last step and not answered.
+  troupe::epoch step_epoch_{}; ///< The epoch in which the last step was asked for.
+  std::size_t taken_ = 0;      ///< The number of jobs, from the first on, that are in the last step and not answered.
 
   std::mutex mutex_;
   std::condition_variable changed_;
