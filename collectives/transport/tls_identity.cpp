@@ -62,12 +62,12 @@ void read_pem(const std::string& what, const std::filesystem::path& file, pem_te
   std::error_code none;
   if (std::filesystem::is_directory(file, none)) refuse_file(what, file, "is a folder");
   std::ifstream from{file, std::ios::binary};
-  if (!from)
+  if (const int code = errno; !from)
     throw exception{error{.code = errc::missing,
                           .text = "the " + what + " file " + quoted(file) +
-                                  " cannot be read: " + std::generic_category().message(errno),
+                                  " cannot be read: " + std::generic_category().message(code),
                           .call = "open",
-                          .native_code = errno}};
+                          .native_code = code}};
   into.text.resize(most_pem_bytes + 1);
   from.read(into.text.data(), static_cast<std::streamsize>(into.text.size()));
   into.text.resize(static_cast<std::size_t>(from.gcount()));
@@ -200,7 +200,6 @@ namespace {
 
 constexpr int most_certificates_between = 4;
 constexpr long most_chain_bytes = 64L << 10;
-constexpr int tls_security_level = 2;
 
 /// Cipher suites of TLS 1.2: only those with forward secrecy and authenticated encryption. TLS 1.3 has no others.
 constexpr const char* ciphers_of_tls_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20";
@@ -214,7 +213,7 @@ openssl_owner<ssl_ctx_st> make_tls_context(connection_side side, const tls_ident
   bool is_well = context != nullptr;
   const auto must = [&](long returned) { is_well = is_well && returned == 1; };
   if (is_well) {
-    SSL_CTX_set_security_level(context, tls_security_level);
+    SSL_CTX_set_security_level(context, security_level);
     must(SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION));
     must(SSL_CTX_set_cipher_list(context, ciphers_of_tls_1_2));
     SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);

@@ -48,7 +48,8 @@ using store_clock = std::chrono::steady_clock;
 
 gloo_secret draw_secret() {
   gloo_secret made;
-  if (::getrandom(made.data(), made.size(), 0) != static_cast<ssize_t>(made.size())) refuse_address("getrandom");
+  if (::getrandom(made.data(), made.size(), 0) != static_cast<ssize_t>(made.size()))
+    throw_system_error(errc::internal, "getrandom", "the gloo backend's store has no secret: no random numbers", errno);
   return made;
 }
 

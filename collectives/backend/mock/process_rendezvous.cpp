@@ -442,9 +442,11 @@ void process_rendezvous::conclude(const end_key& mine) {
     return fail(std::move(why));
   }
   if (!mine.sends && there->second->launch.computes) {
-    if (there->second->payload_bytes.front() != here.call.what.count * size_bytes(here.call.what.type))
-      return fail(
-          {.code = errc::internal, .text = name_of(mine.peer()) + " has sent a part of " + describe(other.call.what)});
+    const std::size_t expected = here.call.what.count * size_bytes(here.call.what.type);
+    if (const std::size_t sent = there->second->payload_bytes.front(); sent != expected)
+      return fail({.code = errc::internal,
+                   .text = name_of(mine.peer()) + " has sent " + std::to_string(sent) + " bytes for " +
+                           describe(other.call.what) + ", which needs " + std::to_string(expected)});
     perform_transfer(other.call, here.call);
   }
   end(own->second);
