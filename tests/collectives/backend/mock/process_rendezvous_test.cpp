@@ -677,7 +677,7 @@ TEST_CASE("a forged or truncated board of a formation is an error", "[collective
   std::string text, expected;
   SECTION("of another program") {
     text = "something else";
-    expected = "is not of this version";
+    expected = "is of another version of troupe";
   }
   SECTION("of memory of another size") {
     text = begin + std::to_string(memory.native()) + " rank 0 of 2, 4096 bytes";

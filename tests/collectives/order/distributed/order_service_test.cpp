@@ -493,9 +493,9 @@ TEST_CASE("what a host's service must not say is refused", "[collectives][order]
     return at.controller.receive_from_host(0, message, steady_now());
   };
   CHECK_THAT(refusal("?").text, ContainsSubstring("another version of troupe"));
-  CHECK_THAT(refusal(encode(host_frame{.batches = {{rank{2}, "x"}}})).text, ContainsSubstring("not on it"));
+  CHECK_THAT(refusal(encode(host_frame{.batches = {{rank{2}, "x"}}})).text, ContainsSubstring("not on that host"));
   CHECK_THAT(refusal(encode(host_frame{.losses = {{rank{2}, {.code = errc::rank_lost, .text = "x"}}}})).text,
-             ContainsSubstring("not on it"));
+             ContainsSubstring("not on that host"));
   CHECK(refusal(encode(host_frame{.batches = {{rank{0}, "x"}}})).code == errc::internal);
   CHECK(at.host.receive_from_controller(encode(host_frame{.batches = {{rank{2}, "x"}}}), steady_now()).code ==
         errc::internal);
