@@ -167,6 +167,8 @@ class Users:
                 connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
                 connection.request("POST", "/v1/generate", json.dumps({"number": number}))
                 response = connection.getresponse()
+                if response.length is None:  # the driver was killed while it sent the head
+                    raise http.client.IncompleteRead(b"")
                 status, said = response.status, json.loads(response.read())
                 connection.close()
                 break
