@@ -58,6 +58,7 @@ inline bool threads_come_to(const std::string& name, std::size_t expected,
 class started_threads {
 public:
   started_threads() {
+    std::thread{[] {}}.join(); // ThreadSanitizer starts a thread of its own with the first one, which would be counted
     pthread_getname_np(pthread_self(), previous_.data(), previous_.size());
     pthread_setname_np(pthread_self(), name);
   }
