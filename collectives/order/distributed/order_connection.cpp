@@ -86,19 +86,27 @@ std::shared_ptr<ordered_rank> order_connection::add(std::uint64_t world, std::sh
                                       epoch_, exported_, [world, weak = self_](peer_requests::messages all) {
                                         if (const auto self = weak->lock()) self->send_messages(world, std::move(all));
                                       });
-  const std::lock_guard lock{mutex_};
+  std::unique_lock lock{mutex_};
   has_parts_ = has_parts_ || world != 0;
-  if (closed_) {
-    made->closed = closed_;
-    made->is_closing = true;
-    made->ended->open();
-    made->peers->close(closed_);
-    return made;
+  // Until the world is in worlds_, its messages are kept in early_, so this thread alone delivers them. It does so
+  // without the lock: requests wait for serve(), but questions are answered at once, which needs the lock.
+  while (!closed_) {
+    const auto early = early_.extract(world);
+    if (early.empty()) {
+      const auto behind = std::ranges::upper_bound(worlds_, world, {}, [](const auto& one) { return one->world; });
+      worlds_.insert(behind, made);
+      return made;
+    }
+    lock.unlock();
+    for (const auto& [from, bytes] : early.mapped()) made->peers->receive(from, bytes);
+    lock.lock();
   }
-  if (const auto early = early_.extract(world); !early.empty())
-    for (const auto& [from, bytes] : early.mapped()) made->peers->receive(from, bytes); // requests wait for serve()
-  const auto behind = std::ranges::upper_bound(worlds_, world, {}, [](const auto& one) { return one->world; });
-  worlds_.insert(behind, made);
+  made->closed = closed_;
+  made->is_closing = true;
+  made->ended->open();
+  const error why = closed_;
+  lock.unlock();
+  made->peers->close(why);
   return made;
 }
 
@@ -207,8 +215,12 @@ void order_connection::send_messages(std::uint64_t world, peer_requests::message
     if (is_closed()) return;
     may_wait_ = false;
     out_.select(world);
-    for (auto& [to, bytes] : all)
+    for (auto& [to, bytes] : all) {
       out_.add({.kind = request_record::form::message, .to = to, .message = std::move(bytes)});
+      if (out_.size_bytes() < full_batch_bytes) continue;
+      send_batch(whole_->successes->value());
+      out_.select(world);
+    }
   });
 }
 
@@ -274,6 +286,10 @@ void order_connection::end_round() noexcept {
     if (!may_send()) return;
   }
   if (holds_back_.load(std::memory_order_relaxed)) holds_back_.store(false);
+  send_batch(succeeded);
+}
+
+void order_connection::send_batch(std::uint64_t succeeded) {
   const std::uint64_t number = sent_.load(std::memory_order_relaxed) + 1;
   sent_.store(number);
   whole_->sent_successes = succeeded;

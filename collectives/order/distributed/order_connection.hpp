@@ -196,6 +196,8 @@ private:
   void ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms, distributed_order::turn_work work,
                 distributed_order::capture_start start);
   void end_round() noexcept;
+  /// Sends the records that have been written as one batch, with the number of successes in the whole world.
+  void send_batch(std::uint64_t succeeded);
   void write_successes();
   [[nodiscard]] bool may_send() const noexcept;
   /// Returns whether the next batch waits for the launcher.

@@ -328,6 +328,34 @@ TEST_CASE("requests to all ranks pass the order services of two hosts", "[collec
   for (std::size_t r = 1; r < 4; ++r) CHECK(*one.notes[0] == *one.notes[r]);
 }
 
+TEST_CASE("the messages of a request to many ranks are divided into batches that the controller takes",
+          "[collectives][distributed][peers]") {
+  constexpr int size = 6;
+  peers_rig one{size};
+  const std::vector<std::size_t> places(most_outline_parts, std::size_t{1} << 62U); // 9 bytes each
+  all_to_all_v exchange;
+  exchange.send_parts.displacements = exchange.recv_parts.displacements = places;
+  scatter_v other;
+  other.send_parts.displacements = places;
+  const operation part = group{{exchange, other}};
+  wire_writer alone;
+  REQUIRE_FALSE(write_part(alone, part, rank{1}));
+  REQUIRE(alone.size_bytes() * (size - 1) > longest_batch_bytes);
+  const auto log = one.ask_whole(0, std::vector<operation>(size, part));
+  std::size_t sent = 0;
+  for (const std::string& batch : one.up[0]) {
+    CHECK(batch.size() <= longest_batch_bytes);
+    sent += batch.size();
+  }
+  CHECK(sent > alone.size_bytes() * (size - 1));
+  while (one.deliver_up(0)) CHECK_FALSE(one.refused_above);
+  one.run();
+  // Every rank has received its part, and refuses it: it does not have as many places as there are ranks.
+  REQUIRE(log.count() == 1);
+  CHECK(log.failure().code == errc::invalid_argument);
+  CHECK(one.orders[0]->peers()->pending() == 0);
+}
+
 TEST_CASE("a process without a rank asks all ranks", "[collectives][distributed][peers][attached]") {
   peers_rig one{2};
   const process_address outside{-1};
