@@ -386,8 +386,13 @@ void order_service::run() {
     bool has_worked = false, has_news = false;
     {
       std::unique_lock lock{mutex_};
-      if (connected_ == 0) {
-        changed_.wait(lock, [this] { return is_stopped_ || connected_ > 0; });
+      // A driver may have rings where no rank has any.
+      const auto has_rings = [this] {
+        return connected_ > 0 ||
+               std::ranges::any_of(places_, [](const place& one) { return one.route.rings.has_value(); });
+      };
+      if (!has_rings()) {
+        changed_.wait(lock, [&] { return is_stopped_ || has_rings(); });
         last_work = steady_now();
         continue;
       }

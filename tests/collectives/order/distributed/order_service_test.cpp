@@ -520,4 +520,33 @@ TEST_CASE("the thread of a service without rings sleeps until there are some, an
   served.stop();
 }
 
+TEST_CASE("the thread of a service reads the rings of a process without a rank where no rank has any",
+          "[collectives][order][TIM-1]") {
+  order_service service{parks};
+  std::vector<std::string> told; // by the service's thread
+  std::vector<order_route> routes;
+  routes.push_back({.send = [&told](std::string batch) { told.push_back(std::move(batch)); }});
+  service.open(of, std::move(routes));
+  const process_address outside{-1};
+  auto pair = connect_rank(rank{0}, service.bell());
+  ring_client driver{std::move(pair.rank), of, 1};
+  running served{service};
+  service.attach(outside, {.rings = std::move(pair.service)});
+  driver.writer().add({.kind = request_record::form::message, .to = process_address{0}, .message = "are you there?"});
+  REQUIRE_FALSE(driver.send());
+  CHECK(driver.link().wait({.spin = 0s}, steady_now() + 20s)); // the service confirms the batch
+  CHECK_FALSE(driver.link().failure());
+  served.stop();
+  CHECK(service.connected() == 0);
+  REQUIRE(told.size() == 1);
+  wire_reader from{told.front()};
+  static_cast<void>(batch_header::read(from));
+  decision_reader in{1};
+  decision_record one;
+  REQUIRE(in.next(from, one));
+  CHECK(one.kind == decision_record::form::message);
+  CHECK(one.from == outside);
+  CHECK(one.message == "are you there?");
+}
+
 } // namespace troupe::tests::order_service_test
