@@ -532,8 +532,11 @@ void order_server::follow(connection& to, decision_record& one) {
   switch (one.kind) {
     case decision_record::form::release: to.out.release(number(), one.position, one.joins); break;
     case decision_record::form::refusal: to.out.refuse(number(), one.why, one.absence); break;
-    case decision_record::form::capture:
-    case decision_record::form::closed: to.out.add(one); break;
+    case decision_record::form::capture: to.out.add(one); break;
+    case decision_record::form::closed:
+      if (member* const left = find_member(one.world, to)) left->has_left = true;
+      to.out.add(one);
+      break;
     case decision_record::form::message: write_message(to, one); break;
     case decision_record::form::turn: {
       member* const from = find_member(one.world, to);

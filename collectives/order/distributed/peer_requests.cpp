@@ -349,9 +349,13 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
     const std::lock_guard lock{mutex_};
     services = services_;
     objection = count_request(from);
-    const auto [at, is_new] = lanes_.try_emplace(from);
-    if (is_new) at->second = lane_of(from);
-    asked.lane = at->second;
+    try {
+      auto at = lanes_.find(from);
+      if (at == lanes_.end()) at = lanes_.emplace(from, lane_of(from)).first;
+      asked.lane = at->second;
+    } catch (const exception& failure) { // this process can name no more lanes
+      if (!objection) objection = failure.why();
+    }
     if (from == self_) {
       if (const auto found = asked_.find(number); found != asked_.end() && found->second->own) {
         asked.what = *std::exchange(found->second->own, std::nullopt);

@@ -13,6 +13,8 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
+#include <variant>
 
 namespace troupe::tests::sub_orders_test {
 
@@ -386,6 +388,56 @@ TEST_CASE("a rank that opens a sub-world after a peer has left it is refused wha
   const auto over = one.parts.at({"both", 1})->close({.code = errc::stopping});
   one.deliver_all();
   CHECK(over->is_open());
+}
+
+TEST_CASE("questions that come before a rank has opened a sub-world are answered when it opens it",
+          "[collectives][sequencing][distributed][peers][ONE-1]") {
+  std::map<std::string, std::variant<remote_buffer, error>> answers; // outlives the promises
+  split_rig one{2};
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
+  std::uint64_t number = 0;
+  one.ask_split(0, both);
+  one.orders[1]->turn({.name = "split", .deadline = 1min, .split = both},
+                      [&](const error&, std::span<const opened_world> opened) { number = opened.front().number; });
+  one.deliver_all();
+  const remote_buffer ready = one.exports[1]->add(rank{1}, one.memory(1, 4), "ready");
+  for (const std::string wanted : {"ready", "other"})
+    one.parts.at({"both", 0})
+        ->peers()
+        ->find(rank{1}, wanted, 1h,
+               std::make_shared<value_promise<remote_buffer>>(
+                   [&answers, wanted](std::variant<remote_buffer, error> got) { answers[wanted] = std::move(got); }));
+  one.deliver_all();
+  CHECK(answers.empty());
+  one.parts[{"both", 1}] = one.orders[1]->open_world(number, one.pipeline_of(both.front(), 1));
+  one.deliver_all();
+  REQUIRE(answers.size() == 2);
+  REQUIRE(std::holds_alternative<remote_buffer>(answers["ready"]));
+  CHECK(std::get<remote_buffer>(answers["ready"]) == ready);
+  REQUIRE(std::holds_alternative<error>(answers["other"]));
+  CHECK(std::get<error>(answers["other"]).code == errc::missing);
+}
+
+TEST_CASE("a question to a rank that has left is answered at once, on whichever hosts both are (ONE-1)",
+          "[collectives][sequencing][distributed][peers][ONE-1]") {
+  const auto& hosts = placements[GENERATE(range(std::size_t{0}, std::size_t{5}))];
+  const bool is_sub_world = GENERATE(true, false);
+  std::variant<remote_buffer, error> got; // outlives the promise
+  split_rig one{4, hosts};
+  if (is_sub_world) one.split(crossing);
+  const error done{.code = errc::stopping, .text = "its work is done"};
+  const auto over = is_sub_world ? one.parts.at({"all", 1})->close(done) : one.orders[1]->leave(done);
+  one.deliver_all();
+  CHECK(over->is_open());
+  const auto by = is_sub_world ? one.parts.at({"all", 0}) : one.orders[0];
+  by->peers()->find(rank{1}, "any", 1h,
+                    std::make_shared<value_promise<remote_buffer>>(
+                        [&got](std::variant<remote_buffer, error> all) { got = std::move(all); }));
+  one.deliver_all();
+  CHECK(by->peers()->pending() == 0);
+  REQUIRE(std::holds_alternative<error>(got));
+  CHECK(std::get<error>(got).code == errc::stopping);
+  CHECK(std::get<error>(got).rank == rank{1});
 }
 
 TEST_CASE("when the connection ends, all that waits in sub-worlds is answered (ONE-1)",
