@@ -134,7 +134,7 @@ void message_fields(Wire& wire, Message& one) {
     if constexpr (reads) one.world_size = static_cast<int>(world_size);
     sent_error_fields(wire, one.reason);
     wire.field(one.is_suspended);
-    points_field(wire, one.resume, static_cast<int>(world_size));
+    points_field(wire, one.resume, static_cast<int>(most_sent_ranks)); // later operations may be of a larger epoch
   }
 }
 

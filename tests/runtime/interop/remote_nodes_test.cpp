@@ -265,4 +265,30 @@ TEST_CASE("what nodes send each other is read as it was, and other bytes are ref
   }
 }
 
+TEST_CASE("another node reads the resume points of a world that has shrunk, whose operations name earlier ranks",
+          "[runtime][interop][nodes][CUT-1]") {
+  resume_point point{.complete = 120, .commit = 12, .incomplete = 2};
+  point.later.push_back({.position = 120, .succeeded = {rank{0}, rank{7}}, .unknown = {rank{6}}});
+  point.later.push_back({.position = 121, .succeeded = {}, .unknown = {rank{7}}});
+  world_event sent, event;
+  sent.phase = world_phase::ready;
+  sent.epoch = epoch{2};
+  sent.world_size = 7; // there were eight ranks before
+  sent.resume = std::make_shared<const resume_points>(resume_points{point});
+  REQUIRE(decode_message(encode_message(sent), event));
+  CHECK(event.world_size == 7);
+  REQUIRE(event.resume);
+  REQUIRE(event.resume->size() == 1);
+  const resume_point& got = event.resume->front();
+  CHECK(got.complete == 120);
+  CHECK(got.commit == 12);
+  CHECK(got.incomplete == 2);
+  REQUIRE(got.later.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(got.later[i].position == point.later[i].position);
+    CHECK(got.later[i].succeeded == point.later[i].succeeded);
+    CHECK(got.later[i].unknown == point.later[i].unknown);
+  }
+}
+
 } // namespace troupe::tests::remote_nodes_test
