@@ -80,6 +80,7 @@ void process_link::receive(std::string_view bytes) {
                    release_held(true);
                    retire_rings();
                    epoch_ = order.of;
+                   early_.clear();
                    if (order.has_rings) accept_rings(order);
                    services_.deliver({std::move(order)});
                  },
@@ -210,7 +211,7 @@ void process_link::send(process_message what) {
 std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                             std::shared_ptr<exported_memory> exported) {
   const epoch of = pipeline->formed_in();
-  const std::lock_guard lock{mutex_};
+  std::unique_lock lock{mutex_};
   std::function<void(std::string)> send = [weak = weak_from_this(), of](std::string bytes) {
     if (const auto self = weak.lock()) self->tell(order_batch{of, std::move(bytes)});
   };
@@ -238,7 +239,25 @@ std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank
                                               std::move(exported));
   followed_ = 0;
   if (services_.order_opened) services_.order_opened(of, rings_ != nullptr);
-  return order_->whole();
+  const auto order = order_;
+  auto whole = order->whole();
+  // While opened_ is an earlier epoch, later batches are kept behind these.
+  while (of == epoch_ && !early_.empty()) {
+    const auto early = std::exchange(early_, {});
+    lock.unlock();
+    for (const std::string& one : early)
+      if (const error why = order->receive(one)) {
+        lose_order(of, why);
+        return whole;
+      }
+    lock.lock();
+  }
+  if (of == epoch_) {
+    opened_ = of;
+    followed_ = order->followed();
+    release_held(false);
+  }
+  return whole;
 }
 
 void process_link::accept_rings(const formation_order& order) {
@@ -299,6 +318,10 @@ bool process_link::follow(epoch of, std::string_view decided) {
   {
     const std::lock_guard lock{mutex_};
     heard_ = services_.time->now();
+    if (of == epoch_ && opened_ != of) {
+      early_.emplace_back(decided); // a peer that has formed earlier may send requests already
+      return true;
+    }
     if (of == epoch_) order = order_;
   }
   if (!order) return true;

@@ -129,6 +129,8 @@ private:
   time_point orphaned_{};                     ///< Time since which it has had no controller.
   std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
   epoch epoch_{};                             ///< The epoch of the latest formation_order.
+  epoch opened_{};                            ///< The epoch whose order has been opened.
+  std::vector<std::string> early_{};          ///< Batches of epoch_ that arrived before its order was opened.
   std::uint64_t followed_ = 0;                ///< Number of the controller's batches that order_ has applied.
 
   std::optional<gate_connection> gate_{};

@@ -76,6 +76,53 @@ TEST_CASE("decisions of another session or epoch are not followed", "[control][O
   order->close({.code = errc::stopping});
 }
 
+TEST_CASE("decisions that come before the order of their epoch is open are followed when it is",
+          "[control][ORD-1][EPO-1]") {
+  const epoch before{rig_epoch.value() - 1};
+  ordering_rig rig{2};
+  frames_scene one{orphan_policy::leave, rig.time};
+  one.join();
+  one.form(before);
+  std::shared_ptr<rank_pipeline> earlier;
+  std::shared_ptr<distributed_order> order_before;
+  SECTION("the first that opens") {}
+  for (const bool is_closed : {true, false})
+    DYNAMIC_SECTION("the order of the epoch before is " << (is_closed ? "closed" : "open")) {
+      auto peers = std::make_shared<noting_peers>(rank{0}, 2, rig.rig.devices[0], rig.notes[0], "before ");
+      earlier =
+          rank_pipeline::create(rig.rig.services, std::move(peers), rig.rig.launchers[0], before, [](const error&) {});
+      earlier->init();
+      order_before = one.link->open_order(earlier);
+      if (is_closed) order_before->close({.code = errc::rebuilding});
+    }
+  // An order that received these bytes would refuse the first batch below, as a duplicate.
+  decision_writer misplaced{rig_epoch};
+  misplaced.has_seen(0);
+  const std::string stray = misplaced.take();
+  if (!order_before) one.hear(order_batch{before, stray}); // the next forming drops it
+  one.form(rig_epoch);
+  one.hear(order_batch{before, stray}); // too late
+  decision_writer out{rig_epoch};
+  for (int i = 0; i < 3; ++i) { // numbered, so that an order notices if one is missing or not in its place
+    out.has_seen(0);
+    one.hear(order_batch{rig_epoch, out.take()});
+  }
+  const auto order = one.link->open_order(rig.rig.ranks[0]);
+  const outcome_log log;
+  order->ask(rank{0}, {.what = rig.sum(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
+  CHECK(order->waiting() == 1);
+  out.release(1, 0);
+  one.hear(order_batch{rig_epoch, out.take()});
+  CHECK(order->waiting() == 0);
+  CHECK(one.told<failed_report>().empty());
+  CHECK(one.got<failure_order>().empty());
+  order->close({.code = errc::stopping});
+  if (!earlier) return;
+  order_before->close({.code = errc::stopping});
+  earlier->fail({.code = errc::stopping, .text = "the test is over"});
+  earlier->abort();
+}
+
 TEST_CASE("requests that wait for a silent controller are given up by the link's ticks", "[control][TIM-1]") {
   ordering_rig rig{2};
   frames_scene one{orphan_policy::leave, rig.time};
