@@ -147,6 +147,7 @@ void driver_link::answer_ended() {
     ended = std::exchange(ended_, {});
   }
   for (const auto& [order, why] : ended) order->close(why); // without the lock: a client may ask again
+  tell_news();
 }
 
 void driver_link::follow(epoch of, std::string_view batch) {
@@ -292,8 +293,18 @@ void driver_link::close(const error& why) {
   answer_ended();
 }
 
-void driver_link::change() {
-  if (services_.changed) services_.changed(state_);
+void driver_link::tell_news() {
+  std::unique_lock lock{mutex_};
+  if (is_telling_) return; // that thread reports these changes, too
+  is_telling_ = true;
+  while (!news_.empty()) {
+    const world_driver_event now = std::move(news_.front());
+    news_.pop_front();
+    lock.unlock();
+    if (services_.changed) services_.changed(now);
+    lock.lock();
+  }
+  is_telling_ = false;
 }
 
 world_driver_event driver_link::state() const {

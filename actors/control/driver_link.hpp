@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -30,7 +31,7 @@ struct driver_services {
   std::function<void(std::string bytes)> send;
   /// Returns a new connection to the gate of the controller on this host; nullopt if there is none.
   std::function<std::optional<gate_connection>()> knock{};
-  /// Reports a change of state. Must neither block nor call the driver_link.
+  /// Reports a change of state. Must not block. Called by one thread at a time; it may call the driver_link.
   std::function<void(const world_driver_event& now)> changed{};
   std::function<void(const error& why)> warned{};
   wait_profile ring_wait{};
@@ -45,7 +46,7 @@ struct driver_services {
 
 /// Follows the world's controller, and sends requests to the ranks of the present epoch (peer_requests). A request ends
 /// with its epoch: if it has been sent, its outcome is then unknown.
-/// Threads: safe from any. The functions of driver_services must not call it.
+/// Threads: safe from any. The functions of driver_services must not call it, except `changed`.
 class driver_link : public std::enable_shared_from_this<driver_link> {
 public:
   driver_link(process_identity who, std::string token, driver_services services);
@@ -98,7 +99,10 @@ private:
   [[nodiscard]] std::shared_ptr<peer_requests> peers_or(error& why) const;
   /// Returns the requests to the ranks of the present epoch; null while the world is not ready.
   [[nodiscard]] std::shared_ptr<peer_requests> present_peers() const;
-  void change();
+  /// Adds the state to the news. Call tell_news() afterwards, without the lock.
+  void change() { news_.push_back(state_); }
+  /// Reports the changes of the state, in their order and without the lock: a listener may call this object.
+  void tell_news();
 
   const process_identity who_;
   const std::string token_;
@@ -119,6 +123,8 @@ private:
   std::atomic<std::uint64_t> last_ticket_{0};
   std::atomic<bool> has_lent_{false}; ///< Whether memory or a plan was requested, whose lease must be renewed.
   time_point renewed_{};
+  std::deque<world_driver_event> news_{};
+  bool is_telling_ = false;                 ///< A thread is in tell_news().
   std::vector<remote_buffer> unreleased_{}; ///< Memory to give back when the world is ready again.
 };
 

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,6 +50,7 @@ struct scene {
     peer_id peer{};
     std::deque<std::string> sent{};
     std::vector<world_driver_event> heard{};
+    std::function<void(const world_driver_event&)> on_change{}; ///< Called after `heard` has been extended.
     int warnings = 0;
     bool is_deaf = false; ///< What is sent to it waits.
     std::deque<std::string> held{};
@@ -62,7 +64,11 @@ struct scene {
         process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
         driver_services{.time = time,
                         .send = [at](std::string bytes) { at->sent.push_back(std::move(bytes)); },
-                        .changed = [at](const world_driver_event& now) { at->heard.push_back(now); },
+                        .changed =
+                            [at](const world_driver_event& now) {
+                              at->heard.push_back(now);
+                              if (at->on_change) at->on_change(now);
+                            },
                         .warned = [at](const error&) { ++at->warnings; },
                         .default_deadline = 1min,
                         .most_pending = most_pending,
@@ -204,6 +210,40 @@ TEST_CASE("a driver follows the world from epoch to epoch, and a request ends wi
   at.pass();
   CHECK(one.link->state().is_over);
   CHECK(ask(one).failure().code == errc::stopping);
+}
+
+TEST_CASE("a driver that hears of a change may ask at once, and hears the changes in their order",
+          "[control][drivers]") {
+  scene at;
+  auto& one = at.join();
+  one.heard.clear();
+  std::vector<std::future<bool>> seen; // what another thread reads, which would wait for a lock that is held here
+  std::vector<outcome_log> logs;
+  one.on_change = [&](const world_driver_event& now) {
+    seen.push_back(std::async(std::launch::async, [link = one.link] { return link->state().is_ready; }));
+    const bool is_free = seen.back().wait_for(5s) == std::future_status::ready;
+    CHECK(is_free);
+    if (!is_free) return;
+    CHECK(seen.back().get() == now.is_ready);
+    CHECK(one.link->state().epoch == now.epoch);
+    logs.push_back(ask(one));
+  };
+  at.begin(epoch{1});
+  REQUIRE(logs.size() == 1);
+  CHECK(logs[0].count() == 0);
+  CHECK(at.batches_for[0] > 0); // it has reached the ranks
+  CHECK(at.batches_for[1] > 0);
+  at.end(epoch{1}, {.code = errc::rank_lost, .text = "rank 1 is lost"});
+  at.begin(epoch{2});
+  one.on_change = nullptr;
+  REQUIRE(logs.size() == 3);
+  CHECK(logs[0].failure().effect == effect::unknown_outcome);
+  CHECK(logs[1].failure().code == errc::rebuilding);
+  CHECK(logs[1].failure().effect == effect::rejected);
+  CHECK(logs[2].count() == 0);
+  std::vector<std::pair<epoch, bool>> states;
+  for (const world_driver_event& now : one.heard) states.emplace_back(now.epoch, now.is_ready);
+  CHECK(states == std::vector<std::pair<epoch, bool>>{{epoch{1}, true}, {epoch{1}, false}, {epoch{2}, true}});
 }
 
 TEST_CASE("a driver may leave only so much pending", "[control][drivers]") {
