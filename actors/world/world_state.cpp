@@ -388,11 +388,13 @@ world_effects world_state::on_dismissed(error why) {
   const bool has_pipelines = quiescing_ || (phase_ != world_phase::rebuilding && epoch_ != epoch{0});
   quiescing_ = false;
   if (has_pipelines) return fail_closed(std::move(why));
-  // Before the first epoch and between two epochs only retired pipelines exist.
+  // Before the first epoch and between two epochs only retired pipelines exist. Clients of single ranks and sub-worlds
+  // learn from here that the world does not form again.
   phase_ = world_phase::failed;
   reason_ = std::move(why);
   releasing_ = released_ = true;
-  world_effects effects{world_effect::announce{event()}};
+  world_effects effects{world_effect::close_gates{phase_objection()}, world_effect::fail{reason_},
+                        world_effect::announce{event()}};
   if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
   return effects;
 }

@@ -309,6 +309,30 @@ TEST_CASE("a guided world asks its controller what hangs before it fails (FLT-1)
   }
 }
 
+TEST_CASE("a world that is dismissed between two epochs refuses with its failure, and its sub-worlds end", "[actors]") {
+  const error dismissed{.code = errc::world_failed, .text = "the world's controller has given up"};
+  world_state world{2, {rank{0}}, {.policy = recovery_policy::guided}};
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formation({.of = epoch{1}, .self = rank{1}, .world_size = 2}));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  const auto lost = world.on_failure({epoch{1}, some_fault});
+  CHECK(the<world_effect::close_gates>(lost).reason.code == errc::rebuilding);
+  REQUIRE(world.event().phase == world_phase::rebuilding);
+  const auto end = world.on_dismissed(dismissed);
+  CHECK(at<world_effect::close_gates>(end) < at<world_effect::fail>(end));
+  CHECK(at<world_effect::fail>(end) < at<world_effect::announce>(end));
+  const error& refusal = the<world_effect::close_gates>(end).reason;
+  CHECK(refusal.code == errc::world_failed);
+  CHECK(refusal.text.find(dismissed.text) != std::string::npos);
+  CHECK(the<world_effect::fail>(end).reason.text == dismissed.text);
+  CHECK(the<world_effect::announce>(end).event.phase == world_phase::failed);
+  CHECK(the<world_effect::announce>(end).event.reason.text == dismissed.text);
+  CHECK_FALSE(has<world_effect::abort>(end)); // only retired pipelines exist, whose abort has begun
+  CHECK(world.on_dismissed(dismissed).empty());
+  CHECK(world.on_stop().empty());
+  CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
+}
+
 namespace {
 
 world_state shrinking_world(recovery_rung first = recovery_rung::form_beside) {
