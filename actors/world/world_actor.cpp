@@ -15,6 +15,12 @@ namespace troupe {
 
 namespace {
 
+error no_more_splits() {
+  return {.code = errc::stopping,
+          .effect = effect::rejected,
+          .text = "the world is stopping: no world can be split off it any more"};
+}
+
 /// Posts notes to the actor's own mailbox.
 class actor_mailbox final : public world_mailbox {
 public:
@@ -65,6 +71,7 @@ std::shared_ptr<collective_state> world_actor::replace_rank(std::size_t place, r
 }
 
 void world_actor::leave() {
+  sub_worlds_.stop_all(); // they live on if the controller stops the world
   left_ = true;
   dismiss_ranks();
   quit();
@@ -75,7 +82,7 @@ void world_actor::dismiss_ranks() {
 }
 
 void world_actor::perform(split_request asked, const std::shared_ptr<split_answer>& reply) {
-  error objection = executor_.objection_to_maintenance(asked.epoch);
+  error objection = stopping_ ? no_more_splits() : executor_.objection_to_maintenance(asked.epoch);
   if (!objection) objection = check_groups(asked.groups, executor_.plan().world_size);
   if (!objection && executor_.distributed()) objection = check_groups_size(asked.groups);
   if (objection) return reply->deliver(std::move(objection));
@@ -100,6 +107,7 @@ void world_actor::split(std::vector<rank_group> groups, bool restores, split_end
                           [this, made, place, ended = std::move(ended)](const error& failure) {
                             const world_plan& plan = executor_.plan();
                             error why = failure ? failure : executor_.objection_to_maintenance();
+                            if (!why && stopping_) why = no_more_splits(); // stop() waits for the earlier sub-worlds
                             if (why) made->abandon(*plan.helpers, plan.deadlines.abort);
                             ended(why, *made, *place);
                           }});

@@ -9,6 +9,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <limits>
 #include <thread>
 
@@ -16,6 +18,7 @@ using namespace troupe;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
+using troupe::tests::held_client;
 using troupe::tests::mock_settings;
 
 namespace {
@@ -173,5 +176,32 @@ TROUPE_WORLD_TEST(2, "worlds that were split off end with their parent, and thei
   whole.stop();
   CHECK(pair.status().phase == world_phase::stopped);
   CHECK(grandchild.status().phase == world_phase::stopped);
+  CHECK(whole.status().phase == world_phase::stopped);
+}
+
+TEST_CASE("a split that is asked for while the world waits for its sub-worlds to stop is refused", "[runtime]") {
+  runtime rt{one_worker(mock_settings(2))};
+  world whole = rt.form_world();
+  world pair = *whole.split({group_of("pair", {0, 1})}).front().handle;
+  const auto memory = numbers(pair, {1, 2});
+  const held_client held{pair.device_of(rank{0})};
+  const std::vector<operand> inputs{held.after(memory[0]), memory[1]};
+  auto pending = pair.all_reduce(inputs, memory, 1, dtype::f32, reduction::sum); // until the client's work is done
+  auto stopped = std::async(std::launch::async, [&] { whole.stop(); });
+  const auto until = std::chrono::steady_clock::now() + 10s;
+  while (pair.status().phase != world_phase::stopping && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  CHECK(pair.status().phase == world_phase::stopping);
+  auto refusal = std::async(std::launch::async, [&] {
+    return error_of([&] {
+      for (auto& one : whole.split({group_of("late", {0, 1})})) one.handle->stop();
+    });
+  });
+  const bool is_answered = refusal.wait_for(5s) == std::future_status::ready;
+  held.open();
+  CHECK(is_answered);
+  CHECK(refusal.get().code == errc::stopping);
+  CHECK_NOTHROW(static_cast<void>(pending.get()));
+  CHECK_NOTHROW(stopped.get());
   CHECK(whole.status().phase == world_phase::stopped);
 }
