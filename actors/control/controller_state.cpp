@@ -68,9 +68,9 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
     refuse(std::move(why));
     return out;
   }
-  if (members_.empty() && !served_) {
-    agreed_ = asked.facts;
-    due_ = later(now, terms_.gather); // the time counts from the first join
+  if (members_.empty() && !in_epoch()) {
+    if (!served_) agreed_ = asked.facts;
+    due_ = later(now, terms_.gather); // the time counts from the first join, also after the loss of all processes
   }
   if (asked.last_epoch > epoch_ && !in_epoch()) epoch_ = asked.last_epoch;
   member newcomer{.who = asked.who, .joined_in = epoch_, .heard = now};

@@ -313,6 +313,32 @@ TEST_CASE("what takes too long ends: gathering, forming, coming to rest", "[cont
   CHECK(forming.state.current_epoch() == epoch{2}); // once more
 }
 
+TEST_CASE("the time to gather begins anew with the first who joins after all were lost", "[control]") {
+  controller_scene world{terms_of(3)};
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
+  world.form({11, 12, 13});
+  REQUIRE(world.phase() == control_phase::serving);
+  for (link_id one = 11; one <= 13; ++one) world.note(world.state.on_link_down(one, world.now));
+  world.pass(100s, {}); // longer than the time to gather
+  REQUIRE(world.phase() == control_phase::rebuilding);
+  world.join(21, 0);
+  world.pass(50s, {21});
+  CHECK(world.phase() == control_phase::rebuilding);
+  world.join(22, 1);
+  SECTION("all join in time") {
+    world.pass(9s, {21, 22});
+    world.join(23, 2);
+    world.form({21, 22, 23});
+    CHECK(world.phase() == control_phase::serving);
+  }
+  SECTION("one does not: who joins later does not prolong the time") {
+    world.pass(9s, {21, 22});
+    CHECK(world.phase() == control_phase::rebuilding);
+    world.pass(2s, {21, 22});
+    CHECK(world.phase() == control_phase::failed);
+  }
+}
+
 TEST_CASE("processes that have done their work are let go one by one", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0);
