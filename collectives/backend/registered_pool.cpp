@@ -150,11 +150,15 @@ void registered_pool::give_back(room& left) noexcept {
 }
 
 void registered_pool::reclaim() {
-  std::erase_if(retired_, [this](room& one) {
-    if (!std::ranges::all_of(one.uses, &event::reached)) return false;
-    offsets_.give_back(one.offset, one.length);
-    return true;
+  // All are checked before one is given back, because reached() throws on a failed device.
+  const auto first_finished = std::partition(retired_.begin(), retired_.end(), [](const room& one) {
+    return !std::ranges::all_of(one.uses, &event::reached);
   });
+  for (auto left = retired_.end() - first_finished; left > 0; --left) {
+    const room gone = std::move(retired_.back());
+    retired_.pop_back(); // before its range is given back, so that nothing is given back twice
+    offsets_.give_back(gone.offset, gone.length);
+  }
 }
 
 std::size_t registered_pool::free_bytes() const {

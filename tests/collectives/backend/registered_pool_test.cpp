@@ -1,12 +1,19 @@
 // Places in a range: lowest first, neighbours merged, nothing given twice.
+#include "support/outcomes.hpp"
+
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <map>
+#include <memory>
 #include <random>
+#include <vector>
 
-using troupe::offset_allocator;
+namespace troupe::tests::registered_pool_test {
+
+using troupe::tests::error_of;
 
 TEST_CASE("offsets are the lowest that fit, aligned, and merge when they come back", "[collectives]") {
   offset_allocator places{1030, 256};
@@ -46,3 +53,27 @@ TEST_CASE("whatever is taken and given back, no two places overlap and all room 
   CHECK(places.free() == places.size());
   CHECK(places.take(places.size()) == 0U);
 }
+
+TEST_CASE("a device that fails while ranges are being judged gives none of them back twice",
+          "[collectives][mock][BUF-1]") {
+  const auto api = make_mock_driver({.device_count = 2, .mode = engine_mode::manual});
+  const auto here = device::open(api, device_id{0}), there = device::open(api, device_id{1});
+  const auto pool = std::make_shared<registered_pool>(
+      std::vector{make_pooled_region(here, 1024), make_pooled_region(there, 1024)}, true);
+  const stream work{here}, other{there};
+  std::vector<buffer> first = pool->allocate(256), second = pool->allocate(256);
+  first[0].note_use(work);
+  second[1].note_use(other);
+  first.clear();
+  second.clear();
+  api->run_until_blocked();
+  api->fail_next(device_id{1}, {.code = errc::device_failed, .text = "injected"});
+  const buffer scratch = allocate_pinned(there, 4);
+  other.ref().fill(scratch.data(), 0, 4);
+  api->run_until_blocked();
+  CHECK(error_of([&] { static_cast<void>(pool->allocate(256)); }).code == errc::device_failed);
+  const std::vector<buffer> again = pool->allocate(256); // the error was reported once
+  CHECK(pool->free_bytes() == 768);
+}
+
+} // namespace troupe::tests::registered_pool_test
