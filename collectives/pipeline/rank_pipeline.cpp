@@ -144,7 +144,10 @@ bool rank_pipeline::drain(nanoseconds at_most) {
 
 void rank_pipeline::abort() {
   fail(error{.code = errc::communicator_failed, .text = "the communicator was aborted", .rank = self()});
-  where()->api().enter_thread(where()->id());
+  try {
+    where()->api().enter_thread(where()->id());
+  } catch (const exception&) { // the device has failed; everything below must end nevertheless
+  }
   graphs_->close(); // the communicator must not end before its graphs
   peers_->abort();
   // No buffer may be released while the device can still access it. A failed device accesses nothing any more.
@@ -158,8 +161,8 @@ void rank_pipeline::abort() {
 }
 
 void rank_pipeline::close() {
-  where()->api().enter_thread(where()->id());
   try {
+    where()->api().enter_thread(where()->id());
     if (const auto last = take_stream()) last->ref().synchronize();
   } catch (...) {
     fail(current_error());

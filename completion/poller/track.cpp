@@ -156,10 +156,6 @@ void track::settled(time_point now) noexcept {
 
 void track::fail_pending(time_point now) {
   const error why = mark_->why();
-  if (place_ && !pending_.empty()) {
-    if (!place_->is_running()) place_->runs(pending_.front()->launch_began());
-    place_->fails(now);
-  }
   for (auto& one : pending_) {
     if (one->withdraw()) {
       error certain = why;
@@ -168,6 +164,10 @@ void track::fail_pending(time_point now) {
       one = nullptr;
       forget(1);
       continue;
+    }
+    if (place_) {
+      if (!place_->is_running()) place_->runs(one->launch_began());
+      place_->fails(now);
     }
     if (one->at() == in_flight::stage::refused)
       one->fail(one->refusal());

@@ -52,12 +52,14 @@ public:
     : registered_region{std::move(where), address, size_bytes}, library_{std::move(library)} {}
   ~nccl_region() override {
     // Frees on a separate thread, so that the thread that drops the last handle keeps its current device.
-    std::thread{[this] {
-      return_or_report("registered memory", [this] {
-        where()->api().enter_thread(where()->id());
-        nccl_call(library_->functions(), library_->functions().mem_free(address()), "ncclMemFree");
-      });
-    }}.join();
+    return_or_report("registered memory", [this] {
+      std::thread{[this] {
+        return_or_report("registered memory", [this] {
+          where()->api().enter_thread(where()->id());
+          nccl_call(library_->functions(), library_->functions().mem_free(address()), "ncclMemFree");
+        });
+      }}.join();
+    });
   }
 
   /// Records the reason if requests will run as on ordinary memory. \p has_window: NCCL registered a window.
