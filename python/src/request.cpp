@@ -43,21 +43,23 @@ fresh_events record_now(const stream_source& read, const stream_source& written)
   return made;
 }
 
-void set_ready(operand& which, const shared_event& at) {
-  if (at) which.ready = at;
+/// Sets the event of an operand whose stream was recorded. If \p keeps, an event that was imported with the tensor
+/// stays: it is the one for the tensor's contents.
+void set_ready(operand& which, const shared_event& at, bool keeps) {
+  if (at && !(keeps && which.ready)) which.ready = at;
 }
 
-void set_ready(operation& what, const fresh_events& at) {
+void set_ready(operation& what, const fresh_events& at, bool keeps) {
   std::visit(
       [&](auto& one) {
         if constexpr (requires { one.send; }) {
-          set_ready(one.send, at.read);
-          set_ready(one.recv, at.written);
+          set_ready(one.send, at.read, keeps);
+          set_ready(one.recv, at.written, keeps);
         } else if constexpr (requires { one.memory; }) {
-          set_ready(one.memory, at.read);
+          set_ready(one.memory, at.read, keeps);
         } else if constexpr (requires { one.from; }) {
-          set_ready(one.from, at.read);
-          set_ready(one.to, at.written);
+          set_ready(one.from, at.read, keeps);
+          set_ready(one.to, at.written, keeps);
         }
       },
       what);
@@ -126,10 +128,8 @@ operation asked_operation::ready_now(bool first) const {
     for (const asked_operation& one : parts) made.parts.push_back(one.ready_now(first));
     return made;
   }
-  bool imported = false;
-  visit_operands(what, [&](const operand& one, std::string_view) { imported = imported || one.ready != nullptr; });
   operation made = what;
-  if (!first || !imported) set_ready(made, record_now(read, written));
+  set_ready(made, record_now(read, written), first);
   return made;
 }
 
@@ -247,6 +247,8 @@ prepared_request::prepared_request(troupe::world where, std::vector<asked_operat
 
 std::shared_ptr<reply> prepared_request::ask() {
   release_due();
+  if (to_.client && to_.client->client() == 0)
+    throw invalid("the lane of this request was left: prepare the request again");
   const bool first = std::exchange(first_, false);
   const auto part = [&](const asked_operation& one) { return has_streams_ ? one.ready_now(first) : one.what; };
   auto answered = reply::make(outputs_);
