@@ -38,7 +38,10 @@ void shown_world::acknowledge(rank target, const py::object& name, epoch now) {
 }
 
 void shown_world::leave(rank target, const std::string& name) {
-  lanes_.erase({target, name});
+  if (const auto found = lanes_.find({target, name}); found != lanes_.end()) {
+    const rank_lane ended = std::move(*found->second); // leaves the lane now: prepared requests may hold the object
+    lanes_.erase(found);
+  }
   acknowledged_.erase({target, name});
 }
 

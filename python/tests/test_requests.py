@@ -136,6 +136,21 @@ def test_prepared_requests_of_single_ranks_acknowledge_the_epoch_after_a_rebuild
         assert isinstance(ranks[0].barrier().exception(30), troupe.StaleEpoch)
 
 
+def test_leaving_a_lane_frees_it_while_a_prepared_request_of_it_lives():
+    with troupe.testing.MockWorld(2) as mock:
+        mine = mock.world.rank(0).lane("decode")
+        prepared = mine.prepare("barrier")
+        waits = prepared.ask()  # for rank 1
+        mine.leave()
+        assert isinstance(waits.exception(30), troupe.Cancelled)
+        with pytest.raises(troupe.InvalidArgument, match="prepare the request again"):
+            prepared.ask()
+        replies = [mock.world.rank(r).lane("decode").barrier() for r in range(2)]
+        assert isinstance(replies[1].exception(30), troupe.Cancelled)  # the operation that rank 0 has withdrawn
+        again = mock.world.rank(1).lane("decode").barrier()
+        assert replies[0].result(30).epoch == again.result(30).epoch == 1
+
+
 def test_a_suspended_world_lets_requests_wait():
     with troupe.testing.MockWorld(2) as mock:
         assert len(mock.world.suspend()) == 2
