@@ -86,12 +86,16 @@ struct controller::parts {
                                }};
     transport_credentials credentials = options.certificates.value_or(transport_credentials{});
     credentials.token = options.terms.token;
+    // Ranks, spares, replacements whose predecessor's connection has not ended yet, drivers and order services.
+    transport_limits limits;
+    limits.connections += 3 * options.terms.world_size;
     transport = std::make_unique<transport_listener>(transport_listener_options{
         .mode = options.certificates ? transport_mode::mutual_tls : transport_mode::plain,
         .address = options.host,
         .port = options.port,
         .version = TROUPE_VERSION,
         .credentials = std::move(credentials),
+        .limits = limits,
         .on_message =
             [this](peer_id from, std::string bytes) {
               post([this, from, bytes = std::move(bytes)] { server->hear(from, bytes); });

@@ -65,13 +65,17 @@ void runtime::begin(configuration settings, caf::actor_system* host) {
 }
 
 runtime::~runtime() {
-  if (!parts_->is_inherited()) return;
+  if (!parts_->is_inherited()) {
+    parts_->end(); // a thread in form_world() may hold the parts
+    return;
+  }
   static auto* const left = new std::vector<std::shared_ptr<parts>>;
   left->push_back(std::move(parts_));
 }
 
 world runtime::form_world(const world_options& options) {
-  parts& p = *parts_;
+  const std::shared_ptr<parts> mine = parts_; // another thread may destroy this object meanwhile
+  parts& p = *mine;
   const auto& position = p.settings.position;
   const bool spans_processes = p.spans_processes();
   const bool has_controller = p.is_controlled() && !options.id;
@@ -165,7 +169,7 @@ world runtime::form_world(const world_options& options) {
   static_cast<void>(shared->status->wait(settled, backstop));
   const world_event now = shared->status->latest();
   // Registers again: the driver's contexts and the backend's library have been loaded since the first call.
-  end_with_process(parts_);
+  end_with_process(mine);
   if (now.phase == world_phase::ready) {
     if (has_controller) shared->local_ranks = now.origins; // the ranks that the controller assigned
     return world{spans_processes ? std::move(shared) : p.worlds->counted(std::move(shared))};

@@ -96,7 +96,7 @@ struct controller_connection::parts {
   bool is_connecting = false;
   bool is_connected = false;
   std::uint64_t attempt = 0;
-  error lost{};
+  error lost{.code = errc::missing, .text = "the controller has not answered"}; ///< Why there is no connection.
   std::optional<error> ended;
   worker watching;
 };
