@@ -152,13 +152,19 @@ world runtime::form_world(const world_options& options) {
   plan.status->listen(make_world_log(p.settings.report_folder, p.helpers, {p.services.recorder, p.versions()}));
   auto spawned = spawn_world(*p.system, std::move(plan));
   if (has_controller && p.settings.assignment.spare) rehearse(*p.selected.collectives, first_device);
-  if (has_controller) {
-    const std::lock_guard lock{p.mutex};
-    if (!p.ended) member->begin(spawned.world);
-  }
   shared->actor = spawned.world;
   shared->ranks = std::move(spawned.ranks);
-  p.worlds->add(shared);
+  bool has_ended = false;
+  {
+    const std::lock_guard lock{p.mutex}; // end() stops the worlds that it finds
+    has_ended = p.ended;
+    p.worlds->add(shared);
+    if (has_controller && !has_ended) member->begin(spawned.world);
+  }
+  if (has_ended) {
+    return_or_report("a world of a runtime that has ended", [&] { world{shared}.stop(); });
+    throw exception{errc::stopping, "the runtime has ended while it formed the world"};
+  }
 
   const auto settled = [has_controller](const world_event& event) {
     return event.phase != world_phase::forming && !(has_controller && event.phase == world_phase::rebuilding);

@@ -74,7 +74,8 @@ struct world_driver::parts {
     std::vector<std::function<void(const world_driver_event&)>> told;
     {
       const std::lock_guard lock{mutex};
-      latest = event;
+      if (is_over && !event.is_over) return; // a thread that reported an earlier change was overtaken
+      is_over = event.is_over;
       told = listeners;
     }
     changed.notify_all();
@@ -85,7 +86,7 @@ struct world_driver::parts {
   std::shared_ptr<driver_link> link;
   std::mutex mutex;
   condition changed;
-  world_driver_event latest{};
+  bool is_over = false; ///< Whether the end has been reported.
   std::vector<std::function<void(const world_driver_event&)>> listeners;
 };
 
@@ -97,8 +98,10 @@ world_driver_event world_driver::status() const {
 
 world_driver_event world_driver::wait_ready(nanoseconds at_most) const {
   std::unique_lock lock{parts_->mutex};
-  static_cast<void>(
-      parts_->changed.wait_for(lock, at_most, [this] { return parts_->latest.is_ready || parts_->latest.is_over; }));
+  static_cast<void>(parts_->changed.wait_for(lock, at_most, [this] {
+    const world_driver_event now = parts_->link->state(); // what hear() was told last may be older
+    return now.is_ready || now.is_over;
+  }));
   lock.unlock();
   return status();
 }

@@ -224,6 +224,7 @@ deadline_pool::deadline_pool(nanoseconds grace) : shared_{std::make_shared<share
 void deadline_pool::reserve(std::size_t count) {
   if (thread_scheduler::current() != nullptr) return; // a simulator can always start threads
   const std::lock_guard lock{shared_->mutex};
+  if (shared_->has_ended) throw exception{errc::stopping, "the helper threads have ended with their runtime"};
   const std::size_t before = std::exchange(shared_->reserved, std::max(shared_->reserved, count));
   try {
     while (shared_->active.size() < shared_->reserved) shared_->start_one();

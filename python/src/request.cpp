@@ -43,24 +43,21 @@ fresh_events record_now(const stream_source& read, const stream_source& written)
   return made;
 }
 
-/// Sets the event of an operand whose stream was recorded. If \p keeps, an event that was imported with the tensor
-/// stays: it is the one for the tensor's contents.
-void set_ready(operand& which, const shared_event& at, bool keeps) {
-  if (at && !(keeps && which.ready)) which.ready = at;
+void set_ready(operand& which, const shared_event& at) {
+  if (at) which.ready = at;
 }
 
-void set_ready(operation& what, const fresh_events& at, bool keeps) {
+/// Calls \p visitor for the operand that is read from its stream, and for the one that is written.
+template <class Operation, class Visitor>
+void visit_streamed(Operation& what, const Visitor& visitor) {
   std::visit(
       [&](auto& one) {
-        if constexpr (requires { one.send; }) {
-          set_ready(one.send, at.read, keeps);
-          set_ready(one.recv, at.written, keeps);
-        } else if constexpr (requires { one.memory; }) {
-          set_ready(one.memory, at.read, keeps);
-        } else if constexpr (requires { one.from; }) {
-          set_ready(one.from, at.read, keeps);
-          set_ready(one.to, at.written, keeps);
-        }
+        if constexpr (requires { one.send; })
+          visitor(&one.send, &one.recv);
+        else if constexpr (requires { one.memory; })
+          visitor(&one.memory, static_cast<decltype(&one.memory)>(nullptr));
+        else if constexpr (requires { one.from; })
+          visitor(&one.from, &one.to);
       },
       what);
 }
@@ -128,8 +125,20 @@ operation asked_operation::ready_now(bool first) const {
     for (const asked_operation& one : parts) made.parts.push_back(one.ready_now(first));
     return made;
   }
+  // On the first use, a tensor that was imported with an event has the right one.
+  bool keeps_read = false, keeps_written = false;
+  if (first)
+    visit_streamed(what, [&](const operand* from, const operand* to) {
+      keeps_read = from->ready != nullptr;
+      keeps_written = to != nullptr && to->ready != nullptr;
+    });
+  const fresh_events now =
+      record_now(keeps_read ? stream_source{} : read, keeps_written ? stream_source{} : written);
   operation made = what;
-  set_ready(made, record_now(read, written), first);
+  visit_streamed(made, [&](operand* from, operand* to) {
+    set_ready(*from, now.read);
+    if (to != nullptr) set_ready(*to, now.written);
+  });
   return made;
 }
 
@@ -247,8 +256,6 @@ prepared_request::prepared_request(troupe::world where, std::vector<asked_operat
 
 std::shared_ptr<reply> prepared_request::ask() {
   release_due();
-  if (to_.client && to_.client->client() == 0)
-    throw invalid("the lane of this request was left: prepare the request again");
   const bool first = std::exchange(first_, false);
   const auto part = [&](const asked_operation& one) { return has_streams_ ? one.ready_now(first) : one.what; };
   auto answered = reply::make(outputs_);
@@ -256,6 +263,8 @@ std::shared_ptr<reply> prepared_request::ask() {
     rank_request asked{.what = part(parts_.front()), .deadline = deadline_, .lane = to_.in};
     const bool is_alone = !to_.client && std::holds_alternative<copy>(asked.what);
     asked.epoch = is_alone ? world_.epoch() : *to_.acknowledged;
+    if (to_.client && to_.client->client() == 0) // checked here: no code in Python runs from here on
+      throw invalid("the lane was left by leave(): prepare the request again");
     ask_into(world_, *to_.target, std::move(asked), answered->make_reply_promise(),
              to_.client ? to_.client->client() : 0);
     return answered;

@@ -219,6 +219,7 @@ void order_connection::send_messages(std::uint64_t world, peer_requests::message
       out_.add({.kind = request_record::form::message, .to = to, .message = std::move(bytes)});
       if (out_.size_bytes() < full_batch_bytes) continue;
       send_batch(whole_->successes->value());
+      may_wait_ = false;
       out_.select(world);
     }
   });

@@ -342,7 +342,7 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
   if (!in.ok()) return; // it cannot be answered
   reply_promise reply = reply_to_peer(from, number);
   rank_request asked{.what = barrier{}, .epoch = epoch_, .deadline = deadline, .site = call_site{}};
-  error objection;
+  error objection, no_lane;
   std::shared_ptr<const rank_services> services;
   bool is_known = false;
   {
@@ -354,7 +354,7 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
       if (at == lanes_.end()) at = lanes_.emplace(from, lane_of(from)).first;
       asked.lane = at->second;
     } catch (const exception& failure) { // this process can name no more lanes
-      if (!objection) objection = failure.why();
+      no_lane = failure.why();
     }
     if (from == self_) {
       if (const auto found = asked_.find(number); found != asked_.end() && found->second->own) {
@@ -364,6 +364,7 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
     }
   }
   if (!services) return; // the epoch has ended
+  if (no_lane) return reply.deliver(std::move(no_lane));
   const rank self{self_.value()};
   if (!is_known) {
     if (auto part = read_part(in, self)) asked.what = std::move(*part);
