@@ -188,7 +188,7 @@ TEST_CASE("a split that is asked for while the world waits for its sub-worlds to
   const std::vector<operand> inputs{held.after(memory[0]), memory[1]};
   auto pending = pair.all_reduce(inputs, memory, 1, dtype::f32, reduction::sum); // until the client's work is done
   auto stopped = std::async(std::launch::async, [&] { whole.stop(); });
-  const auto until = std::chrono::steady_clock::now() + 10s;
+  const auto until = std::chrono::steady_clock::now() + 30s;
   while (pair.status().phase != world_phase::stopping && std::chrono::steady_clock::now() < until)
     std::this_thread::yield();
   CHECK(pair.status().phase == world_phase::stopping);
@@ -197,7 +197,7 @@ TEST_CASE("a split that is asked for while the world waits for its sub-worlds to
       for (auto& one : whole.split({group_of("late", {0, 1})})) one.handle->stop();
     });
   });
-  const bool is_answered = refusal.wait_for(5s) == std::future_status::ready;
+  const bool is_answered = refusal.wait_for(20s) == std::future_status::ready;
   held.open();
   CHECK(is_answered);
   CHECK(refusal.get().code == errc::stopping);
