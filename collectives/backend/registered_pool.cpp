@@ -91,8 +91,7 @@ public:
     : memory_block{region.where(), memory_kind::device, region.address() + offset, length}, mine_{std::move(mine)} {}
 
   void note_use(stream_ref stream) override {
-    event mark{where()};
-    mark.record(stream);
+    event mark = event_behind(stream);
     const std::lock_guard lock{mine_->mutex};
     mine_->taken.uses.push_back(std::move(mark));
   }

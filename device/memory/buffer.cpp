@@ -50,6 +50,19 @@ memory_block::memory_block(std::shared_ptr<device> where, memory_kind kind, void
     address_{address},
     size_bytes_{size_bytes} {}
 
+event memory_block::event_behind(stream_ref stream) const {
+  const device& its = stream.where();
+  if (its.shared_api() != device_->shared_api() || its.id() != device_->id())
+    throw exception{errc::wrong_device,
+                    "note_use() needs a stream of the buffer's own device " + to_string(device_->id())};
+  if (its.api().status_of_capture(its.id(), stream.native()) != capture_status::none)
+    throw exception{errc::invalid_argument, "note_use() cannot follow work that is being captured: keep a handle of "
+                                            "the buffer for as long as the graph exists"};
+  event behind{device_};
+  behind.record(stream);
+  return behind;
+}
+
 buffer::buffer(std::shared_ptr<memory_block> block) noexcept
   : block_{std::move(block)}, size_bytes_{block_ ? block_->size_bytes() : 0} {}
 

@@ -21,7 +21,7 @@ public:
   virtual ~memory_block() = default;
 
   /// Defers reuse of the block until the work currently in \p stream has finished.
-  /// Errors: unsupported if troupe does not control the reuse of the memory.
+  /// Errors: unsupported if troupe does not control the reuse of the memory; those of event_behind().
   virtual void note_use(stream_ref stream) = 0;
 
   /// Returns the device that holds the memory, or whose driver can access it; null for memory of another process.
@@ -34,6 +34,11 @@ public:
   [[nodiscard]] std::byte* address() const noexcept { return static_cast<std::byte*>(address_); }
   /// Returns the size in bytes.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+
+protected:
+  /// Returns a new event behind the work currently in \p stream, for note_use(). Errors: wrong_device for a stream of
+  /// another device; invalid_argument for a stream in capture, because a captured event is never reached.
+  [[nodiscard]] event event_behind(stream_ref stream) const;
 
 private:
   std::shared_ptr<device> device_;
@@ -74,7 +79,10 @@ public:
   [[nodiscard]] const device* where() const noexcept;
   /// Returns whether the device has lost its memory since the block was allocated (BUF-2).
   [[nodiscard]] bool stale() const noexcept;
-  /// Defers reuse of the memory until the work currently in \p stream has finished.
+  /// Defers reuse of the memory until the work currently in \p stream has finished. Does nothing for an empty handle.
+  /// Errors: unsupported for memory of another owner, of the host or of another process: keep a handle instead.
+  /// wrong_device for a stream of another device. invalid_argument for a stream in capture: keep a handle for as long
+  /// as the graph exists.
   void note_use(stream_ref stream) const;
   /// Returns the block; null for an empty handle.
   [[nodiscard]] const std::shared_ptr<memory_block>& block() const noexcept { return block_; }

@@ -35,11 +35,7 @@ public:
   }
 
   void note_use(stream_ref stream) override {
-    event mark{stream.where().shared_api() == where()->shared_api() && stream.where().id() == where()->id()
-                   ? where()
-                   : throw exception{errc::wrong_device, "note_use() needs a stream of the buffer's own device " +
-                                                             to_string(where()->id())}};
-    mark.record(stream);
+    event mark = event_behind(stream);
     const std::lock_guard lock{mutex_};
     uses_.push_back(std::move(mark));
   }

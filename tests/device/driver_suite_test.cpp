@@ -3,6 +3,7 @@
 #include "support/gate.hpp"
 #include "support/outcomes.hpp"
 
+#include <troupe/device/graph.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 
@@ -298,6 +299,27 @@ TROUPE_DRIVER_TEST(2, "use is noted on streams of the memory's own device only",
   const stream foreign{far};
   CHECK(code_of([&] { memory.note_use(foreign); }) == errc::wrong_device);
   CHECK(code_of([&] { allocate_pinned(near, 16).note_use(foreign); }) == errc::unsupported);
+}
+
+// The event of a captured use is never reached, so it must not enter the pool, whose every allocation looks at all
+// uses.
+TROUPE_DRIVER_TEST(1, "use in a stream in capture is refused, and both the capture and the pool go on (BUF-1)",
+                   "[device][plans]") {
+  const auto gpu = open_first(api);
+  const auto pool = memory_pool::create(gpu);
+  const stream work{gpu};
+  const buffer host = allocate_pinned(gpu, 16);
+  std::memset(host.data(), 1, 16);
+  std::optional<buffer> memory = pool->allocate(16);
+  stream_capture capture{gpu, work};
+  work.ref().fill(host.data(), 2, 16);
+  CHECK(code_of([&] { memory->note_use(work); }) == errc::invalid_argument);
+  memory.reset();
+  CHECK(api->status_of_capture(gpu->id(), work.ref().native()) == capture_status::active);
+  capture.end().launch(work);
+  work.ref().synchronize();
+  CHECK(host.host_span<std::uint8_t>().front() == 2);
+  CHECK(pool->allocate(16).size_bytes() == 16);
 }
 
 TROUPE_DRIVER_TEST(1, "a slice is a range of the same memory and cannot reach beyond it", "[device]") {

@@ -2,6 +2,7 @@
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/device/graph.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -74,6 +75,21 @@ TEST_CASE("a device that fails while ranges are being judged gives none of them 
   CHECK(error_of([&] { static_cast<void>(pool->allocate(256)); }).code == errc::device_failed);
   const std::vector<buffer> again = pool->allocate(256); // the error was reported once
   CHECK(pool->free_bytes() == 768);
+}
+
+TEST_CASE("registered memory takes note of its own device's streams only, and of none in capture",
+          "[collectives][mock][BUF-1]") {
+  const auto api = make_mock_driver({.device_count = 2});
+  const auto here = device::open(api, device_id{0}), there = device::open(api, device_id{1});
+  const auto pool = std::make_shared<registered_pool>(std::vector{make_pooled_region(here, 1024)}, true);
+  const stream work{here}, foreign{there};
+  std::vector<buffer> taken = pool->allocate(256);
+  CHECK(error_of([&] { taken[0].note_use(foreign); }).code == errc::wrong_device);
+  stream_capture capture{here, work};
+  CHECK(error_of([&] { taken[0].note_use(work); }).code == errc::invalid_argument);
+  taken.clear();
+  static_cast<void>(capture.end());
+  CHECK(pool->allocate(1024).size() == 1);
 }
 
 } // namespace troupe::tests::registered_pool_test
