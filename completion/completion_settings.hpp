@@ -41,7 +41,8 @@ struct wait_profile {
   nanoseconds nap{nanoseconds{20'000}}; ///< Sleep between polls when a wait for a device exceeds `spin`.
 };
 
-/// Time limits of a track (TIM-1).
+/// Time limits of a track (TIM-1). Time in which the poller's thread did not run does not count for `launch` and
+/// `hang`.
 struct track_limits {
   nanoseconds launch{std::chrono::seconds{10}};             ///< A launch call that takes longer counts as stuck.
   nanoseconds hang{std::chrono::seconds{30}};               ///< A longer run on the device counts as hanging.

@@ -9,6 +9,8 @@ namespace troupe {
 namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
+/// Shorter delays of the thread are usual, and too short to be mistaken for a hang.
+constexpr nanoseconds shortest_pause{std::chrono::milliseconds{1}};
 
 /// Adds without a locked instruction; only the one thread that writes \p to may call it.
 void add(std::atomic<nanoseconds::rep>& to, nanoseconds span) noexcept {
@@ -111,6 +113,11 @@ bool poller::step(const polled_list& all) {
   return answered;
 }
 
+void poller::exclude_pause(const polled_list& all, nanoseconds lost, time_point now) {
+  if (lost <= shortest_pause) return;
+  for (const auto& one : all) one->exclude_pause(lost, now);
+}
+
 std::shared_ptr<const poller::polled_list> poller::snapshot() const {
   const std::lock_guard lock{mutex_};
   return polled_;
@@ -128,6 +135,7 @@ void poller::run() {
       all = nullptr; // released before the next list is taken, so that no object is held longer than necessary
       known = now;
       all = snapshot();
+      look_began = time_->now(); // releasing objects may call the driver, as below
     }
     if (owes_round_.load(std::memory_order_relaxed)) owes_round_.store(false);
     if (step(*all)) {
@@ -136,7 +144,13 @@ void poller::run() {
       look_began = last_work;
       continue;
     }
-    look_began = time_->now();
+    const time_point round_began = std::exchange(look_began, time_->now());
+    // A round that took long counts in full if it called the driver: a call that blocks is a sign of a hanging device.
+    // Nothing else in it waits for a device, so otherwise the thread did not run.
+    // (docs/design/0050-failure-detection.md)
+    if (look_began - round_began > shortest_pause &&
+        std::ranges::none_of(*all, [](const auto& one) { return one->called_driver(); }))
+      exclude_pause(*all, look_began - round_began, look_began);
     if (look_began - last_work < profile_.spin) {
       spin_pause();
       continue;
@@ -150,9 +164,11 @@ void poller::run() {
       last_work = look_began;
       continue;
     }
-    const bool is_woken = wake_.park(has_news, load > 0 ? profile_.nap : idle_park);
+    const nanoseconds longest_park = load > 0 ? profile_.nap : idle_park;
+    const bool is_woken = wake_.park(has_news, longest_park);
     const time_point woken = time_->now();
     add(parked_, woken - look_began);
+    exclude_pause(*all, woken - look_began - longest_park, woken);
     look_began = woken;
     if (is_woken) last_work = woken;
   }

@@ -25,6 +25,11 @@ public:
 
   /// Answers all requests that can be answered. Returns whether there were any. Called only on the poller's thread.
   virtual bool poll(time_point now) = 0;
+  /// Returns whether the last poll() called the driver, which may block. Called only on the poller's thread.
+  [[nodiscard]] virtual bool called_driver() const noexcept { return false; }
+  /// Called between rounds, at \p now, if the poller's thread has not run for \p lost: the process was stopped, or no
+  /// CPU was free. That time says nothing about the device.
+  virtual void exclude_pause(nanoseconds /*lost*/, time_point /*now*/) {}
   /// Called after a round in which something was answered. Releases finished objects here, so that their release does
   /// not delay any answer.
   virtual void tidy() noexcept {}
@@ -71,7 +76,7 @@ public:
     return {nanoseconds{busy_.load(std::memory_order_relaxed)}, nanoseconds{parked_.load(std::memory_order_relaxed)}};
   }
 
-  /// Polls every object once. Returns whether anything was answered.
+  /// Polls every object once. Returns whether anything was answered. Pauses between direct calls are not noticed.
   bool step();
 
 private:
@@ -79,6 +84,8 @@ private:
 
   void run();
   [[nodiscard]] bool step(const polled_list& all);
+  /// Tells \p all that the thread has not run for \p lost, unless that is a usual delay.
+  static void exclude_pause(const polled_list& all, nanoseconds lost, time_point now);
   [[nodiscard]] std::shared_ptr<const polled_list> snapshot() const;
   void detach_leaving();
 

@@ -12,6 +12,10 @@ namespace {
 /// enough that an operation gets nearly its whole limit after such a wait.
 constexpr int looks_in_a_limit = 16;
 
+/// Of each pause of the poller's thread, at most this fraction of a limit counts. It is not zero, so that a thread that
+/// is always late still detects a hang.
+constexpr int pauses_in_a_limit = 16;
+
 std::string in_milliseconds(nanoseconds span) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(span).count()) + " ms";
 }
@@ -34,6 +38,10 @@ void in_flight::end_launch(launch_place at, time_point now) noexcept {
 void in_flight::refuse(error why) noexcept {
   refusal_ = std::move(why);
   stage_.store(stage::refused, std::memory_order_release);
+}
+
+void in_flight::exclude_pause(nanoseconds lost, time_point now) noexcept {
+  excluded_ += std::min(lost, std::max(launching_for(now), nanoseconds{0}));
 }
 
 bool in_flight::withdraw() noexcept {
@@ -64,7 +72,12 @@ error in_flight::completed(error why) const noexcept {
 
 track::track(rank self, std::unique_ptr<completion_source> source, std::shared_ptr<fault_mark> mark,
              track_limits limits, track_hooks hooks)
-  : self_{self}, source_{std::move(source)}, mark_{std::move(mark)}, limits_{limits}, hooks_{std::move(hooks)} {}
+  : self_{self},
+    source_{std::move(source)},
+    source_calls_driver_{source_->calls_driver()},
+    mark_{std::move(mark)},
+    limits_{limits},
+    hooks_{std::move(hooks)} {}
 
 bool track::wait_idle(nanoseconds at_most) {
   const auto until = later(steady_now(), at_most);
@@ -86,15 +99,12 @@ void track::forget(std::size_t count) noexcept {
 }
 
 bool track::poll(time_point now) {
+  called_driver_ = false;
   if (pending_.empty()) {
     next_probe_ = now + limits_.quiet;
     if (quarantine_.empty() && inbox_.empty()) return false;
   }
-  inbox_.take_all([this](std::shared_ptr<in_flight> one) {
-    one->taken();
-    one->prefetch_reply();
-    pending_.push_back(std::move(one));
-  });
+  take_pushed();
   bool any = false;
   while (!pending_.empty() && settle_head(now)) any = true;
   if (mark_->failed()) {
@@ -105,6 +115,24 @@ bool track::poll(time_point now) {
     check_health(now);
   }
   return any;
+}
+
+void track::take_pushed() {
+  inbox_.take_all([this](std::shared_ptr<in_flight> one) {
+    one->taken();
+    one->prefetch_reply();
+    pending_.push_back(std::move(one));
+  });
+}
+
+void track::exclude_pause(nanoseconds lost, time_point now) {
+  const auto without_share = [lost](nanoseconds limit) {
+    return std::max(lost - limit / pauses_in_a_limit, nanoseconds{0});
+  };
+  if (head_started_) judged_from_ = std::min(now, later(judged_from_, without_share(limits_.hang)));
+  take_pushed(); // the launcher may already have what the last round did not see
+  for (const auto& one : pending_)
+    if (one->at() == in_flight::stage::launching) one->exclude_pause(without_share(limits_.launch), now);
 }
 
 bool track::settle_head(time_point now) {
@@ -120,6 +148,7 @@ bool track::settle_head(time_point now) {
       return true;
     case in_flight::stage::launched: {
       bool reached = false;
+      called_driver_ = called_driver_ || source_calls_driver_;
       try {
         reached = source_->reached(head.mark());
       } catch (...) {
@@ -177,6 +206,7 @@ void track::fail_pending(time_point now) {
   }
   pending_.clear();
   if (release_.load()) {
+    called_driver_ = true; // to release the buffers
     const std::size_t held = quarantine_.size();
     quarantine_.clear(); // before forget(), as in tidy()
     forget(held);
@@ -203,6 +233,7 @@ void track::check_health(time_point now) {
     if (auto verdict = verdict_on_head(now)) return raise(std::move(*verdict));
     if (!hooks_.probe || now < next_probe_) return;
     next_probe_ = now + limits_.quiet;
+    called_driver_ = true;
     if (error found = hooks_.probe()) raise(std::move(found));
   } catch (...) { // inputs_ready() throws on a failed device
     raise(current_error());
@@ -213,7 +244,7 @@ std::optional<error> track::verdict_on_head(time_point now) {
   if (pending_.empty()) return std::nullopt;
   in_flight& head = *pending_.front();
   const auto reached = head.at();
-  if (reached == in_flight::stage::launching && now - head.launch_began() > limits_.launch)
+  if (reached == in_flight::stage::launching && head.launching_for(now) > limits_.launch)
     return error{.code = errc::deadline_exceeded,
                  .text = "a launch call has not returned within " + in_milliseconds(limits_.launch),
                  .rank = self_};
@@ -222,6 +253,7 @@ std::optional<error> track::verdict_on_head(time_point now) {
   if (place_ && !place_->is_running()) place_->runs(head.launch_began());
   // The time limit for hangs starts when the operation can run: at the head of its stream, with its inputs ready.
   if (!head_started_) {
+    called_driver_ = true;
     if (head.inputs_ready()) begin_judging(head, now);
     return std::nullopt;
   }

@@ -97,6 +97,7 @@ public:
   [[nodiscard]] bool reached(std::uint64_t sequence) override {
     return done_->load(std::memory_order_acquire) >= sequence;
   }
+  [[nodiscard]] bool calls_driver() const noexcept override { return false; }
 
   void drained() noexcept override { drained_ = true; }
 

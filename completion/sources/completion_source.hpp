@@ -73,6 +73,8 @@ public:
   virtual void arm(stream_ref stream, std::uint64_t sequence) = 0;
   /// Returns whether \p sequence is done. Throws the device's error if there is one.
   [[nodiscard]] virtual bool reached(std::uint64_t sequence) = 0;
+  /// Returns whether reached() calls the driver, which may block.
+  [[nodiscard]] virtual bool calls_driver() const noexcept { return true; }
   /// States that the stream has drained and is not armed any more, so the resources of the source may be reused. Called
   /// on a thread that may block.
   virtual void drained() noexcept = 0;
@@ -99,6 +101,7 @@ public:
   void prepare(const std::shared_ptr<device>& where) override;
   void arm(stream_ref stream, std::uint64_t sequence) override;
   [[nodiscard]] bool reached(std::uint64_t sequence) override { return slot_.reached(sequence); }
+  [[nodiscard]] bool calls_driver() const noexcept override { return false; }
   void drained() noexcept override;
 
 private:

@@ -8,7 +8,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <functional>
+#include <future>
 #include <thread>
+#include <utility>
 
 using namespace troupe;
 using namespace troupe::tests;
@@ -28,6 +31,61 @@ std::shared_ptr<track> instant_track() {
   return std::make_shared<track>(rank{0}, std::make_unique<instant_source>(), std::make_shared<fault_mark>(),
                                  track_limits{}, track_hooks{});
 }
+
+/// Never done. Its look reads memory or calls the driver, and the test's function is called in it.
+class hanging_source final : public completion_source {
+public:
+  hanging_source(bool calls, std::function<void()> in_look) : calls_{calls}, in_look_{std::move(in_look)} {}
+  void prepare(const std::shared_ptr<device>&) override {}
+  void arm(stream_ref, std::uint64_t) override {}
+  [[nodiscard]] bool reached(std::uint64_t) override {
+    in_look_();
+    return false;
+  }
+  [[nodiscard]] bool calls_driver() const noexcept override { return calls_; }
+  void drained() noexcept override {}
+
+private:
+  bool calls_;
+  std::function<void()> in_look_;
+};
+
+/// Lets the clock jump by an hour, once, at a place in the poller's loop. Afterwards each round lasts 0.5 ms, so that
+/// an operation hangs some time. All on the poller's thread, so a run has only one order.
+class jumping_clock final : public polled {
+public:
+  enum class place : std::uint8_t { in_round, in_look, in_wait };
+
+  explicit jumping_clock(place where) : where_{where} {}
+
+  [[nodiscard]] const std::shared_ptr<manual_clock>& time() const { return time_; }
+  [[nodiscard]] int round() const { return round_; }
+  /// Called in the look at the device.
+  void look() const { jump_in(place::in_look); }
+
+  bool poll(time_point) override {
+    if (++round_ > round_of_jump) time_->advance(500us);
+    jump_in(place::in_round);
+    return false;
+  }
+  [[nodiscard]] std::size_t load() const noexcept override { // read before and in a wait
+    jump_in(place::in_wait);
+    return 0;
+  }
+
+private:
+  /// No health check, which calls the driver, is in this round: the clock has stood still since the first.
+  static constexpr int round_of_jump = 3;
+
+  void jump_in(place here) const noexcept {
+    if (here == where_ && round_ == round_of_jump && !std::exchange(has_jumped_, true)) time_->advance(1h);
+  }
+
+  place where_;
+  std::shared_ptr<manual_clock> time_ = std::make_shared<manual_clock>();
+  int round_ = 0;
+  mutable bool has_jumped_ = false;
+};
 
 void push_launched(track& where, reply_promise reply, std::uint64_t sequence) {
   auto call = std::make_shared<held_call>(time_point::max(), std::move(reply), nullptr);
@@ -122,6 +180,43 @@ TEST_CASE("the poller's time is its clock's", "[completion][TIM-1]") {
   time->advance(1h);
   by_hand.step();
   CHECK(late.log.failure().code == errc::deadline_exceeded);
+}
+
+TEST_CASE("time in which the poller's thread did not run does not count as a hang, but a blocked driver call does",
+          "[completion][TIM-1]") {
+  struct run {
+    jumping_clock::place where;
+    bool calls_driver; ///< Whether each look at the device calls the driver.
+    bool spins;
+    bool counts; ///< Whether the hour counts as time in which the operation ran.
+  };
+  using enum jumping_clock::place;
+  const run given =
+      GENERATE(run{in_wait, false, false, false}, run{in_wait, true, false, false}, run{in_round, false, false, false},
+               run{in_round, false, true, false}, run{in_look, true, false, true}, run{in_look, true, true, true});
+  CAPTURE(static_cast<int>(given.where), given.calls_driver, given.spins);
+  const auto script = std::make_shared<jumping_clock>(given.where);
+  std::promise<int> hung; // at which round
+  const auto one = std::make_shared<track>(
+      rank{0}, std::make_unique<hanging_source>(given.calls_driver, [script] { script->look(); }),
+      std::make_shared<fault_mark>(), track_rig::patience,
+      track_hooks{.probe = {}, .on_fault = [&](const error&) { hung.set_value(script->round()); }});
+  poller watch{script->time(), {.spin = given.spins ? nanoseconds::max() : 0ns, .nap = 20us}};
+  watch.attach(script);
+  watch.attach(one);
+  auto call = std::make_shared<held_call>(time_point::max(), reply_promise{}, nullptr);
+  static_cast<void>(call->begin_launch(script->time()->now()));
+  call->end_launch({1, 1}, script->time()->now());
+  one->expect();
+  one->push(std::move(call));
+  watch.start();
+  auto round = hung.get_future();
+  REQUIRE(round.wait_for(60s) == std::future_status::ready);
+  watch.stop();
+  if (given.counts)
+    CHECK(round.get() <= 5);
+  else
+    CHECK(round.get() > 30); // 20 ms in rounds of 0.5 ms, of which the pause counts 1.25 ms
 }
 
 TEST_CASE("a started poller answers without being stepped, whether it spins or parks", "[completion][ONE-1]") {

@@ -5,6 +5,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <optional>
+#include <utility>
+
 using namespace troupe;
 using namespace troupe::tests;
 using Catch::Matchers::ContainsSubstring;
@@ -62,6 +65,81 @@ TEST_CASE("a launch call that does not return is called stuck", "[completion][TI
   REQUIRE(rig.faults.size() == 1);
   CHECK(rig.faults[0].code == errc::deadline_exceeded);
   CHECK_THAT(rig.faults[0].text, ContainsSubstring("launch") && ContainsSubstring("10 ms"));
+}
+
+TEST_CASE("a pause of this process is not taken for a hang, and the rest of the limit stays", "[completion][TIM-1]") {
+  track_rig rig;
+  bool ready = true;
+  SECTION("an operation that runs") {}
+  SECTION("one that begins to run after the pause") {
+    ready = false;
+  }
+  static_cast<void>(rig.launch(1h, [&] { return ready; }));
+  rig.pass(15ms);
+  rig.time->advance(1h);
+  rig.watched->exclude_pause(1h, rig.time->now());
+  rig.poll();
+  CHECK(rig.faults.empty());
+  rig.pass(3ms); // a sixteenth of the limit, 1.25 ms, counts of the pause
+  CHECK(rig.faults.empty());
+  const bool was_ready = std::exchange(ready, true);
+  rig.pass(was_ready ? 2ms : 21ms);
+  CHECK(rig.faults.size() == (was_ready ? 1 : 0));
+  rig.pass(1ms);
+  CHECK(rig.faults.size() == 1);
+}
+
+TEST_CASE("a pause of this process is not taken for a stuck launch", "[completion][TIM-1]") {
+  track_rig rig;
+  std::optional<track_rig::request> before;
+  SECTION("of the request at the head") {}
+  SECTION("of one behind an operation that ends meanwhile") {
+    before = rig.launch();
+  }
+  auto one = rig.push(); // the track takes it only at its next poll, after the pause
+  REQUIRE(one.call->begin_launch(rig.time->now()));
+  rig.time->advance(5ms);
+  rig.time->advance(1h);
+  rig.watched->exclude_pause(1h, rig.time->now());
+  if (before) rig.device->done = 1;
+  rig.poll();
+  CHECK(rig.faults.empty());
+  rig.pass(4ms); // a sixteenth of the limit, 0.625 ms, counts of the pause
+  CHECK(rig.faults.empty());
+  rig.pass(1ms);
+  REQUIRE(rig.faults.size() == 1);
+  CHECK_THAT(rig.faults[0].text, ContainsSubstring("launch"));
+}
+
+TEST_CASE("a pause does not extend a launch that began after it, or a request's deadline", "[completion][TIM-1]") {
+  track_rig rig;
+  const auto late = rig.launch(1min);
+  rig.poll();
+  rig.time->advance(1h);
+  auto one = rig.push();
+  REQUIRE(one.call->begin_launch(rig.time->now()));
+  rig.watched->exclude_pause(1h, rig.time->now());
+  rig.poll();
+  REQUIRE(late.log.count() == 1);
+  CHECK(late.log.failure().code == errc::deadline_exceeded);
+  CHECK(rig.faults.empty());
+  rig.device->done = 1; // the launch is at the head now
+  rig.pass(10ms);
+  CHECK(rig.faults.empty());
+  rig.pass(1ms);
+  CHECK(rig.faults.size() == 1);
+}
+
+TEST_CASE("a thread that is always late still detects a hang", "[completion][TIM-1]") {
+  track_rig rig;
+  static_cast<void>(rig.launch());
+  rig.poll();
+  for (int pause = 0; pause < 17 && rig.faults.empty(); ++pause) {
+    rig.time->advance(1s);
+    rig.watched->exclude_pause(1s, rig.time->now());
+    rig.poll();
+  }
+  CHECK(rig.faults.size() == 1);
 }
 
 TEST_CASE("a sign that fires after the mark is no success, and what was still queued certainly did not run",
