@@ -71,6 +71,8 @@ public:
   void expire(time_point now);
   /// Releases the memory. Requests in flight keep it. Has no effect if it is not held.
   void remove(const remote_buffer& one) noexcept;
+  /// Returns whether this process has exported \p one. It may have released the memory since.
+  [[nodiscard]] bool has_exported(const remote_buffer& one) const noexcept { return one.session == session_; }
   /// Returns the memory of \p one. If there is none, returns an empty buffer and sets \p why to stale_buffer, or to
   /// invalid_argument for a range that exceeds the memory. \p self: the rank of this process.
   [[nodiscard]] buffer find(const remote_buffer& one, rank self, error& why) const;

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-enum class answer_kind : std::uint8_t { failure, handle, bytes };
+enum class answer_kind : std::uint8_t { failure, handle, bytes, elsewhere };
 
 /// Time beyond a request's deadline in which its ranks can report which of them are missing.
 constexpr nanoseconds grace = std::chrono::seconds{2};
@@ -199,7 +199,8 @@ bool peer_requests::expect_answers(std::uint64_t number, asked_request one, nano
   return false;
 }
 
-peer_requests::answered_part peer_requests::take_part(std::uint64_t number, process_address from, bool is_question) {
+peer_requests::answered_part peer_requests::take_part(std::uint64_t number, process_address from, bool is_question,
+                                                      bool is_last) {
   answered_part part;
   if (from.value() < 0 || from.value() >= world_size_) return part;
   const std::lock_guard lock{mutex_};
@@ -208,7 +209,7 @@ peer_requests::answered_part peer_requests::take_part(std::uint64_t number, proc
   auto& replies = found->second->replies;
   part.reply = std::move(replies[static_cast<std::size_t>(from.value())]);
   part.queued = found->second->queued;
-  if (std::ranges::none_of(replies, &reply_promise::pending)) {
+  if ((is_last && part.reply.pending()) || std::ranges::none_of(replies, &reply_promise::pending)) {
     part.finished = std::move(found->second);
     asked_.erase(found);
   }
@@ -422,28 +423,37 @@ void peer_requests::take_reply(process_address from, wire_reader& in) {
                              .times = {.queued = queued, .launched = queued + launched, .done = queued + done}});
 }
 
+error peer_requests::another_kind() {
+  return {.code = errc::internal, .text = "a rank's process has sent an answer of another kind"};
+}
+
 template <class Value, class Write>
-void peer_requests::ask_question(message_kind kind, rank target, nanoseconds deadline,
-                                 std::shared_ptr<value_promise<Value>> reply, Write write) {
-  if (target.value() < 0 || target.value() >= world_size_)
+void peer_requests::ask_question(message_kind kind, std::optional<rank> target, nanoseconds deadline,
+                                 std::shared_ptr<value_promise<Value>> reply, Write write, error nowhere) {
+  if (target && (target->value() < 0 || target->value() >= world_size_))
     return reply->deliver(error{.code = errc::invalid_argument,
-                                .text = "rank " + to_string(target) + " is not in this world: its ranks are 0 to " +
+                                .text = "rank " + to_string(*target) + " is not in this world: its ranks are 0 to " +
                                         std::to_string(world_size_ - 1)});
   const std::uint64_t number = ++last_;
   wire_writer out = begin(kind);
   out.varint(number);
   write(out);
-  divided_reply replies(static_cast<std::size_t>(world_size_));
   // Delivers a failure of the question. take_answer() delivers the answer.
-  replies[static_cast<std::size_t>(target.value())] = make_reply_promise([reply](const outcome& result) {
+  reply_promise failed = make_reply_promise([reply, nowhere = std::move(nowhere)](const outcome& result) {
     const error* const failure = failure_of(result);
-    if (failure == nullptr) return;
-    error why = *failure;
+    error why = failure != nullptr ? *failure : nowhere;
     why.effect = effect::rejected; // a question writes no memory of this process
     reply->deliver(std::move(why));
   });
-  if (expect_answers(number, {.replies = std::move(replies), .answer = std::move(reply)}, deadline))
-    send_({{process_address{target.value()}, out.take()}});
+  divided_reply replies;
+  if (target) {
+    replies.resize(static_cast<std::size_t>(world_size_));
+    replies[static_cast<std::size_t>(target->value())] = std::move(failed);
+  } else {
+    replies = divide_promise(std::move(failed), {}, static_cast<std::size_t>(world_size_));
+  }
+  if (!expect_answers(number, {.replies = std::move(replies), .answer = std::move(reply)}, deadline)) return;
+  target ? send_({{process_address{target->value()}, out.take()}}) : send_to_all(out.view());
 }
 
 void peer_requests::find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply) {
@@ -468,8 +478,11 @@ void peer_requests::read(const remote_buffer& from, nanoseconds deadline, bytes_
               .text = from.on_host ? "a read of " + std::to_string(from.size_bytes) + " bytes exceeds the limit of " +
                                          std::to_string(most_read_bytes) + ": read it in parts"
                                    : "only host memory can be read: let the rank copy it to host memory first (copy)"});
-  ask_question(message_kind::read, from.exporter, deadline, std::move(reply),
-               [&](wire_writer& out) { handle_field(out, from); });
+  ask_question(message_kind::read, std::nullopt, deadline, std::move(reply),
+               [&](wire_writer& out) { handle_field(out, from); },
+               {.code = errc::stale_buffer,
+                .text = "the process that exported the memory as rank " + to_string(from.exporter) +
+                        " has left the world: ask a rank of the present world for a new handle"});
 }
 
 void peer_requests::take_read(process_address from, wire_reader& in) {
@@ -477,6 +490,7 @@ void peer_requests::take_read(process_address from, wire_reader& in) {
   remote_buffer wanted;
   handle_field(in, wanted);
   if (!in.ok()) return;
+  if (!exported_->has_exported(wanted)) return answer(from, number, std::monostate{});
   error why;
   const buffer memory = exported_->find(wanted, rank{self_.value()}, why);
   if (!why && (!memory.on_host() || memory.size_bytes() > most_read_bytes))
@@ -543,10 +557,11 @@ void peer_requests::take_question(process_address from, wire_reader& in, bool is
 }
 
 void peer_requests::answer(process_address to, std::uint64_t number,
-                           const std::variant<remote_buffer, std::string_view, error>& what) {
+                           const std::variant<std::monostate, remote_buffer, std::string_view, error>& what) {
   wire_writer out = begin(message_kind::answer);
   out.varint(number);
-  std::visit(overloaded{[&](const remote_buffer& handle) {
+  std::visit(overloaded{[&](std::monostate) { out.u8(static_cast<std::uint8_t>(answer_kind::elsewhere)); },
+                        [&](const remote_buffer& handle) {
                           out.u8(static_cast<std::uint8_t>(answer_kind::handle));
                           handle_field(out, handle);
                         },
@@ -564,7 +579,7 @@ void peer_requests::answer(process_address to, std::uint64_t number,
 
 void peer_requests::take_answer(process_address from, wire_reader& in) {
   const std::uint64_t number = in.varint();
-  const auto kind = in.one_of(answer_kind::bytes);
+  const auto kind = in.one_of(answer_kind::elsewhere);
   error why;
   remote_buffer handle;
   std::string bytes;
@@ -572,15 +587,15 @@ void peer_requests::take_answer(process_address from, wire_reader& in) {
     case answer_kind::failure: why = read_error(in); break;
     case answer_kind::handle: handle_field(in, handle); break;
     case answer_kind::bytes: bytes = in.bytes(most_read_bytes); break;
+    case answer_kind::elsewhere: break;
   }
   if (!in.ok()) return;
-  const auto [reply, queued, finished] = take_part(number, from, true);
+  if (kind == answer_kind::elsewhere) return take_part(number, from, true).reply.deliver(completion{});
+  const auto [reply, queued, finished] = take_part(number, from, true, true);
   if (!finished) return;
   const auto* const wants_bytes = std::get_if<bytes_promise>(&finished->answer);
   const auto* const wants_handle = std::get_if<handle_promise>(&finished->answer);
-  if (!why && (wants_bytes != nullptr) != (kind == answer_kind::bytes))
-    why = {.code = errc::internal,
-           .text = "the process of rank " + std::to_string(from.value()) + " has sent an answer of another kind"};
+  if (!why && (wants_bytes != nullptr) != (kind == answer_kind::bytes)) why = another_kind();
   if (wants_bytes != nullptr)
     why ? (*wants_bytes)->deliver(std::move(why)) : (*wants_bytes)->deliver(std::move(bytes));
   else

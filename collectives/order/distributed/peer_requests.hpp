@@ -118,8 +118,9 @@ public:
   void lend(rank target, lent_kind what, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
             nanoseconds deadline, handle_promise reply);
   /// Asks the exporter's process for the present contents of \p from, host memory. That process reads them immediately,
-  /// without waiting for requests in flight. Errors: stale_buffer, invalid_argument (device memory, or more than
-  /// most_read_bytes), deadline_exceeded.
+  /// without waiting for requests in flight. The question goes to all ranks, because the exporter may have another
+  /// number than at the export. Errors: stale_buffer (released, or its exporter has left the world), invalid_argument
+  /// (device memory, or more than most_read_bytes), deadline_exceeded.
   void read(const remote_buffer& from, nanoseconds deadline, bytes_promise reply);
   /// Renews the leases of \p holder on memory and plans, at all ranks.
   void renew(std::uint64_t holder);
@@ -141,9 +142,9 @@ public:
   static constexpr std::size_t most_pending_of_peer = 4096;
 
 private:
-  /// A request to all ranks, or a question to one: find(), lend() or read().
+  /// A request to all ranks, or a question: find() or lend() to one rank, read() to all of which one can answer.
   struct asked_request {
-    divided_reply replies{};        ///< By rank. A question has one reply, for failures only.
+    divided_reply replies{};        ///< By rank. Those of a question do not receive the answer.
     std::optional<operation> own{}; ///< The part of this process's rank.
     std::variant<std::monostate, handle_promise, bytes_promise> answer{}; ///< Of a question.
     time_point queued{};
@@ -166,14 +167,17 @@ private:
     time_point ends = time_point::max();
   };
 
-  /// Asks the process of one rank. \p write: writes the body of the message.
+  /// Asks the process of \p target; nullopt: those of all ranks. \p write: writes the body of the message.
+  /// \p nowhere: delivered if no process has what was asked for.
   template <class Value, class Write>
-  void ask_question(message_kind kind, rank target, nanoseconds deadline, std::shared_ptr<value_promise<Value>> reply,
-                    Write write);
+  void ask_question(message_kind kind, std::optional<rank> target, nanoseconds deadline,
+                    std::shared_ptr<value_promise<Value>> reply, Write write, error nowhere = another_kind());
+  [[nodiscard]] static error another_kind();
   void take_question(process_address from, wire_reader& in, bool is_find);
   void take_read(process_address from, wire_reader& in);
+  /// Nothing (monostate): another process has what was asked for.
   void answer(process_address to, std::uint64_t number,
-              const std::variant<remote_buffer, std::string_view, error>& what);
+              const std::variant<std::monostate, remote_buffer, std::string_view, error>& what);
   void take_answer(process_address from, wire_reader& in);
   void take_request(process_address from, wire_reader& in);
   void take_capture(process_address from, wire_reader& in);
@@ -187,7 +191,9 @@ private:
                nanoseconds deadline, reply_promise reply, error why);
   /// Adds a request that waits for the answers of ranks. After close(), refuses it and returns false.
   [[nodiscard]] bool expect_answers(std::uint64_t number, asked_request one, nanoseconds deadline);
-  [[nodiscard]] answered_part take_part(std::uint64_t number, process_address from, bool is_question);
+  /// \p is_last: the question needs no further answers.
+  [[nodiscard]] answered_part take_part(std::uint64_t number, process_address from, bool is_question,
+                                        bool is_last = false);
   void send_to_all(std::string_view message);
   void take_reply(process_address from, wire_reader& in);
   void lose(process_address peer);

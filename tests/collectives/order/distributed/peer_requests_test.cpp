@@ -486,6 +486,82 @@ TEST_CASE("a process without a rank borrows memory, and gives it back", "[collec
   CHECK(std::get<error>(got).rank == rank{0});
 }
 
+TEST_CASE("memory is read at its exporter, whatever number that has now",
+          "[collectives][distributed][peers][attached]") {
+  peers_rig one{3};
+  outsider by{one};
+  const buffer host = allocate_pinned(one.rig.devices[2], 4);
+  std::ranges::copy(std::string_view{"here"}, host.host_span<char>().begin());
+  remote_buffer handle = one.exported(2, host);
+  handle.exporter = rank{GENERATE(0, 2, 7)}; // its number at the export
+  std::optional<std::variant<std::string, error>> got;
+  const auto read = [&](const remote_buffer& from) {
+    got.reset();
+    by.link.peers()->read(from, 1s,
+                          std::make_shared<value_promise<std::string>>([&](std::variant<std::string, error> all) {
+                            CHECK_FALSE(got);
+                            got = std::move(all);
+                          }));
+  };
+  const auto failure = [&] {
+    REQUIRE(got);
+    REQUIRE(std::holds_alternative<error>(*got));
+    CHECK(std::get<error>(*got).effect == effect::rejected);
+    CHECK(by.link.peers()->pending() == 0);
+    return std::get<error>(*got);
+  };
+  read(handle);
+  by.run();
+  REQUIRE(got);
+  REQUIRE(std::holds_alternative<std::string>(*got));
+  CHECK(std::get<std::string>(*got) == "here");
+  CHECK(by.link.peers()->pending() == 0);
+
+  SECTION("its exporter names what is wrong") {
+    remote_buffer beyond = handle;
+    beyond.offset_bytes = 1;
+    read(beyond);
+    by.run();
+    CHECK(failure().code == errc::invalid_argument);
+    CHECK(failure().rank == rank{2});
+    one.exports[2]->remove(handle);
+    read(handle);
+    by.run();
+    CHECK(failure().code == errc::stale_buffer);
+    CHECK(failure().rank == rank{2});
+  }
+  SECTION("the exporter has left with an earlier epoch") {
+    remote_buffer gone = handle;
+    gone.session = 99;
+    read(gone);
+    by.run();
+    CHECK(failure().code == errc::stale_buffer);
+    CHECK_THAT(failure().text, ContainsSubstring("as rank " + to_string(handle.exporter) + " has left the world"));
+  }
+  SECTION("another rank leaves") {
+    static_cast<void>(one.orders[0]->leave({.code = errc::stopping, .text = "the world has stopped"}));
+    read(handle);
+    by.run();
+    REQUIRE(got);
+    CHECK(std::holds_alternative<std::string>(*got));
+  }
+  SECTION("the exporter leaves") {
+    static_cast<void>(one.orders[2]->leave({.code = errc::stopping, .text = "the world has stopped"}));
+    read(handle);
+    by.run();
+    CHECK(failure().code == errc::stopping);
+    CHECK(failure().rank == rank{2});
+  }
+  SECTION("the exporter does not answer") {
+    read(handle);
+    one.deliver_up(0);
+    CHECK_FALSE(got);
+    by.link.peers()->expire(steady_now() + 1h);
+    CHECK(failure().code == errc::deadline_exceeded);
+    by.run(); // later answers change nothing
+  }
+}
+
 TEST_CASE("requests that are launched together may have messages between their releases",
           "[collectives][distributed][peers][fusion]") {
   // A rank is told the releases of a launch in one batch, also where messages between them fill batches.
