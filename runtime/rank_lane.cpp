@@ -1,22 +1,12 @@
 #include <troupe/collectives/operation/collective_methods_definitions.hpp>
+#include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/world_core.hpp>
 
-#include <atomic>
 #include <memory>
 #include <utility>
 
 namespace troupe {
-
-namespace {
-
-/// Returns a new client number. Those of actors are CAF's actor ids, which count from 1; these begin at 2^63.
-std::uint64_t next_client() noexcept {
-  static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
-
-} // namespace
 
 rank_lane::rank_lane(world where, rank target, lane which)
   : world_{std::move(where)},

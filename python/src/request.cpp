@@ -4,7 +4,6 @@
 
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/runtime/interop/ask_into.hpp>
 
 #include <pybind11/stl.h>
 
@@ -263,10 +262,10 @@ std::shared_ptr<reply> prepared_request::ask() {
     rank_request asked{.what = part(parts_.front()), .deadline = deadline_, .lane = to_.in};
     const bool is_alone = !to_.client && std::holds_alternative<copy>(asked.what);
     asked.epoch = is_alone ? world_.epoch() : *to_.acknowledged;
-    if (to_.client && to_.client->client() == 0) // checked here: no code in Python runs from here on
+    if (to_.client && to_.client->number() == 0) // checked here: no code in Python runs from here on
       throw invalid("the lane was left by leave(): prepare the request again");
     ask_into(world_, *to_.target, std::move(asked), answered->make_reply_promise(),
-             to_.client ? to_.client->client() : 0);
+             to_.client ? to_.client->number() : 0);
     return answered;
   }
   world_request asked{.parts = {}, .epoch = world_.epoch(), .deadline = deadline_};

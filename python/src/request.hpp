@@ -7,11 +7,12 @@
 
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/rank_function.hpp>
-#include <troupe/runtime/rank_lane.hpp>
+#include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,10 +53,32 @@ struct shown_function {
   std::shared_ptr<const rank_function> what;
 };
 
+/// A client of the rank that has this number at present, in one lane. Requests by number follow renumbered ranks, and so
+/// must their client; a rank_lane stays with its GPU.
+class lane_client {
+public:
+  lane_client(troupe::world where, rank target)
+    : where_{std::move(where)}, target_{target}, number_{next_client()} {}
+  lane_client(const lane_client&) = delete;
+  lane_client& operator=(const lane_client&) = delete;
+  ~lane_client() { leave(); }
+
+  /// Returns its client number; 0 after leave().
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  void leave() noexcept {
+    if (number_ != 0) leave_lanes(where_, target_, std::exchange(number_, 0));
+  }
+
+private:
+  troupe::world where_;
+  rank target_;
+  std::uint64_t number_;
+};
+
 /// The recipient of a request: all ranks at once, or one rank, with or without a lane.
 struct request_address {
   std::optional<rank> target{};
-  std::shared_ptr<rank_lane> client{}; ///< The client of the lane. Null: no client, the default lane.
+  std::shared_ptr<lane_client> client{}; ///< The client of the lane. Null: no client, the default lane.
   lane in{};
   std::shared_ptr<const epoch> acknowledged{}; ///< The acknowledged epoch of that rank and lane.
 };

@@ -23,7 +23,7 @@ request_address shown_world::address_of(rank target, const py::object& name) {
   const auto text = py::cast<std::string>(name);
   const lane in = lane::named(text);
   auto& client = lanes_[{target, text}];
-  if (!client) client = std::make_shared<rank_lane>(of_, target, in);
+  if (!client) client = std::make_shared<lane_client>(of_, target);
   return {.target = target, .client = client, .in = in, .acknowledged = acknowledged(target, name)};
 }
 
@@ -39,7 +39,7 @@ void shown_world::acknowledge(rank target, const py::object& name, epoch now) {
 
 void shown_world::leave(rank target, const std::string& name) {
   if (const auto found = lanes_.find({target, name}); found != lanes_.end()) {
-    const rank_lane ended = std::move(*found->second); // leaves the lane now: prepared requests may hold the object
+    found->second->leave(); // now: prepared requests may hold the object
     lanes_.erase(found);
   }
   acknowledged_.erase({target, name});

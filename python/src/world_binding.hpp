@@ -84,7 +84,7 @@ private:
 
   troupe::world of_;
   import_streams streams_;
-  std::map<std::pair<rank, std::string>, std::shared_ptr<rank_lane>> lanes_;
+  std::map<std::pair<rank, std::string>, std::shared_ptr<lane_client>> lanes_;
   /// The acknowledged epochs, by rank and lane, or without a lane. 0: none yet.
   std::map<std::pair<rank, std::optional<std::string>>, std::shared_ptr<epoch>> acknowledged_;
   std::map<std::string, std::shared_ptr<const rank_function>> functions_;

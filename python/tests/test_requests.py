@@ -151,6 +151,27 @@ def test_leaving_a_lane_frees_it_while_a_prepared_request_of_it_lives():
         assert replies[0].result(30).epoch == again.result(30).epoch == 1
 
 
+def test_a_lane_is_left_at_the_rank_that_has_its_number_after_a_loss():
+    with troupe.testing.MockWorld(3, recovery_policy="shrink") as mock:
+        world = mock.world
+        lanes = [world.rank(r).lane("decode") for r in range(3)]
+        for reply in [lane.barrier() for lane in lanes]:
+            assert reply.result(30).epoch == 1
+        mock.script.on(0).operation(1).lose_device()
+        assert world.barrier().exception(30) is not None
+        assert mock.wait_until_ready(2) and world.size == 2
+        for lane in lanes[:2]:  # now the ranks that were 1 and 2
+            lane.acknowledge(2)
+        waits = lanes[0].barrier()
+        lanes[0].leave()
+        assert isinstance(waits.exception(30), troupe.Cancelled)
+        assert isinstance(lanes[1].barrier().exception(30), troupe.Cancelled)  # the operation that rank 0 has withdrawn
+        lanes[2].leave()  # no rank has this number any more
+        lanes[0].acknowledge(2)
+        for reply in [lane.barrier() for lane in lanes[:2]]:
+            assert reply.result(30).epoch == 2
+
+
 def test_a_suspended_world_lets_requests_wait():
     with troupe.testing.MockWorld(2) as mock:
         assert len(mock.world.suspend()) == 2

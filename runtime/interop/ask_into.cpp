@@ -4,6 +4,7 @@
 #include <troupe/runtime/world_core.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -70,6 +71,21 @@ void ask_into(const world& where, rank target, rank_request asked, reply_promise
   const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;
   if (is_stale && !has(now.local_ranks)) return to.deliver(stale_epoch_error(asked.epoch, now.epoch));
   all.ranks->state_of(all.place_of(target, now)).accept(std::move(asked), std::move(to), client);
+}
+
+std::uint64_t next_client() noexcept {
+  // Clients that are actors have CAF's actor ids, which count from 1.
+  static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+void leave_lanes(const world& where, rank target, std::uint64_t client) noexcept {
+  try {
+    const world::core& all = core_of(where);
+    all.ranks->state_of(all.place_of(target))
+        .forget(client, {.code = errc::cancelled, .text = "its client has left the lane"});
+  } catch (...) { // the rank has left, or a message cannot be allocated: the client's requests are answered in any case
+  }
 }
 
 void take_back(const world& where, rank target, lane which, std::uint64_t position, epoch of) noexcept {

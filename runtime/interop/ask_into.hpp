@@ -77,6 +77,12 @@ void ask_into(const world& where, world_request asked, reply_promise&& to);
 /// thrown: invalid_argument (\p target is in another process); the caller then still owns \p to.
 void ask_into(const world& where, rank target, rank_request asked, reply_promise&& to, std::uint64_t client = 0);
 
+/// Returns a new client number, which no other client in this process has, actors included.
+[[nodiscard]] std::uint64_t next_client() noexcept;
+/// Ends \p client of ask_into(where, target, …), at the rank that has the number \p target now: withdraws its requests
+/// that wait for their peers (errc::cancelled), and frees its lanes. No effect if there is no such rank. Threads: any.
+void leave_lanes(const world& where, rank target, std::uint64_t client) noexcept;
+
 /// Asks rank \p target to withdraw the request at \p position of lane \p which in epoch \p of, as rank_lane::cancel()
 /// does. The request is answered with errc::cancelled if it still waits for its peers, else with its outcome. Call it
 /// after the request has been sent. Threads: any.
