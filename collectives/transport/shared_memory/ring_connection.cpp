@@ -128,19 +128,18 @@ error ring_sender::send(std::string_view message, time_point now) {
     return {.code = errc::invalid_argument,
             .text = "a message of " + std::to_string(message.size()) + " bytes exceeds the limit of " +
                     std::to_string(longest_ring_message_bytes)};
-  if (!kept_.empty()) {
-    if (error why = keep(message, 0, now)) return why;
-    return flush(now);
-  }
+  // The kept messages go first. They also show what the peer has read since the last attempt, which may be long ago.
+  if (error why = flush(now)) return why;
+  if (!kept_.empty()) return keep(message, 0);
   const std::size_t at = write(message, 0);
   if (at == std::string_view::npos || at > 0) peer_bell_->caller().ring();
   if (at == std::string_view::npos) return {};
   read_words_ = writer_.read_words();
   progress_ = now;
-  return keep(message, at, now);
+  return keep(message, at);
 }
 
-error ring_sender::keep(std::string_view message, std::size_t from, time_point now) {
+error ring_sender::keep(std::string_view message, std::size_t from) {
   if (writer_.fault() != ring_fault::none)
     return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
   if (kept_bytes_ + message.size() > settings_.most_waiting_bytes)
@@ -150,7 +149,7 @@ error ring_sender::keep(std::string_view message, std::size_t from, time_point n
   if (kept_.empty()) kept_from_ = from;
   kept_bytes_ += message.size();
   kept_.emplace_back(message);
-  return check_progress(now);
+  return {};
 }
 
 error ring_sender::flush(time_point now) {

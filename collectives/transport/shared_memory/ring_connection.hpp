@@ -54,7 +54,9 @@ private:
   error fail(errc code, std::string text);
   /// Writes \p message from offset \p from on. Returns the offset at which the ring was full; npos if all is written.
   std::size_t write(std::string_view message, std::size_t from);
-  error keep(std::string_view message, std::size_t from, time_point now);
+  error keep(std::string_view message, std::size_t from);
+  /// Fences a peer that has read nothing for settings_.behind. Call it after an attempt to write: only that looks at
+  /// what the peer has read.
   error check_progress(time_point now);
 
   std::string self_;

@@ -110,6 +110,28 @@ TEST_CASE("a peer that reads nothing is fenced after its time, and one that read
   }
 }
 
+TEST_CASE("a peer that has read everything is not fenced by a sender that was paused meanwhile",
+          "[collectives][ring][TIM-1]") {
+  auto ends =
+      connect_rank(rank{2}, service_bell(), {.capacity_bytes = 1024, .behind = 1s, .most_waiting_bytes = 1'000});
+  std::string got;
+  std::size_t sent = 0;
+  for (; !ends.service.is_waiting(); ++sent) REQUIRE_FALSE(ends.service.send(text(200), start));
+  for (std::size_t i = 1; i < sent; ++i) REQUIRE(ends.rank.receive(got)); // all but the kept one
+  REQUIRE_FALSE(ends.rank.receive(got));
+  // The sender runs again an hour later. Beside the kept message, the longer one would exceed most_waiting_bytes.
+  const std::size_t size = GENERATE(100U, 900U);
+  REQUIRE_FALSE(ends.service.send(text(size), start + 1h));
+  REQUIRE(ends.rank.receive(got));
+  CHECK(got == text(200));
+  for (int i = 0; i < 10 && ends.service.is_waiting(); ++i) {
+    static_cast<void>(ends.rank.receive(got));
+    REQUIRE_FALSE(ends.service.flush(start + 1h));
+  }
+  REQUIRE(ends.rank.receive(got));
+  CHECK(got == text(size));
+}
+
 TEST_CASE("a peer for which too much waits is fenced at once", "[collectives][ring]") {
   auto ends = connect_rank(rank{2}, service_bell(), {.capacity_bytes = 256, .behind = 1h, .most_waiting_bytes = 5'000});
   error why;
