@@ -157,11 +157,9 @@ void order_connection::take(undecided_ask asked, nanoseconds deadline, const err
     request_facts facts = fused_.mode == fusion::free ? examine(of, what) : request_facts{};
     if (!of.registered.empty()) facts.places = digest_of_places(what, of.registered);
     out_.select(of.world);
-    if (objection != nullptr) {
-      facts = {};
-      out_.add({.kind = request_record::form::objection, .why = *objection});
-    }
-    if (error refusal = out_.ask(what, asked.where, asked.client, asked.position, deadline, facts)) {
+    if (objection != nullptr) facts = {};
+    if (error refusal =
+            out_.ask(what, asked.where, asked.client, asked.position, deadline, facts, std::nullopt, objection)) {
       of.examiner.forget_last();
       refusal.rank = of.pipeline->self();
       return asked.call->fail(std::move(refusal));

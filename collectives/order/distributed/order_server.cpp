@@ -406,10 +406,10 @@ void order_server::pass_on(member& from, request_record& one, error& failure) {
     if (one.facts.overlaps > 0) one.facts.overlaps = up.asked; // its number for the controller, or a later one
     const bool is_copy = std::holds_alternative<copy>(one.what->what);
     error why = one.why;
-    if (one.objection) up.out.add({.kind = request_record::form::objection, .why = *one.objection});
     if (!why)
       why = up.out.ask(one.what->what, one.where, one.client, one.position, one.deadline, one.facts,
-                       is_copy ? std::optional<std::uint64_t>{one.what->sketch.count} : std::nullopt);
+                       is_copy ? std::optional<std::uint64_t>{one.what->sketch.count} : std::nullopt,
+                       one.objection.get());
     if (why) {
       why.rank = from.self;
       return by.out.refuse(number, why, nullptr);

@@ -94,13 +94,13 @@ void request_fields(Wire& wire, Record& one) {
     case request_form::limits: wire.field(one.count); return wire.field(one.bytes);
     case request_form::succeeded: return wire.field(one.count);
     case request_form::capture_failure:
-    case request_form::close:
-    case request_form::objection: return error_field(wire, one.why);
+    case request_form::close: return error_field(wire, one.why);
     case request_form::message: wire.field(one.to); return wire.field(one.message, longest_message_bytes);
     case request_form::ask: // these have no further fields, or other functions list them
     case request_form::name:
     case request_form::cancel:
     case request_form::select:
+    case request_form::objection:
     case request_form::capture_launch:
     case request_form::capture_end: return;
   }
@@ -144,14 +144,19 @@ void request_writer::introduce(lane where) {
 
 error request_writer::ask(const operation& what, lane where, std::uint64_t client,
                           const std::optional<std::uint64_t>& position, nanoseconds deadline,
-                          const request_facts& facts, const std::optional<std::uint64_t>& copied_bytes) {
+                          const request_facts& facts, const std::optional<std::uint64_t>& copied_bytes,
+                          const error* objection) {
   outline_.clear();
-  if (error objection = write_outline(outline_, what, copied_bytes)) return objection;
+  if (error refusal = write_outline(outline_, what, copied_bytes)) return refusal;
   const std::string_view outline = outline_.view();
   const bool kept = outline.size() <= longest_kept_bytes;
   const std::size_t slot = kept ? slot_of(outline) : no_slot;
   const bool told = kept && outlines_[slot] == outline;
   introduce(where);
+  if (objection != nullptr) { // written only here, because the reader applies it to the next ask
+    write_head(out_, request_form::objection, 0);
+    error_field(out_, *objection);
+  }
   const bool client_is_same = where == where_ && client == client_;
   const bool deadline_is_same = deadline == deadline_;
   out_.u8(static_cast<std::uint8_t>((client_is_same ? same_client : 0) | (deadline_is_same ? same_deadline : 0) |
@@ -187,7 +192,7 @@ void request_writer::add(const request_record& one) {
   }
   if (one.kind == request_form::capture_launch) out_.raw(one.outline);
   request_fields(out_, one);
-  if (one.kind != request_form::objection) ++records_;
+  ++records_;
 }
 
 std::string request_writer::take(const batch_header& header) {

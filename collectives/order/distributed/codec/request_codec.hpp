@@ -129,12 +129,14 @@ class request_writer {
 public:
   /// Selects the world of the records that follow, by its number at the controller. Initially it is 0, the whole world.
   void select(std::uint64_t world);
-  /// Adds a request. Errors: invalid_argument (see write_outline()); nothing is written then.
+  /// Adds a request, with its objection unless null (see sequencing_terms). Errors: invalid_argument (see
+  /// write_outline()); nothing is written then.
   [[nodiscard]] error ask(const operation& what, lane where, std::uint64_t client,
                           const std::optional<std::uint64_t>& position, nanoseconds deadline,
                           const request_facts& facts = {},
-                          const std::optional<std::uint64_t>& copied_bytes = std::nullopt);
-  /// Adds a record of another form, of the selected world.
+                          const std::optional<std::uint64_t>& copied_bytes = std::nullopt,
+                          const error* objection = nullptr);
+  /// Adds a record of another form, of the selected world; not an objection, which only ask() writes.
   void add(const request_record& one);
 
   [[nodiscard]] bool empty() const noexcept { return records_ == 0; }

@@ -397,6 +397,21 @@ TEST_CASE("what cannot be told is refused where it is asked", "[collectives][seq
   CHECK(code_of_all(next) == errc::none);
 }
 
+TEST_CASE("the objection of a request that cannot be told is not applied to the next one (ORD-2)",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  group many;
+  many.parts.resize(most_outline_parts + 1);
+  lane_request terms;
+  terms.objection = std::make_unique<error>(error{.code = errc::missing, .text = "its memory is gone"});
+  const auto refused = one.ask(0, std::move(many), std::move(terms));
+  CHECK(refused.failure().code == errc::invalid_argument);
+  const auto next = ask_all(one, {}, 4);
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(next) == errc::none);
+}
+
 TEST_CASE("what decides what has not been asked is refused, and what came before it stands",
           "[collectives][sequencing][distributed]") {
   distributed_rig one{2};

@@ -1,6 +1,8 @@
 // The order of worlds that are split off a world over processes: one order over all of them, and how each ends.
 #include "collectives/order/distributed/distributed_rig.hpp"
 
+#include <troupe/collectives/order/distributed/codec/report_codec.hpp>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -660,6 +662,45 @@ TEST_CASE("the order service of a host keeps resume points while it serves, and 
   CHECK_FALSE(stray.ask(barrier{}, lane{}, 0, std::nullopt, 1h));
   CHECK_THAT(above.receive(rank{0}, stray.take({.epoch = epoch{1}, .number = 1}), {}).text,
              ContainsSubstring("the order service of its host decides"));
+}
+
+TEST_CASE("the order service of a host passes an objection on with its own request only (ORD-2)",
+          "[collectives][sequencing][distributed]") {
+  const std::vector<rank> present{rank{0}};
+  order_server host;
+  host.open_host(epoch{1}, 2, present, {}, {});
+  // An objection, and the request to which it belongs: a group that can be read, but is too long to be passed on. Its
+  // rank's own writer would refuse it, so these bytes are written here.
+  wire_writer out;
+  batch_header{.epoch = epoch{1}, .number = 1}.write(out);
+  using form = request_record::form;
+  out.u8(7); // the kind of a select and the forms that follow it
+  out.varint(static_cast<std::uint64_t>(form::objection) - static_cast<std::uint64_t>(form::select));
+  write_error(out, {.code = errc::missing, .text = "its memory is gone"});
+  out.u8(0x08 | 0x10 | 0x40); // an ask of the same client with the same deadline, and its outline
+  out.varint(outline_slots);  // which is not kept
+  const partition counts = partition::packed(std::vector<std::size_t>(most_outline_parts, 1));
+  const operation part = all_to_all_v{.send = {}, .recv = {}, .send_parts = counts, .recv_parts = counts};
+  constexpr std::size_t parts = longest_outline_bytes / most_outline_parts;
+  out.u8(static_cast<std::uint8_t>(operation{group{}}.index()));
+  out.varint(parts);
+  for (std::size_t i = 0; i < parts; ++i) REQUIRE_FALSE(write_outline(out, part));
+  REQUIRE_FALSE(host.receive(rank{0}, out.take(), {}));
+  request_writer next;
+  REQUIRE_FALSE(next.ask(barrier{}, lane{}, 0, std::nullopt, 0s));
+  REQUIRE_FALSE(host.receive(rank{0}, next.take({.epoch = epoch{1}, .number = 2}), {}));
+
+  host_frame told;
+  host.take_for_controller(told, true);
+  REQUIRE(told.batches.size() == 1);
+  wire_reader in{told.batches.front().bytes};
+  static_cast<void>(batch_header::read(in));
+  request_reader reader;
+  request_record passed;
+  REQUIRE(reader.next(in, passed));
+  CHECK(std::holds_alternative<barrier>(passed.what->what));
+  CHECK_FALSE(passed.objection);
+  CHECK_FALSE(reader.next(in, passed));
 }
 
 TEST_CASE("a rank learns from its host's service that the controller has closed the order",
