@@ -57,27 +57,22 @@ struct world_driver::parts {
                             return controller_connection::finding{
                                 .over = now.is_over ? std::optional{now.reason} : std::nullopt, .is_silent = is_silent};
                           },
-                      .gave_up =
-                          [this](const error& why) {
-                            link->close(why);
-                            hear(link->state());
-                          }},
+                      .gave_up = [this](const error& why) { link->close(why); }},
                      "troupe/driver");
   }
 
   ~parts() {
+    std::unique_lock lock{mutex};
+    const auto unheard = std::exchange(listeners, {}); // the end of this object is not reported
+    lock.unlock();
     link->close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
     controller.stop();
   }
 
   void hear(const world_driver_event& event) {
-    std::vector<std::function<void(const world_driver_event&)>> told;
-    {
-      const std::lock_guard lock{mutex};
-      if (is_over && !event.is_over) return; // a thread that reported an earlier change was overtaken
-      is_over = event.is_over;
-      told = listeners;
-    }
+    std::unique_lock lock{mutex};
+    const auto told = listeners;
+    lock.unlock();
     changed.notify_all();
     for (const auto& one : told) one(event);
   }
@@ -86,7 +81,6 @@ struct world_driver::parts {
   std::shared_ptr<driver_link> link;
   std::mutex mutex;
   condition changed;
-  bool is_over = false; ///< Whether the end has been reported.
   std::vector<std::function<void(const world_driver_event&)>> listeners;
 };
 

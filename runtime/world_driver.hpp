@@ -43,8 +43,9 @@ public:
   [[nodiscard]] world_driver_event status() const;
   /// Waits until the world is ready, has ended, or \p at_most has passed. Returns the state.
   world_driver_event wait_ready(nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
-  /// Calls \p heard for every later change, in their order. It runs on a thread of the driver, and must neither block
-  /// nor throw. It may ask, but must not destroy this object.
+  /// Calls \p heard for every later change, in their order; the last one is the end of the world, but not that of this
+  /// object. It runs on a thread of the driver, and must neither block nor throw. It may ask, but must not destroy this
+  /// object.
   void on_event(std::function<void(const world_driver_event&)> heard);
   /// Returns the number of ranks in the present epoch, 0 before the first.
   [[nodiscard]] int size() const { return status().world_size; }

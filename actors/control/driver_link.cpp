@@ -49,6 +49,7 @@ void driver_link::hear(const controller_message& what) {
                    spoke_ = heard_;
                  },
                  [&](const join_refusal& refusal) {
+                   if (state_.is_over) return;
                    state_.is_over = true;
                    state_.is_ready = false;
                    state_.reason = refusal.why;
@@ -135,8 +136,9 @@ void driver_link::end_order(const error& why) {
 
 void driver_link::suspend(const error& why) {
   end_order(why);
+  if (state_.is_over) return;
   state_.is_ready = false;
-  if (!state_.is_over) state_.reason = why;
+  state_.reason = why;
   change();
 }
 
@@ -286,8 +288,8 @@ void driver_link::close(const error& why) {
       services_.send(encode(process_frame{std::exchange(admitted_.session, 0), leave_notice{why}}));
     end_order(why);
     state_.is_ready = false;
-    state_.is_over = true;
     if (!state_.reason) state_.reason = why;
+    if (!std::exchange(state_.is_over, true)) change();
     retired = std::exchange(retired_, {});
   }
   answer_ended();

@@ -31,7 +31,8 @@ struct driver_services {
   std::function<void(std::string bytes)> send;
   /// Returns a new connection to the gate of the controller on this host; nullopt if there is none.
   std::function<std::optional<gate_connection>()> knock{};
-  /// Reports a change of state. Must not block. Called by one thread at a time; it may call the driver_link.
+  /// Reports a change of state; the end is the last one. Must not block. Called by one thread at a time; it may call
+  /// the driver_link.
   std::function<void(const world_driver_event& now)> changed{};
   std::function<void(const error& why)> warned{};
   wait_profile ring_wait{};
@@ -60,7 +61,7 @@ public:
   /// Sends a heartbeat if one is due, and answers requests whose ranks have not answered in time. Returns true if the
   /// controller has been silent for the suspicion time: the caller must then connect again.
   [[nodiscard]] bool tick();
-  /// Answers pending and later requests with \p why, and joins the thread that reads rings.
+  /// Answers pending and later requests with \p why, reports the end, and joins the thread that reads rings.
   void close(const error& why);
 
   /// Sends \p asked to all ranks, or delivers the reason for a refusal to \p reply (ONE-1). Never blocks.

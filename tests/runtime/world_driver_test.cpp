@@ -11,6 +11,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -255,6 +256,14 @@ TEST_CASE("a driver is told of each epoch, and captures its plans again in it", 
   CHECK(thrown([&] { one.driver->replay("steps").get(); }).code == errc::invalid_argument);
   one.driver->capture("steps", {driven_world::sum(device)}).get();
   one.driver->replay("steps").get();
+}
+
+TEST_CASE("a driver's listeners are not told of the end of the driver itself", "[runtime][drivers]") {
+  driven_world one;
+  std::atomic<int> ends{0};
+  one.driver->on_event([&](const world_driver_event& now) { ends += now.is_over ? 1 : 0; });
+  one.driver.reset();
+  CHECK(ends == 0);
 }
 
 TEST_CASE("a driver that cannot reach a controller gives up, and answers", "[runtime][drivers]") {

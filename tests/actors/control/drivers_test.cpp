@@ -246,6 +246,30 @@ TEST_CASE("a driver that hears of a change may ask at once, and hears the change
   CHECK(states == std::vector<std::pair<epoch, bool>>{{epoch{1}, true}, {epoch{1}, false}, {epoch{2}, true}});
 }
 
+TEST_CASE("a driver that is closed while it reports a change reports its end after it, once and last",
+          "[control][drivers]") {
+  scene at;
+  auto& one = at.join();
+  one.heard.clear();
+  one.on_change = [&](const world_driver_event& now) {
+    if (!now.is_ready) return;
+    one.link->close({.code = errc::missing, .text = "given up"});
+    CHECK(one.heard.size() == 1); // one listener is called at a time
+    CHECK(one.link->state().is_over);
+  };
+  at.begin(epoch{1});
+  one.link->disconnected({.code = errc::missing, .text = "cut off"});
+  one.link->receive(encode(controller_frame{0, join_refusal{{.code = errc::busy, .text = "too many drivers"}}}));
+  one.link->close({.code = errc::stopping, .text = "again"});
+  REQUIRE(one.heard.size() == 2);
+  CHECK(one.heard[0].is_ready);
+  CHECK_FALSE(one.heard[0].is_over);
+  CHECK_FALSE(one.heard[1].is_ready);
+  CHECK(one.heard[1].is_over);
+  CHECK(one.heard[1].reason.text == "given up");
+  CHECK(one.link->state().reason.text == "given up");
+}
+
 TEST_CASE("a driver may leave only so much pending", "[control][drivers]") {
   scene at;
   auto& one = at.join(2);
