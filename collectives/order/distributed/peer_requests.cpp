@@ -87,24 +87,19 @@ peer_requests::~peer_requests() {
 }
 
 void peer_requests::serve(rank_services what) {
-  std::vector<std::pair<process_address, std::string>> early;
-  {
-    const std::lock_guard lock{mutex_};
-    services_ = std::make_shared<const rank_services>(std::move(what));
-  }
-  for (;;) {
-    {
-      const std::lock_guard lock{mutex_};
-      is_serving_ = early_.empty(); // messages that arrive meanwhile wait behind these
-      early = std::exchange(early_, {});
-    }
-    if (early.empty()) return;
+  std::unique_lock lock{mutex_};
+  services_ = std::make_shared<const rank_services>(std::move(what));
+  while (!early_.empty()) { // messages that arrive meanwhile wait behind these
+    const auto early = std::exchange(early_, {});
+    lock.unlock();
     for (const auto& [from, bytes] : early) {
       wire_reader in{bytes};
       const bool is_capture = in.one_of(message_kind::answer) == message_kind::capture;
       is_capture ? take_capture(from, in) : take_request(from, in);
     }
+    lock.lock();
   }
+  is_serving_ = true;
 }
 
 void peer_requests::ask(whole_request asked) {
