@@ -2,6 +2,7 @@
 #include <troupe/device/file_descriptor.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/threads/worker.hpp>
+#include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/metrics/metric_families.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>
@@ -77,6 +78,8 @@ constexpr std::size_t most_connections = 64;
 constexpr std::size_t most_request_bytes = 8192;
 /// The time limit of a connection.
 constexpr std::chrono::seconds patience{10};
+/// How often connections are checked for their time limit, and accepted again after a failure.
+constexpr std::chrono::milliseconds interval{100};
 
 struct connection {
   file_descriptor socket;
@@ -148,10 +151,12 @@ private:
 
   /// Returns false when the endpoint ends.
   bool serve_once() {
-    std::vector<pollfd> watched{{waker_.native(), POLLIN, 0}, {listener_.native(), POLLIN, 0}};
+    const bool accepts = steady_clock::now() >= accepts_from_;
+    // poll() ignores a negative descriptor.
+    std::vector<pollfd> watched{{waker_.native(), POLLIN, 0}, {accepts ? listener_.native() : -1, POLLIN, 0}};
     for (const connection& one : all_)
       watched.push_back({one.socket.native(), static_cast<short>(one.reply.empty() ? POLLIN : POLLOUT), 0});
-    const auto wait = all_.empty() ? std::chrono::milliseconds{-1} : std::chrono::milliseconds{100};
+    const auto wait = all_.empty() && accepts ? std::chrono::milliseconds{-1} : interval;
     if (::poll(watched.data(), watched.size(), static_cast<int>(wait.count())) < 0 && errno != EINTR) return false;
     if (watched[0].revents != 0) return false;
     const auto now = steady_clock::now();
@@ -160,16 +165,26 @@ private:
       const bool goes_on = watched[place].revents == 0 ? now < one->until : attend(*one);
       one = goes_on ? std::next(one) : all_.erase(one);
     }
-    if (watched[1].revents != 0) accept_one();
+    if (watched[1].revents != 0) accept_one(now);
     return true;
   }
 
-  void accept_one() {
+  /// Accepts a connection. If no descriptor is left, the oldest connection gives up its own.
+  void accept_one(steady_clock::time_point now) {
     file_descriptor fresh{::accept4(listener_.native(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
-    if (!fresh && (errno == EMFILE || errno == ENFILE) && !all_.empty()) all_.pop_front();
-    if (!fresh) return;
-    if (all_.size() == most_connections) all_.pop_front();
-    all_.push_back({.socket = std::move(fresh)});
+    if (fresh) {
+      is_warned_ = false;
+      if (all_.size() == most_connections) all_.pop_front();
+      return all_.push_back({.socket = std::move(fresh)});
+    }
+    const int code = errno;
+    if (would_block() || code == ECONNABORTED) return;
+    if ((code == EMFILE || code == ENFILE) && !all_.empty()) return all_.pop_front();
+    // The connection that was not accepted keeps the socket readable, so without a pause this loop would spin.
+    accepts_from_ = now + interval;
+    if (!std::exchange(is_warned_, true))
+      log_warning("metrics are not served at " + to_string(where_) + " until a connection can be accepted (" +
+                  std::generic_category().message(code) + "): raise the limit of file descriptors (ulimit -n)");
   }
 
   /// Reads or writes what is possible now. Returns false when the connection has ended.
@@ -200,7 +215,9 @@ private:
   std::shared_ptr<const metrics_source> shown_;
   file_descriptor listener_;
   file_descriptor waker_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::list<connection> all_; ///< Open connections, oldest first.
+  std::list<connection> all_;               ///< Open connections, oldest first.
+  steady_clock::time_point accepts_from_{}; ///< No connection is accepted before.
+  bool is_warned_ = false;                  ///< Since the last accepted connection.
   worker thread_;
 };
 

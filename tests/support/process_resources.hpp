@@ -57,6 +57,8 @@ inline bool threads_come_to(const std::string& name, std::size_t expected,
 /// name of its own. Threads that set a name themselves are not counted.
 class started_threads {
 public:
+  static constexpr const char* name = "counted-test";
+
   started_threads() {
     std::thread{[] {}}.join(); // ThreadSanitizer starts a thread of its own with the first one, which would be counted
     pthread_getname_np(pthread_self(), previous_.data(), previous_.size());
@@ -71,7 +73,6 @@ public:
   [[nodiscard]] bool comes_to(std::size_t expected) const { return threads_come_to(name, expected + 1); }
 
 private:
-  static constexpr const char* name = "counted-test";
   std::array<char, 16> previous_{};
 };
 

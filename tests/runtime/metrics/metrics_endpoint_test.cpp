@@ -8,18 +8,33 @@
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/metrics.hpp>
+#include <troupe/runtime/metrics/metrics_endpoint.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 namespace troupe::tests::metrics_endpoint_test {
@@ -52,6 +67,57 @@ std::size_t settled_count(const started_threads& threads) {
   REQUIRE(same == 20); // else the number of threads has not settled within 10 s
   return last;
 }
+
+/// How often the thread with this /proc/…/status has slept, or nothing if the kernel does not say. A thread that spins
+/// does not sleep, however often it is preempted.
+std::optional<long> sleeps_of(const file_descriptor& status) {
+  std::array<char, 8192> text{};
+  const ssize_t size = ::pread(status.native(), text.data(), text.size() - 1, 0);
+  const std::string_view all{text.data(), size < 0 ? 0 : static_cast<std::size_t>(size)};
+  constexpr std::string_view name = "\nvoluntary_ctxt_switches:";
+  const std::size_t at = all.find(name);
+  if (at == std::string_view::npos) return std::nullopt;
+  return std::atol(text.data() + at + name.size());
+}
+
+/// Lowers the limit of descriptors to those that are open, so that no further one can be opened.
+class no_descriptors_left {
+public:
+  no_descriptors_left() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(first_free_.native() + 1), .rlim_max = before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  no_descriptors_left(const no_descriptors_left&) = delete;
+  no_descriptors_left& operator=(const no_descriptors_left&) = delete;
+  ~no_descriptors_left() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+private:
+  rlimit before_{};
+  file_descriptor first_free_{::fcntl(0, F_DUPFD_CLOEXEC, 0)};
+};
+
+/// Collects what is logged.
+class log_lines {
+public:
+  log_lines() : before_{spdlog::get("troupe")} {
+    spdlog::drop("troupe");
+    spdlog::register_logger(
+        std::make_shared<spdlog::logger>("troupe", std::make_shared<spdlog::sinks::ostream_sink_mt>(out_)));
+  }
+  log_lines(const log_lines&) = delete;
+  log_lines& operator=(const log_lines&) = delete;
+  ~log_lines() {
+    spdlog::drop("troupe");
+    if (before_) spdlog::register_logger(before_);
+  }
+  /// Call it when no other thread logs.
+  [[nodiscard]] std::string text() const { return out_.str(); }
+
+private:
+  std::shared_ptr<spdlog::logger> before_;
+  std::ostringstream out_;
+};
 
 std::string words_of(const configuration& settings, errc expected) {
   try {
@@ -212,6 +278,46 @@ TEST_CASE("requests that are never completed keep no scraper out", "[runtime][me
     static_cast<void>(::send(strangers.back().native(), "GET /met", 8, MSG_NOSIGNAL));
   }
   for (int i = 0; i < 3; ++i) CHECK(scrape(rt).has("troupe_poller_seconds_total", {{"state", "parked"}}));
+}
+
+TEST_CASE("an endpoint without a descriptor for a connection sleeps until there is one", "[runtime][metrics]") {
+  if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
+  const log_lines logged;
+  const auto source = std::make_shared<const metrics_source>([] { return runtime_reading{}; });
+  const started_threads threads; // the endpoint's thread inherits the name of this one
+  auto endpoint = serve_metrics({.address = "127.0.0.1:0"}, source);
+  std::vector<int> started = threads_named(started_threads::name);
+  std::erase(started, static_cast<int>(::gettid()));
+  REQUIRE(started.size() == 1);
+  const std::string path = "/proc/self/task/" + std::to_string(started.front()) + "/status";
+  const file_descriptor status{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (!sleeps_of(status)) SKIP("this kernel does not count how often a thread sleeps");
+
+  const file_descriptor client{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const timeval limit{.tv_sec = 20, .tv_usec = 0};
+  ::setsockopt(client.native(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(endpoint->where().port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  {
+    const no_descriptors_left none;
+    REQUIRE(::connect(client.native(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    const long slept = *sleeps_of(status);
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    while (*sleeps_of(status) < slept + 5 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    CHECK(*sleeps_of(status) >= slept + 5);
+  }
+  const std::string request = "GET /other HTTP/1.0\r\n\r\n";
+  REQUIRE(::send(client.native(), request.data(), request.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(request.size()));
+  std::array<char, 12> answer{};
+  CHECK(::recv(client.native(), answer.data(), answer.size(), MSG_WAITALL) == 12);
+  CHECK(std::string_view{answer.data(), answer.size()} == "HTTP/1.1 404");
+  endpoint.reset();
+  const std::string all = logged.text();
+  CHECK(all.find("metrics are not served at 127.0.0.1:") != std::string::npos);
+  CHECK(std::ranges::count(all, '\n') == 1);
 }
 
 TEST_CASE("what is no request for metrics is told so", "[runtime][metrics]") {
