@@ -1,11 +1,14 @@
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -157,16 +160,22 @@ std::vector<settings_file_entry> read_settings_file(const std::filesystem::path&
     return exception{errc::invalid_argument, "the settings file " + path.string() + " cannot be read (" + why +
                                                  "): name a file with --config or TROUPE_CONFIG, or none"};
   };
-  std::error_code problem;
-  const auto found = std::filesystem::status(path, problem); // checked first, because opening a pipe blocks
-  if (std::filesystem::is_directory(found)) problem = std::make_error_code(std::errc::is_a_directory);
-  if (problem) throw refuse(problem.message());
-  if (!std::filesystem::is_regular_file(found)) throw refuse("it is a pipe, a socket or a device, not a regular file");
-  std::ifstream file{path, std::ios::binary};
+  const auto refuse_call = [&](int code) { return refuse(std::generic_category().message(code)); };
+  // The open file is checked, because the path may name another one a moment later. Without O_NONBLOCK, opening a pipe
+  // waits for a writer.
+  const file_descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)};
+  struct stat found {};
+  if (!file || ::fstat(file.native(), &found) != 0) throw refuse_call(errno);
+  if (S_ISDIR(found.st_mode)) throw refuse_call(EISDIR);
+  if (!S_ISREG(found.st_mode)) throw refuse("it is a pipe, a socket or a device, not a regular file");
   std::string text(most_bytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) throw refuse(std::generic_category().message(errno));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::size_t size = 0;
+  for (ssize_t got = 1; got != 0 && size < text.size();) {
+    got = ::read(file.native(), text.data() + size, text.size() - size);
+    if (got < 0 && errno != EINTR) throw refuse_call(errno);
+    if (got > 0) size += static_cast<std::size_t>(got);
+  }
+  text.resize(size);
   if (text.size() > most_bytes) throw refuse("it is larger than " + format_byte_size(most_bytes));
   return parse_settings_file(path, text);
 }

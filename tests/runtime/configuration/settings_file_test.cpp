@@ -2,8 +2,10 @@
 
 #include "support/settings_sources.hpp"
 
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 
+#include <sys/inotify.h>
 #include <sys/stat.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -114,6 +116,18 @@ TEST_CASE("what never ends, or never begins, is refused as a settings file", "[r
   CHECK(says(refused(pipe), "not a regular file"));
   const settings_on_disk longest{"{}" + std::string((std::size_t{1} << 20U) - 2, ' ')};
   CHECK(refused(longest.path()).empty());
+}
+
+TEST_CASE("what a settings file is, is judged by the open file and not by its path", "[runtime]") {
+  const settings_on_disk file{"{}"};
+  const auto pipe = file.path().parent_path() / "judged_pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const file_descriptor events{::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)};
+  REQUIRE(::inotify_add_watch(events.native(), pipe.c_str(), IN_OPEN) >= 0);
+  CHECK(says(refusal_of([&] { static_cast<void>(read_settings_file(pipe)); }), "not a regular file"));
+  inotify_event seen{};
+  REQUIRE(::read(events.native(), &seen, sizeof seen) == static_cast<ssize_t>(sizeof seen));
+  CHECK((seen.mask & IN_OPEN) != 0);
 }
 
 TEST_CASE("a path that JSON cannot hold is refused by the setting's name, not written in another encoding",
