@@ -19,6 +19,10 @@ error loss_error(std::string text) {
   return {.code = errc::communicator_failed, .effect = effect::unknown_outcome, .text = std::move(text)};
 }
 
+/// The number of times, within controller_terms::window, that the time to gather may begin anew, if
+/// controller_terms::rebuilds is smaller.
+constexpr std::size_t least_gatherings = 10;
+
 } // namespace
 
 controller_state::controller_state(controller_terms terms, time_point now)
@@ -64,14 +68,12 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
     if (is_same_process(one->second.who, asked.who))
       lose(one, loss_error(describe(asked.who) + " has joined again"), false, now, out);
   }
-  if (error why = objection_to(asked, wall_clock_ns)) { // the loss of the old membership may have ended the world
+  if (members_.empty()) begin_gathering(now, out);
+  if (error why = objection_to(asked, wall_clock_ns)) { // what was done above may have ended the world
     refuse(std::move(why));
     return out;
   }
-  if (members_.empty() && !in_epoch()) {
-    if (!served_) agreed_ = asked.facts;
-    due_ = later(now, terms_.gather); // the time counts from the first join, also after the loss of all processes
-  }
+  if (members_.empty() && !served_) agreed_ = asked.facts;
   if (asked.last_epoch > epoch_ && !in_epoch()) epoch_ = asked.last_epoch;
   member newcomer{.who = asked.who, .joined_in = epoch_, .heard = now};
   give_place(newcomer, asked);
@@ -303,6 +305,20 @@ void controller_state::request_processes(time_point now, control_effects& out) {
     if (wanted_.insert(place).second) out.emplace_back(control_effect::request_process{place});
 }
 
+void controller_state::begin_gathering(time_point now, control_effects& out) {
+  if (phase_ != control_phase::gathering && phase_ != control_phase::rebuilding) return;
+  while (!gatherings_.empty() && gatherings_.front() + terms_.window < now) gatherings_.pop_front();
+  if (gatherings_.size() > std::max(terms_.rebuilds, least_gatherings))
+    return give_up(
+        {.code = errc::deadline_exceeded,
+         .text = "all processes that had joined were lost " + std::to_string(gatherings_.size()) + " times within " +
+                 std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
+                 " s, before the world had its " + std::to_string(terms_.world_size) + ": find out why they end"},
+        out);
+  gatherings_.push_back(now);
+  due_ = later(now, terms_.gather);
+}
+
 void controller_state::fill_places(time_point now) {
   for (const int place : free_places()) {
     const auto stands_by = [&](bool here) {
@@ -326,6 +342,7 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   named_ = false;
   unreached_.clear();
   wanted_.clear();
+  gatherings_.clear();
   due_ = later(now, terms_.form);
   std::map<int, member*> by_place;
   for (auto& [link, one] : members_)

@@ -156,6 +156,9 @@ private:
   /// Takes the next step that the present phase allows: forms an epoch, or quiesces in order to form with more ranks.
   void advance(time_point now, control_effects& out);
   void fill_places(time_point now);
+  /// Begins the time to gather anew with the first process that joins a world without any. Ends the world if this has
+  /// happened too often: processes that join and are lost before the others come would postpone the end indefinitely.
+  void begin_gathering(time_point now, control_effects& out);
   void begin_epoch(time_point now, control_effects& out);
   void form(const unique_id& id, time_point now, control_effects& out);
   void quiesce(time_point now, control_effects& out);
@@ -200,6 +203,8 @@ private:
   time_point spoke_{};      ///< Time of the last heartbeat to all processes.
   std::optional<time_point> detected_{};
   std::deque<time_point> faults_; ///< Times of the faults within the window.
+  /// Times within the window at which a process joined an empty world, since the last epoch began.
+  std::deque<time_point> gatherings_;
   time_point ticked_;
 
   /// In the forming epoch: pairs of a rank and the peer that it could not reach.

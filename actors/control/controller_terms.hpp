@@ -65,7 +65,8 @@ struct controller_terms {
   nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< Upper limit of this delay.
   /// Maximum difference between the clock of a process's host and the controller's.
   nanoseconds clock_skew{std::chrono::seconds{60}};
-  /// Maximum number of losses and faults within `window`; the next one ends the world.
+  /// Maximum number of losses and faults within `window`; the next one ends the world. Losses of all processes while
+  /// the world gathers are counted separately, and at least ten of them are allowed.
   std::size_t rebuilds = 10;
   nanoseconds window{std::chrono::minutes{10}};
 };

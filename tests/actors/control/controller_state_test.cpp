@@ -339,6 +339,66 @@ TEST_CASE("the time to gather begins anew with the first who joins after all wer
   }
 }
 
+TEST_CASE("processes that join and are lost again and again do not postpone the end of gathering without limit",
+          "[control][TIM-1]") {
+  const auto rebuilds = GENERATE(std::size_t{0}, std::size_t{10});
+  controller_terms terms = terms_of(2);
+  terms.rebuilds = rebuilds;
+  controller_scene world{terms};
+  link_id last = 20;
+  SECTION("the connection of each ends before the next joins") {
+    const auto join_in_vain = [&](nanoseconds alive) {
+      world.join(++last, 0);
+      world.pass(alive, {last});
+      world.note(world.state.on_link_down(last, world.now));
+    };
+    SECTION("within the window") {
+      for (int i = 0; i < 11; ++i) join_in_vain(50s);
+      REQUIRE(world.phase() == control_phase::gathering);
+      world.join(++last, 0);
+      REQUIRE(world.phase() == control_phase::failed);
+      REQUIRE(world.told<join_refusal>(last).size() == 1);
+      CHECK(world.told<join_refusal>(last).front().why.text.find("lost 11 times within 600 s") != std::string::npos);
+      CHECK(world.count<control_effect::end>() == 1);
+    }
+    SECTION("further apart") {
+      for (int i = 0; i < 30; ++i) {
+        join_in_vain(20s);
+        world.pass(50s, {});
+      }
+      CHECK(world.phase() == control_phase::gathering);
+    }
+  }
+  SECTION("one process joins through other connections") {
+    const auto same = [](join_request& asked) { asked.who = {.name = "the same", .host = "here", .pid = 1}; };
+    for (int i = 0; i < 11; ++i) {
+      world.join(++last, 0, same);
+      world.pass(50s, {last});
+    }
+    REQUIRE(world.phase() == control_phase::gathering);
+    world.join(++last, 0, same);
+    CHECK(world.phase() == control_phase::failed);
+    CHECK(world.told<join_welcome>(last).empty());
+  }
+}
+
+TEST_CASE("attempts to gather are counted anew when an epoch has begun", "[control]") {
+  controller_scene world{terms_of(2)};
+  link_id last = 20;
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 10; ++i) {
+      world.join(++last, 0);
+      world.note(world.state.on_link_down(last, world.now));
+    }
+    world.join(11, 0);
+    world.join(12, 1);
+    world.form({11, 12});
+    REQUIRE(world.phase() == control_phase::serving);
+    for (const link_id one : {11, 12}) world.note(world.state.on_link_down(one, world.now));
+    REQUIRE(world.phase() == control_phase::rebuilding);
+  }
+}
+
 TEST_CASE("processes that have done their work are let go one by one", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0);
