@@ -66,7 +66,8 @@ void runtime::begin(configuration settings, caf::actor_system* host) {
 
 runtime::~runtime() {
   if (!parts_->is_inherited()) {
-    parts_->end(); // a thread in form_world() may hold the parts
+    parts_->end();
+    parts_->await_formings(); // the calls that end() has made return still use the parts and the actor system
     return;
   }
   static auto* const left = new std::vector<std::shared_ptr<parts>>;
@@ -74,8 +75,8 @@ runtime::~runtime() {
 }
 
 world runtime::form_world(const world_options& options) {
-  const std::shared_ptr<parts> mine = parts_; // another thread may destroy this object meanwhile
-  parts& p = *mine;
+  parts& p = *parts_;
+  const parts::forming_call in_progress{p}; // before all that uses the parts: another thread may destroy this object
   const auto& position = p.settings.position;
   const bool spans_processes = p.spans_processes();
   const bool has_controller = p.is_controlled() && !options.id;
@@ -175,7 +176,7 @@ world runtime::form_world(const world_options& options) {
   static_cast<void>(shared->status->wait(settled, backstop));
   const world_event now = shared->status->latest();
   // Registers again: the driver's contexts and the backend's library have been loaded since the first call.
-  end_with_process(mine);
+  end_with_process(parts_);
   if (now.phase == world_phase::ready) {
     if (has_controller) shared->local_ranks = now.origins; // the ranks that the controller assigned
     return world{spans_processes ? std::move(shared) : p.worlds->counted(std::move(shared))};

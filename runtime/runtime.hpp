@@ -51,7 +51,8 @@ public:
   ~runtime();
 
   /// Forms a world over the ranks that the configuration names. Returns when it is ready. Errors: invalid_argument
-  /// (more ranks than devices, a missing id), device_occupied, communicator_failed, deadline_exceeded.
+  /// (more ranks than devices, a missing id), device_occupied, communicator_failed, deadline_exceeded, stopping (the
+  /// runtime is being destroyed; its destructor waits until this call returns).
   [[nodiscard]] world form_world(const world_options& options = {});
 
   /// Returns an id for a world that spans processes. It is a capability: pass it on in private, and never log it

@@ -161,6 +161,21 @@ void runtime::parts::end() noexcept {
   helpers->stop(); // its reports are messages, and the actor system ends next
 }
 
+runtime::parts::forming_call::forming_call(parts& of) : of_{of} {
+  const std::lock_guard lock{of_.mutex};
+  ++of_.forming_count;
+}
+
+runtime::parts::forming_call::~forming_call() {
+  const std::lock_guard lock{of_.mutex}; // also while it notifies: the parts may be destroyed immediately afterwards
+  if (--of_.forming_count == 0) of_.formed_.notify_all();
+}
+
+void runtime::parts::await_formings() {
+  std::unique_lock lock{mutex};
+  formed_.wait(lock, [this] { return forming_count == 0; });
+}
+
 runtime::parts::~parts() {
   end();
   worlds->close();

@@ -6,6 +6,7 @@
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/memory/memory_reserve.hpp>
 #include <troupe/device/process_exit.hpp>
+#include <troupe/device/threads/condition.hpp>
 #include <troupe/runtime/membership/membership.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
@@ -19,6 +20,7 @@
 #include <caf/actor_system_config.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -38,6 +40,20 @@ public:
   explicit parts(configuration wanted, caf::actor_system* host = nullptr);
   ~parts() override;
   void end() noexcept override;
+
+  /// Counts a call of form_world() as in progress while it exists.
+  class forming_call {
+  public:
+    explicit forming_call(parts& of);
+    forming_call(const forming_call&) = delete;
+    forming_call& operator=(const forming_call&) = delete;
+    ~forming_call();
+
+  private:
+    parts& of_;
+  };
+  /// Waits until no call of form_world() is in progress. Call it after end(), which makes these calls return.
+  void await_formings();
 
   [[nodiscard]] bool is_controlled() const { return !settings.control.address.empty(); }
   [[nodiscard]] bool spans_processes() const {
@@ -76,8 +92,9 @@ public:
   std::shared_ptr<deadline_pool> helpers;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
-  std::mutex mutex; ///< Protects the next six members.
+  std::mutex mutex; ///< Protects the next seven members.
   bool ended = false;
+  std::size_t forming_count = 0; ///< Calls of form_world() in progress. They use the parts: see await_formings().
   std::vector<std::shared_ptr<void>> claims; ///< Claims that keep other runtimes of this process off these GPUs.
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
@@ -90,6 +107,8 @@ public:
   std::unique_ptr<metrics_endpoint> endpoint; ///< Null if metrics.address is empty.
 
 private:
+  condition formed_; ///< Notified when forming_count becomes 0.
+
   /// Counts the threads that spin: one launcher per rank, the poller, and the actor system's workers.
   [[nodiscard]] std::size_t spinner_count() const;
   [[nodiscard]] thread_plan place_threads() const;

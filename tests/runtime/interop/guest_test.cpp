@@ -4,8 +4,10 @@
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/actors/caf/caf_host.hpp>
+#include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
+#include <troupe/runtime/metrics/metrics_source.hpp>
 
 #include <caf/actor_registry.hpp>
 #if TROUPE_TEST_CAF_IO
@@ -14,8 +16,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -216,6 +220,63 @@ void require_member(caf::actor_system& host) {
 }
 
 } // namespace
+
+namespace {
+
+/// Keeps the thread that forms a communicator until open().
+class forming_gate final : public fault_injector {
+public:
+  void before_init(const fault_place&) override {
+    reached_.set_value();
+    opening_.wait();
+  }
+  [[nodiscard]] bool is_reached() { return reached_.get_future().wait_for(30s) == std::future_status::ready; }
+  void open() { opened_.set_value(); }
+
+private:
+  std::promise<void> reached_, opened_;
+  std::shared_future<void> opening_ = opened_.get_future().share();
+};
+
+} // namespace
+
+TEST_CASE("a guest ends when the threads that form worlds in it no longer use it", "[runtime][interop][guest]") {
+  controller_options options{.terms = {.world_size = 1}};
+  options.terms.token = "a token of the tests, long enough";
+  controller control{std::move(options)};
+  configuration settings = mock_settings(1);
+  settings.control.address = control.address();
+  settings.assignment = {.token = "a token of the tests, long enough", .name = "s1", .spare = true};
+  const auto gate = std::make_shared<forming_gate>();
+  settings.faults = gate; // a spare forms a communicator inside form_world(), to warm up
+  caf::actor_system_config host_settings;
+  prepare_host(host_settings, settings);
+  caf::actor_system host{host_settings};
+  auto rt = std::make_unique<runtime>(host, settings);
+  auto forming = std::async(std::launch::async, [&in = *rt] { static_cast<void>(in.form_world()); });
+  const bool is_reached = gate->is_reached();
+
+  std::atomic<bool> opened{false};
+  std::promise<void> returned;
+  std::jthread opener{[&, metrics = rt->metrics(), too_early = returned.get_future()] {
+    while (is_reached && metrics->read()) std::this_thread::yield(); // until the runtime has ended its parts
+    static_cast<void>(too_early.wait_for(200ms)); // an opportunity for a destructor that does not wait to return
+    opened = true;
+    gate->open();
+  }};
+  rt.reset();
+  CHECK(is_reached);
+  CHECK(opened);
+  CHECK(host.registry().running() == 0);
+  returned.set_value();
+  try {
+    forming.get();
+    FAIL("a world was formed");
+  } catch (const exception& failure) {
+    CHECK(failure.why().code == errc::stopping);
+  }
+  require_alive(host);
+}
 
 TEST_CASE("a host without CAF's io serves a world with a controller", "[runtime][interop][guest]") {
   register_message_types();
