@@ -3,6 +3,7 @@
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/control/controller_state.hpp>
 #include <troupe/collectives/transport/shared_memory/peer_process.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -73,14 +74,14 @@ bool attached_drivers::lose(peer_id which) {
   return true;
 }
 
-void attached_drivers::watch(time_point now, nanoseconds asleep, nanoseconds suspicion) {
+void attached_drivers::watch(time_point now, nanoseconds pause, nanoseconds suspicion) {
   for (auto& [where, why] : order_.take_detached()) {
     const auto found = std::ranges::find(all_, where, [](const auto& one) { return one.second.where; });
     if (found != all_.end()) refuse(found, std::move(why));
   }
   for (auto it = all_.begin(); it != all_.end();) {
     one_driver& one = it->second;
-    if (asleep > nanoseconds{0}) one.heard = std::min(now, later(one.heard, asleep));
+    one.heard = without_pause(one.heard, pause, now);
     const auto present = it++;
     const nanoseconds silent = now - one.heard;
     if (silent <= suspicion) continue;

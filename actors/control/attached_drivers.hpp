@@ -38,9 +38,9 @@ public:
   void hear(session_id from, const process_message& what, time_point now);
   /// Handles the end of a connection. Returns whether it was that of a driver.
   bool lose(peer_id which);
-  /// Finds drivers that have been silent for \p suspicion, and those whose rings have failed. \p asleep: time in which
+  /// Finds drivers that have been silent for \p suspicion, and those whose rings have failed. \p pause: time in which
   /// this process did not run, which does not count.
-  void watch(time_point now, nanoseconds asleep, nanoseconds suspicion);
+  void watch(time_point now, nanoseconds pause, nanoseconds suspicion);
   /// Sends a heartbeat to all drivers, so that they notice a connection that no longer works.
   void beat() const;
   /// Sends the state of the world to all drivers. \p order: the epoch of the open order, to which drivers without a

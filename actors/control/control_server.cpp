@@ -247,10 +247,10 @@ void control_server::lose_host(link_id which) {
 
 void control_server::watch_hosts(time_point now) {
   // Time in which this process did not run does not count as silence.
-  const nanoseconds asleep = now - std::exchange(ticked_, now) - nanoseconds{tick_interval};
+  const nanoseconds pause = ticks_.tick(now, tick_interval);
   std::vector<link_id> silent;
   for (auto& [link, host] : hosts_) {
-    if (asleep > nanoseconds{0}) host.heard = std::min(now, later(host.heard, asleep));
+    host.heard = without_pause(host.heard, pause, now);
     if (now - host.heard > state_.terms().suspicion) silent.push_back(link);
   }
   for (const link_id one : silent) lose_host(one); // a service that still runs notices the silence and joins again
@@ -259,7 +259,7 @@ void control_server::watch_hosts(time_point now) {
     for (const auto& host : hosts_) tell_host(host.first, heartbeat{});
     drivers_.beat();
   }
-  drivers_.watch(now, asleep, state_.terms().suspicion);
+  drivers_.watch(now, pause, state_.terms().suspicion);
   if (opening_ && now >= opening_->until) finish_opening();
 }
 

@@ -7,6 +7,7 @@
 #include <troupe/collectives/order/distributed/order_service.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/collectives/transport/transport.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 #include <troupe/device/threads/worker.hpp>
 
 #include <chrono>
@@ -171,7 +172,7 @@ private:
   std::optional<opening> opening_;
   control_effects held_;                          ///< Effects for processes, held while opening_ is set.
   std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.
-  time_point ticked_{};
+  pause_detector ticks_{steady_now()};
   time_point beat_{};                 ///< The time of the latest heartbeat to order services and drivers.
   std::map<peer_id, link_id> latest_; ///< The latest link of each connected process, which may join several times.
   worker ordering_;                   ///< Runs order_. Ended by end_order().

@@ -26,7 +26,7 @@ constexpr std::size_t least_gatherings = 10;
 } // namespace
 
 controller_state::controller_state(controller_terms terms, time_point now)
-  : terms_{std::move(terms)}, due_{later(now, terms_.gather)}, ticked_{now} {}
+  : terms_{std::move(terms)}, due_{later(now, terms_.gather)}, ticks_{now} {}
 
 control_event controller_state::event() const {
   std::size_t spares = 0;
@@ -75,7 +75,8 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
   }
   if (members_.empty() && !served_) agreed_ = asked.facts;
   if (asked.last_epoch > epoch_ && !in_epoch()) epoch_ = asked.last_epoch;
-  member newcomer{.who = asked.who, .joined_in = epoch_, .heard = now};
+  member newcomer{.who = asked.who, .joined_in = epoch_};
+  newcomer.silence.end(now);
   give_place(newcomer, asked);
   members_.emplace(from, std::move(newcomer));
   out.emplace_back(control_effect::send{
@@ -124,7 +125,7 @@ control_effects controller_state::on_message(link_id from, const process_message
     return out;
   }
   member& one = found->second;
-  one.heard = now;
+  one.silence.end(now);
   const auto is_due = [&](epoch of, control_phase phase) {
     return of == epoch_ && phase_ == phase && one.self && !one.reported;
   };
@@ -190,15 +191,9 @@ control_effects controller_state::on_tick(time_point now) {
   exclude_pause(now);
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
-    const bool was_silent = std::exchange(one->second.silent, now - one->second.heard > terms_.suspicion);
-    // A process counts as silent only if it is silent at two consecutive ticks, because messages that arrived before
-    // the first tick are handled before the second.
-    if (!one->second.silent || !was_silent) continue;
-    lose(one,
-         loss_error(
-             describe(one->second.who) + " has been silent for " +
-             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now - one->second.heard).count()) +
-             " ms"),
+    if (!one->second.silence.exceeds(terms_.suspicion, now)) continue;
+    const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(one->second.silence.length(now));
+    lose(one, loss_error(describe(one->second.who) + " has been silent for " + std::to_string(silent.count()) + " ms"),
          true, now, out);
   }
   if (now - spoke_ >= terms_.heartbeat) {
@@ -237,11 +232,10 @@ control_effects controller_state::on_tick(time_point now) {
 }
 
 void controller_state::exclude_pause(time_point now) {
-  const nanoseconds asleep = now - std::exchange(ticked_, now) - terms_.heartbeat;
-  if (asleep <= nanoseconds{0}) return;
-  for (auto& [link, one] : members_) one.heard = std::min(now, later(one.heard, asleep));
-  due_ = later(due_, asleep);
-  judged_at_ = later(judged_at_, asleep);
+  const nanoseconds pause = ticks_.tick(now, terms_.heartbeat);
+  for (auto& [link, one] : members_) one.silence.exclude(pause, now);
+  due_ = later(due_, pause);
+  judged_at_ = later(judged_at_, pause);
 }
 
 std::string controller_state::missing_text() const {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/control/peer_silence.hpp>
 #include <troupe/actors/world/recovery/recovery_ladder.hpp>
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -119,8 +121,7 @@ private:
     epoch joined_in{};          ///< The epoch before the first one that it is part of.
     bool reported = false;      ///< Whether it has sent the report that the phase waits for.
     bool worked = false;        ///< Whether it was a rank of the latest epoch that served.
-    time_point heard{};
-    bool silent = false; ///< Whether it had been silent for too long at the last tick.
+    peer_silence silence{};
   };
   using members = std::map<link_id, member>;
   /// Names a network link by its ends: two hosts, or two processes of one host, in alphabetical order.
@@ -205,7 +206,7 @@ private:
   std::deque<time_point> faults_; ///< Times of the faults within the window.
   /// Times within the window at which a process joined an empty world, since the last epoch began.
   std::deque<time_point> gatherings_;
-  time_point ticked_;
+  pause_detector ticks_;
 
   /// In the forming epoch: pairs of a rank and the peer that it could not reach.
   std::set<std::pair<rank, rank>> unreached_;

@@ -26,8 +26,8 @@ process_link::process_link(join_request who, link_services services, orphan_poli
     services_{std::move(services)},
     policy_{policy},
     orphaned_for_{orphaned_for},
-    ticked_{services_.time->now()},
-    orphaned_{ticked_} {}
+    ticks_{services_.time->now()},
+    orphaned_{services_.time->now()} {}
 
 std::string process_link::introduction() {
   const std::lock_guard lock{mutex_};
@@ -42,7 +42,8 @@ void process_link::connected() {
   const std::lock_guard lock{mutex_};
   if (state_ != state::unconnected) return;
   state_ = state::joining;
-  heard_ = spoke_ = services_.time->now();
+  spoke_ = services_.time->now();
+  silence_.end(spoke_);
 }
 
 void process_link::receive(std::string_view bytes) {
@@ -66,7 +67,7 @@ void process_link::receive(std::string_view bytes) {
       std::holds_alternative<join_welcome>(frame->what) || std::holds_alternative<join_refusal>(frame->what);
   // Ignore messages for an earlier session, for example a notice that it has ended.
   if (state_ == state::joined ? frame->session != session_ : !is_answer) return;
-  heard_ = services_.time->now();
+  silence_.end(services_.time->now());
   std::visit(overloaded{
                  [&](const join_welcome& welcome) { hear(welcome); },
                  [&](const join_refusal& refusal) { end(refusal.why); },
@@ -168,7 +169,7 @@ bool process_link::tick() {
     lock.lock();
   }
   exclude_pause(now);
-  const bool was_silent = std::exchange(is_silent_, state_ == state::joined && now - heard_ > suspicion_);
+  const bool is_silent = silence_.exceeds(suspicion_, now);
   switch (state_) {
     case state::leaving:
     case state::left: return false;
@@ -181,9 +182,7 @@ bool process_link::tick() {
          .text = "the controller has accepted the connection and has not answered for " +
                  std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - orphaned_).count()) +
                  " s: check that it runs, or give it more time (control.patience)"});
-  // The controller counts as silent only if it is silent at two consecutive ticks, because messages that arrived before
-  // the first tick are handled before the second.
-  if (is_silent_ && was_silent) {
+  if (state_ == state::joined && is_silent) {
     lock.unlock();
     disconnected({.code = errc::communicator_failed, .text = "the controller has been silent for too long"});
     return false;
@@ -197,10 +196,9 @@ void process_link::beat() {
 }
 
 void process_link::exclude_pause(time_point now) {
-  const nanoseconds asleep = now - std::exchange(ticked_, now) - heartbeat_;
-  if (asleep <= nanoseconds{0}) return;
-  heard_ = std::min(now, later(heard_, asleep));
-  orphaned_ = std::min(now, later(orphaned_, asleep));
+  const nanoseconds pause = ticks_.tick(now, heartbeat_);
+  silence_.exclude(pause, now);
+  orphaned_ = without_pause(orphaned_, pause, now);
 }
 
 void process_link::send(process_message what) {
@@ -317,7 +315,7 @@ bool process_link::follow(epoch of, std::string_view decided) {
   std::shared_ptr<order_connection> order;
   {
     const std::lock_guard lock{mutex_};
-    heard_ = services_.time->now();
+    silence_.end(services_.time->now());
     if (of == epoch_ && opened_ != of) {
       early_.emplace_back(decided); // a peer that has formed earlier may send requests already
       return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/control/peer_silence.hpp>
 #include <troupe/actors/world/controller_channel.hpp>
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/actors/world/world_notes.hpp>
@@ -11,6 +12,7 @@
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 
 #include <atomic>
 #include <functional>
@@ -122,9 +124,8 @@ private:
   std::atomic<session_id> session_{0};
   nanoseconds heartbeat_{std::chrono::milliseconds{250}};
   nanoseconds suspicion_{std::chrono::seconds{10}};
-  time_point heard_{};
-  bool is_silent_ = false; ///< Whether the controller had been silent for too long at the last tick.
-  time_point ticked_;
+  peer_silence silence_; ///< Of the controller.
+  pause_detector ticks_;
   time_point spoke_{};
   time_point orphaned_{};                     ///< Time since which it has had no controller.
   std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
