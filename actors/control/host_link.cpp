@@ -23,7 +23,11 @@ bool has_left(const file_descriptor& socket) noexcept {
 
 host_link::host_link(process_identity who, std::string token, host_services services,
                      std::shared_ptr<order_service> service)
-  : who_{std::move(who)}, token_{std::move(token)}, services_{std::move(services)}, service_{std::move(service)} {}
+  : who_{std::move(who)},
+    token_{std::move(token)},
+    services_{std::move(services)},
+    service_{std::move(service)},
+    ticks_{services_.time->now()} {}
 
 std::string host_link::introduction() const {
   return encode(process_frame{0, attach_request{.token = token_, .who = who_, .is_order_service = true}});
@@ -37,7 +41,7 @@ void host_link::receive(std::string_view bytes) {
     services_.warned(why);
     return;
   }
-  heard_ = services_.time->now();
+  silence_.end(services_.time->now());
   std::visit(overloaded{
                  [&](const join_welcome& welcome) {
                    admitted_ = welcome;
@@ -116,9 +120,11 @@ bool host_link::beat() {
   bool is_silent = false;
   {
     const std::lock_guard lock{mutex_};
+    const time_point now = services_.time->now();
+    silence_.exclude(ticks_.tick(now, admitted_.heartbeat), now);
     if (admitted_.session == 0) return false;
-    is_silent = services_.time->now() - heard_ > admitted_.suspicion;
-    if (services_.time->now() - spoke_ >= admitted_.heartbeat) send(heartbeat{});
+    is_silent = silence_.exceeds(admitted_.suspicion, now);
+    if (now - spoke_ >= admitted_.heartbeat) send(heartbeat{});
   }
   if (is_silent)
     disconnected({.code = errc::communicator_failed, .text = "it has been silent for longer than the suspicion time"});

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/control/peer_silence.hpp>
 #include <troupe/collectives/order/distributed/order_service.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 
 #include <functional>
 #include <map>
@@ -45,7 +47,8 @@ public:
   /// Handles the report that the connection has ended or could not be made. This ends the service of the present epoch.
   void disconnected(const error& why);
   /// Sends a heartbeat if one is due. Returns true if the controller has been silent for the suspicion time: the caller
-  /// must then connect again.
+  /// must then connect again. Call it more often than heartbeats are due. Time without calls does not count as silence
+  /// of the controller: see process_link::tick().
   [[nodiscard]] bool beat();
 
   /// Returns why this service has ended: errc::stopping (the world has ended), or the controller's refusal. nullopt
@@ -64,7 +67,8 @@ private:
   mutable std::mutex mutex_;
   join_welcome admitted_{}; ///< Its session is 0 while the controller has not admitted this service.
   time_point spoke_{};
-  time_point heard_{};
+  peer_silence silence_; ///< Of the controller.
+  pause_detector ticks_;
   epoch serves_{};                     ///< The epoch whose messages are passed to service_.
   std::vector<gate_connection> gates_; ///< Connections of the processes of this host that have joined.
   std::optional<error> ended_;

@@ -6,6 +6,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <chrono>
 #include <deque>
 #include <optional>
 #include <string>
@@ -17,14 +18,18 @@ namespace troupe::tests::host_link_test {
 
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr session_id session = 77;
+/// The usual terms of a controller.
+constexpr join_welcome usual{.session = session, .heartbeat = 250ms, .suspicion = 10s};
 
 /// A host_link whose controller and gate are the test.
 struct host_scene {
   host_scene() {
     link = std::make_shared<host_link>(
         process_identity{.name = "a:7", .host = "a", .pid = 7}, "secret",
-        host_services{.time = std::make_shared<monotonic_clock>(),
+        host_services{.time = time,
                       .send =
                           [this](const std::string& bytes) {
                             error why;
@@ -61,6 +66,17 @@ struct host_scene {
     return std::get<serving_report>(said.back().what);
   }
 
+  /// Lets \p span pass with a beat every 20 ms. Returns whether the controller was silent for too long at one of them.
+  bool pass(nanoseconds span) {
+    bool was_silent = false;
+    for (nanoseconds passed{}; passed < span; passed += 20ms) {
+      time->advance(20ms);
+      was_silent = link->beat() || was_silent;
+    }
+    return was_silent;
+  }
+
+  std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
   std::vector<gate_connection> at_gate{};
   std::deque<file_descriptor> processes{};
   std::vector<process_frame> said{};
@@ -89,10 +105,30 @@ TEST_CASE("a host's service introduces itself, and lives", "[control]") {
 TEST_CASE("a host's service notices a controller of which it hears nothing", "[control]") {
   host_scene at;
   CHECK_FALSE(at.link->beat());
-  at.hear(join_welcome{.session = session, .heartbeat = std::chrono::hours{1}, .suspicion = nanoseconds{-1}});
-  CHECK(at.link->beat());       // any silence is too long
-  CHECK_FALSE(at.link->beat()); // it is connecting
+  at.hear(usual);
+  CHECK_FALSE(at.pass(10s + 20ms)); // the last beat is the first over the limit
+  at.hear(heartbeat{});             // it was behind that beat
+  CHECK_FALSE(at.pass(9900ms));
+  CHECK(at.pass(200ms));
+  CHECK_FALSE(at.pass(20s)); // it is connecting
   CHECK_FALSE(at.link->ended());
+}
+
+TEST_CASE("a host's service that was paused does not take its own pause for the controller's silence", "[control]") {
+  host_scene at;
+  at.hear(usual);
+  for (const auto pause : {10s, 60s, 3600s}) {
+    CHECK_FALSE(at.pass(5s));
+    at.time->advance(pause);
+    CHECK_FALSE(at.pass(4500ms)); // nothing has been read yet
+    at.hear(heartbeat{});
+  }
+  bool is_silent = false; // many short pauses do not hide a silent controller
+  for (int i = 0; i < 100 && !is_silent; ++i) {
+    at.time->advance(1s);
+    is_silent = at.pass(20ms);
+  }
+  CHECK(is_silent);
 }
 
 TEST_CASE("a host's service serves the candidates that have come to its gate, if there are two", "[control]") {
