@@ -12,7 +12,7 @@
 namespace troupe {
 
 driver_link::driver_link(process_identity who, std::string token, driver_services services)
-  : who_{std::move(who)}, token_{std::move(token)}, services_{std::move(services)} {}
+  : who_{std::move(who)}, token_{std::move(token)}, services_{std::move(services)}, ticks_{services_.time->now()} {}
 
 driver_link::~driver_link() {
   close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
@@ -42,11 +42,12 @@ void driver_link::receive(std::string_view bytes) {
 
 void driver_link::hear(const controller_message& what) {
   const std::lock_guard lock{mutex_};
-  heard_ = services_.time->now();
+  const time_point now = services_.time->now();
+  silence_.end(now);
   std::visit(overloaded{
                  [&](const join_welcome& welcome) {
                    admitted_ = welcome;
-                   spoke_ = heard_;
+                   spoke_ = now;
                  },
                  [&](const join_refusal& refusal) {
                    if (state_.is_over) return;
@@ -156,7 +157,7 @@ void driver_link::follow(epoch of, std::string_view batch) {
   std::shared_ptr<attached_order> order;
   {
     const std::lock_guard lock{mutex_};
-    heard_ = services_.time->now();
+    silence_.end(services_.time->now());
     if (of == opened_) order = order_;
   }
   if (!order) return;
@@ -199,7 +200,8 @@ bool driver_link::tick() {
     const time_point now = services_.time->now();
     is_to_renew = has_lent_ && order && now - renewed_ >= services_.lease / 4;
     if (is_to_renew) renewed_ = now;
-    is_silent = admitted_.session != 0 && now - heard_ > admitted_.suspicion;
+    silence_.exclude(ticks_.tick(now, admitted_.heartbeat), now);
+    is_silent = silence_.exceeds(admitted_.suspicion, now) && admitted_.session != 0;
     if (admitted_.session != 0 && now - spoke_ >= admitted_.heartbeat) {
       spoke_ = now;
       services_.send(encode(process_frame{admitted_.session, heartbeat{}}));

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/control/peer_silence.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/distributed/attached_order.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/collectives/transport/shared_memory/ring_endpoint.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -59,7 +61,8 @@ public:
   /// Reports that the connection has ended or could not be made.
   void disconnected(const error& why);
   /// Sends a heartbeat if one is due, and answers requests whose ranks have not answered in time. Returns true if the
-  /// controller has been silent for the suspicion time: the caller must then connect again.
+  /// controller has been silent for the suspicion time: the caller must then connect again. Call it more often than
+  /// heartbeats are due. Time without calls does not count as silence of the controller: see process_link::tick().
   [[nodiscard]] bool tick();
   /// Answers pending and later requests with \p why, reports the end, and joins the thread that reads rings.
   void close(const error& why);
@@ -113,7 +116,8 @@ private:
   join_welcome admitted_{};  ///< Its session is 0 while it is not admitted.
   bool is_detached_ = false; ///< Until it has introduced itself again.
   time_point spoke_{};
-  time_point heard_{};
+  peer_silence silence_; ///< Of the controller.
+  pause_detector ticks_;
   world_driver_event state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
   std::shared_ptr<attached_order> order_{}; ///< The order of the present epoch.
   epoch opened_{};                          ///< The epoch of order_.

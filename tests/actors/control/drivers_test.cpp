@@ -325,6 +325,24 @@ TEST_CASE("a driver notices a controller of which it hears nothing, and connects
   CHECK(ask(one).count() == 0);
 }
 
+TEST_CASE("a driver that was paused does not take its own pause for the controller's silence", "[control][drivers]") {
+  scene at;
+  auto& one = at.join();
+  at.begin(epoch{1});
+  const outcome_log log = ask(one, {}, 2h);
+  const auto tick_after = [&](nanoseconds span) {
+    at.time->advance(span);
+    return one.link->tick();
+  };
+  CHECK_FALSE(tick_after(1h));
+  for (int i = 0; i < 5; ++i) CHECK_FALSE(tick_after(1s)); // nothing has been read yet
+  CHECK(log.count() == 0);
+  one.link->receive(encode(controller_frame{1, heartbeat{}}));
+  for (int i = 0; i < 11; ++i) CHECK_FALSE(tick_after(1s)); // the last is the first over the limit
+  CHECK(tick_after(1s));
+  CHECK(log.count() == 1);
+}
+
 TEST_CASE("a driver that sends what cannot be read is detached, and others go on", "[control][drivers]") {
   scene at;
   auto& bad = at.join();
