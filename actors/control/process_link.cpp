@@ -151,6 +151,7 @@ void process_link::disconnected(const error& why) {
 bool process_link::tick() {
   std::unique_lock lock{mutex_};
   const time_point now = services_.time->now();
+  exclude_pause(now);
   auto retired = std::exchange(retired_, {});
   const auto order = order_;
   lock.unlock();
@@ -168,7 +169,6 @@ bool process_link::tick() {
                             "shared memory: it has closed them"});
     lock.lock();
   }
-  exclude_pause(now);
   const bool is_silent = silence_.exceeds(suspicion_, now);
   switch (state_) {
     case state::leaving:
@@ -199,6 +199,7 @@ void process_link::exclude_pause(time_point now) {
   const nanoseconds pause = ticks_.tick(now, heartbeat_);
   silence_.exclude(pause, now);
   orphaned_ = without_pause(orphaned_, pause, now);
+  for (held_directive& one : held_) one.since = without_pause(one.since, pause, now);
 }
 
 void process_link::send(process_message what) {

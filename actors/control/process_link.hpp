@@ -65,7 +65,8 @@ public:
   /// Reports that the connection has ended or could not be made.
   void disconnected(const error& why);
   /// Checks the deadlines. Call it more often than heartbeats are due. Time without calls does not count as silence of
-  /// the controller: the process was stopped or not scheduled, and messages that arrived meanwhile have not been read.
+  /// the controller or of its rings: the process was stopped or not scheduled, and messages that arrived meanwhile have
+  /// not been read.
   /// Returns whether a connection is needed.
   [[nodiscard]] bool tick();
   /// Sends a heartbeat if one is due. Does not check the controller's silence.
@@ -86,6 +87,7 @@ public:
 private:
   enum class state : std::uint8_t { unconnected, joining, joined, leaving, left };
 
+  /// Excludes the time since the last tick() in which this process did not run.
   void exclude_pause(time_point now);
   void hear(const join_welcome& welcome);
   /// Applies the controller's decisions about this rank's requests in epoch \p of. Returns whether they could be read.

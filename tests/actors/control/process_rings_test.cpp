@@ -140,6 +140,32 @@ TEST_CASE("decisions that were announced and do not come are given up in time", 
   CHECK(at.one.told<failed_report>().front().why.code == errc::deadline_exceeded);
 }
 
+TEST_CASE("a process that was paused does not give up decisions that it could not read", "[control][order][TIM-1]") {
+  rings_scene at;
+  auto service = at.offer(rig_epoch);
+  at.form(rig_epoch);
+  at.open();
+  at.ask(1);
+  at.one.hear(stop_order{{.code = errc::stopping}, 1});
+  at.one.pass_in_peace(1s);
+  at.one.time->advance(1min);
+  at.one.pass_in_peace(3500ms);
+  CHECK(at.one.told<failed_report>().empty());
+  CHECK(at.one.got<stop_order>().empty());
+  SECTION("they come") {
+    decision_writer out{rig_epoch};
+    REQUIRE_FALSE(service.send(release(out, 1), steady_now()));
+    CHECK(await([&] { return at.one.got<stop_order>().size() == 1; }));
+    CHECK(at.one.told<failed_report>().empty());
+    CHECK(at.order->waiting() == 0);
+  }
+  SECTION("they do not come") {
+    at.one.pass_in_peace(500ms); // of the pause, one heartbeat counts
+    CHECK(at.one.got<stop_order>().size() == 1);
+    CHECK(at.one.told<failed_report>().size() == 1);
+  }
+}
+
 TEST_CASE("a process that cannot accept its rings sends its requests through its connection", "[control][order]") {
   rings_scene at;
   SECTION("nothing was offered") {}
