@@ -151,13 +151,13 @@ void process_link::disconnected(const error& why) {
 bool process_link::tick() {
   std::unique_lock lock{mutex_};
   const time_point now = services_.time->now();
-  exclude_pause(now);
+  const nanoseconds pause = exclude_pause(now);
   auto retired = std::exchange(retired_, {});
   const auto order = order_;
   lock.unlock();
   retired.clear(); // joins threads, which may wait for the lock
   if (order) {
-    order->expire(now);
+    order->expire(now, pause);
     order->tell_progress();
   }
   lock.lock();
@@ -195,11 +195,12 @@ void process_link::beat() {
   if (state_ == state::joined && services_.time->now() - spoke_ >= heartbeat_) send(heartbeat{});
 }
 
-void process_link::exclude_pause(time_point now) {
+nanoseconds process_link::exclude_pause(time_point now) {
   const nanoseconds pause = ticks_.tick(now, heartbeat_);
   silence_.exclude(pause, now);
   orphaned_ = without_pause(orphaned_, pause, now);
   for (held_directive& one : held_) one.since = without_pause(one.since, pause, now);
+  return pause;
 }
 
 void process_link::send(process_message what) {

@@ -87,8 +87,8 @@ public:
 private:
   enum class state : std::uint8_t { unconnected, joining, joined, leaving, left };
 
-  /// Excludes the time since the last tick() in which this process did not run.
-  void exclude_pause(time_point now);
+  /// Excludes the time since the last tick() in which this process did not run, and returns it.
+  nanoseconds exclude_pause(time_point now);
   void hear(const join_welcome& welcome);
   /// Applies the controller's decisions about this rank's requests in epoch \p of. Returns whether they could be read.
   bool follow(epoch of, std::string_view decided);

@@ -126,12 +126,14 @@ void exported_memory::renew(std::uint64_t holder, time_point now) {
     if (one.holder == holder && holder != 0) one.ends = later(now, one.lease);
 }
 
-void exported_memory::expire(time_point now) {
+void exported_memory::expire(time_point now, nanoseconds pause) {
   std::vector<buffer> dropped; // destroyed without the lock
   const std::lock_guard lock{mutex_};
   for (auto at = held_.begin(); at != held_.end();) {
-    const bool is_over = at->second.ends <= now;
-    if (is_over) dropped.push_back(std::move(at->second.memory));
+    range& one = at->second;
+    if (one.holder != 0) one.ends = std::min(later(one.ends, pause), later(now, one.lease));
+    const bool is_over = one.ends <= now;
+    if (is_over) dropped.push_back(std::move(one.memory));
     at = is_over ? held_.erase(at) : std::next(at);
   }
 }

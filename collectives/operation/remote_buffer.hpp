@@ -67,8 +67,9 @@ public:
   [[nodiscard]] remote_buffer lend(rank self, buffer memory, std::uint64_t holder, nanoseconds lease, time_point now);
   /// Renews the leases of \p holder: each lasts its full duration from \p now.
   void renew(std::uint64_t holder, time_point now);
-  /// Releases memory whose lease has ended.
-  void expire(time_point now);
+  /// Releases memory whose lease has ended. \p pause: time since the last call in which this process did not run. It
+  /// could not read renewals that arrived meanwhile, so this time does not count.
+  void expire(time_point now, nanoseconds pause = nanoseconds{0});
   /// Releases the memory. Requests in flight keep it. Has no effect if it is not held.
   void remove(const remote_buffer& one) noexcept;
   /// Returns whether this process has exported \p one. It may have released the memory since.

@@ -497,14 +497,14 @@ void order_connection::tell_progress() {
   });
 }
 
-void order_connection::expire(time_point now) {
+void order_connection::expire(time_point now, nanoseconds pause) {
   std::vector<std::shared_ptr<ordered_rank>> worlds;
   {
     const std::lock_guard lock{mutex_};
     worlds = worlds_;
   }
-  for (const auto& one : worlds) one->peers->expire(now);
-  exported_->expire(now);
+  for (const auto& one : worlds) one->peers->expire(now, pause);
+  exported_->expire(now, pause);
   {
     const std::lock_guard lock{mutex_};
     if (now < due_) return;

@@ -610,11 +610,13 @@ void peer_requests::lose(process_address peer) {
   for (const auto& [number, is_question] : all) take_part(number, peer, is_question).reply.deliver(why);
 }
 
-void peer_requests::expire(time_point now) {
+void peer_requests::expire(time_point now, nanoseconds pause) {
   std::vector<std::shared_ptr<asked_request>> late;
   std::vector<std::shared_ptr<captured_plan>> dropped;
   {
     const std::lock_guard lock{mutex_};
+    if (pause > nanoseconds{0})
+      for (auto& [name, one] : plans_) one.ends = std::min(later(one.ends, pause), later(now, one.lease));
     if (now < due_) return;
     due_ = time_point::max();
     const auto is_over = [&](time_point end) {

@@ -130,8 +130,9 @@ public:
   /// Handles a message from another process of the world, or from this one. An empty one says that \p from has left the
   /// world and does not reply any more.
   void receive(process_address from, std::string_view bytes);
-  /// Answers requests whose ranks have not answered some time after the deadline (deadline_exceeded).
-  void expire(time_point now);
+  /// Answers requests whose ranks have not answered some time after the deadline (deadline_exceeded), and releases
+  /// plans whose lease has ended. \p pause: see exported_memory::expire().
+  void expire(time_point now, nanoseconds pause = nanoseconds{0});
   /// Answers what is pending, and all later requests, with \p why. What has been sent has an unknown outcome.
   void close(const error& why);
 

@@ -166,6 +166,34 @@ TEST_CASE("a process that was paused does not give up decisions that it could no
   }
 }
 
+TEST_CASE("a process that was paused keeps what it has lent until it can have read the renewals", "[control][order]") {
+  rings_scene at;
+  at.one.form(rig_epoch);
+  const auto exported = std::make_shared<exported_memory>(5);
+  at.order = at.one.link->open_order(at.rig.rig.ranks[0], exported);
+  static_cast<void>(exported->lend(rank{0}, at.rig.rig.numbers(0, 4, 1), 9, 10s, at.one.time->now()));
+  at.one.pass_in_peace(5s);
+  at.one.time->advance(1h);
+  SECTION("the renewal is read after the first tick") {
+    at.one.pass_in_peace(4s);
+    CHECK(exported->size() == 1);
+    exported->renew(9, at.one.time->now());
+    at.one.pass_in_peace(9900ms);
+    CHECK(exported->size() == 1);
+  }
+  SECTION("it is read before the first tick, and the lease does not last longer for it") {
+    exported->renew(9, at.one.time->now());
+    at.one.pass_in_peace(9900ms);
+    CHECK(exported->size() == 1);
+    at.one.pass_in_peace(200ms);
+    CHECK(exported->size() == 0);
+  }
+  SECTION("there is none") {
+    at.one.pass_in_peace(5s);
+    CHECK(exported->size() == 0);
+  }
+}
+
 TEST_CASE("a process that cannot accept its rings sends its requests through its connection", "[control][order]") {
   rings_scene at;
   SECTION("nothing was offered") {}

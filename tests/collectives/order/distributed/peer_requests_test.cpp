@@ -418,6 +418,14 @@ TEST_CASE("a process without a rank captures a plan, which the ranks hold while 
     CHECK(one.plans[0].expired());
     CHECK_FALSE(one.plans[1].expired());
   }
+  SECTION("its lease ends later if the rank's process was paused") {
+    one.orders[0]->peers()->expire(now + 1h, 1h - 5s);
+    CHECK_FALSE(one.plans[0].expired());
+    one.orders[0]->peers()->expire(now + 1h + 4s);
+    CHECK_FALSE(one.plans[0].expired());
+    one.orders[0]->peers()->expire(now + 1h + 6s);
+    CHECK(one.plans[0].expired());
+  }
   SECTION("it is renewed by its holder only") {
     by.link.peers()->renew(8);
     by.run();
