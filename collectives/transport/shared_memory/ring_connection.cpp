@@ -25,6 +25,9 @@ struct rings_offer {
 };
 static_assert(sizeof(rings_offer) == 48);
 
+/// Of the time between two attempts to write, at most this fraction of ring_settings::behind counts.
+constexpr int pauses_in_limit = 16;
+
 std::string name_of(rank one) {
   return "rank " + to_string(one);
 }
@@ -136,6 +139,7 @@ error ring_sender::send(std::string_view message, time_point now) {
   if (at == std::string_view::npos) return {};
   read_words_ = writer_.read_words();
   progress_ = now;
+  attempts_ = pause_detector{now};
   return keep(message, at);
 }
 
@@ -173,6 +177,7 @@ error ring_sender::flush(time_point now) {
 error ring_sender::check_progress(time_point now) {
   if (writer_.fault() != ring_fault::none)
     return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
+  progress_ = without_pause(progress_, attempts_.tick(now, settings_.behind / pauses_in_limit), now);
   if (writer_.read_words() != read_words_) {
     read_words_ = writer_.read_words();
     progress_ = now;

@@ -5,6 +5,7 @@
 #include <troupe/collectives/transport/shared_memory/shared_ring.hpp>
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -22,7 +23,9 @@ inline constexpr std::size_t longest_ring_message_bytes = std::size_t{8} << 20U;
 /// Limits of a connection.
 struct ring_settings {
   std::size_t capacity_bytes = std::size_t{256} << 10U; ///< The capacity of each ring.
-  /// A peer that reads nothing for this long, while a message waits for room in its ring, is fenced.
+  /// A peer that reads nothing for this long, while a message waits for room in its ring, is fenced. Of the time
+  /// between two attempts to write, at most a sixteenth of this limit counts: the sender may have been paused together
+  /// with the peer, or may have been busy. (docs/design/0050-failure-detection.md)
   nanoseconds behind{std::chrono::seconds{1}};
   /// A peer for which more bytes wait is fenced at once.
   std::size_t most_waiting_bytes = 2 * longest_ring_message_bytes;
@@ -72,6 +75,7 @@ private:
   std::size_t kept_bytes_ = 0;
   std::uint64_t read_words_ = 0; ///< The peer's read position at progress_.
   time_point progress_{};
+  pause_detector attempts_{time_point{}};
 };
 
 /// The receiving half of a ring_connection, which also watches the peer's process. After a failure nothing is received

@@ -8,6 +8,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <algorithm>
 #include <thread>
 
 namespace troupe::tests::ring_connection_test {
@@ -22,6 +23,13 @@ const time_point start{std::chrono::hours{1}};
 
 std::shared_ptr<shared_doorbell> service_bell() {
   return std::make_shared<shared_doorbell>(shared_doorbell::create({.purpose = ring_purpose::service_bell}));
+}
+
+/// Attempts to write what \p sender has kept, every 10 ms after \p from until \p until. Returns the first failure.
+error flush_until(ring_connection& sender, time_point from, time_point until) {
+  error why;
+  while (!why && from < until) why = sender.flush(from = std::min(from + 10ms, until));
+  return why;
 }
 
 std::string text(std::size_t size) {
@@ -92,7 +100,7 @@ TEST_CASE("a peer that reads nothing is fenced after its time, and one that read
   auto ends = connect_rank(rank{2}, service_bell(), small);
   REQUIRE_FALSE(ends.service.send(text(5'000), start));
   REQUIRE(ends.service.is_waiting());
-  CHECK_FALSE(ends.service.flush(start + 1s));
+  CHECK_FALSE(flush_until(ends.service, start, start + 1s));
   std::string got;
   SECTION("nothing") {
     const error why = ends.service.flush(start + 1s + 1ns);
@@ -104,9 +112,32 @@ TEST_CASE("a peer that reads nothing is fenced after its time, and one that read
   }
   SECTION("a little") {
     static_cast<void>(ends.rank.receive(got));
-    CHECK_FALSE(ends.service.flush(start + 2s));
-    CHECK_FALSE(ends.service.flush(start + 3s));
-    CHECK(ends.service.flush(start + 3s + 1ns).code == errc::deadline_exceeded);
+    CHECK_FALSE(ends.service.flush(start + 1s + 10ms));
+    CHECK_FALSE(flush_until(ends.service, start + 1s + 10ms, start + 2s + 10ms));
+    CHECK(ends.service.flush(start + 2s + 10ms + 1ns).code == errc::deadline_exceeded);
+  }
+}
+
+TEST_CASE("a peer that was paused together with the sender is not fenced, and one that never reads is",
+          "[collectives][ring][TIM-1]") {
+  auto ends = connect_rank(rank{2}, service_bell(), small);
+  REQUIRE_FALSE(ends.service.send(text(5'000), start));
+  REQUIRE(ends.service.is_waiting());
+  CHECK_FALSE(flush_until(ends.service, start, start + 500ms));
+  time_point now = start + 500ms + 1h;
+  SECTION("the sender continues first") {
+    const bool sends = GENERATE(false, true);
+    CHECK_FALSE((sends ? ends.service.send("more", now) : ends.service.flush(now)));
+    CHECK_FALSE(flush_until(ends.service, now, now + 400ms));
+    std::string got;
+    static_cast<void>(ends.rank.receive(got));
+    CHECK_FALSE(flush_until(ends.service, now + 400ms, now + 1400ms));
+    CHECK(flush_until(ends.service, now + 1400ms, now + 1500ms).code == errc::deadline_exceeded);
+  }
+  SECTION("the sender is always late") {
+    int attempts = 0;
+    for (; attempts < 20 && !ends.service.flush(now); ++attempts) now += 1h;
+    CHECK(attempts == 8); // each counts a sixteenth of a second
   }
 }
 
