@@ -1,6 +1,7 @@
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 #include <troupe/device/threads/worker.hpp>
 
 #include <algorithm>
@@ -15,6 +16,9 @@ namespace {
 
 /// Period of the attempts to start missing threads.
 constexpr nanoseconds retry_interval{std::chrono::milliseconds{20}};
+
+/// Period of the checks whether the process was paused, while there are jobs. So much of each pause counts.
+constexpr nanoseconds pause_check_interval{std::chrono::milliseconds{250}};
 
 /// A job. Its list node is allocated when the job is accepted and moves with it, so nothing more is allocated for it.
 struct entry {
@@ -75,6 +79,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
   std::size_t reserved = 0;
   bool stopping = false;
   bool has_ended = false;
+  pause_detector ticks{steady_now()}; ///< Used only by the watchdog.
   worker watchdog;
 
   /// Starts one thread. Errors: those of starting a thread.
@@ -144,7 +149,10 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       join_finished(lock);
       const bool is_enough = start_missing();
       if (stopping && !has_jobs()) break;
-      changed.sleep(lock, is_enough ? first_deadline() : std::min(first_deadline(), steady_now() + retry_interval));
+      const time_point first = first_deadline();
+      const nanoseconds longest = is_enough ? pause_check_interval : retry_interval;
+      changed.sleep(lock, is_enough && first == time_point::max() ? first : std::min(first, steady_now() + longest));
+      exclude_pause();
       while (abandon_overdue(lock)) {
       }
     }
@@ -164,6 +172,19 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       for (const entry& one : each.running)
         if (one.what.on_done) first = std::min(first, one.deadline);
     return first;
+  }
+
+  /// Excludes time in which this process did not run from the deadlines: it says nothing about the jobs.
+  /// (docs/design/0050-failure-detection.md)
+  void exclude_pause() {
+    const time_point now = steady_now();
+    const nanoseconds pause = ticks.tick(now, pause_check_interval);
+    if (pause == nanoseconds{0}) return;
+    const auto exclude = [&](entries& jobs) { // a job may have begun after the pause
+      for (entry& one : jobs) one.deadline = std::min(later(one.deadline, pause), later(now, one.what.deadline));
+    };
+    exclude(waiting);
+    for (helper& each : active) exclude(each.running);
   }
 
   void join_finished(std::unique_lock<std::mutex>& lock) {

@@ -25,7 +25,7 @@ public:
   /// reason why it did not start. Called once.
   using done = std::function<void(error)>;
 
-  /// A task and its longest duration.
+  /// A task and its longest duration. Time in which this process did not run does not count.
   struct job {
     std::string name;
     nanoseconds deadline;
