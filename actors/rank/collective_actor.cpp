@@ -59,7 +59,7 @@ collective_actor::behavior_type collective_actor::make_behavior() {
       },
       [this](const cancel_request& query) { state_->cancel(query); },
       [this](const leave_lane& gone) { leave_lanes(gone); },
-      [this](const watch_client& one) { watch(one.client); },
+      [this](const watch_client& one) { monitor_client(one.client); },
       [this](leave) { quit(); },
   };
 }
@@ -72,7 +72,7 @@ std::uint64_t collective_actor::client_of(const caf::strong_actor_ptr& asker) {
   return client;
 }
 
-void collective_actor::watch(const caf::actor& client) {
+void collective_actor::monitor_client(const caf::actor& client) {
   const std::uint64_t number = client.id();
   if (!watched_.insert(number).second) return;
   watches_.add(this, client, [this, number](const caf::error& reason) {

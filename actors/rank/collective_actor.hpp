@@ -64,7 +64,7 @@ private:
   /// Returns the client number of \p asker, or 0 if \p asker is null. The actor monitors a client from its first
   /// request on, because the client's lanes are released when it ends.
   [[nodiscard]] std::uint64_t client_of(const caf::strong_actor_ptr& asker);
-  void watch(const caf::actor& client);
+  void monitor_client(const caf::actor& client);
   void leave_lanes(const leave_lane& gone);
 
   std::shared_ptr<collective_state> state_;
