@@ -144,7 +144,7 @@ void control_server::open_order(epoch of, int world_size) {
     // A single rank has no peers to agree with.
     if (world_size > 1) route.rings = offer_rings(to->second, rank{i}, of);
     if (const auto& nonce = to->second.nonce; nonce && !route.rings) {
-      next.candidates.push_back(rank{i});
+      next.candidates.emplace_back(i);
       asked.candidates.push_back({rank{i}, *nonce});
     }
     route.send = [send = hooks_.send, peer = to->second.to, link = *link, of](std::string bytes) {

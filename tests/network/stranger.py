@@ -534,15 +534,17 @@ def try_values(command, option, values, seconds, must_end):
             raise Failed(f"{option} '{shown}': {failure}") from None
 
 
-def not_files(folder):
-    """Things that an option that names a file may be given."""
+def not_files():
+    """Things that an option that names a file may be given. Each call makes its own: where one program reads a FIFO that
+    another writes, the end of the reader ends the writer (SIGPIPE)."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="files-", dir=SCRATCH))
+    folder.chmod(0o755)
     fifo, closed, loop, huge = (folder / name for name in ("fifo", "closed", "loop", "huge"))
-    if not fifo.exists():
-        os.mkfifo(fifo)
-        closed.touch(0o000)
-        loop.symlink_to(loop)
-        with open(huge, "wb") as made:
-            made.truncate(1 << 40)
+    os.mkfifo(fifo)
+    closed.touch(0o000)
+    loop.symlink_to(loop)
+    with open(huge, "wb") as made:
+        made.truncate(1 << 40)
     return [str(one) for one in (fifo, "/dev/zero", "/dev/full", "/proc/self/mem", folder, closed, loop, huge,
                                  folder / "not" / "there", "x" * 5000)]
 
@@ -566,16 +568,16 @@ def add_option_cases():
                 @case(f"files/{command} {option}", beside=True, in_slice=few or command == "config")
                 def _(command=command, option=option, seconds=seconds):
                     if option in ("--out", "--record", "--trace", "--events", "--json"):
-                        values = [one for one in not_files(FILES) if one not in ("/proc/self/mem",)]
+                        values = [one for one in not_files() if one not in ("/proc/self/mem",)]
                         values = [one for one in values if not one.endswith("/huge")]  # it would be overwritten
                     else:
-                        values = not_files(FILES)
+                        values = not_files()
                     try_values(command, option, values, seconds, command in ENDS or command == "demo")
 
 
 @case("files/TROUPE_CONFIG names what is not a file", beside=True, in_slice=True)
 def _():
-    for value in not_files(FILES):
+    for value in not_files():
         for command in ("config", "demo"):
             run([TROUPE, *short_words(command)], 8, must_end=True, environment={"TROUPE_CONFIG": value})
 
@@ -643,7 +645,7 @@ def play(name):
 
 
 def main():
-    global TROUPE, STORM, SCRATCH, FILES, SLICE
+    global TROUPE, STORM, SCRATCH, SLICE
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--troupe", required=True, help="the program")
     parser.add_argument("--storm", help="troupe_frame_storm, for the storms of frames")
@@ -657,9 +659,6 @@ def main():
     with tempfile.TemporaryDirectory(prefix="troupe-stranger-") as folder:
         SCRATCH = pathlib.Path(folder)
         os.chmod(SCRATCH, 0o777)
-        FILES = SCRATCH / "files"
-        FILES.mkdir()
-        not_files(FILES)
         if not options.cases or any(wanted[0] in "*nf" for wanted in options.cases):  # numbers/ and files/
             add_option_cases()
         names = [name for name, (_, in_slice, _) in CASES.items() if in_slice or not options.slice]

@@ -394,7 +394,7 @@ TEST_CASE("attempts to gather are counted anew when an epoch has begun", "[contr
     world.join(12, 1);
     world.form({11, 12});
     REQUIRE(world.phase() == control_phase::serving);
-    for (const link_id one : {11, 12}) world.note(world.state.on_link_down(one, world.now));
+    for (const link_id one : {link_id{11}, link_id{12}}) world.note(world.state.on_link_down(one, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
   }
 }
