@@ -136,6 +136,30 @@ TEST_CASE("requests that wait for a silent controller are given up by the link's
   order->close({.code = errc::stopping});
 }
 
+TEST_CASE("what has succeeded since a rank's last request is told at the link's ticks, once (CUT-1)",
+          "[control][resume]") {
+  ordering_rig rig{2};
+  frames_scene one{orphan_policy::leave, rig.time};
+  one.join();
+  one.form(rig_epoch);
+  const auto order = one.link->open_order(rig.rig.ranks[0]);
+  const outcome_log log;
+  order->ask(rank{0}, {.what = rig.sum(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
+  decision_writer out{rig_epoch};
+  out.release(1, 0);
+  one.hear(order_batch{rig_epoch, out.take()});
+  rig.settle();
+  rig.look();
+  REQUIRE(log.count() == 1);
+  REQUIRE_FALSE(log.failure());
+  REQUIRE(one.told<order_batch>().size() == 1); // the request
+  one.pass_in_peace(1s);
+  CHECK(one.told<order_batch>().size() == 2);
+  one.pass_in_peace(1s);
+  CHECK(one.told<order_batch>().size() == 2);
+  order->close({.code = errc::stopping});
+}
+
 TEST_CASE("a controller that falls silent is noticed, and what comes from it counts as a sign of life", "[control]") {
   frames_scene one{orphan_policy::rejoin};
   one.join();
