@@ -1,3 +1,4 @@
+#include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/testing/actor_world.hpp>
@@ -20,6 +21,7 @@ class actor_world::impl final : public core {
 public:
   impl(int ranks, actor_steps steps, virtual_options wanted)
     : core{ranks, std::move(wanted)}, steps_{std::move(steps)}, status_{std::make_shared<world_status>()} {
+    register_message_types(); // also those that users cannot name in CAF_TEST_MAIN()
     status_->listen([this](const world_event& event) { events.push_back({steady_now() - on.began, event}); });
     auto spawned =
         spawn_world(*steps_.system, simulation::make_plan(on.terms, *on.machine, status_, on.options.script));
