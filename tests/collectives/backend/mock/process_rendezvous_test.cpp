@@ -248,12 +248,17 @@ public:
     REQUIRE(WIFSTOPPED(status));
   }
   void go_on() const { ::kill(id_, SIGCONT); }
-  /// Returns whether all its checks have held.
+  /// Returns whether it has ended within a minute and all its checks have held.
   [[nodiscard]] bool has_passed() {
     static_cast<void>(::shutdown(socket_, SHUT_WR));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{60};
     int status = -1;
-    if (::waitpid(std::exchange(id_, 0), &status, 0) < 0) return false;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    pid_t ended = 0;
+    while ((ended = ::waitpid(id_, &status, WNOHANG)) == 0 && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    if (ended == 0) return false; // the destructor kills it
+    id_ = 0;
+    return ended > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }
 
 private:
