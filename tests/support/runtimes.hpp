@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <thread>
 #include <vector>
 
 namespace troupe::tests {
@@ -38,6 +39,15 @@ using namespace std::chrono_literals;
 
 [[nodiscard]] inline mock_driver& mock_of(runtime& rt) {
   return dynamic_cast<mock_driver&>(rt.api());
+}
+
+/// Waits until the world is in \p phase, at most 30 s. Returns whether it is.
+[[nodiscard]] inline bool reaches(const world& where, world_phase phase) {
+  for (const auto until = std::chrono::steady_clock::now() + 30s; std::chrono::steady_clock::now() < until;) {
+    if (where.status().phase == phase) return true;
+    std::this_thread::yield();
+  }
+  return false;
 }
 
 /// Returns the outcome as a value. If no reply arrives, the test's time limit ends the wait.

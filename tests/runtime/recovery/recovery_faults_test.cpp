@@ -35,7 +35,7 @@ void load_kernels(const configuration& settings) {
 
 /// A world of two that forms again, and what makes it go wrong.
 struct faulty_world {
-  explicit faulty_world(configuration settings, nanoseconds hang = 200ms)
+  explicit faulty_world(configuration settings, nanoseconds hang = 500ms)
     : rt{prepared(std::move(settings), hang, faults)}, where{rt.form_world()}, values{ranked_values(where, count)} {
     serve();
   }

@@ -183,10 +183,7 @@ TROUPE_WORLD_TEST(3, "a world shrinks to its last rank, which nobody can be gone
   CHECK(where.status().origins == std::vector{rank{1}});
   check_serves_all(where);
   report_broken_device(where, rank{0});
-  const auto until = std::chrono::steady_clock::now() + 20s;
-  while (where.status().phase != world_phase::failed && std::chrono::steady_clock::now() < until)
-    std::this_thread::yield();
-  CHECK(where.status().phase == world_phase::failed);
+  CHECK(reaches(where, world_phase::failed));
   CHECK_THAT(where.status().reason.text, ContainsSubstring("it was the last rank"));
 }
 

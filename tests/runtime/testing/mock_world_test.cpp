@@ -27,7 +27,7 @@ constexpr std::size_t count = 64;
 configuration quickly_recovering(int ranks) {
   configuration settings = mock_settings(ranks);
   settings.recovery.policy = recovery_policy::keep_size;
-  settings.limits.hang = 50ms;
+  settings.limits.hang = 500ms;
   settings.deadlines.abort = 5s;
   return settings;
 }
