@@ -3,7 +3,6 @@
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/control/controller_state.hpp>
 #include <troupe/collectives/transport/shared_memory/peer_process.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +17,8 @@ void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, 
                              time_point now) {
   for (auto it = all_.begin(); it != all_.end();) it = it->second.to == from ? forget(it) : std::next(it);
   one_driver& made = all_[welcome.session];
-  made = {.to = from, .where = process_address{-++last_}, .gate = std::move(gate), .heard = now};
+  made = {.to = from, .where = process_address{-++last_}, .gate = std::move(gate)};
+  made.silence.end(now);
   send(welcome.session, made, welcome);
   tell(latest_, ordered_);
 }
@@ -57,7 +57,7 @@ void attached_drivers::tell(const world_report& now, epoch order) {
 void attached_drivers::hear(session_id from, const process_message& what, time_point now) {
   const auto found = all_.find(from);
   if (found == all_.end()) return;
-  found->second.heard = now;
+  found->second.silence.end(now);
   if (std::holds_alternative<leave_notice>(what)) {
     forget(found);
     return;
@@ -74,18 +74,20 @@ bool attached_drivers::lose(peer_id which) {
   return true;
 }
 
-void attached_drivers::watch(time_point now, nanoseconds pause, nanoseconds suspicion) {
+void attached_drivers::detach_failed() {
   for (auto& [where, why] : order_.take_detached()) {
     const auto found = std::ranges::find(all_, where, [](const auto& one) { return one.second.where; });
     if (found != all_.end()) refuse(found, std::move(why));
   }
+}
+
+void attached_drivers::watch(time_point now, nanoseconds pause, nanoseconds suspicion) {
   for (auto it = all_.begin(); it != all_.end();) {
-    one_driver& one = it->second;
-    one.heard = without_pause(one.heard, pause, now);
+    peer_silence& silence = it->second.silence;
+    silence.exclude(pause, now);
     const auto present = it++;
-    const nanoseconds silent = now - one.heard;
-    if (silent <= suspicion) continue;
-    const auto shown = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
+    if (!silence.exceeds(suspicion, now)) continue;
+    const auto shown = std::chrono::duration_cast<std::chrono::milliseconds>(silence.length(now)).count();
     refuse(present, {.code = errc::rank_lost, .text = "it has been silent for " + std::to_string(shown) + " ms"});
   }
 }

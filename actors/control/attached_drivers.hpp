@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/control/peer_silence.hpp>
 #include <troupe/collectives/order/distributed/order_service.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/collectives/transport/transport.hpp>
@@ -38,8 +39,10 @@ public:
   void hear(session_id from, const process_message& what, time_point now);
   /// Handles the end of a connection. Returns whether it was that of a driver.
   bool lose(peer_id which);
-  /// Finds drivers that have been silent for \p suspicion, and those whose rings have failed. \p pause: time in which
-  /// this process did not run, which does not count.
+  /// Detaches drivers whose rings have failed.
+  void detach_failed();
+  /// Detaches drivers that have been silent for \p suspicion. \p pause: time in which this process did not run, which
+  /// does not count.
   void watch(time_point now, nanoseconds pause, nanoseconds suspicion);
   /// Sends a heartbeat to all drivers, so that they notice a connection that no longer works.
   void beat() const;
@@ -52,7 +55,7 @@ private:
     peer_id to{};
     process_address where{};
     std::optional<gate_connection> gate{};
-    time_point heard{};
+    peer_silence silence{};
     epoch attached{}; ///< The epoch in whose order it has a route.
     bool has_rings = false;
   };

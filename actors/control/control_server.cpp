@@ -128,7 +128,7 @@ void control_server::hear_of_order() {
     else
       carry_out(state_.on_message(*link, failed_report{.of = one.of, .why = one.why}, steady_now()));
   }
-  drivers_.watch(steady_now(), nanoseconds{0}, nanoseconds::max()); // their silence: see watch_hosts()
+  drivers_.detach_failed();
   for (const auto& late : order_.take_straggling())
     if (hooks_.straggling) hooks_.straggling(*late);
 }
@@ -210,14 +210,14 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
     const auto one = it++;
     if (one->second.to == from || is_same_process(one->second.who, who)) lose_host(one->first);
   }
-  hosts_.emplace(welcome.session, order_host{.to = from, .who = who, .heard = steady_now()});
+  hosts_.emplace(welcome.session, order_host{.to = from, .who = who}).first->second.silence.end(steady_now());
   tell_host(welcome.session, welcome);
   if (hooks_.host_joined) hooks_.host_joined(who);
 }
 
 void control_server::hear_of_host(link_id from, const process_message& what) {
   order_host& host = hosts_.at(from);
-  host.heard = steady_now();
+  host.silence.end(steady_now());
   if (const auto* report = std::get_if<serving_report>(&what)) {
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
     host.ranks = report->ranks;
@@ -247,11 +247,11 @@ void control_server::lose_host(link_id which) {
 
 void control_server::watch_hosts(time_point now) {
   // Time in which this process did not run does not count as silence.
-  const nanoseconds pause = ticks_.tick(now, tick_interval);
+  const nanoseconds pause = ticks_.tick(now, state_.terms().heartbeat);
   std::vector<link_id> silent;
   for (auto& [link, host] : hosts_) {
-    host.heard = without_pause(host.heard, pause, now);
-    if (now - host.heard > state_.terms().suspicion) silent.push_back(link);
+    host.silence.exclude(pause, now);
+    if (host.silence.exceeds(state_.terms().suspicion, now)) silent.push_back(link);
   }
   for (const link_id one : silent) lose_host(one); // a service that still runs notices the silence and joins again
   if (now - beat_ >= state_.terms().heartbeat) {
@@ -259,6 +259,7 @@ void control_server::watch_hosts(time_point now) {
     for (const auto& host : hosts_) tell_host(host.first, heartbeat{});
     drivers_.beat();
   }
+  drivers_.detach_failed();
   drivers_.watch(now, pause, state_.terms().suspicion);
   if (opening_ && now >= opening_->until) finish_opening();
 }

@@ -4,6 +4,7 @@
 
 #include <troupe/actors/control/attached_drivers.hpp>
 #include <troupe/actors/control/controller_state.hpp>
+#include <troupe/actors/control/peer_silence.hpp>
 #include <troupe/collectives/order/distributed/order_service.hpp>
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/collectives/transport/transport.hpp>
@@ -142,7 +143,7 @@ private:
   struct order_host {
     peer_id to{};
     process_identity who{};
-    time_point heard{};
+    peer_silence silence{};
     bool is_asked = false;                         ///< Its answer to serve_order is outstanding.
     epoch served{};                                ///< The last epoch that it serves.
     std::size_t index = 0;                         ///< Its number in order_ in that epoch.

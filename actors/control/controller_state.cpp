@@ -19,7 +19,7 @@ error loss_error(std::string text) {
   return {.code = errc::communicator_failed, .effect = effect::unknown_outcome, .text = std::move(text)};
 }
 
-/// The number of times, within controller_terms::window, that the time to gather may begin anew, if
+/// The time to gather may begin anew at least this many times within controller_terms::window, even if
 /// controller_terms::rebuilds is smaller.
 constexpr std::size_t least_gatherings = 10;
 
@@ -53,6 +53,7 @@ void controller_state::announce(control_effects& out, std::optional<process_iden
 control_effects controller_state::on_join(link_id from, const join_request& asked, time_point now,
                                           std::int64_t wall_clock_ns) {
   control_effects out;
+  exclude_pause(now);
   const auto refuse = [&](error why) {
     out.emplace_back(control_effect::send{from, join_refusal{std::move(why)}});
     out.emplace_back(control_effect::close_link{from});
@@ -116,6 +117,7 @@ const controller_state::member* controller_state::holder_of(int place, const pro
 
 control_effects controller_state::on_message(link_id from, const process_message& what, time_point now) {
   control_effects out;
+  exclude_pause(now);
   const auto found = members_.find(from);
   if (found == members_.end()) {
     if (const auto gone = fenced_.find(from); gone != fenced_.end()) {
@@ -233,6 +235,7 @@ control_effects controller_state::on_tick(time_point now) {
 
 void controller_state::exclude_pause(time_point now) {
   const nanoseconds pause = ticks_.tick(now, terms_.heartbeat);
+  if (pause == nanoseconds{0}) return;
   for (auto& [link, one] : members_) one.silence.exclude(pause, now);
   due_ = later(due_, pause);
   judged_at_ = later(judged_at_, pause);
@@ -399,6 +402,7 @@ error controller_state::ended_session(const error& why) {
 
 control_effects controller_state::on_link_down(link_id which, time_point now) {
   control_effects out;
+  exclude_pause(now);
   fenced_.erase(which);
   const auto found = members_.find(which);
   if (found == members_.end()) return out;
@@ -408,6 +412,7 @@ control_effects controller_state::on_link_down(link_id which, time_point now) {
 
 control_effects controller_state::on_rank_lost(link_id which, const std::string& how, time_point now) {
   control_effects out;
+  exclude_pause(now);
   const auto found = members_.find(which);
   if (found == members_.end()) return out;
   lose(found, loss_error(describe(found->second.who) + " is lost: " + how), true, now, out);
@@ -417,6 +422,7 @@ control_effects controller_state::on_rank_lost(link_id which, const std::string&
 control_effects controller_state::on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
                                                    time_point now) {
   control_effects out;
+  exclude_pause(now);
   const auto found = std::ranges::find_if(
       members_, [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; });
   if (found == members_.end()) return out;

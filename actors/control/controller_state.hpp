@@ -164,7 +164,8 @@ private:
   void form(const unique_id& id, time_point now, control_effects& out);
   void quiesce(time_point now, control_effects& out);
   void give_up(error why, control_effects& out);
-  /// Excludes from all deadlines the time in which this process did not run.
+  /// Excludes from all deadlines the time in which this process did not run. Called before anything else is done at
+  /// \p now, so that deadlines which begin after a pause are not extended by it.
   void exclude_pause(time_point now);
 
   // Broken links: decide which link is broken and which ranks are excluded.

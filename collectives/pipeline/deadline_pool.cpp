@@ -17,7 +17,7 @@ namespace {
 /// Period of the attempts to start missing threads.
 constexpr nanoseconds retry_interval{std::chrono::milliseconds{20}};
 
-/// Period of the checks whether the process was paused, while there are jobs. So much of each pause counts.
+/// Period of the checks whether the process was paused, while there are jobs. At most this much of each pause counts.
 constexpr nanoseconds pause_check_interval{std::chrono::milliseconds{250}};
 
 /// A job. Its list node is allocated when the job is accepted and moves with it, so nothing more is allocated for it.

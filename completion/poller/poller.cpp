@@ -135,7 +135,7 @@ void poller::run() {
       all = nullptr; // released before the next list is taken, so that no object is held longer than necessary
       known = now;
       all = snapshot();
-      look_began = time_->now(); // releasing objects may call the driver, as below
+      look_began = time_->now(); // not part of the round: releasing objects may call the driver
     }
     if (owes_round_.load(std::memory_order_relaxed)) owes_round_.store(false);
     if (step(*all)) {
@@ -146,7 +146,7 @@ void poller::run() {
     }
     const time_point round_began = std::exchange(look_began, time_->now());
     // A round that took long counts in full if it called the driver: a call that blocks is a sign of a hanging device.
-    // Nothing else in it waits for a device, so otherwise the thread did not run.
+    // Without such a call nothing in a round waits for a device, so the thread did not run.
     // (docs/design/0050-failure-detection.md)
     if (look_began - round_began > shortest_pause &&
         std::ranges::none_of(*all, [](const auto& one) { return one->called_driver(); }))

@@ -1,4 +1,5 @@
 #include <troupe/completion/poller/track.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 
 #include <algorithm>
 #include <string>
@@ -11,10 +12,6 @@ namespace {
 /// Number of checks per hang limit for whether the stream waits behind others: rare enough to cost nothing, frequent
 /// enough that an operation gets nearly its whole limit after such a wait.
 constexpr int looks_in_a_limit = 16;
-
-/// Of each pause of the poller's thread, at most this fraction of a limit counts. It is not zero, so that a thread that
-/// is always late still detects a hang.
-constexpr int pauses_in_a_limit = 16;
 
 std::string in_milliseconds(nanoseconds span) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(span).count()) + " ms";

@@ -9,13 +9,17 @@
 
 namespace troupe {
 
+/// For time limits that may be shorter than the interval of ticks: limit / pauses_in_a_limit of each pause counts. It
+/// is not zero, so that a thread that is always late still notices when the limit is exceeded.
+inline constexpr int pauses_in_a_limit = 16;
+
 /// Finds the pauses of a thread from the intervals between its ticks. Threads: one call at a time.
 class pause_detector {
 public:
   explicit pause_detector(time_point now) noexcept : ticked_{now} {}
 
-  /// Call it at each tick. Returns the time since the last tick that exceeds \p counted, or 0: the pause. Because
-  /// \p counted of each pause is not excluded, a thread that is always late still notices a silent peer.
+  /// Call it at each tick. Returns the pause: by how much the time since the last tick exceeds \p counted, or 0.
+  /// Because \p counted of each pause is not excluded, a thread that is always late still notices a silent peer.
   [[nodiscard]] nanoseconds tick(time_point now, nanoseconds counted) noexcept {
     return std::max(now - std::exchange(ticked_, now) - counted, nanoseconds{0});
   }

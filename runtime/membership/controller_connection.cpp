@@ -2,6 +2,7 @@
 
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/runtime/membership/membership.hpp>
@@ -16,6 +17,8 @@ namespace troupe {
 namespace {
 
 constexpr std::chrono::milliseconds tick_period{20};
+/// Of a pause of this process, at most this much counts as time without the controller, as it does in process_link.
+constexpr std::chrono::milliseconds counted_of_pause{250};
 
 } // namespace
 
@@ -30,6 +33,7 @@ struct controller_connection::parts {
 
   void watch() {
     time_point reached = steady_now();
+    pause_detector ticks{reached};
     bool is_told = false; // whether `ended` was reported by the hooks themselves
     bool is_wanted = true;
     std::unique_lock lock{guard};
@@ -43,7 +47,8 @@ struct controller_connection::parts {
       }
       changed.wait_for(lock, tick_period, [this] { return is_stopped; });
       const time_point now = steady_now();
-      if (is_connected) reached = now;
+      const nanoseconds pause = ticks.tick(now, counted_of_pause);
+      reached = is_connected ? now : without_pause(reached, pause, now);
       if (now - reached > patience) ended = lost;
       const bool was_connecting = is_connecting; // the attempt may succeed during the tick, which may not see it yet
       lock.unlock();

@@ -25,9 +25,6 @@ struct rings_offer {
 };
 static_assert(sizeof(rings_offer) == 48);
 
-/// Of the time between two attempts to write, at most this fraction of ring_settings::behind counts.
-constexpr int pauses_in_limit = 16;
-
 std::string name_of(rank one) {
   return "rank " + to_string(one);
 }
@@ -177,7 +174,7 @@ error ring_sender::flush(time_point now) {
 error ring_sender::check_progress(time_point now) {
   if (writer_.fault() != ring_fault::none)
     return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
-  progress_ = without_pause(progress_, attempts_.tick(now, settings_.behind / pauses_in_limit), now);
+  progress_ = without_pause(progress_, attempts_.tick(now, settings_.behind / pauses_in_a_limit), now);
   if (writer_.read_words() != read_words_) {
     read_words_ = writer_.read_words();
     progress_ = now;

@@ -214,6 +214,18 @@ TEST_CASE("deadlines of forming and gathering leave out the time in which the co
   CHECK(world.phase() == control_phase::failed);
 }
 
+TEST_CASE("a deadline that begins right after a pause is not extended by it", "[control][TIM-1]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.now += 1h; // what has arrived meanwhile is handled before the next tick
+  world.note(world.state.on_link_down(11, world.now));
+  world.join(12, 1);
+  world.pass(55s, {12});
+  CHECK(world.phase() == control_phase::gathering);
+  world.pass(10s, {12});
+  CHECK(world.phase() == control_phase::failed);
+}
+
 TEST_CASE("a spare that has stood by for many epochs is a newcomer to the one that it joins", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0);
