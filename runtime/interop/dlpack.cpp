@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -177,6 +178,14 @@ struct exported_tensor {
   std::optional<stream_ref> reader;
 };
 
+/// Never releases \p memory, because a graph that uses it may be launched at any time.
+void keep_for_good(buffer memory) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<buffer>; // destroyed by nobody: devices end before static objects
+  const std::lock_guard lock{mutex};
+  kept->push_back(std::move(memory));
+}
+
 template <class Managed>
 void delete_exported(Managed* self) noexcept {
   const std::unique_ptr<exported_tensor<Managed>> ended{static_cast<exported_tensor<Managed>*>(self->manager_ctx)};
@@ -184,8 +193,13 @@ void delete_exported(Managed* self) noexcept {
   return_or_report("memory exported by DLPack", [&] {
     try {
       ended->memory.note_use(*ended->reader);
-    } catch (const exception& failure) { // memory that does not come from troupe's pools
-      if (failure.why().code != errc::unsupported) throw;
+    } catch (const exception& failure) {
+      if (failure.why().code == errc::unsupported) return; // memory that does not come from troupe's pools
+      if (failure.why().code == errc::invalid_argument) {  // the reader's stream is in capture
+        if (ended->memory.block().use_count() > 1) return; // somebody else holds the memory, as a capture needs
+        keep_for_good(std::move(ended->memory));
+      }
+      throw;
     }
   });
 }

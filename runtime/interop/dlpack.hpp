@@ -66,8 +66,9 @@ enum class dlpack_use : std::uint8_t {
 /// The consumer of an exported tensor, and the point from which it may read.
 struct dlpack_reader {
   /// The stream on which the tensor is used. It must live as long as the tensor: when the tensor is deleted, memory of
-  /// troupe's pools is reused only behind the work that is in the stream then. Empty: the consumer waits for its own
-  /// work before it deletes the tensor.
+  /// troupe's pools is reused only behind the work that is in the stream then. If the stream is in capture, keep a
+  /// handle of the memory for as long as the graph exists; memory without one is never released. Empty: the consumer
+  /// waits for its own work before it deletes the tensor.
   std::optional<stream_ref> stream{};
   /// An event that the stream waits for on the device: launch_mark::behind of the request that produces the values.
   /// Null: the values are ready (the request has been answered).

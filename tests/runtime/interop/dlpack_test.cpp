@@ -1,6 +1,8 @@
 // Tensors of other libraries without a copy: who owns them, what is refused, and whose streams wait for whom.
 #include "support/runtimes.hpp"
 
+#include <troupe/device/graph.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/interop/dlpack.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -232,6 +234,41 @@ TEST_CASE("memory that a reader's stream still uses is not given out again", "[r
   held.open();
   reader.ref().synchronize();
   CHECK(free_bytes() > before - size / 2);
+}
+
+TEST_CASE("memory that a reader's stream in capture may use is not given out again, and its keeper is not warned",
+          "[runtime][interop][dlpack][plans]") {
+  runtime rt{mock_settings(1)};
+  world where = rt.form_world();
+  const auto& gpu = where.device_of(rank{0});
+  const stream reader{gpu};
+  constexpr std::int64_t size = 64;
+  const auto read_in_capture = [&](const buffer& memory) {
+    stream_capture capture{gpu, reader};
+    static_cast<void>(to_dlpack(memory, dtype::u8, std::vector{size}, {.stream = reader.ref()}));
+    static_cast<void>(capture.end());
+  };
+  const auto reports = leak_count();
+  const buffer kept = where.allocate(rank{0}, size);
+  read_in_capture(kept);
+  CHECK(leak_count() == reports);
+
+  const std::byte* dropped = nullptr;
+  {
+    stream_capture capture{gpu, reader};
+    buffer memory = where.allocate(rank{0}, size);
+    dropped = memory.data();
+    auto shown = to_dlpack(memory, dtype::u8, std::vector{size}, {.stream = reader.ref()});
+    memory = {};
+    shown.reset();
+    static_cast<void>(capture.end());
+  }
+  CHECK(leak_count() == reports + 1);
+  std::vector<buffer> later;
+  for (int i = 0; i < 8; ++i) {
+    later.push_back(where.allocate(rank{0}, size));
+    CHECK(later.back().data() != dropped);
+  }
 }
 
 TEST_CASE("every dtype goes out and comes back as itself, but fp8, which only comes in", "[runtime][interop][dlpack]") {
