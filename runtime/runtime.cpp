@@ -67,8 +67,10 @@ void runtime::begin(configuration settings, caf::actor_system* host) {
 runtime::~runtime() {
   if (!parts_->is_inherited()) {
     parts_->end();
-    parts_->await_formings(); // the calls that end() has made return still use the parts and the actor system
-    return;
+    // The calls that end() has made return still use the parts and the actor system.
+    if (parts_->await_formings()) return;
+    report_leak({.code = errc::deadline_exceeded,
+                 .text = "a thread has not returned from form_world(): the runtime's resources are not released"});
   }
   static auto* const left = new std::vector<std::shared_ptr<parts>>;
   left->push_back(std::move(parts_));

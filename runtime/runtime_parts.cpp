@@ -171,9 +171,11 @@ runtime::parts::forming_call::~forming_call() {
   if (--of_.forming_count == 0) of_.formed_.notify_all();
 }
 
-void runtime::parts::await_formings() {
+bool runtime::parts::await_formings() {
+  const world_deadlines& limits = settings.deadlines;
+  const time_point until = later(later(later(steady_now(), limits.form), limits.drain), limits.abort);
   std::unique_lock lock{mutex};
-  formed_.wait(lock, [this] { return forming_count == 0; });
+  return formed_.wait_until(lock, until, [this] { return forming_count == 0; });
 }
 
 runtime::parts::~parts() {

@@ -52,8 +52,9 @@ public:
   private:
     parts& of_;
   };
-  /// Waits until no call of form_world() is in progress. Call it after end(), which makes these calls return.
-  void await_formings();
+  /// Waits until no call of form_world() is in progress, at most as long as a world may take to form and to end.
+  /// Returns whether there is none. Call it after end(), which makes these calls return.
+  [[nodiscard]] bool await_formings();
 
   [[nodiscard]] bool is_controlled() const { return !settings.control.address.empty(); }
   [[nodiscard]] bool spans_processes() const {

@@ -179,12 +179,14 @@ private:
     }
     const int code = errno;
     if (would_block() || code == ECONNABORTED) return;
-    if ((code == EMFILE || code == ENFILE) && !all_.empty()) return all_.pop_front();
+    const bool lacks_descriptors = code == EMFILE || code == ENFILE;
+    if (lacks_descriptors && !all_.empty()) return all_.pop_front();
     // The connection that was not accepted keeps the socket readable, so without a pause this loop would spin.
     accepts_from_ = now + interval;
     if (!std::exchange(is_warned_, true))
       log_warning("metrics are not served at " + to_string(where_) + " until a connection can be accepted (" +
-                  std::generic_category().message(code) + "): raise the limit of file descriptors (ulimit -n)");
+                  std::generic_category().message(code) + ")" +
+                  (lacks_descriptors ? ": raise the limit of file descriptors (ulimit -n)" : ""));
   }
 
   /// Reads or writes what is possible now. Returns false when the connection has ended.
