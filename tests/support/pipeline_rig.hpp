@@ -116,6 +116,14 @@ struct pipeline_rig {
       done->get_future().wait();
     }
   }
+  /// Releases the ranks, and waits until they have ended: a launcher holds those that it checks.
+  void release_ranks() {
+    for (auto& one : ranks)
+      for (const std::weak_ptr<rank_pipeline> released{std::exchange(one, nullptr)}; !released.expired();)
+        std::this_thread::yield();
+    settle(); // the last reference may have been a launcher's
+    ranks.clear();
+  }
   void await_idle() const {
     for (const auto& one : ranks)
       while (one->load() > 0) std::this_thread::yield();

@@ -302,7 +302,7 @@ TEST_CASE("a rank that is aborted and gone before the poller looks has its reque
   rig.settle(); // launched, and its peer never comes
   rig.abort({.code = errc::communicator_failed, .text = "the test says so"});
   rig.settle();
-  rig.ranks.clear();
+  rig.release_ranks();
   CHECK(log.count() == 0);
   rig.services.poller->step();
   REQUIRE(log.count() == 1);
@@ -331,7 +331,7 @@ TEST_CASE("a rank whose abort fails is let go of with its buffers, once its requ
   CHECK(log.failure().code == errc::communicator_failed);
   CHECK_FALSE(owner.expired()); // the device may still touch them
   rig.settle();
-  rig.ranks.clear();
+  rig.release_ranks();
   rig.services.poller->step();
   CHECK(owner.expired());
 }
