@@ -25,4 +25,6 @@ function(troupe_layer name)
   target_include_directories(troupe_${name} PUBLIC $<BUILD_INTERFACE:${root}>)
   target_link_libraries(troupe_${name} PUBLIC ${arg_NEEDS})
   troupe_warnings(troupe_${name})
+  # Requests carry the source location of their caller: this removes the build machine's folder from its path.
+  target_compile_options(troupe_${name} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()
