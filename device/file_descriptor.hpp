@@ -26,6 +26,7 @@ public:
   [[nodiscard]] int native() const noexcept { return native_; }
   [[nodiscard]] explicit operator bool() const noexcept { return native_ >= 0; }
   void close() noexcept {
+    // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): it does not follow a moved pair of these
     if (native_ >= 0) ::close(release());
   }
   /// Releases the descriptor to the caller, who must close it.

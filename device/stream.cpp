@@ -48,6 +48,7 @@ stream::stream(const std::shared_ptr<device>& where)
 event::event(const std::shared_ptr<device>& where)
   : native_{where->api().create_event(where->id()), handle_destroyer{where}} {}
 
+// NOLINTNEXTLINE(readability-make-member-function-const): it changes the event
 void event::record(stream_ref stream) {
   where().api().record(where().id(), native(), stream.native());
 }

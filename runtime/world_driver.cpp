@@ -239,7 +239,8 @@ std::future<completion> world_driver::replay(const std::string& name, request_op
 }
 
 std::future<completion> world_driver::call(const std::string& name, std::vector<std::vector<operand>> arguments,
-                                           std::vector<std::byte> values, request_options options, call_site from) {
+                                           const std::vector<std::byte>& values, request_options options,
+                                           call_site from) {
   const auto ranks = static_cast<std::size_t>(size());
   if (!arguments.empty() && arguments.size() != ranks)
     throw exception{errc::invalid_argument, "there are arguments for " + std::to_string(arguments.size()) +

@@ -117,7 +117,7 @@ public:
   /// (world::register_function()): arguments[i] and \p values are passed at rank i. \p arguments: one list for each
   /// rank, or none. Errors: invalid_argument (a process has registered none; the number of lists).
   [[nodiscard]] std::future<completion> call(const std::string& name, std::vector<std::vector<operand>> arguments = {},
-                                             std::vector<std::byte> values = {}, request_options options = {},
+                                             const std::vector<std::byte>& values = {}, request_options options = {},
                                              call_site from = call_site::current());
 
 private:

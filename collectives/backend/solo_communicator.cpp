@@ -17,8 +17,8 @@ namespace troupe {
 namespace {
 
 /// Executes any operation of a world of one rank as a transfer of the rank to itself.
-struct solo_launch {
-  stream_ref stream; // NOLINT(cppcoreguidelines-pro-type-member-init): it has no empty state
+struct solo_launch { // NOLINT(cppcoreguidelines-pro-type-member-init): a stream_ref has no empty state
+  stream_ref stream;
   solo_scale& scale;
 
   void move(std::byte* to, const std::byte* from, std::size_t length) const {

@@ -57,14 +57,13 @@ struct root_operand {
 /// Returns the number of ranks that have operands.
 template <class Send, class Recv>
 [[nodiscard]] std::size_t rank_count(const Send& send, const Recv& recv) {
-  if constexpr (!requires { recv.size(); })
-    return send.size();
-  else if constexpr (!requires { send.size(); })
+  if constexpr (!requires { send.size(); }) {
     return recv.size();
-  else if (send.size() != recv.size())
-    refuse_counts(send.size(), recv.size(), "buffers");
-  else
+  } else {
+    if constexpr (requires { recv.size(); })
+      if (send.size() != recv.size()) refuse_counts(send.size(), recv.size(), "buffers");
     return send.size();
+  }
 }
 
 template <class Handle, class Arguments, class Result, class Options>

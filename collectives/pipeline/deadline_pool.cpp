@@ -58,7 +58,7 @@ error abandonment(const std::string& name) noexcept {
 }
 
 void refuse(entries& all, errc code, const char* why) noexcept {
-  for (entry& one : all) report(std::move(one.what.on_done), refusal(code, one.what.name, why));
+  for (entry& one : all) report(one.what.on_done, refusal(code, one.what.name, why));
 }
 
 constexpr const char* no_memory = " could not begin: out of host memory";
@@ -128,7 +128,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       done on_done = std::move(mine.on_done);
       mine.on_done = nullptr;
       lock.unlock();
-      report(std::move(on_done), std::move(result));
+      report(on_done, std::move(result));
       lock.lock();
       self->running.clear();
       ++free;
@@ -220,7 +220,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       lost.splice(lost.end(), active, at);
       error why = abandonment(one.what.name);
       lock.unlock();
-      report(std::move(on_done), std::move(why));
+      report(on_done, std::move(why));
       lock.lock();
       return true;
     }
@@ -281,7 +281,7 @@ void deadline_pool::run(std::vector<job> jobs) noexcept {
   } catch (...) { // refuses all jobs, because they may wait for each other
     refuse(fresh, errc::out_of_memory, no_memory);
     for (job& one : jobs)
-      if (one.on_done) report(std::move(one.on_done), refusal(errc::out_of_memory, one.name, no_memory));
+      if (one.on_done) report(one.on_done, refusal(errc::out_of_memory, one.name, no_memory));
     return;
   }
   if (!shared_->accept(fresh)) refuse(fresh, errc::stopping, pool_has_ended);
@@ -293,7 +293,7 @@ void deadline_pool::run(std::string name, nanoseconds deadline, work task, done 
   try {
     fresh.emplace_back(std::move(alone));
   } catch (...) {
-    return report(std::move(alone.on_done), refusal(errc::out_of_memory, alone.name, no_memory));
+    return report(alone.on_done, refusal(errc::out_of_memory, alone.name, no_memory));
   }
   if (!shared_->accept(fresh)) refuse(fresh, errc::stopping, pool_has_ended);
 }

@@ -308,13 +308,14 @@ private:
                       std::to_string(options_.common.iterations) +
                       " in a block; rate: " + std::to_string(operations()) + " operations in a block, " +
                       std::to_string(options_.in_flight) + " of each client in flight");
-    heading.push_back(
+    heading.emplace_back(
         "null actor: CAF alone, a burst of as many clients that all ask one actor, which answers at once");
-    heading.push_back(
+    heading.emplace_back(
         "a thread: one thread sends the burst's requests, all before it waits; one group: by one request");
     if (rig.raw)
-      heading.push_back("raw: the same number of operations by direct NCCL calls, a spinning thread for each GPU, in "
-                        "one group and as separate launches");
+      heading.emplace_back(
+          "raw: the same number of operations by direct NCCL calls, a spinning thread for each GPU, in "
+          "one group and as separate launches");
     progress.clear();
     session_.begin(rig.rt, rig.where, heading,
                    {{"clients", options_.clients},

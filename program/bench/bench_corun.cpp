@@ -115,8 +115,8 @@ private:
 /// Threads: used only by the thread that constructed it.
 class matrix_product {
 public:
-  matrix_product(const product_library& library, const std::shared_ptr<device>& where, const buffer& memory, int side)
-    : cublas_{library.cublas()}, stream_{where}, memory_{memory}, side_{side} {
+  matrix_product(const product_library& library, const std::shared_ptr<device>& where, buffer memory, int side)
+    : cublas_{library.cublas()}, stream_{where}, memory_{std::move(memory)}, side_{side} {
     if (cublas_ == nullptr) return;
     where->api().enter_thread(where->id());
     constexpr std::uint8_t of_small_numbers = 0x3C; // bf16 0x3C3C is 0.0115, so sums stay far from infinity

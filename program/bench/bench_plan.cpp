@@ -233,8 +233,8 @@ int run(const plan_bench_options& options) {
        std::to_string(options.common.iterations) + " of each in each of " + std::to_string(options.common.blocks) +
            " interleaved blocks, medians of blocks, us from the first request to the last completion on every rank",
        "work between: a device copy behind each; requests alone: no copies, so that the requests can be fused",
-       "plan: captured by troupe, replayed by one message; raw graph: captured by hand, one spinning thread for each "
-       "GPU",
+       "plan: captured by troupe, replayed by one message",
+       "raw graph: captured by hand, one spinning thread for each GPU",
        "eager: a separate request for every all_reduce and copy, all sent before the first wait, fusion " +
            std::string{to_string(settings.fusion.mode)}},
       {{"steps", options.steps}, {"iterations", options.common.iterations}, {"blocks", options.common.blocks}});

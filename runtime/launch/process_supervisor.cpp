@@ -283,7 +283,7 @@ void process_supervisor::loop::read_on() {
   for (const auto& [which, where] : std::exchange(unread_, {})) take_output(which, where);
 }
 
-process_supervisor::process_supervisor(supervisor_options options) : loop_{std::make_unique<loop>(options)} {}
+process_supervisor::process_supervisor(const supervisor_options& options) : loop_{std::make_unique<loop>(options)} {}
 
 process_supervisor::~process_supervisor() = default;
 

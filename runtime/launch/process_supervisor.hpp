@@ -49,7 +49,7 @@ class process_supervisor {
 public:
   /// Blocks the signals in the calling thread permanently. Construct it before there are other threads, because those
   /// would receive the signals.
-  explicit process_supervisor(supervisor_options options = {});
+  explicit process_supervisor(const supervisor_options& options = {});
   process_supervisor(const process_supervisor&) = delete;
   process_supervisor& operator=(const process_supervisor&) = delete;
   /// Kills all running processes. Returns when they have ended and all output is written. No handler is called any

@@ -18,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 void wait_until(time_point when) {
+  // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): it is called in fibers, which have a current one
   if (when > steady_now()) fibers::current()->sleep(when - steady_now());
 }
 

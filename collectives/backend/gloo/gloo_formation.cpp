@@ -335,7 +335,7 @@ public:
   ~broken_pipes_blocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 private:
-  sigset_t before_;
+  sigset_t before_{};
 };
 
 } // namespace

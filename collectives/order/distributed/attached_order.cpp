@@ -16,8 +16,8 @@ struct attached_order::outgoing {
   void pass(peer_requests::messages all) {
     const std::lock_guard lock{mutex};
     if (!send) return;
-    for (auto& [to, bytes] : all) {
-      writer.add({.kind = request_record::form::message, .to = to, .message = std::move(bytes)});
+    for (auto& one : all) {
+      writer.add({.kind = request_record::form::message, .to = one.first, .message = std::move(one.second)});
       if (writer.size_bytes() >= full_batch_bytes) flush();
     }
     if (!writer.empty()) flush();

@@ -248,7 +248,7 @@ order_server::world& order_server::open_group(const world& parent, const rank_gr
   return made;
 }
 
-void order_server::close(error why) {
+void order_server::close(const error& why) {
   if (!order_ || std::exchange(closed_, true)) return;
   for (const auto& one : worlds_)
     if (one->is_decided_here) order_->close_world(one->ordered, why, effects_);
@@ -607,7 +607,8 @@ void order_server::write_turns(const world& of) {
     for (std::size_t i = 0; is_turn && split != nullptr && i < split->size(); ++i) {
       if (std::ranges::find((*split)[i].members, one.to) == (*split)[i].members.end()) continue;
       const world& made = *groups[i];
-      told.opened.push_back({.number = made.number, .group = i, .resume = made.log ? made.log->points() : nullptr});
+      told.opened.push_back(
+          {.number = made.number, .group = i, .resume = made.log != nullptr ? made.log->points() : nullptr});
     }
     to.by->out.add(told);
   }

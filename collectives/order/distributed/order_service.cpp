@@ -68,7 +68,7 @@ void order_service::open_host(epoch of, int world_size, std::vector<std::pair<ra
     for (const auto& one : ranks) present.push_back(one.first);
     order_.open_host(of, world_size, present, previous, limits);
     std::vector<place> places(static_cast<std::size_t>(world_size));
-    for (auto& [self, rings] : ranks) places[static_cast<std::size_t>(self.value())].route.rings = std::move(rings);
+    for (auto& one : ranks) places[static_cast<std::size_t>(one.first.value())].route.rings = std::move(one.second);
     begin(of, std::move(places));
     to_controller_ = std::move(to_controller);
   }

@@ -132,7 +132,7 @@ error ring_sender::send(std::string_view message, time_point now) {
   if (error why = flush(now)) return why;
   if (!kept_.empty()) return keep(message, 0);
   const std::size_t at = write(message, 0);
-  if (at == std::string_view::npos || at > 0) peer_bell_->caller().ring();
+  if (at > 0) peer_bell_->caller().ring(); // some of it has been written, or all (npos)
   if (at == std::string_view::npos) return {};
   read_words_ = writer_.read_words();
   progress_ = now;

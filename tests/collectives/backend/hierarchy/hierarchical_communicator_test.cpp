@@ -182,7 +182,7 @@ TEST_CASE("sums that are launched together go through each phase together", "[co
     for (int i = 0; i < 2; ++i) {
       values.push_back(one.pool->allocate(6 * sizeof(std::int32_t)));
       for (std::size_t k = 0; k < 6; ++k) put_value(dtype::i32, values.back().data(), k, i + 1);
-      asked.push_back(all_reduce{.send = values.back(), .recv = values.back(), .count = 6, .type = dtype::i32});
+      asked.emplace_back(all_reduce{.send = values.back(), .recv = values.back(), .count = 6, .type = dtype::i32});
     }
   for (std::size_t r = 0; r < world.members.size(); ++r) {
     const std::vector<const operation*> both{&asked[2 * r], &asked[2 * r + 1]};

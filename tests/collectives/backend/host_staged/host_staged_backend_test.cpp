@@ -39,7 +39,7 @@ struct host_staged_rank {
     line.ref().synchronize();
     return made;
   }
-  void download(const buffer& from, std::vector<std::byte>& to) {
+  void download(const buffer& from, std::vector<std::byte>& to) const {
     const std::size_t before = to.size();
     to.resize(before + from.size_bytes());
     line.ref().copy(to.data() + before, from.data(), from.size_bytes());

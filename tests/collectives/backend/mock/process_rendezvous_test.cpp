@@ -67,7 +67,7 @@ struct own_rank {
     synchronize();
     return made;
   }
-  void synchronize() { line.ref().synchronize(); }
+  void synchronize() const { line.ref().synchronize(); }
   [[nodiscard]] bool is_done() { return where->api().query(where->id(), line.ref().native()) == progress::reached; }
 
   std::shared_ptr<device> where;
@@ -179,7 +179,7 @@ public:
     char what = 0;
     return ::read(socket_, &what, 1) == 1 ? what : '\0';
   }
-  void close() { ::close(socket_); }
+  void close() const { ::close(socket_); }
 
 private:
   int socket_;
@@ -419,7 +419,7 @@ void play(const std::string& role, int size) {
 } // namespace
 
 TEST_CASE("the other processes of the next tests", "[.mock-peer]") {
-  const char* const variable = std::getenv(role_variable);
+  const char* const variable = std::getenv(role_variable); // NOLINT(concurrency-mt-unsafe): nobody sets any
   REQUIRE(variable != nullptr);
   std::istringstream text{variable};
   std::string role, id;

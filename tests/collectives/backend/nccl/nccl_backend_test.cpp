@@ -142,7 +142,7 @@ std::vector<one_rank> two_connected_ranks(std::size_t count) {
 /// \p count elements of rank \p self that every dtype holds, and whose sums it holds too.
 template <class T>
 T element(int self, std::size_t index) {
-  const float small = static_cast<float>((index + 3 * static_cast<std::size_t>(self)) % 16);
+  const auto small = static_cast<float>((index + 3 * static_cast<std::size_t>(self)) % 16);
   if constexpr (std::is_same_v<T, std::uint16_t>)
     return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(small) >> 16); // bf16
   else
@@ -152,7 +152,7 @@ T element(int self, std::size_t index) {
 template <class T>
 T sum_of_elements(std::size_t index) {
   if constexpr (std::is_same_v<T, std::uint16_t>) {
-    const float sum = static_cast<float>(index % 16 + (index + 3) % 16);
+    const auto sum = static_cast<float>(index % 16 + (index + 3) % 16);
     return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(sum) >> 16);
   } else {
     return static_cast<T>(element<T>(0, index) + element<T>(1, index));
