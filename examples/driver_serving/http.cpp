@@ -46,7 +46,8 @@ std::size_t content_length(std::string head) {
 
 std::optional<http_request> receive_request(std::istream& from) {
   const std::string head = receive_head(from);
-  const auto first = head.find(' '), second = head.find(' ', first + 1);
+  const auto first = head.find(' ');
+  const auto second = first == std::string::npos ? first : head.find(' ', first + 1);
   const std::size_t length = content_length(head);
   if (second == std::string::npos || length > longest_body_bytes) return std::nullopt;
   http_request asked{head.substr(0, first), head.substr(first + 1, second - first - 1), std::string(length, ' ')};
