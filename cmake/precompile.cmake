@@ -21,17 +21,6 @@ if(TROUPE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   endif()
 endif()
 
-# Precompiles headers for one target.
-function(troupe_precompile target)
-  if(NOT TROUPE_PRECOMPILE)
-    return()
-  endif()
-  target_precompile_headers(${target} PRIVATE ${ARGN})
-  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(${target} PRIVATE -fpch-preprocess) # without it ccache cannot tell what a file includes
-  endif()
-endfunction()
-
 # Precompiles the runtime's header once for all its users in this tree, with what some of them include beside it:
 # troupe_precompile_runtime(NAME [HEADERS HEADER...] [LIBRARIES TARGET...] [OPTIONS OPTION...]). A header costs each of
 # these files the time to generate what it defines at namespace scope: an empty file takes 0.7 s of CPU with the
@@ -47,7 +36,10 @@ function(troupe_precompile_runtime name)
   target_include_directories(${name} PRIVATE ${PROJECT_BINARY_DIR}/include/runtime)
   target_link_libraries(${name} PRIVATE troupe_actors ${also_LIBRARIES})
   target_compile_options(${name} PRIVATE ${also_OPTIONS})
-  troupe_precompile(${name} <troupe/runtime/runtime.hpp> ${also_HEADERS})
+  target_precompile_headers(${name} PRIVATE <troupe/runtime/runtime.hpp> ${also_HEADERS})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(${name} PRIVATE -fpch-preprocess) # without it ccache cannot tell what a file includes
+  endif()
 endfunction()
 
 # Uses the headers that troupe_precompile_runtime(NAME) has precompiled, for targets with the same compile options.
