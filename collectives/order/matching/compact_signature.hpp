@@ -26,7 +26,7 @@ struct compact_signature {
 };
 
 [[nodiscard]] compact_signature compact(const operation& what) noexcept;
-/// Returns it without `staged`, which takes longer to find out.
+/// Returns the signature without `staged`, which takes longer to determine.
 [[nodiscard]] compact_signature compact_unstaged(const operation& what) noexcept;
 /// Returns the ranks that the operation needs, and so how it is matched with theirs: by its position among those of the
 /// lane (all_ranks), by source, destination and tag (peers), or not (itself).
