@@ -144,7 +144,7 @@ TEST_CASE("a client's function that does not come back is answered, and takes it
           },
           {.deadline = 20ms}));
     });
-    CHECK(why.code == errc::deadline_exceeded);
+    REQUIRE(why.code == errc::deadline_exceeded);
   }
   REQUIRE(reaches(where, world_phase::failed));
   CHECK(where.status().reason.rank == rank{1});

@@ -20,6 +20,7 @@ using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
 using troupe::tests::held_client;
 using troupe::tests::mock_settings;
+using troupe::tests::reaches;
 
 namespace {
 
@@ -188,10 +189,7 @@ TEST_CASE("a split that is asked for while the world waits for its sub-worlds to
   const std::vector<operand> inputs{held.after(memory[0]), memory[1]};
   auto pending = pair.all_reduce(inputs, memory, 1, dtype::f32, reduction::sum); // until the client's work is done
   auto stopped = std::async(std::launch::async, [&] { whole.stop(); });
-  const auto until = std::chrono::steady_clock::now() + 30s;
-  while (pair.status().phase != world_phase::stopping && std::chrono::steady_clock::now() < until)
-    std::this_thread::yield();
-  CHECK(pair.status().phase == world_phase::stopping);
+  CHECK(reaches(pair, world_phase::stopping));
   auto refusal = std::async(std::launch::async, [&] {
     return error_of([&] {
       for (auto& one : whole.split({group_of("late", {0, 1})})) one.handle->stop();
