@@ -27,6 +27,16 @@ namespace troupe::python {
   return pybind11::cast<std::string>(pybind11::str(pybind11::type::handle_of(what).attr("__name__")));
 }
 
+/// Converts an argument. Errors: invalid_argument, which names the parameter, the value and \p wanted, e.g. "a number".
+template <class Value>
+[[nodiscard]] Value argument(const std::string& name, const pybind11::handle& value, const char* wanted) {
+  try {
+    return pybind11::cast<Value>(pybind11::reinterpret_borrow<pybind11::object>(value));
+  } catch (const pybind11::cast_error&) {
+    throw invalid(name + " is " + pybind11::cast<std::string>(pybind11::repr(value)) + ": give " + wanted);
+  }
+}
+
 /// Registers the translation of every troupe::exception to a Python exception.
 void translate_exceptions();
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -217,6 +218,19 @@ std::optional<stream_source> chosen_source(const std::shared_ptr<device>& on, co
 }
 
 } // namespace
+
+std::size_t bytes_of(const std::vector<std::size_t>& shape, dtype type) {
+  std::size_t bytes = size_bytes(type);
+  bool is_empty = false;
+  for (const std::size_t extent : shape) {
+    is_empty = is_empty || extent == 0;
+    if (extent != 0 && bytes > std::numeric_limits<std::ptrdiff_t>::max() / extent)
+      throw invalid("shape is " + py::cast<std::string>(py::str(py::cast(shape))) + ", and no memory holds that many " +
+                    long_name_of(type) + ": give a smaller shape");
+    if (extent != 0) bytes *= extent;
+  }
+  return is_empty ? 0 : bytes;
+}
 
 std::size_t shaped_buffer::count() const noexcept {
   return product_of(shape);
@@ -447,8 +461,11 @@ void bind_operands(py::module_& module) {
           py::arg("dtype"), "Returns the handle with another element type.")
       .def(
           "slice",
-          [](const shown_remote& one, std::size_t from, std::size_t length) {
-            return shown_remote{one.what.slice(from, length), one.type};
+          [](const shown_remote& one, const py::object& from, const py::object& length) {
+            constexpr const char* wanted = "a number of bytes, 0 or more";
+            return shown_remote{one.what.slice(argument<std::size_t>("from_bytes", from, wanted),
+                                               argument<std::size_t>("length_bytes", length, wanted)),
+                                one.type};
           },
           py::arg("from_bytes"), py::arg("length_bytes"),
           "Returns a part of it. Errors: InvalidArgument if the range exceeds it.")

@@ -34,6 +34,9 @@ struct shaped_buffer {
   [[nodiscard]] std::size_t count() const noexcept;
 };
 
+/// Returns the bytes of an array. Errors: invalid_argument if they exceed every memory.
+[[nodiscard]] std::size_t bytes_of(const std::vector<std::size_t>& shape, dtype type);
+
 /// Memory of another process: the Python class troupe.RemoteBuffer. The handle itself has no element type.
 struct shown_remote {
   remote_buffer what;

@@ -122,7 +122,7 @@ py::object value_of(const reply& one) {
 
 void require_done(awaited& one, const py::object& timeout) {
   const bool for_ever = timeout.is_none();
-  const nanoseconds at_most = for_ever ? nanoseconds{0} : duration_of(timeout, nanoseconds{0});
+  const nanoseconds at_most = for_ever ? nanoseconds{0} : duration_of(timeout, nanoseconds{0}, "timeout");
   if (wait_without_gil(one, nanoseconds{result_spin_ns.load(std::memory_order_relaxed)}, at_most, for_ever)) return;
   PyErr_SetString(PyExc_TimeoutError,
                   "the request has not been answered yet; it continues, and its reply can be waited for again");
@@ -175,6 +175,12 @@ auto bind_awaited(py::module_& module, const char* name, const char* text, const
             return py::none();
           },
           py::arg("timeout") = py::none(), "Waits, and returns the error that result() would raise, or None.")
+      .def("__repr__",
+           [name](const Shown& one) {
+             if (!one.is_done()) return "<troupe." + std::string{name} + ": pending>";
+             const auto* const failure = std::get_if<error>(&one.result());
+             return "<troupe." + std::string{name} + ": " + (failure ? to_string(*failure) : "succeeded") + ">";
+           })
       .def("_spin", [](Shown& one, double seconds) { return spin(one, seconds); })
       .def("_tell",
            [](Shown& one, const std::shared_ptr<loop_mailbox>& box, std::uint64_t who) { return one.tell(box, who); });
@@ -186,12 +192,13 @@ double seconds_of(time_point when) {
 
 } // namespace
 
-nanoseconds duration_of(const py::object& span, nanoseconds otherwise) {
+nanoseconds duration_of(const py::object& span, nanoseconds otherwise, const char* name) {
   if (span.is_none()) return otherwise;
-  const double seconds =
-      py::hasattr(span, "total_seconds") ? py::cast<double>(span.attr("total_seconds")()) : py::cast<double>(span);
+  constexpr const char* wanted = "seconds, from 0 to 9e9, or a timedelta";
+  const auto seconds =
+      argument<double>(name, py::hasattr(span, "total_seconds") ? span.attr("total_seconds")() : span, wanted);
   if (!(seconds >= 0) || seconds > 9e9)
-    throw invalid("a duration is " + std::to_string(seconds) + " s: give seconds, 0 or more, or a timedelta");
+    throw invalid(std::string{name} + " is " + py::cast<std::string>(py::repr(span)) + ": give " + wanted);
   return nanoseconds{static_cast<std::int64_t>(std::llround(seconds * 1e9))};
 }
 
@@ -211,9 +218,29 @@ void bind_replies(py::module_& module) {
                              [](const shown_completion& one) { return seconds_of(one.what.times.launched); })
       .def_property_readonly("done", [](const shown_completion& one) { return seconds_of(one.what.times.done); })
       .def_readonly("out", &shown_completion::outputs, "The written tensors, as given or allocated.")
-      .def("__repr__", [](const shown_completion& one) {
-        return "troupe.Completion(ticket=" + to_string(one.what.ticket) + ", epoch=" + to_string(one.what.epoch) + ")";
-      });
+      .def("__repr__",
+           [](const shown_completion& one) {
+             return "troupe.Completion(ticket=" + to_string(one.what.ticket) + ", epoch=" + to_string(one.what.epoch) +
+                    ")";
+           })
+      .def(py::pickle(
+          [](const shown_completion& one) {
+            const auto& times = one.what.times;
+            return py::make_tuple(one.what.ticket.value(), one.what.epoch.value(), one.what.launch,
+                                  times.queued.time_since_epoch().count(), times.launched.time_since_epoch().count(),
+                                  times.done.time_since_epoch().count(), one.outputs);
+          },
+          [](const py::tuple& state) {
+            const auto number = [&](std::size_t place) { return py::cast<std::uint64_t>(py::object{state[place]}); };
+            const auto time = [&](std::size_t place) {
+              return time_point{nanoseconds{py::cast<std::int64_t>(py::object{state[place]})}};
+            };
+            return shown_completion{completion{.ticket = ticket{number(0)},
+                                               .epoch = epoch{number(1)},
+                                               .times = {.queued = time(3), .launched = time(4), .done = time(5)},
+                                               .launch = number(2)},
+                                    py::object{state[6]}};
+          }));
 
   bind_awaited<reply>(
       module, "Reply", "The answer to a request, which arrives once.",
@@ -237,7 +264,7 @@ void bind_replies(py::module_& module) {
 
   module.def(
       "set_result_spin",
-      [](double seconds) { result_spin_ns = duration_of(py::float_(seconds), nanoseconds{0}).count(); },
+      [](const py::object& seconds) { result_spin_ns = duration_of(seconds, nanoseconds{0}, "seconds").count(); },
       py::arg("seconds"),
       "Sets how long result() polls for the reply before it sleeps, in seconds. The default is 50 microseconds.");
 }

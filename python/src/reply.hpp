@@ -4,7 +4,7 @@
 #include "deferred_release.hpp"
 
 #include <troupe/collectives/operation/remote_buffer.hpp>
-#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/time.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/runtime/world_driver.hpp>
@@ -140,8 +140,10 @@ template <class Value, class Ask>
   return answered;
 }
 
-/// Converts a duration: seconds or a datetime.timedelta, or None for \p otherwise. Errors: invalid_argument.
-[[nodiscard]] nanoseconds duration_of(const pybind11::object& span, nanoseconds otherwise);
+/// Converts a duration: seconds or a datetime.timedelta, or None for \p otherwise. Errors: invalid_argument, which names
+/// the parameter \p name.
+[[nodiscard]] nanoseconds duration_of(const pybind11::object& span, nanoseconds otherwise,
+                                      const char* name = "deadline");
 
 /// A completion with the written tensors: the Python class troupe.Completion.
 struct shown_completion {

@@ -2,7 +2,6 @@
 
 #include "failure.hpp"
 
-#include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
 #include <pybind11/stl.h>
@@ -68,8 +67,8 @@ public:
 
   template <class Value>
   [[nodiscard]] Value get(const char* name, Value otherwise) const {
-    return given_.contains(name) && !given_[name].is_none() ? py::cast<Value>(py::object{given_[name]})
-                                                            : std::move(otherwise);
+    if (!given_.contains(name) || given_[name].is_none()) return otherwise;
+    return argument<Value>(name, given_[name], "a value of the type that the method's signature names");
   }
   [[nodiscard]] reduction op() const { return parse_reduction(get<std::string>("op", "sum")); }
   [[nodiscard]] rank rank_called(const char* name) const { return rank{get<int>(name, 0)}; }
@@ -217,6 +216,14 @@ asked_operation make_call(std::shared_ptr<const rank_function> function,
   return {.what = std::move(made)};
 }
 
+namespace {
+
+std::string described(const prepared_request& one) {
+  return one.parts().empty() ? "nothing" : describe(one.parts().front().what);
+}
+
+} // namespace
+
 void bind_operations(py::module_& module) {
   py::class_<asked_operation, real_time_ptr<asked_operation>>(module, "Operation");
   module.def("operation", &make_operation, py::arg("kind"), py::arg("first").none(true), py::arg("second").none(true),
@@ -239,9 +246,8 @@ void bind_operations(py::module_& module) {
   py::class_<prepared_request, real_time_ptr<prepared_request>>(
       module, "Request", "Operands and an operation, checked once and sent many times.")
       .def("ask", &prepared_request::ask, "Sends the request with the operands that were read when it was prepared.")
-      .def("__str__", [](const prepared_request& one) {
-        return one.parts().empty() ? std::string{"nothing"} : describe(one.parts().front().what);
-      });
+      .def("__str__", &described)
+      .def("__repr__", [](const prepared_request& one) { return "<troupe.Request: " + described(one) + ">"; });
 }
 
 prepared_request::prepared_request(troupe::world where, std::vector<asked_operation> parts, request_address to,

@@ -42,7 +42,7 @@ std::string text_of(const setting& which, const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return py::cast<bool>(value) ? "1" : "0";
   const bool is_number = py::isinstance<py::int_>(value) || py::isinstance<py::float_>(value);
   if (which.form == "DURATION" && (is_number || py::hasattr(value, "total_seconds"))) {
-    const nanoseconds span = duration_of(py::reinterpret_borrow<py::object>(value), {});
+    const nanoseconds span = duration_of(py::reinterpret_borrow<py::object>(value), {}, which.name.data());
     return span == nanoseconds{0} ? "0" : std::to_string(span.count()) + "ns";
   }
   if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)) {
@@ -189,7 +189,7 @@ using shown_controller = ended_without_gil<controller>;
 bool wait_for(const shown_controller& self, const py::object& timeout) {
   constexpr std::chrono::milliseconds between_looks{100};
   const auto until =
-      timeout.is_none() ? time_point::max() : later(std::chrono::steady_clock::now(), duration_of(timeout, {}));
+      timeout.is_none() ? time_point::max() : later(std::chrono::steady_clock::now(), duration_of(timeout, {}, "timeout"));
   static_cast<void>(self.get());
   while (const std::shared_ptr<controller> one = self.share()) {
     const auto left = std::max(until - std::chrono::steady_clock::now(), time_point::duration{0});
@@ -216,8 +216,8 @@ std::unique_ptr<shown_controller> make_controller(int processes, std::string hos
   options.terms.smallest = smallest;
   options.terms.token = std::move(token);
   options.terms.rebuilds = rebuilds.value_or(options.terms.rebuilds);
-  options.terms.gather = duration_of(gather, options.terms.gather);
-  options.terms.suspicion = duration_of(suspicion, options.terms.suspicion);
+  options.terms.gather = duration_of(gather, options.terms.gather, "gather");
+  options.terms.suspicion = duration_of(suspicion, options.terms.suspicion, "suspicion");
   options.terms.heartbeat = std::min<nanoseconds>(options.terms.heartbeat, options.terms.suspicion / 4);
   if (certificates) options.certificates = controller_credentials(*certificates);
   return std::make_unique<shown_controller>("the controller", std::move(options));

@@ -59,7 +59,7 @@ struct fault_place_line {
     }
   }
   void delay(const py::object& span) const {
-    const nanoseconds by = duration_of(span, {});
+    const nanoseconds by = duration_of(span, {}, "seconds");
     switch (what) {
       case kind::operation: return lines().operation(number).delay(by);
       case kind::forming: return lines().forming(number).delay(by);
@@ -107,6 +107,10 @@ py::dict shown_launch(const launch_record& one) {
   return made;
 }
 
+std::uint64_t place_of(const char* name, const py::object& given) {
+  return argument<std::uint64_t>(name, given, "a whole number, 0 or more");
+}
+
 void bind_fault_scripts(py::module_& module) {
   using kind = fault_place_line::kind;
   py::class_<fault_place_line>(module, "FaultLine")
@@ -120,18 +124,31 @@ void bind_fault_scripts(py::module_& module) {
            "The rank's device fails there: device_failed, or process_poisoned, which fails all devices.");
   py::class_<shown_rank_lines>(module, "RankFaults")
       .def("in_epoch",
-           [](const shown_rank_lines& one, std::uint64_t which) {
-             return shown_rank_lines{one.of, one.target, epoch{which}};
-           })
+           [](const shown_rank_lines& one, const py::object& which) {
+             return shown_rank_lines{one.of, one.target, epoch{place_of("epoch", which)}};
+           },
+           py::arg("epoch"))
       .def(
-          "operation", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::operation, n); },
+          "operation",
+          [](const shown_rank_lines& one, const py::object& n) { return one.at(kind::operation, place_of("number", n)); },
           py::arg("number"), "The rank's operation of that number, from 0 in each epoch.")
-      .def("forming", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::forming, n); })
-      .def("registering", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::registering, n); })
-      .def("aborting", [](const shown_rank_lines& one, std::uint64_t n) { return one.at(kind::aborting, n); })
+      .def(
+          "forming",
+          [](const shown_rank_lines& one, const py::object& n) { return one.at(kind::forming, place_of("number", n)); },
+          py::arg("number"))
+      .def(
+          "registering",
+          [](const shown_rank_lines& one, const py::object& n) { return one.at(kind::registering, place_of("number", n)); },
+          py::arg("number"))
+      .def(
+          "aborting",
+          [](const shown_rank_lines& one, const py::object& n) { return one.at(kind::aborting, place_of("number", n)); },
+          py::arg("number"))
       .def(
           "out_of_memory_after",
-          [](const shown_rank_lines& one, std::size_t size) { one.of->on(one.target).out_of_memory_after(size); },
+          [](const shown_rank_lines& one, const py::object& size) {
+            one.of->on(one.target).out_of_memory_after(place_of("size_bytes", size));
+          },
           py::arg("size_bytes"), "Limits the free memory of the rank's device to that many bytes.")
       .def(
           "lose_device",
@@ -145,9 +162,10 @@ void bind_fault_scripts(py::module_& module) {
       .def(py::init<>())
       .def(
           "on",
-          [](const std::shared_ptr<fault_script>& self, int target) {
-            static_cast<void>(self->on(rank{target})); // throws for an invalid rank
-            return shown_rank_lines{self, rank{target}};
+          [](const std::shared_ptr<fault_script>& self, const py::object& number) {
+            const rank target{argument<int>("rank", number, "the number of a rank")};
+            static_cast<void>(self->on(target)); // throws for an invalid rank
+            return shown_rank_lines{self, target};
           },
           py::arg("rank"))
       .def("_launches",
@@ -249,7 +267,7 @@ private:
 };
 
 nanoseconds span_of(const py::object& seconds) {
-  return duration_of(seconds, {});
+  return duration_of(seconds, {}, "seconds");
 }
 
 virtual_reply ask(shown_virtual_world& of, const std::vector<asked_operation>& parts, const std::optional<int>& target,
@@ -285,7 +303,7 @@ void bind_replies_of_it(py::module_& module) {
       .def(
           "exception",
           [](const shown_virtual_reply& one, const py::object& timeout) -> py::object {
-            static_cast<void>(one.what.wait_for(duration_of(timeout, std::chrono::hours{1})));
+            static_cast<void>(one.what.wait_for(duration_of(timeout, std::chrono::hours{1}, "timeout")));
             const outcome result = one.what.result();
             if (const error* failure = failure_of(result)) return to_python(*failure);
             return py::none();
@@ -322,7 +340,7 @@ void bind_virtual_worlds(py::module_& module) {
       .def("empty",
            [](shown_virtual_world& self, int target, const std::vector<std::size_t>& shape, const py::object& type) {
              shaped_buffer made{.memory = {}, .type = dtype_of(type), .shape = shape, .is_virtual = true};
-             made.memory = self.get().allocate(rank{target}, made.count() * size_bytes(made.type));
+             made.memory = self.get().allocate(rank{target}, bytes_of(shape, made.type));
              return made;
            })
       .def(
@@ -361,7 +379,7 @@ void bind_testing(py::module_& module) {
       .def("script", &shown_mock_world::script)
       .def("wait_until_ready",
            [](shown_mock_world& self, std::uint64_t wanted, const py::object& at_most) {
-             const nanoseconds span = duration_of(at_most, std::chrono::seconds{60});
+             const nanoseconds span = duration_of(at_most, std::chrono::seconds{60}, "timeout");
              mock_world& in = self.get();
              const py::gil_scoped_release without;
              return in.wait_until_ready(epoch{wanted}, span);

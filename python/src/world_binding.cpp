@@ -72,10 +72,6 @@ shaped_buffer make_buffer(buffer memory, const std::vector<std::size_t>& shape, 
   return {.memory = std::move(memory), .type = type, .shape = shape};
 }
 
-std::size_t bytes_of(const std::vector<std::size_t>& shape, dtype type) {
-  return shaped_buffer{.memory = {}, .type = type, .shape = shape}.count() * size_bytes(type);
-}
-
 /// Returns the name and world of each group. The world is None if none of its ranks is in this process.
 py::dict split(shown_world& self, const py::dict& groups) {
   std::vector<rank_group> wanted;
@@ -140,7 +136,8 @@ void bind_worlds(py::module_& module) {
            })
       .def("close", &event_queue::close);
   py::class_<captured_plan, std::shared_ptr<captured_plan>>(module, "Plan")
-      .def_property_readonly("number", &captured_plan::number);
+      .def_property_readonly("number", &captured_plan::number)
+      .def("__repr__", [](const captured_plan& one) { return "<troupe.Plan: " + std::to_string(one.number()) + ">"; });
 
   py::class_<shown_world, std::shared_ptr<shown_world>>(module, "World")
       .def("size", [](shown_world& self) { return self.of().size(); })

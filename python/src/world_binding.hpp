@@ -5,7 +5,7 @@
 #include "request.hpp"
 
 #include <troupe/actors/world/world_event.hpp>
-#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/time.hpp>
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_driver.hpp>
 

@@ -2,7 +2,8 @@
 """Builds the wheel from a build of troupe, installs it in a fresh environment, runs an all_reduce on the mock there, and
 launches two processes with the program in the wheel. Checks the metadata of the wheel.
 
-Usage: check_wheel.py BUILD WORK. Exits with 77, which CTest shows as skipped, where Python cannot make wheels.
+Usage: check_wheel.py BUILD WORK [--installed]. Exits with 77, which CTest shows as skipped, where Python cannot make wheels.
+With --installed, BUILD is installed first, and the wheel is made of that installation.
 """
 import email
 import os
@@ -46,7 +47,8 @@ def check_metadata(wheel):
     with zipfile.ZipFile(wheel) as archive:
         name, = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         said = email.message_from_bytes(archive.read(name))
-        assert any(one.endswith("LICENSE") for one in archive.namelist()), archive.namelist()
+        licence, = (one for one in archive.namelist() if one.endswith("LICENSE"))
+        assert "Apache License" in archive.read(licence).decode(), f"not a licence: {archive.read(licence)[:80]}"
         program = archive.getinfo("troupe/_bin/troupe")
         assert program.external_attr >> 16 & 0o111 == 0o111, "the program cannot be executed"
     version = re.search(r"project\(troupe_python VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
@@ -73,7 +75,12 @@ def main():
     shutil.rmtree(work, ignore_errors=True)
     sources = work / "python"  # setuptools writes into the source folder
     shutil.copytree(SOURCE, sources, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info", "dist"))
-    environment = dict(os.environ, TROUPE_BUILD=str(build), TROUPE_PROJECT_URL=URL)
+    environment = dict(os.environ, TROUPE_PROJECT_URL=URL)
+    if sys.argv[3:] == ["--installed"]:
+        run("cmake", "--install", build, "--prefix", work / "installed")
+        environment.update(TROUPE_ROOT=str(work / "installed"))
+    else:
+        environment.update(TROUPE_BUILD=str(build))
     environment.pop("PYTHONPATH", None)
     run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", work / "wheels",
         sources, env=environment)

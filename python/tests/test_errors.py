@@ -84,7 +84,7 @@ def test_ranks_that_ask_for_different_things_are_told():
 
 def test_a_rank_that_is_not_there_is_refused():
     with troupe.testing.MockWorld(2) as mock:
-        with pytest.raises(troupe.InvalidArgument, match="rank 7 does not live in this process"):
+        with pytest.raises(troupe.InvalidArgument, match="rank is 7 and must be a whole number from 0 to 1"):
             mock.world.rank(7).all_reduce(np.ones(4))
 
 

@@ -2,8 +2,10 @@
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
+import typing
 
 import pytest
 
@@ -70,3 +72,22 @@ def test_it_says_what_it_is():
             assert "ready" in repr(world)
         assert world.status.phase == "stopped"
     assert troupe.__version__
+
+
+def test_a_setting_of_none_keeps_its_value():
+    assert settings(profile=None)["profile"] == "balanced"
+
+
+@pytest.mark.parametrize("name", ["backend", "profile", "strategy", "placement", "ordering", "fusion", "log_level"])
+def test_the_names_for_type_checkers_are_those_of_the_settings(name):
+    hints = typing.get_type_hints(troupe.Runtime.__init__)
+    literal, = (one for one in typing.get_args(hints[name]) if one is not type(None))
+    with pytest.raises(troupe.InvalidArgument, match="choose one of") as refused:
+        troupe.Runtime(**{name: "mok"})
+    choices = re.search("choose one of ([a-z_, ]+)", str(refused.value))[1]
+    assert set(typing.get_args(literal)) == set(choices.split(", "))
+
+
+def test_the_phases_for_type_checkers_are_those_of_a_world():
+    phase = typing.get_type_hints(troupe.WorldEvent)["phase"]
+    assert {"forming", "ready", "rebuilding", "failed", "stopping", "stopped"} == set(typing.get_args(phase))

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any, Dict, FrozenSet, Generic, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from . import _troupe
+from ._arguments import LARGEST_INT, counts_of, whole
 from ._dtypes import element_bytes
 from ._errors import refuse
 from ._types import Counts, DType, Factor, Reduction, Seconds, Stream
@@ -35,6 +36,8 @@ _PARAMETERS: Dict[str, Tuple[FrozenSet[str], FrozenSet[str]]] = {
         ("send", ("peer",), ("tag",)),
         ("recv", ("peer",), ("tag",)),
         ("copy", (), ()))}
+
+_LARGEST = {"tag": LARGEST_INT, "commit": 1 << 62}
 
 
 class Part(NamedTuple):
@@ -78,17 +81,21 @@ def _made_shape(kind: str, shape: Tuple[int, ...], size: int) -> Tuple[int, ...]
     return (count // size,)
 
 
-def _counts(given: Any) -> Any:
-    if len(given) == 2 and not isinstance(given[0], int):
-        return (list(given[0]), list(given[1]))
-    return (list(given), None)
-
-
-def _native_parameters(kind: str, given: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the parameters under the names that the extension module uses."""
+def _native_parameters(kind: str, given: Dict[str, Any], size: int) -> Dict[str, Any]:
+    """Returns the parameters, checked, under the names that the extension module uses. size: that of the world."""
     names = {"send_counts": "send_parts", "recv_counts": "recv_parts",
              "counts": "recv_parts" if kind in ("all_gather_v", "gather_v") else "send_parts"}
-    return {names.get(name, name): _counts(value) if name in names else value for name, value in given.items()}
+    made: Dict[str, Any] = {}
+    for name, value in given.items():
+        if name in names:
+            made[names[name]] = counts_of(name, value)
+        elif name in ("root", "peer") and value is not None:
+            made[name] = whole(name, value, 0, size - 1 if size > 0 else LARGEST_INT)
+        elif name in _LARGEST and value is not None:
+            made[name] = whole(name, value, 0, _LARGEST[name])
+        else:
+            made[name] = value
+    return made
 
 
 def _is_untyped(what: Any) -> bool:
@@ -122,7 +129,7 @@ class PartMaker:
         return None if what is None else self.native.operand(rank, what, options.dtype, options.stream, is_source)
 
     def part(self, kind: str, rank: int, tensor: Any, out: Any, options: Options, given: Dict[str, Any]) -> Part:
-        parameters = _native_parameters(kind, given)
+        parameters = _native_parameters(kind, given, self.size)
         if kind == "copy":
             tensor, out = as_bytes(tensor), as_bytes(out)
         if kind == "barrier":

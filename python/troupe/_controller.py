@@ -7,17 +7,11 @@ import secrets
 from typing import Dict, Literal, Optional, Union
 
 from . import _troupe
-from ._errors import refuse
+from ._arguments import whole
 from ._runtime import Closable
 from ._types import Seconds
 
 Policy = Literal["respawn", "shrink", "fail"]
-
-
-def _whole(name: str, value: int, least: int, most: int) -> int:
-    if not isinstance(value, int) or not least <= value <= most:
-        raise refuse(f"{name} is {value!r} and must be a whole number from {least} to {most}")
-    return value
 
 
 class Controller(Closable):
@@ -49,14 +43,17 @@ class Controller(Closable):
                  certificates: Union[str, "os.PathLike[str]", None] = None, token: Optional[str] = None,
                  policy: Policy = "respawn", smallest: int = 1, rebuilds: Optional[int] = None,
                  gather: Optional[Seconds] = None, suspicion: Optional[Seconds] = None) -> None:
-        self._processes = _whole("processes", processes, 1, 1 << 20)
+        self._processes = whole("processes", processes, 1, 1 << 20)
         self._token = secrets.token_hex(32) if token is None else token
         self._certificates = None if certificates is None else pathlib.Path(certificates).absolute()
         folder = None if self._certificates is None else str(self._certificates)
         self._native = _troupe.Controller(
-            processes, host, _whole("port", port, 0, 65535), self._token, folder, policy,
-            _whole("smallest", smallest, 1, processes),
-            None if rebuilds is None else _whole("rebuilds", rebuilds, 0, 1 << 30), gather, suspicion)
+            processes, host, whole("port", port, 0, 65535), self._token, folder, policy,
+            whole("smallest", smallest, 1, processes),
+            None if rebuilds is None else whole("rebuilds", rebuilds, 0, 1 << 30), gather, suspicion)
+
+    def __repr__(self) -> str:
+        return f"<troupe.Controller: {self._processes} processes at {self.address}>"
 
     @property
     def address(self) -> str:

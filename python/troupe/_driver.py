@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from . import _troupe
+from ._arguments import LARGEST_SIZE, rank_number, whole
 from ._collectives import Collectives, Options
 from ._errors import Error, refuse
 from ._events import listen
@@ -132,7 +133,7 @@ class Driver(_ToAllRanks[Reply], Closable):
         dtype: the element type that the result is used with.
         Errors: Missing (it has exported none), Rebuilding, DeadlineExceeded, InvalidArgument (not a rank).
         """
-        reply: "ValueReply[RemoteBuffer]" = self._native.find_memory(rank, name, dtype, deadline)
+        reply: "ValueReply[RemoteBuffer]" = self._native.find_memory(rank_number("rank", rank), name, dtype, deadline)
         return reply
 
     def allocate(self, rank: int, nbytes: int, dtype: DType = None, *,
@@ -142,7 +143,8 @@ class Driver(_ToAllRanks[Reply], Closable):
         Its process holds it until release(), or until some seconds after the end of this driver.
         Errors: OutOfMemory, Rebuilding, DeadlineExceeded, InvalidArgument (not a rank).
         """
-        reply: "ValueReply[RemoteBuffer]" = self._native.allocate(rank, nbytes, dtype, deadline)
+        reply: "ValueReply[RemoteBuffer]" = self._native.allocate(
+            rank_number("rank", rank), whole("nbytes", nbytes, 0, LARGEST_SIZE), dtype, deadline)
         return reply
 
     def release(self, allocated: RemoteBuffer) -> None:
@@ -163,12 +165,12 @@ class Driver(_ToAllRanks[Reply], Closable):
 
         Errors: Missing (its troupe was built without prometheus-cpp), Rebuilding, DeadlineExceeded, InvalidArgument.
         """
-        reply: "ValueReply[bytes]" = self._native.metrics(rank, deadline)
+        reply: "ValueReply[bytes]" = self._native.metrics(rank_number("rank", rank), deadline)
         return reply
 
     def flight_record(self, rank: int, *, deadline: Seconds = 10.0) -> "ValueReply[bytes]":
         """Returns the flight record of rank's process as JSON, for `troupe trace`. Errors: as metrics()."""
-        reply: "ValueReply[bytes]" = self._native.flight_record(rank, deadline)
+        reply: "ValueReply[bytes]" = self._native.flight_record(rank_number("rank", rank), deadline)
         return reply
 
     def capture(self, name: str, steps: Callable[[Steps], Any], *, deadline: Seconds = 60.0) -> Reply:
@@ -201,6 +203,11 @@ class Driver(_ToAllRanks[Reply], Closable):
     def _ask(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> Reply:
         reply: Reply = self._native.ask(operations, options.deadline, out)
         return reply
+
+    def __repr__(self) -> str:
+        now = self.status
+        state = "is over" if now.is_over else "ready" if now.is_ready else "not ready"
+        return f"<troupe.Driver: a world of {now.world_size}, {state}, epoch {now.epoch}>"
 
     def close(self) -> None:
         """Leaves the world. Pending requests are answered: their outcome is unknown. Idempotent."""

@@ -5,7 +5,7 @@ import os
 from typing import Any, Dict, Optional, TypeVar, Union
 
 from . import _troupe
-from ._types import Setting
+from ._types import Backend, Fusion, LogLevel, Ordering, Placement, Profile, Setting, Strategy
 from ._world import World
 
 
@@ -30,13 +30,20 @@ class Runtime(Closable):
 
     Settings are those of the settings file, by the same names, where a dot may be an underscore: mock_devices=2,
     deadlines_form="10s", or **{"deadlines.form": 10.0}. Durations are seconds, a timedelta or text. They override the
-    environment (TROUPE_*), which overrides the file config or TROUPE_CONFIG.
+    environment (TROUPE_*), which overrides the file config or TROUPE_CONFIG. Those with a name as value have a parameter
+    of their own here, so that type checkers know the names; None leaves a setting as it is.
 
     As a context manager, it is closed at the end: its worlds stop, and pending requests are answered.
     """
 
     def __init__(self, *, config: Union[str, "os.PathLike[str]", None] = None,
-                 faults: Optional[_troupe.FaultScript] = None, **settings: Setting) -> None:
+                 faults: Optional[_troupe.FaultScript] = None, backend: Optional[Backend] = None,
+                 profile: Optional[Profile] = None, strategy: Optional[Strategy] = None,
+                 placement: Optional[Placement] = None, ordering: Optional[Ordering] = None,
+                 fusion: Optional[Fusion] = None, log_level: Optional[LogLevel] = None, **settings: Setting) -> None:
+        named = {"backend": backend, "profile": profile, "strategy": strategy, "placement": placement,
+                 "ordering": ordering, "fusion": fusion, "log_level": log_level}
+        settings.update((name, value) for name, value in named.items() if value is not None)
         self._native = _troupe.Runtime(settings, config, faults)
 
     def form_world(self, id: Optional[bytes] = None) -> World:
@@ -59,6 +66,9 @@ class Runtime(Closable):
     def describe(self) -> str:
         """Returns driver, backend, versions and profile in one line."""
         return str(self._native.describe())
+
+    def __repr__(self) -> str:
+        return f"<troupe.Runtime: {self.describe()}>"
 
     def close(self) -> None:
         """Stops its worlds and ends the runtime. Idempotent."""

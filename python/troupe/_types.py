@@ -53,5 +53,15 @@ Stream = Union[Literal["producer"], int, SupportsCudaStream, SupportsPtr, None]
 Operation = Literal["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather",
                     "scatter", "all_gather_v", "reduce_scatter_v", "gather_v", "scatter_v", "all_to_all_v", "barrier",
                     "send", "recv", "copy"]
+#: The values of settings that are names.
+Backend = Literal["auto", "mock", "nccl", "gloo"]
+Profile = Literal["latency", "balanced", "frugal"]
+Strategy = Literal["auto", "flag", "event", "host_fn"]
+Placement = Literal["near", "none"]
+Ordering = Literal["agreed", "caller"]
+Fusion = Literal["off", "plans", "free"]
+LogLevel = Literal["trace", "debug", "info", "warn", "error", "off"]
+#: The phase of a world: see troupe.WorldEvent.
+Phase = Literal["forming", "ready", "rebuilding", "failed", "stopping", "stopped"]
 #: The value of a setting. A list or tuple is joined with commas.
 Setting = Union[str, bool, int, float, datetime.timedelta, "os.PathLike[str]", Sequence[Union[str, int]], None]

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _troupe
+from ._arguments import LARGEST_INT, LARGEST_SIZE, rank_number, shape_of, whole, wholes
 from ._collectives import Collectives, Options, Part, PartMaker, R, as_bytes, parameters_of, typed
 from ._errors import Error, refuse
 from ._events import listen
-from ._types import Counts, DType, Factor, Operation, Reduction, Seconds, Stream, Tensor, Tensors
+from ._types import Counts, DType, Factor, Operation, Phase, Reduction, Seconds, Stream, Tensor, Tensors
 
 Reply = _troupe.Reply
 Request = _troupe.Request
@@ -24,7 +25,7 @@ RankFunction = Callable[[int, int, int, List[_troupe.Buffer], bytes], Any]
 class WorldEvent:
     """The state of a world: reported at every change of phase, and returned as its status."""
 
-    phase: str  #: forming, ready, rebuilding, failed, stopping or stopped
+    phase: Phase
     epoch: int
     world_size: int
     local_ranks: Tuple[int, ...]  #: the ranks of this process
@@ -137,12 +138,13 @@ class RankRequests(Requests[R], Collectives[Tensors, R]):
 
     def acknowledge(self, epoch: int) -> None:
         """Does the same as Rank.acknowledge() without a lane, for all ranks of this process."""
+        wanted = whole("epoch", epoch, 0, LARGEST_SIZE)
         for number in self.local_ranks:
-            self._native.acknowledge(number, None, epoch)
+            self._native.acknowledge(number, None, wanted)
 
     def rank(self, number: int) -> "Rank[R]":
-        """Returns one rank, for requests to it alone."""
-        return Rank(self, number)
+        """Returns one rank, for requests to it alone. Errors: InvalidArgument if the world has no such rank now."""
+        return Rank(self, whole("rank", number, 0, max(self.size, *self.local_ranks, 1) - 1))
 
     def _request(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> Request:
         made: Request = self._native.prepare(operations, rank, options.lane, options.deadline, out)
@@ -294,12 +296,16 @@ class Rank(Collectives[Tensor, R], Generic[R]):
         acknowledges the new epoch, because ranks may differ in which requests succeeded. Bring them to one state first,
         for example the last checkpoint.
         """
-        self._world._native.acknowledge(self.number, self._lane, epoch)
+        self._world._native.acknowledge(self.number, self._lane, whole("epoch", epoch, 0, LARGEST_SIZE))
 
     def leave(self) -> None:
         """Cancels requests in this lane that wait for their peers, and frees the lane for another client."""
         if self._lane is not None:
             self._world._native.leave(self.number, self._lane)
+
+    def __repr__(self) -> str:
+        lane = "" if self._lane is None else f", lane {self._lane!r}"
+        return f"<troupe.Rank: {self.number} of {self._world.size}{lane}>"
 
     def __enter__(self) -> "Rank[R]":
         return self
@@ -360,6 +366,9 @@ class Group(Collectives[Tensors, None], Generic[R]):
         self.reply = reply = self._world._ask(groups, None, self._options, list(self._outs))
         return reply
 
+    def __repr__(self) -> str:
+        return f"<troupe.Group: {max(map(len, self._parts.values()), default=0)} operations>"
+
     def __enter__(self) -> "Group[R]":
         return self
 
@@ -392,8 +401,9 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
         again, it refers to the new memory. The handle is valid in all epochs, and in the sub-worlds of the world.
         Errors: InvalidArgument if the rank does not live in this process, or the tensor is empty.
         """
+        where = rank_number("rank", rank)
         made: RemoteBuffer = self._native.export_memory(
-            rank, self._maker().operand(rank, tensor, Options(stream=None)), name)
+            where, self._maker().operand(where, tensor, Options(stream=None)), name)
         return made
 
     def unexport(self, handle: RemoteBuffer) -> None:
@@ -407,7 +417,7 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
         dtype: the element type that the result is used with.
         Errors: Missing (it has exported none), DeadlineExceeded, InvalidArgument (not a rank of the world).
         """
-        reply: "ValueReply[RemoteBuffer]" = self._native.find_memory(rank, name, dtype, deadline)
+        reply: "ValueReply[RemoteBuffer]" = self._native.find_memory(rank_number("rank", rank), name, dtype, deadline)
         return reply
 
     def register_function(self, name: str, function: RankFunction) -> None:
@@ -447,12 +457,13 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
 
     def split(self, groups: Mapping[str, Sequence[int]]) -> Dict[str, Optional["World"]]:
         """Returns a world for each group of ranks, by name, or None if none of its ranks is in this process."""
-        made = self._native.split({name: list(members) for name, members in groups.items()})
+        made = self._native.split({name: wholes(f"groups[{name!r}]", members, 0, LARGEST_INT)
+                                   for name, members in groups.items()})
         return {name: None if one is None else World(one, self) for name, one in made.items()}
 
     def register_memory(self, nbytes: int) -> None:
         """Registers memory with all ranks, which makes small requests on it faster: see troupe.empty_all()."""
-        self._native.register_memory(nbytes)
+        self._native.register_memory(whole("nbytes", nbytes, 0, LARGEST_SIZE))
 
     def suspend(self) -> List[int]:
         """Frees the communicators' device memory; returns the bytes per local rank. Requests wait until resume()."""
@@ -510,21 +521,17 @@ def empty(world: Any, rank: int, shape: Shape, dtype: DType = "float32") -> _tro
 
     world: a World or a VirtualWorld. Errors: OutOfMemory; InvalidArgument if the rank does not live in this process.
     """
-    made: _troupe.Buffer = world._native.empty(rank, _shape(shape), dtype)
+    made: _troupe.Buffer = world._native.empty(rank_number("rank", rank), shape_of(shape), dtype)
     return made
 
 
 def empty_all(world: World, shape: Shape, dtype: DType = "float32") -> List[_troupe.Buffer]:
     """Allocates one buffer for each local rank, of registered memory if there is any (World.register_memory())."""
-    made: List[_troupe.Buffer] = world._native.empty_all(_shape(shape), dtype)
+    made: List[_troupe.Buffer] = world._native.empty_all(shape_of(shape), dtype)
     return made
 
 
 def empty_pinned(world: World, shape: Shape, dtype: DType = "float32") -> _troupe.Buffer:
     """Allocates page-locked host memory that every local rank can access; numpy.asarray() returns a view of it."""
-    made: _troupe.Buffer = world._native.empty_pinned(_shape(shape), dtype)
+    made: _troupe.Buffer = world._native.empty_pinned(shape_of(shape), dtype)
     return made
-
-
-def _shape(shape: Shape) -> List[int]:
-    return [shape] if isinstance(shape, int) else list(shape)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _troupe
+from ._arguments import LARGEST_INT, LARGEST_SIZE, rank_number, whole
 from ._collectives import Options
 from ._errors import refuse
 from ._troupe import FaultScript as FaultScript  # e.g. script.on(2).operation(5).hang()
@@ -37,7 +38,7 @@ class Launch:
 
 def launches(script: FaultScript, rank: int) -> List[Launch]:
     """Returns the launches of rank so far, in order."""
-    return [Launch(**fields) for fields in script._launches(rank)]
+    return [Launch(**fields) for fields in script._launches(rank_number("rank", rank))]
 
 
 class MockWorld(Closable):
@@ -47,7 +48,7 @@ class MockWorld(Closable):
     """
 
     def __init__(self, ranks: int, script: Optional[FaultScript] = None, **settings: Setting) -> None:
-        self._native = _troupe.MockWorld(ranks, settings, script)
+        self._native = _troupe.MockWorld(whole("ranks", ranks, 1, LARGEST_INT), settings, script)
         self.script: FaultScript = self._native.script()
         self.world = World(self._native.world(), self)
 
@@ -56,7 +57,7 @@ class MockWorld(Closable):
 
     def wait_until_ready(self, epoch: int, timeout: float = 60.0) -> bool:
         """Waits until the world is ready in that epoch or a later one. Returns whether it is."""
-        return bool(self._native.wait_until_ready(epoch, timeout))
+        return bool(self._native.wait_until_ready(whole("epoch", epoch, 0, LARGEST_SIZE), timeout))
 
     def close(self) -> None:
         """Releases operations that hang by the script, answers pending requests and ends the world. Idempotent."""
@@ -76,7 +77,9 @@ class VirtualWorld(RankRequests[VirtualReply], Closable):
 
     def __init__(self, ranks: int, script: Optional[FaultScript] = None, seed: Optional[int] = None,
                  **settings: Setting) -> None:
-        self._native = _troupe.VirtualWorld(ranks, settings, seed, script)
+        self._native = _troupe.VirtualWorld(
+            whole("ranks", ranks, 1, LARGEST_INT), settings,
+            None if seed is None else whole("seed", seed, 0, (1 << 64) - 1), script)
         self.script: FaultScript = self._native.script()
 
     def _request(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> Request:
@@ -104,7 +107,7 @@ class VirtualWorld(RankRequests[VirtualReply], Closable):
         return bool(self._native.run_until(enough, at_most))
 
     def run_until_ready(self, epoch: int, at_most: float) -> bool:
-        return bool(self._native.run_until_ready(epoch, at_most))
+        return bool(self._native.run_until_ready(whole("epoch", epoch, 0, LARGEST_SIZE), at_most))
 
     def jump(self, seconds: float) -> None:
         """Advances the clock at once, as after a suspended machine resumes."""
@@ -112,7 +115,7 @@ class VirtualWorld(RankRequests[VirtualReply], Closable):
 
     def end_rank(self, rank: int) -> None:
         """Ends the rank's actor, as if it had been killed."""
-        self._native.end_rank(rank)
+        self._native.end_rank(rank_number("rank", rank))
 
     def launches(self, rank: int) -> List[Launch]:
         return launches(self.script, rank)

@@ -6,6 +6,7 @@ LIST = pathlib.PurePosixPath("cmake/public_headers.cmake")
 UMBRELLAS = ("runtime/troupe.hpp", "runtime/actors.hpp")
 KIT = "runtime/testing/"
 LIMIT = 80
+CLIENTS = ("python/src", "examples")  # programs of this tree that must also build against an installation
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -57,6 +58,12 @@ def faults(root):
             inner = path_of(include)
             if inner is not None and inner not in headers:
                 yield f"{path}: the public header includes {inner}, which is not public: see {LIST}"
+    for file in sorted(file for folder in CLIENTS for file in (root / folder).rglob("*.?pp")):
+        path = file.relative_to(root).as_posix()
+        for include in includes_of(root, path):
+            inner = path_of(include)
+            if inner is not None and inner not in headers:
+                yield f"{path}: {inner} is not installed: include a public header, see {LIST}"
     yield from (f"{via}: <troupe/troupe.hpp> includes {include} through this header, but must not include CAF"
                 for via, include in closure_outside(root, UMBRELLAS[0]) if include.startswith("caf/"))
 

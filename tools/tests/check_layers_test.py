@@ -89,6 +89,10 @@ class PublicHeaders(TreeTest):
         self.plant("device/inner.hpp", "")
         self.assert_catches("check-layers", "device/stream.hpp: the public header includes device/inner.hpp, which is not public")
 
+    def test_a_client_of_the_tree_that_includes_an_internal_header_is_caught(self):
+        self.plant("python/src/request.cpp", "#include <troupe/device/stream.hpp>\n#include <troupe/device/inner.hpp>\n")
+        self.assert_catches("check-layers", "python/src/request.cpp: device/inner.hpp is not installed")
+
     def test_caf_behind_the_threads_umbrella_is_caught_with_the_header_that_includes_it(self):
         self.plant("runtime/testing/world.hpp", "#include <caf/actor.hpp>\n")
         self.assert_catches("check-layers", "runtime/testing/world.hpp: <troupe/troupe.hpp> includes caf/actor.hpp through this header")

@@ -44,3 +44,10 @@ def ask(world: troupe.World, virtual: troupe.testing.VirtualWorld, x: List[NDArr
     world.register_function("work", 3)  # arg-type
     four: str = driver.find_memory(0, "x").result()  # assignment
     print(one, two, three, four)
+
+
+def names() -> None:
+    troupe.Runtime(backend="mok")  # arg-type
+    troupe.Runtime(backend="mock", profile="fast")  # arg-type
+    with troupe.Runtime(backend="mock") as runtime:
+        print(runtime.form_world().status.phase == "redy")  # comparison-overlap
