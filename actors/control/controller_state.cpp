@@ -63,12 +63,17 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
     return out;
   }
   // If the same process has joined through another connection before, its old membership has ended, even if this has
-  // not been noticed yet.
+  // not been noticed yet. The process keeps its place: nothing else happens before it has joined.
+  is_joining_ = true;
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
-    if (is_same_process(one->second.who, asked.who))
+    if (!is_same_process(one->second.who, asked.who)) continue;
+    if (one->second.is_away)
+      members_.erase(one);
+    else
       lose(one, loss_error(describe(asked.who) + " has joined again"), false, now, out);
   }
+  is_joining_ = false;
   if (members_.empty()) begin_gathering(now, out);
   if (error why = objection_to(asked, wall_clock_ns)) { // what was done above may have ended the world
     refuse(std::move(why));
@@ -79,6 +84,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
   member newcomer{.who = asked.who, .joined_in = epoch_};
   newcomer.silence.end(now);
   give_place(newcomer, asked);
+  if (!newcomer.spare) replace_away(*newcomer.place, now, out);
   members_.emplace(from, std::move(newcomer));
   out.emplace_back(control_effect::send{
       from, join_welcome{.session = from, .heartbeat = terms_.heartbeat, .suspicion = terms_.suspicion}});
@@ -95,6 +101,15 @@ void controller_state::give_place(member& newcomer, const join_request& asked) {
   if (!asked.spare && !asked.place) newcomer.place = free_places().front();
 }
 
+void controller_state::replace_away(int place, time_point now, control_effects& out) {
+  const auto found = std::ranges::find_if(
+      members_, [&](const auto& one) { return one.second.is_away && !one.second.spare && one.second.place == place; });
+  if (found == members_.end()) return;
+  is_joining_ = true;
+  lose(found, loss_error("another process has taken the place of " + describe(found->second.who)), true, now, out);
+  is_joining_ = false;
+}
+
 std::vector<int> controller_state::free_places(const process_identity* asker) const {
   std::vector<int> free;
   for (int place = 0; place < terms_.world_size; ++place)
@@ -105,13 +120,16 @@ std::vector<int> controller_state::free_places(const process_identity* asker) co
 const controller_state::member* controller_state::user_of_gpu(const process_identity& who) const {
   if (who.gpu.empty()) return nullptr;
   for (const auto& [link, one] : members_)
-    if (!one.spare && one.who.host == who.host && one.who.gpu == who.gpu && !is_same_process(one.who, who)) return &one;
+    if (!one.spare && !one.is_away && one.who.host == who.host && one.who.gpu == who.gpu &&
+        !is_same_process(one.who, who))
+      return &one;
   return nullptr;
 }
 
 const controller_state::member* controller_state::holder_of(int place, const process_identity* asker) const {
   for (const auto& [link, one] : members_)
-    if (!one.spare && one.place == place && (asker == nullptr || !is_same_process(one.who, *asker))) return &one;
+    if (!one.spare && !one.is_away && one.place == place && (asker == nullptr || !is_same_process(one.who, *asker)))
+      return &one;
   return nullptr;
 }
 
@@ -237,6 +255,7 @@ void controller_state::exclude_pause(time_point now) {
   const nanoseconds pause = ticks_.tick(now, terms_.heartbeat);
   if (pause == nanoseconds{0}) return;
   for (auto& [link, one] : members_) one.silence.exclude(pause, now);
+  if (2 * pause >= terms_.suspicion) in_doubt_until_ = later(now, terms_.suspicion);
   due_ = later(due_, pause);
   judged_at_ = later(judged_at_, pause);
 }
@@ -280,7 +299,7 @@ std::optional<link_id> controller_state::link_of(rank one) const {
 
 void controller_state::advance(time_point now, control_effects& out) {
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed || phase_ == control_phase::forming ||
-      phase_ == control_phase::quiescing || phase_ == control_phase::finishing)
+      phase_ == control_phase::quiescing || phase_ == control_phase::finishing || is_joining_ || is_anyone_away())
     return;
   if (phase_ != control_phase::gathering) fill_places(now);
   const auto free = free_places();
@@ -297,7 +316,7 @@ void controller_state::advance(time_point now, control_effects& out) {
 }
 
 void controller_state::request_processes(time_point now, control_effects& out) {
-  if (phase_ != control_phase::rebuilding || now < not_before_) return;
+  if (phase_ != control_phase::rebuilding || now < not_before_ || is_anyone_away()) return;
   for (const int place : free_places())
     if (wanted_.insert(place).second) out.emplace_back(control_effect::request_process{place});
 }
@@ -386,6 +405,10 @@ void controller_state::quiesce(time_point now, control_effects& out) {
   announce(out);
 }
 
+bool controller_state::is_anyone_away() const {
+  return std::ranges::any_of(members_, [](const auto& one) { return one.second.is_away; });
+}
+
 bool controller_state::all_reported() const {
   return std::ranges::none_of(members_, [](const auto& one) { return one.second.self && !one.second.reported; });
 }
@@ -406,7 +429,17 @@ control_effects controller_state::on_link_down(link_id which, time_point now) {
   fenced_.erase(which);
   const auto found = members_.find(which);
   if (found == members_.end()) return out;
-  lose(found, loss_error("the connection to " + describe(found->second.who) + " has ended"), true, now, out);
+  member& one = found->second;
+  error why = loss_error("the connection to " + describe(one.who) + " has ended");
+  const bool may_join_again = phase_ == control_phase::gathering || phase_ == control_phase::rebuilding || in_epoch();
+  if (now >= in_doubt_until_ || !may_join_again) {
+    lose(found, std::move(why), true, now, out);
+    return out;
+  }
+  // It took this controller's pause for its loss, and connects again. If it does not, its silence is noticed.
+  one.is_away = true;
+  why.text += " while the controller did not run";
+  if (one.self && in_epoch()) fail_epoch(std::move(why), {}, nanoseconds{0}, now, out);
   return out;
 }
 
@@ -480,6 +513,7 @@ void controller_state::lose(members::iterator which, error why, bool kill, time_
   }
   if (gone.self && in_epoch()) return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
   announce(out, gone.who);
+  if (gone.is_away && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
   advance(now, out);
 }
 

@@ -121,6 +121,8 @@ private:
     epoch joined_in{};          ///< The epoch before the first one that it is part of.
     bool reported = false;      ///< Whether it has sent the report that the phase waits for.
     bool worked = false;        ///< Whether it was a rank of the latest epoch that served.
+    /// Whether its connection has ended after a pause of the controller, and it is expected to join again.
+    bool is_away = false;
     peer_silence silence{};
   };
   using members = std::map<link_id, member>;
@@ -143,6 +145,8 @@ private:
   /// Returns the process of a rank, other than \p who, that uses the GPU of \p who; null if there is none.
   [[nodiscard]] const member* user_of_gpu(const process_identity& who) const;
   void give_place(member& newcomer, const join_request& asked);
+  /// Gives up the process that was expected to return to \p place, which another process has been given.
+  void replace_away(int place, time_point now, control_effects& out);
 
   /// Removes a process that has finished its work. The world finishes if it was serving, or if it is rebuilding and no
   /// process is left that worked in the latest epoch.
@@ -185,6 +189,8 @@ private:
     return phase_ == control_phase::forming || phase_ == control_phase::serving || phase_ == control_phase::quiescing;
   }
   [[nodiscard]] bool all_reported() const;
+  /// Returns whether a process is expected to join again. No epoch begins before it has, or is lost.
+  [[nodiscard]] bool is_anyone_away() const;
   [[nodiscard]] std::vector<int> free_places(const process_identity* asker = nullptr) const;
   [[nodiscard]] std::string missing_text() const;
 
@@ -208,6 +214,10 @@ private:
   /// Times within the window at which a process joined an empty world, since the last epoch began.
   std::deque<time_point> gatherings_;
   pause_detector ticks_;
+  /// After a pause that processes may have taken for the controller's loss: until when a connection that ends does not
+  /// mean that its process has.
+  time_point in_doubt_until_{};
+  bool is_joining_ = false; ///< A process is being admitted: no epoch begins meanwhile.
 
   /// In the forming epoch: pairs of a rank and the peer that it could not reach.
   std::set<std::pair<rank, rank>> unreached_;
