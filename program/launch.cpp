@@ -6,6 +6,7 @@
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/launch/launch_plan.hpp>
 #include <troupe/runtime/launch/launched_job.hpp>
+#include <troupe/runtime/logging.hpp>
 
 #include <troupe/device/error.hpp>
 
@@ -34,6 +35,7 @@ struct launch_options {
 };
 
 int run(const launch_options& options) {
+  open_log(find_log_level(process_variables())); // for the controller's warnings
   launch::launch_request request = options.request;
   request.program = options.command.front();
   request.arguments.assign(options.command.begin() + 1, options.command.end());

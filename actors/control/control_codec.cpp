@@ -104,8 +104,8 @@ void fields(Wire& io, Message& what) {
     each(io, what.who);
     io.list(what.facts, most_facts, 1, [&](auto& one) { fields(io, one); });
     io.maybe(what.place, [&](auto& one) { io.field(one); });
-    each(io, what.spare, what.attempt, what.local_device, what.device_count, what.last_epoch, what.wall_clock_ns,
-         what.nonce);
+    each(io, what.world_size, what.spare, what.attempt, what.local_device, what.device_count, what.last_epoch,
+         what.wall_clock_ns, what.nonce);
   } else if constexpr (std::is_same_v<type, heartbeat>) {
     static_cast<void>(io);
   } else if constexpr (std::is_same_v<type, id_offer>) {

@@ -20,7 +20,7 @@
 namespace troupe {
 
 /// The version of the control protocol. Both ends must use the same version.
-inline constexpr std::uint32_t control_protocol = 6;
+inline constexpr std::uint32_t control_protocol = 7;
 
 /// Identifies one membership of one process with one controller; 0 means no session. It is drawn at random, so that
 /// only a process that received it can use it. The session of a process that was declared lost is no longer valid, even
@@ -40,7 +40,9 @@ struct join_request {
   process_identity who{};
   std::vector<shared_fact> facts{};
   std::optional<int> place{}; ///< The rank that the launcher assigned to the process, if any.
-  bool spare = false;         ///< Whether it stands by until a place is free. It prefers `place` if that is set.
+  /// The size of the world according to the launcher that assigned `place`. 0: it is not known.
+  int world_size = 0;
+  bool spare = false; ///< Whether it stands by until a place is free. It prefers `place` if that is set.
   /// Number of processes started for this place before it. A process with `attempt` > 0 that finds the place taken
   /// stands by.
   int attempt = 0;

@@ -648,6 +648,11 @@ error controller_state::objection_to_facts(const join_request& asked) const {
 }
 
 error controller_state::objection_to_place(const join_request& asked) const {
+  // More processes than ranks may have been started, as spares. Fewer would gather in vain.
+  if (phase_ == control_phase::gathering && asked.world_size > 0 && asked.world_size < terms_.world_size)
+    return no(describe(asked.who) + " was started as one of " + std::to_string(asked.world_size) +
+              " processes, and its controller waits for " + std::to_string(terms_.world_size) +
+              ": start as many, or give the controller the number of those that are started (troupe controller -n)");
   if (asked.place && (*asked.place < 0 || *asked.place >= terms_.world_size))
     return no(describe(asked.who) + " asks for rank " + std::to_string(*asked.place) + " in a world of " +
               std::to_string(terms_.world_size) + ": start it with one of 0 to " +
@@ -673,6 +678,9 @@ using directed_links = std::set<std::pair<rank, rank>>;
 
 constexpr std::chrono::seconds first_pause{1}; ///< Delay before another forming with the same processes as the last.
 constexpr int most_pause_doublings = 5;
+/// The same for a rank that cannot form for a reason of its own, such as a lack of descriptors: the rebuilds would be
+/// used up within a second.
+constexpr int most_settle_doublings = 7;
 
 bool is_mutual(const directed_links& all, const std::pair<rank, rank>& one) {
   return all.contains({one.second, one.first});
@@ -705,7 +713,8 @@ void controller_state::on_forming_failed(member& one, const failed_report& repor
   if (unreached_.empty() || is_of_its_own(report.why.code)) {
     error why = report.why;
     if (!why.rank && report.blamed.empty()) why.rank = one.self;
-    return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+    const nanoseconds pause = terms_.settle * (1 << std::min(vain_formings_++, most_settle_doublings));
+    return fail_epoch(std::move(why), {}, pause, now, out);
   }
   if (all_reported()) judge_links(now, out);
 }

@@ -224,7 +224,7 @@ private:
   time_point judged_at_{};          ///< Time at which unreached_ is judged; valid if that is not empty.
   std::set<link_name> suspected_{}; ///< Links suspected in the previous forming.
   std::map<link_name, link_retry> broken_{};
-  int vain_formings_ = 0; ///< Consecutive formings that failed because of a link that the world needs.
+  int vain_formings_ = 0; ///< Consecutive formings that a rank, or a link that the world needs, has made fail.
 };
 
 } // namespace troupe

@@ -73,9 +73,15 @@ void process_link::receive(std::string_view bytes) {
                  [&](const join_refusal& refusal) { end(refusal.why); },
                  [](const heartbeat&) {},
                  [&](const id_wanted& wanted) {
-                   services_.make_id([of = wanted.of, weak = weak_from_this()](const unique_id& made) {
-                     if (const auto self = weak.lock()) self->tell(id_offer{of, made});
-                   });
+                   services_.make_id(
+                       [of = wanted.of, weak = weak_from_this()](const error& why, const unique_id& made) {
+                         const auto self = weak.lock();
+                         if (!self) return;
+                         if (why)
+                           self->tell(failed_report{.of = of, .why = why});
+                         else
+                           self->tell(id_offer{of, made});
+                       });
                  },
                  [&](formation_order& order) {
                    release_held(true);

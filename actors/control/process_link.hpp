@@ -32,9 +32,9 @@ struct link_services {
   std::function<void(std::string bytes)> send;
   /// Sends to the world of this process. Called from any thread; never blocks.
   std::function<void(controller_directive)> deliver;
-  /// Creates a unique id for a forming and passes it to the callback. Must return without waiting for the id, whose
-  /// creation may take long.
-  std::function<void(std::function<void(unique_id)>)> make_id;
+  /// Creates a unique id for a forming and passes it, or why it could not be created, to the callback. Must return
+  /// without waiting for the id, whose creation may take long.
+  std::function<void(std::function<void(const error& why, const unique_id& made)>)> make_id;
   /// Reports that the process has no controller and has stopped searching for one, because of \p why.
   std::function<void(const error& why)> abandoned;
   /// Connects to the controller's gate, if the controller is on this host. Returns without waiting. May be empty: the

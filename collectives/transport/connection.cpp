@@ -12,6 +12,16 @@ namespace {
 /// Longest time for which the socket of a refused or closed peer is still read.
 constexpr std::chrono::milliseconds farewell{500};
 
+/// Returns the probable reason why a peer is not admitted in time. If only one side has certificates, a plain dialer
+/// and a listener with TLS wait for each other.
+const char* hint_of_slow_admission(const connection_terms& terms) {
+  if (terms.side == connection_side::listener)
+    return terms.tls ? ": has it no certificates (control.ca, control.certificate, control.key)?" : "";
+  return terms.tls ? ": is it a controller of troupe?"
+                   : ": is it a controller of troupe? If it has certificates (--certs), give this process some, too "
+                     "(control.ca, control.certificate, control.key)";
+}
+
 } // namespace
 
 connection_terms::connection_terms(connection_side which, transport_mode mode, const transport_limits& bounds,
@@ -117,11 +127,12 @@ void connection::receive_end(time_point now) {
     const tls_progress got = phase_ == phase::securing ? tls_->handshake() : tls_->read(plain);
     if (got == tls_progress::failed) return give_up(tls_->fault(), now);
   }
-  if (phase_ != phase::open)
-    return give_up(
-        {transport_event_kind::broken, std::string{"closed the connection before it "} +
-                                           (terms_.side == connection_side::listener ? "was admitted" : "admitted us")},
-        now);
+  if (phase_ != phase::open) {
+    const bool is_listener = terms_.side == connection_side::listener;
+    std::string text = std::string{"closed the connection before it "} + (is_listener ? "was admitted" : "admitted us");
+    if (!is_listener && !tls_) text += hint_of_slow_admission(terms_);
+    return give_up({transport_event_kind::broken, std::move(text)}, now);
+  }
   if (!parser_.is_between_frames())
     return give_up({transport_event_kind::broken, "ended the connection inside of a frame"}, now);
   output_.clear();
@@ -163,10 +174,10 @@ void connection::tick(time_point now) {
   switch (phase_) {
     case phase::securing:
     case phase::joining:
-      return give_up({transport_event_kind::too_slow,
-                      std::string{"did not finish "} + (terms_.tls ? "TLS handshake and preamble" : "the preamble") +
-                          " within " + std::to_string(terms_.limits.admission.count()) + " ms" +
-                          (terms_.side == connection_side::dialer ? ": is it a controller of troupe?" : "")},
+      return give_up({transport_event_kind::too_slow, std::string{"did not finish "} +
+                                                          (terms_.tls ? "TLS handshake and preamble" : "the preamble") +
+                                                          " within " + std::to_string(terms_.limits.admission.count()) +
+                                                          " ms" + hint_of_slow_admission(terms_)},
                      now);
     case phase::open:
       return lose("transferred nothing for " + std::to_string(terms_.limits.stall.count()) + " ms", now);

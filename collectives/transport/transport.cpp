@@ -59,31 +59,80 @@ std::string text_of(const tcp::endpoint& where) {
   return host_and_port(where.address().to_string(), where.port());
 }
 
-/// Returns the addresses of \p host, at most four, which \p mode protects (SEC-1). May query the name service, for an
-/// unbounded time. Errors: invalid_argument.
-std::vector<tcp::endpoint> resolve(transport_mode mode, const std::string& host, std::uint16_t port) {
+/// The addresses of a name, at most four, or why there are none.
+struct lookup_result {
+  std::vector<tcp::endpoint> found;
+  error why{};
+};
+
+/// Queries the name service, which may take an unbounded time.
+lookup_result look_up(const std::string& host, std::uint16_t port) {
   asio::io_context context;
   failure why;
-  std::vector<tcp::endpoint> found;
+  lookup_result made;
   if (host.empty()) why = asio::error::host_not_found;
   if (!why)
     for (const auto& one : tcp::resolver{context}.resolve(host, std::to_string(port), why))
-      if (found.size() < most_addresses) found.push_back(one.endpoint());
-  if (why || found.empty())
-    throw exception{
-        error{.code = errc::invalid_argument,
-              .text = "unknown host '" + host + "': give a name that this machine can resolve, or an IP address",
-              .call = "getaddrinfo",
-              .native_code = why.value(),
-              .native_text = why.message()}};
-  const auto is_safe = [](const tcp::endpoint& one) { return is_loopback(one.address()); };
-  if (mode == transport_mode::plain && !std::all_of(found.begin(), found.end(), is_safe))
-    throw exception{errc::invalid_argument,
-                    "'" + host +
-                        "' is not a loopback address, and beyond loopback a control socket needs mutual TLS: name "
-                        "a CA, a certificate and a key (`troupe certs --out DIR` makes them), or use 127.0.0.1"};
-  return found;
+      if (made.found.size() < most_addresses) made.found.push_back(one.endpoint());
+  if (why || made.found.empty())
+    made.why = {.code = errc::invalid_argument,
+                .text = "unknown host '" + host + "': give a name that this machine can resolve, or an IP address",
+                .call = "getaddrinfo",
+                .native_code = why.value(),
+                .native_text = why.message()};
+  return made;
 }
+
+/// Checks that \p mode protects all addresses of \p host (SEC-1). Returns errc::none or invalid_argument.
+error objection_to(transport_mode mode, const std::string& host, const std::vector<tcp::endpoint>& addresses) {
+  const auto is_safe = [](const tcp::endpoint& one) { return is_loopback(one.address()); };
+  if (mode != transport_mode::plain || std::all_of(addresses.begin(), addresses.end(), is_safe)) return {};
+  return {.code = errc::invalid_argument,
+          .text = "'" + host +
+                  "' is not a loopback address, and beyond loopback a control socket needs mutual TLS: name a CA, a "
+                  "certificate and a key (`troupe certs --out DIR` makes them), or use 127.0.0.1"};
+}
+
+/// Returns the addresses of \p host. Errors: invalid_argument.
+std::vector<tcp::endpoint> resolve(transport_mode mode, const std::string& host, std::uint16_t port) {
+  lookup_result made = look_up(host, port);
+  if (!made.why) made.why = objection_to(mode, host, made.found);
+  if (made.why) throw exception{std::move(made.why)};
+  return std::move(made.found);
+}
+
+/// Looks up a name on a thread of its own, because a query of the name service cannot be cancelled. Destroying it
+/// leaves the thread to end by itself. Threads: the one that runs the context.
+class name_lookup {
+public:
+  /// Calls \p done in \p context. Errors: out_of_memory, if the system has no threads left.
+  name_lookup(asio::io_context& context, std::string host, std::uint16_t port, std::function<void(lookup_result)> done)
+    : state_{std::make_shared<shared_state>()} {
+    state_->context = &context;
+    worker{[state = state_, host = std::move(host), port, done = std::move(done)]() mutable {
+      name_this_thread("troupe/names");
+      lookup_result made = look_up(host, port);
+      const std::lock_guard lock{state->mutex};
+      if (state->context == nullptr) return;
+      asio::post(*state->context, [state, made = std::move(made), done = std::move(done)]() mutable {
+        if (state->context != nullptr) done(std::move(made));
+      });
+    }}.detach();
+  }
+  name_lookup(const name_lookup&) = delete;
+  name_lookup& operator=(const name_lookup&) = delete;
+  ~name_lookup() {
+    const std::lock_guard lock{state_->mutex};
+    state_->context = nullptr;
+  }
+
+private:
+  struct shared_state {
+    std::mutex mutex;
+    asio::io_context* context = nullptr; ///< Null when the result is no longer wanted.
+  };
+  std::shared_ptr<shared_state> state_;
+};
 
 /// Creates a socket that child processes do not inherit, as they would inherit Asio's own.
 file_descriptor new_socket(const tcp::endpoint& where) {
@@ -429,9 +478,12 @@ struct transport_listener::parts {
         peer.resize(length);
         admit(std::move(socket), peer);
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        terms.reports.report_stranger(transport_event_kind::too_many, {},
-                                      "cannot accept a connection: " + std::generic_category().message(errno),
-                                      transport_now());
+        const bool is_descriptor = errno == EMFILE || errno == ENFILE;
+        terms.reports.report_stranger(
+            transport_event_kind::too_many, {},
+            "the control port cannot accept a connection: " + std::generic_category().message(errno) +
+                (is_descriptor ? ": raise the limit (ulimit -n)" : ""),
+            transport_now());
         return false;
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return true;
@@ -556,7 +608,11 @@ struct transport_dialer::parts {
     if (options.port == 0)
       throw exception{errc::invalid_argument,
                       "port 0 of '" + options.host + "' is not a port to connect to: give the controller's port"};
-    addresses = resolve(options.mode, options.host, options.port);
+    // A name is looked up for each connection: it may not be known yet, and its address may change.
+    failure not_numeric;
+    asio::ip::make_address(options.host, not_numeric);
+    is_name = not_numeric && !options.host.empty();
+    if (!is_name) addresses = resolve(options.mode, options.host, options.port);
     name = host_and_port(options.host, options.port);
     loop.start();
   }
@@ -568,12 +624,37 @@ struct transport_dialer::parts {
     last_code = 0;
     patience.expires_after(options.limits.connect);
     patience.async_wait([this, mine = attempt](const failure& why) {
-      if (why || mine != attempt || !connecting) return;
+      if (why || mine != attempt || !(connecting || is_awaiting_lookup)) return;
       connecting.reset();
+      const bool is_unknown = std::exchange(is_awaiting_lookup, false);
       fail(transport_event_kind::unreachable,
-           "could not be reached within " + std::to_string(options.limits.connect.count()) + " ms: it does not answer");
+           "could not be reached within " + std::to_string(options.limits.connect.count()) +
+               " ms: " + (is_unknown ? "the name service" : "it") + " does not answer");
     });
-    try_address(0);
+    if (!is_name) return try_address(0);
+    is_awaiting_lookup = true;
+    try {
+      if (!lookup) // else an earlier one has not ended
+        lookup.emplace(loop.context, options.host, options.port,
+                       [this](lookup_result made) { take_addresses(std::move(made)); });
+    } catch (const std::exception& none) {
+      patience.cancel();
+      is_awaiting_lookup = false;
+      fail(transport_event_kind::unreachable, std::string{"could not be looked up: "} + none.what());
+    }
+  }
+
+  void take_addresses(lookup_result made) {
+    lookup.reset();
+    if (!std::exchange(is_awaiting_lookup, false)) return; // its attempt has been given up
+    if (!made.why) made.why = objection_to(options.mode, options.host, made.found);
+    addresses = std::move(made.found);
+    if (!made.why) return try_address(0);
+    patience.cancel();
+    // A name that is unknown may become known. One that needs certificates is refused for good.
+    const bool is_unknown = addresses.empty();
+    fail(is_unknown ? transport_event_kind::unreachable : transport_event_kind::bad_certificate,
+         "could not be reached: " + made.why.text + (is_unknown ? " (" + made.why.native_text + ")" : ""));
   }
 
   void try_address(std::size_t which) {
@@ -655,6 +736,7 @@ struct transport_dialer::parts {
     handlers = {};
     ++attempt;
     connecting.reset();
+    is_awaiting_lookup = false;
     patience.cancel();
     {
       const std::lock_guard lock{mutex};
@@ -665,13 +747,19 @@ struct transport_dialer::parts {
   }
 
   void stop() noexcept {
-    loop.stop([this] { abandon(); });
+    loop.stop([this] {
+      abandon();
+      lookup.reset();
+    });
   }
 
   transport_dialer_options options;
   connection_terms terms;
   io_loop loop;
-  std::vector<tcp::endpoint> addresses;
+  bool is_name = false;                 ///< Whether the host is a name, not an address.
+  std::vector<tcp::endpoint> addresses; ///< The host's, as of the latest lookup.
+  std::optional<name_lookup> lookup;    ///< The lookup that has not ended.
+  bool is_awaiting_lookup = false;      ///< Whether the latest connect() waits for it.
   std::string name;
   dial_handlers handlers; ///< The handlers of the latest connect().
   std::uint64_t attempt = 0;

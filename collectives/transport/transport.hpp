@@ -63,7 +63,7 @@ private:
 /// The options of a transport_dialer.
 struct transport_dialer_options {
   transport_mode mode = transport_mode::plain;
-  /// The controller's host: a name, which is looked up once, or an IP address.
+  /// The controller's host: an IP address, or a name, which is looked up for each connection.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
   std::string version{}; ///< The version of troupe.
@@ -84,8 +84,9 @@ struct dial_handlers {
 /// Connects a process to the controller. It does not listen, so no other process can use its certificate and token.
 ///
 /// Order, lifetime, threads: as transport_listener; connect may be called from any thread as well.
-/// Errors: invalid_argument for plain mode beyond loopback (SEC-1), for an unknown host and for invalid credentials;
-/// missing for files that cannot be read. The constructor does not fail if no peer answers.
+/// Errors: invalid_argument for plain mode beyond loopback (SEC-1; for a name, when it has been looked up, as
+/// bad_certificate) and for invalid credentials; missing for files that cannot be read. The constructor does not fail
+/// if no peer answers or the name is unknown.
 class transport_dialer {
 public:
   explicit transport_dialer(transport_dialer_options options);

@@ -147,11 +147,24 @@ gathered_settings gather_settings(const variable_lookup& variables, const std::o
   return gathered;
 }
 
-sequencer_limits find_order_limits(const variable_lookup& variables) {
+namespace {
+
+/// Returns the settings without the variables of a launcher.
+configuration own_settings(const variable_lookup& variables) {
   const auto own = [&](const std::string& name) {
     return name.starts_with("TROUPE_") ? variables(name) : std::nullopt;
   };
-  return gather_settings(own).settings().sequencing;
+  return gather_settings(own).settings();
+}
+
+} // namespace
+
+sequencer_limits find_order_limits(const variable_lookup& variables) {
+  return own_settings(variables).sequencing;
+}
+
+std::string find_log_level(const variable_lookup& variables) {
+  return own_settings(variables).log_level;
 }
 
 std::vector<settings_file_entry> read_settings_file(const std::filesystem::path& path) {

@@ -61,6 +61,8 @@ private:
 /// Returns limits.lead and limits.straggling for a controller, which decides the order for all processes, from the same
 /// file and variables. Takes no variables of a launcher, because a controller has no rank.
 [[nodiscard]] sequencer_limits find_order_limits(const variable_lookup& variables);
+/// Returns log_level for a controller in the same way.
+[[nodiscard]] std::string find_log_level(const variable_lookup& variables);
 
 /// One entry of a settings file. Neither the name nor the value has been validated.
 struct settings_file_entry {

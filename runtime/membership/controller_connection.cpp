@@ -7,6 +7,7 @@
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/runtime/membership/membership.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -17,6 +18,8 @@ namespace troupe {
 namespace {
 
 constexpr std::chrono::milliseconds tick_period{20};
+/// Longest delay between two attempts to connect; it doubles up to this with each attempt that fails.
+constexpr std::chrono::seconds longest_retry_delay{1};
 /// Of a pause of this process, at most this much counts as time without the controller, as it does in process_link.
 constexpr std::chrono::milliseconds counted_of_pause{250};
 
@@ -29,7 +32,9 @@ bool is_refusal(const transport_fault& why) noexcept {
 
 struct controller_connection::parts {
   parts(const control_settings& settings, std::string token, nanoseconds longest_absence)
-    : patience{longest_absence}, dialer{make_control_dialer(settings, std::move(token))} {}
+    : patience{longest_absence},
+      dialer{make_control_dialer(settings, std::move(token))},
+      lost{.code = errc::missing, .text = "the controller at " + settings.address + " has not answered"} {}
 
   void watch() {
     time_point reached = steady_now();
@@ -38,7 +43,7 @@ struct controller_connection::parts {
     bool is_wanted = true;
     std::unique_lock lock{guard};
     while (!is_stopped && !ended) {
-      if (!is_connecting && !is_connected && is_wanted) {
+      if (!is_connecting && !is_connected && is_wanted && steady_now() >= next_attempt) {
         is_connecting = true;
         const std::uint64_t mine = ++attempt;
         lock.unlock();
@@ -75,6 +80,7 @@ struct controller_connection::parts {
                            const std::lock_guard lock{guard};
                            is_connected = true;
                            is_connecting = false;
+                           retry_delay = {};
                          },
                      .on_message = [this](const std::string& bytes) { what.receive(bytes); },
                      .on_lost =
@@ -87,6 +93,10 @@ struct controller_connection::parts {
                            lock.lock();
                            if (mine != attempt) return;
                            is_connected = is_connecting = false;
+                           if (!was_admitted) {
+                             retry_delay = std::clamp<nanoseconds>(2 * retry_delay, tick_period, longest_retry_delay);
+                             next_attempt = steady_now() + retry_delay;
+                           }
                            lost = {.code = errc::missing, .text = why.text};
                            if (is_refusal(why)) ended = lost;
                          }});
@@ -101,7 +111,9 @@ struct controller_connection::parts {
   bool is_connecting = false;
   bool is_connected = false;
   std::uint64_t attempt = 0;
-  error lost{.code = errc::missing, .text = "the controller has not answered"}; ///< Why there is no connection.
+  nanoseconds retry_delay{}; ///< After the latest attempt, if that failed.
+  time_point next_attempt{};
+  error lost; ///< Why there is no connection.
   std::optional<error> ended;
   worker watching;
 };

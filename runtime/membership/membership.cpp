@@ -88,8 +88,10 @@ join_request describe_process(const configuration& settings, driver& api, const 
                     .device_count = api.device_count()};
   made.token = settings.assignment.token;
   if (made.who.name.empty()) made.who.name = made.who.host + ":" + std::to_string(made.who.pid);
-  if (!made.place && !made.spare && settings.position && settings.position->world_size > 1)
+  if (!made.place && !made.spare && settings.position && settings.position->world_size > 1) {
     made.place = settings.position->rank;
+    made.world_size = settings.position->world_size;
+  }
   made.facts = {{"troupe", TROUPE_VERSION},
                 {"backend", std::string{collectives.name()}},
                 {"version of the backend", without_origin(collectives.version())},
@@ -145,12 +147,15 @@ membership::membership(join_request who, const configuration& settings, std::sha
             world->hear(std::move(what));
           },
       .make_id =
-          [pool = std::move(helpers), collectives = selected.collectives,
-           deadline](const std::function<void(unique_id)>& take) {
+          [pool = std::move(helpers), collectives = selected.collectives, deadline](const auto& take) {
             pool->run(
-                "the creation of a unique id", deadline, [collectives, take] { take(collectives->make_unique_id()); },
-                [](const error& failure) {
-                  if (failure) log_warning("no unique id could be created for an epoch: " + to_string(failure));
+                "the creation of a unique id", deadline,
+                [collectives, take] { take({}, collectives->make_unique_id()); },
+                [take](error failure) {
+                  if (!failure) return;
+                  failure.text = "no unique id could be created for an epoch: " + failure.text;
+                  log_warning(to_string(failure));
+                  take(failure, {});
                 });
           },
       .abandoned =

@@ -305,7 +305,7 @@ link_services simulated_processes::process::services() {
                 if (const auto self = weak.lock()) self->hear(std::move(what));
               },
           .make_id =
-              [weak, real = make_mock_backend()](const std::function<void(unique_id)>& take) {
+              [weak, real = make_mock_backend()](const std::function<void(const error&, const unique_id&)>& take) {
                 const auto self = weak.lock();
                 if (!self || !self->machine_) return;
                 self->machine_->helpers->run(
@@ -313,9 +313,11 @@ link_services simulated_processes::process::services() {
                     [weak, real, take, span = self->chance_.within(2ms)] {
                       fibers::current()->sleep(span);
                       if (const auto still = weak.lock(); still && still->world() != nullptr)
-                        take(real->make_unique_id());
+                        take({}, real->make_unique_id());
                     },
-                    [](const error&) {});
+                    [take](const error& why) {
+                      if (why) take(why, {});
+                    });
               },
           .abandoned =
               [weak](const error&) {

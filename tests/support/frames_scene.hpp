@@ -38,7 +38,7 @@ struct frames_scene {
                               const std::lock_guard lock{mutex};
                               delivered.push_back(std::move(what));
                             },
-                        .make_id = [this](std::function<void(unique_id)> give) { naming = std::move(give); },
+                        .make_id = [this](const auto& give) { naming = give; },
                         .abandoned = [this](const error& why) { abandoned = why; },
                         .knock = std::move(knock),
                         .without_rings = [this](const error& why) { without_rings = why; }},
@@ -104,7 +104,7 @@ struct frames_scene {
   mutable std::mutex mutex; ///< Needed because a link with rings also calls from their thread.
   std::vector<process_frame> said;
   std::vector<controller_directive> delivered;
-  std::function<void(unique_id)> naming;
+  std::function<void(const error&, const unique_id&)> naming;
   std::optional<error> abandoned;
   std::optional<error> without_rings;
   std::shared_ptr<process_link> link;

@@ -32,6 +32,7 @@ std::vector<process_frame> process_frames() {
                           .who = {.name = "s1", .host = "here", .pid = 4711, .gpu = "0000:1b:00.0"},
                           .facts = {{"troupe", "1"}, {"ordering", "agreed"}},
                           .place = 7,
+                          .world_size = 9,
                           .spare = true,
                           .attempt = 2,
                           .local_device = 1,
@@ -161,6 +162,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(join.facts[1].name == "ordering");
   CHECK(join.facts[1].value == "agreed");
   CHECK(join.place == 7);
+  CHECK(join.world_size == 9);
   CHECK(join.spare);
   CHECK(join.attempt == 2);
   CHECK(join.local_device == 1);

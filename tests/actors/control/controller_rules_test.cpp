@@ -412,4 +412,37 @@ TEST_CASE("who comes anew for a taken place stands by, and who names no place ge
   CHECK(world.told<join_refusal>(17).size() == 1);
 }
 
+TEST_CASE("a rank that cannot form for a reason of its own does not use up the rebuilds within a second", "[control]") {
+  controller_terms terms = terms_of(2);
+  terms.rebuilds = 10;
+  controller_scene world = serving_scene(2, terms);
+  world.note(world.state.on_link_down(12, world.now));
+  world.join(13, 1, as_next_attempt);
+  for (int i = 0; i < 9; ++i) {
+    REQUIRE(world.phase() == control_phase::forming);
+    const epoch of = world.state.current_epoch();
+    world.say(11, failed_report{of, {.code = errc::unsupported, .text = "no descriptor is left"}, {}}); // for the id
+    CHECK(world.phase() == control_phase::rebuilding);                                                  // at once
+    REQUIRE(world.told<failure_order>(13).back().of == of);
+    CHECK_THAT(world.told<failure_order>(13).back().why.text, ContainsSubstring("no descriptor is left"));
+    const auto before = world.now;
+    while (world.phase() == control_phase::rebuilding) world.pass(20ms, {11, 13});
+    CHECK(world.now - before >= 50ms * (1 << std::min(i, 7)));
+    CHECK(world.now - before <= 50ms * (1 << std::min(i, 7)) + 40ms);
+  }
+  world.form({11, 13});
+  CHECK(world.phase() == control_phase::serving);
+}
+
+TEST_CASE("a process of fewer than the controller waits for is refused, while it waits", "[control]") {
+  controller_scene world{terms_of(5)};
+  world.join(11, 0, [](join_request& asked) { asked.world_size = 4; });
+  REQUIRE(world.told<join_refusal>(11).size() == 1);
+  CHECK_THAT(world.told<join_refusal>(11).front().why.text, ContainsSubstring("one of 4 processes"));
+  CHECK_THAT(world.told<join_refusal>(11).front().why.text, ContainsSubstring("waits for 5"));
+  for (int place = 0; place < 5; ++place) // six were started, one of them as a spare
+    world.join(12 + static_cast<link_id>(place), place, [](join_request& asked) { asked.world_size = 6; });
+  CHECK(world.phase() == control_phase::forming);
+}
+
 } // namespace troupe::tests

@@ -192,10 +192,22 @@ TEST_CASE("a naming is told of the epoch that it was wanted for", "[control][EPO
   one.form(epoch{6});
   unique_id made;
   made.bytes[0] = std::byte{9};
-  one.naming(made);
+  one.naming({}, made);
   REQUIRE(one.told<id_offer>().size() == 1);
   CHECK(one.told<id_offer>().front().of == epoch{5});
   CHECK(one.told<id_offer>().front().id.bytes[0] == std::byte{9});
+}
+
+TEST_CASE("a process that cannot create the unique id says so at once", "[control][TIM-1]") {
+  frames_scene one;
+  one.join();
+  one.hear(id_wanted{epoch{5}});
+  REQUIRE(one.naming);
+  one.naming({.code = errc::unsupported, .text = "no descriptor is left"}, {});
+  CHECK(one.told<id_offer>().empty());
+  REQUIRE(one.told<failed_report>().size() == 1);
+  CHECK(one.told<failed_report>().front().of == epoch{5});
+  CHECK(one.told<failed_report>().front().why.text == "no descriptor is left");
 }
 
 TEST_CASE("a process that is refused or fenced is out, and says nothing more", "[control]") {

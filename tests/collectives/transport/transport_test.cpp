@@ -100,7 +100,7 @@ TEST_CASE("SEC-1: beyond loopback a listener without TLS is refused, with the re
   transport_dialer_options to = rig.dialer_options(7000);
   to.host = "192.0.2.1";
   CHECK_THROWS_AS(transport_dialer{to}, exception);
-  to.host = "no-such-host.invalid";
+  to.host = "";
   CHECK_THROWS_AS(transport_dialer{to}, exception);
 }
 
@@ -370,6 +370,18 @@ TEST_CASE("a controller that is not there is named", "[transport]") {
   CHECK(dialer.loss().text == "the controller at 127.0.0.1:" + std::to_string(nobody) +
                                   " could not be reached: connection refused: no process listens there");
   CHECK(rig.said.first(transport_event_kind::unreachable));
+}
+
+TEST_CASE("a name that is not known is a controller that is not there", "[transport]") {
+  transport_rig rig{transport_mode::plain};
+  transport_dialer_options to = rig.dialer_options(7000);
+  to.host = "no-such-host.invalid"; // RFC 6761: never known
+  test_dialer dialer{to};
+  for (int i = 0; i < 2; ++i) {
+    CHECK_FALSE(dialer.join());
+    CHECK(dialer.loss().kind == transport_event_kind::unreachable);
+    CHECK(dialer.loss().text.starts_with("the controller at no-such-host.invalid:7000 could not be reached"));
+  }
 }
 
 TEST_CASE("a dialer connects once its controller is there, and again after that has gone", "[transport]") {

@@ -240,6 +240,7 @@ TEST_CASE("a listener and a dialer of different modes do not understand each oth
   CHECK(tls_dialer.loss().text ==
         controller_at(plain_listener) + " does not speak TLS: is it in plain mode, or not a process of troupe?");
   CHECK(plain_dialer.loss().text.starts_with(controller_at(tls_listener)));
+  CHECK(plain_dialer.loss().text.find("control.certificate") != std::string::npos);
 }
 
 TEST_CASE("TIM-1: a TLS handshake that is silent or drips is dropped by one deadline", "[transport]") {
@@ -261,7 +262,8 @@ TEST_CASE("TIM-1: a TLS handshake that is silent or drips is dropped by one dead
   CHECK(steady_clock::now() - before < seconds{5});
   CHECK(rig.heard.comes_to(transport_event_kind::too_slow, 2));
   CHECK(rig.heard.first(transport_event_kind::too_slow)->text ==
-        "did not finish TLS handshake and preamble within 300 ms");
+        "did not finish TLS handshake and preamble within 300 ms: has it no certificates (control.ca, "
+        "control.certificate, control.key)?");
 }
 
 TEST_CASE("TIM-1: a controller that accepts and says nothing is given up", "[transport]") {

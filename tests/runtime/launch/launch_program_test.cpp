@@ -157,6 +157,13 @@ TEST_CASE("what keeps a launcher or a controller from starting is said, and ends
     }
 }
 
+TEST_CASE("a launcher says whom its controller refuses", "[launch]") {
+  program_run run{{"launch", "-n", "1", "--no-respawn", "--", "env", "TROUPE_JOIN_TOKEN=" + std::string(32, 'y'),
+                   troupe_program(), "demo", "--backend", "mock"}};
+  CHECK_FALSE(run.errors().await("[warning] 127.0.0.1").empty());
+  CHECK_FALSE(run.end() == exit_status{});
+}
+
 TEST_CASE("a launcher whose output nobody reads ends at a later SIGTERM", "[launch]") {
   sigset_t none;
   sigemptyset(&none);
