@@ -1,9 +1,12 @@
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/recording/world_log.hpp>
 #include <troupe/runtime/runtime_parts.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <random>
 #include <utility>
 #include <vector>
@@ -11,6 +14,10 @@
 namespace troupe {
 
 namespace {
+
+/// Longest time after deadlines.form in which a controller that this process has joined can say why the world has not
+/// formed.
+constexpr std::chrono::seconds time_for_verdict{2};
 
 /// Returns a random seed, so that processes whose worlds fail together do not all retry at the same moments.
 std::uint64_t draw_seed() {
@@ -172,10 +179,18 @@ world runtime::form_world(const world_options& options) {
   const auto settled = [has_controller](const world_event& event) {
     return event.phase != world_phase::forming && !(has_controller && event.phase == world_phase::rebuilding);
   };
-  // The forming has a deadline of the world or of its controller; this one is only a backstop. A spare waits until a
-  // place becomes free, without a limit.
-  const nanoseconds backstop = has_controller ? nanoseconds::max() : 2 * p.settings.deadlines.form;
-  static_cast<void>(shared->status->wait(settled, backstop));
+  // Without a controller the forming has a deadline of the world, and this one is only a backstop.
+  const nanoseconds limit = p.settings.deadlines.form;
+  bool is_settled = shared->status->wait(settled, has_controller ? limit : 2 * limit);
+  if (!is_settled && has_controller) {
+    // A spare waits until a place becomes free, without a limit. The controller, whose own limit for other processes
+    // has the same default, can name those that are missing.
+    const auto& link = *member->link();
+    const bool stands_by = p.settings.assignment.spare || link.is_spare();
+    if (stands_by || link.is_joined())
+      is_settled = shared->status->wait(settled, stands_by ? nanoseconds::max()
+                                                           : std::min<nanoseconds>(time_for_verdict, limit / 16));
+  }
   const world_event now = shared->status->latest();
   // Registers again: the driver's contexts and the backend's library have been loaded since the first call.
   end_with_process(parts_);
@@ -183,10 +198,12 @@ world runtime::form_world(const world_options& options) {
     if (has_controller) shared->local_ranks = now.origins; // the ranks that the controller assigned
     return world{spans_processes ? std::move(shared) : p.worlds->counted(std::move(shared))};
   }
-  error why{.code = errc::deadline_exceeded, .text = "the world did not form in time"};
-  if (now.reason)
+  error why{.code = errc::deadline_exceeded,
+            .text = "the world did not form within " + format_duration(limit) + " (deadlines.form)" +
+                    (has_controller ? ": " + member->awaited() : std::string{})};
+  if (now.reason && (is_settled || !has_controller))
     why = now.reason;
-  else if (has_controller)
+  else if (is_settled && has_controller)
     why = {.code = errc::stopping, .text = "the world has ended before this process was needed"};
   return_or_report("a world that failed to form", [&] { world{shared}.stop(); });
   if (has_controller) {

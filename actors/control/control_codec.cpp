@@ -124,7 +124,7 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, stop_order>) {
     each(io, what.why, what.decided);
   } else if constexpr (std::is_same_v<type, join_welcome>) {
-    each(io, what.session, what.heartbeat, what.suspicion);
+    each(io, what.session, what.heartbeat, what.suspicion, what.is_spare);
   } else if constexpr (std::is_same_v<type, formation_order>) {
     each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
          what.resume);

@@ -111,6 +111,7 @@ struct join_welcome {
   session_id session = 0;
   nanoseconds heartbeat{};
   nanoseconds suspicion{}; ///< Silence after which either side considers the other lost.
+  bool is_spare = false;   ///< The process stands by until a place is free, for an unlimited time.
 };
 /// Controller → process: the process may not join, for the reason `why`.
 struct join_refusal {

@@ -85,9 +85,11 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
   newcomer.silence.end(now);
   give_place(newcomer, asked);
   if (!newcomer.spare) replace_away(*newcomer.place, now, out);
+  out.emplace_back(control_effect::send{from, join_welcome{.session = from,
+                                                           .heartbeat = terms_.heartbeat,
+                                                           .suspicion = terms_.suspicion,
+                                                           .is_spare = newcomer.spare}});
   members_.emplace(from, std::move(newcomer));
-  out.emplace_back(control_effect::send{
-      from, join_welcome{.session = from, .heartbeat = terms_.heartbeat, .suspicion = terms_.suspicion}});
   const control_phase before = phase_;
   advance(now, out);
   if (phase_ == before) announce(out); // reports the additional process

@@ -111,6 +111,7 @@ void process_link::hear(const join_welcome& welcome) {
   if (state_ != state::joining) return;
   state_ = state::joined;
   was_joined_ = true;
+  is_spare_ = welcome.is_spare;
   session_ = welcome.session;
   heartbeat_ = welcome.heartbeat;
   suspicion_ = welcome.suspicion;
@@ -295,6 +296,16 @@ void process_link::close_rings() {
   auto retired = std::exchange(retired_, {});
   lock.unlock();
   retired.clear();
+}
+
+bool process_link::is_joined() const {
+  const std::lock_guard lock{mutex_};
+  return state_ == state::joined;
+}
+
+bool process_link::is_spare() const {
+  const std::lock_guard lock{mutex_};
+  return is_spare_;
 }
 
 bool process_link::has_rings() const {

@@ -81,6 +81,10 @@ public:
                                                               std::shared_ptr<exported_memory> exported = {}) override;
   /// Stops using rings permanently, and waits for the thread that reads them.
   void close_rings();
+  /// Returns whether the controller has admitted the process.
+  [[nodiscard]] bool is_joined() const;
+  /// Returns whether the process, when it was admitted, was to stand by until a place is free.
+  [[nodiscard]] bool is_spare() const;
   /// Returns whether the requests of the present epoch go through rings.
   [[nodiscard]] bool has_rings() const;
 
@@ -123,6 +127,7 @@ private:
   const nanoseconds orphaned_for_;
   state state_ = state::unconnected;
   bool was_joined_ = false;
+  bool is_spare_ = false; ///< According to the latest join_welcome.
   std::atomic<session_id> session_{0};
   nanoseconds heartbeat_{std::chrono::milliseconds{250}};
   nanoseconds suspicion_{std::chrono::seconds{10}};

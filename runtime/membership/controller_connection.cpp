@@ -5,6 +5,8 @@
 #include <troupe/device/threads/pause_detector.hpp>
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
+#include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/membership/membership.hpp>
 
 #include <algorithm>
@@ -20,6 +22,8 @@ namespace {
 constexpr std::chrono::milliseconds tick_period{20};
 /// Longest delay between two attempts to connect; it doubles up to this with each attempt that fails.
 constexpr std::chrono::seconds longest_retry_delay{1};
+/// Longest time without the controller after which the user is first told why.
+constexpr std::chrono::seconds latest_first_notice{3};
 /// Of a pause of this process, at most this much counts as time without the controller, as it does in process_link.
 constexpr std::chrono::milliseconds counted_of_pause{250};
 
@@ -33,11 +37,14 @@ bool is_refusal(const transport_fault& why) noexcept {
 struct controller_connection::parts {
   parts(const control_settings& settings, std::string token, nanoseconds longest_absence)
     : patience{longest_absence},
+      told_patience{settings.patience},
       dialer{make_control_dialer(settings, std::move(token))},
       lost{.code = errc::missing, .text = "the controller at " + settings.address + " has not answered"} {}
 
   void watch() {
     time_point reached = steady_now();
+    const nanoseconds first_notice = std::min<nanoseconds>(latest_first_notice, told_patience / 4);
+    nanoseconds next_notice = first_notice;
     pause_detector ticks{reached};
     bool is_told = false; // whether `ended` was reported by the hooks themselves
     bool is_wanted = true;
@@ -61,6 +68,15 @@ struct controller_connection::parts {
       lock.lock();
       if (found.is_silent && !was_connecting) is_connected = false;
       is_wanted = found.is_wanted && !was_connecting;
+      if (is_connected) next_notice = first_notice;
+      if (!is_connected && found.is_wanted && now - reached >= next_notice) {
+        const std::string notice = lost.text + "; this process has waited for it for " + format_duration(next_notice) +
+                                   " and gives up after " + format_duration(told_patience) + " (control.patience)";
+        next_notice = 2 * next_notice;
+        lock.unlock();
+        log_warning(notice);
+        lock.lock();
+      }
       if (found.over && !ended) {
         ended = std::move(found.over);
         is_told = true;
@@ -103,6 +119,7 @@ struct controller_connection::parts {
   }
 
   const nanoseconds patience;
+  const nanoseconds told_patience; ///< control.patience, after which this object or its owner gives up.
   const std::shared_ptr<transport_dialer> dialer;
   hooks what;
   std::mutex guard;
@@ -145,6 +162,11 @@ void controller_connection::stop() {
   parts_->changed.notify_all();
   if (parts_->watching.joinable()) parts_->watching.join();
   parts_->dialer->stop();
+}
+
+std::optional<std::string> controller_connection::obstacle() const {
+  const std::lock_guard lock{parts_->guard};
+  return parts_->is_connected ? std::nullopt : std::optional{parts_->lost.text};
 }
 
 std::optional<error> controller_connection::wait_ended(nanoseconds at_most) {

@@ -15,7 +15,8 @@
 namespace troupe {
 
 /// Connects to a controller, and reconnects when the connection is lost. It gives up when the controller refuses the
-/// process or has been unreachable for too long.
+/// process or has been unreachable for too long. While the controller is unreachable, it logs the reason as a warning
+/// after 3 s (or a quarter of control.patience, if that is shorter), and again after twice that time, and so on.
 /// Threads: safe from any.
 class controller_connection {
 public:
@@ -52,6 +53,9 @@ public:
   void send(std::string bytes);
   /// Ends the connection and the threads, after which no hook is called.
   void stop();
+
+  /// Returns why there is no connection; nullopt if there is one.
+  [[nodiscard]] std::optional<std::string> obstacle() const;
 
   /// Waits until it has given up or tick() has returned finding::over, for at most \p at_most. Returns the reason;
   /// nullopt if neither has happened.

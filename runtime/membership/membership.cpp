@@ -124,7 +124,8 @@ struct membership::listener {
 
 membership::membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
                        const selected_backend& selected, std::shared_ptr<const clock> time, const wait_profile& wait)
-  : claim_{who.who.gpu.empty() ? device_claim{}
+  : address_{settings.control.address},
+    claim_{who.who.gpu.empty() ? device_claim{}
                                : device_claim{device_claims_folder(), who.who.gpu, settings.control.address,
                                               describe(who.who) + " of the controller at " + settings.control.address}},
     api_{selected.api},
@@ -226,6 +227,12 @@ std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& se
                                .on_event = [](const transport_event& event) {
                                  if (event.kind == transport_event_kind::warning) log_warning(event.text);
                                }});
+}
+
+std::string membership::awaited() const {
+  if (link_->is_joined())
+    return "the controller at " + address_ + ", which this process has joined, waits for other processes: start them";
+  return controller_->obstacle().value_or("the controller at " + address_ + " has not answered");
 }
 
 void membership::end() {

@@ -46,13 +46,16 @@ public:
   [[nodiscard]] const std::shared_ptr<process_link>& link() const noexcept { return link_; }
   /// Starts to connect to the controller, whose messages are forwarded to \p target.
   void begin(world_inner_handle target);
+  /// Describes what a process whose world has not formed waits for: the controller, or other processes.
+  [[nodiscard]] std::string awaited() const;
   /// Leaves the world. Idempotent.
   void end();
 
 private:
   struct listener;
 
-  device_claim claim_; ///< The claim on this process's GPU, if it uses one.
+  const std::string address_; ///< The controller's.
+  device_claim claim_;        ///< The claim on this process's GPU, if it uses one.
   std::shared_ptr<driver> api_;
   std::shared_ptr<listener> world_;
   std::shared_ptr<controller_connection> controller_;

@@ -66,7 +66,7 @@ std::shared_ptr<const resume_points> sample_points() {
 }
 
 std::vector<controller_frame> controller_frames() {
-  return {{1, join_welcome{.session = 1, .heartbeat = nanoseconds{5}, .suspicion = nanoseconds{6}}},
+  return {{1, join_welcome{.session = 1, .heartbeat = nanoseconds{5}, .suspicion = nanoseconds{6}, .is_spare = true}},
           {1, join_refusal{sample_error}},
           {1, heartbeat{}},
           {1, id_wanted{epoch{3}}},
@@ -194,6 +194,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(welcome.session == 1);
   CHECK(welcome.heartbeat == nanoseconds{5});
   CHECK(welcome.suspicion == nanoseconds{6});
+  CHECK(welcome.is_spare);
   const auto forms = decode_controller_frame(encode(controller_frames()[4]), why);
   REQUIRE(forms);
   const auto& order = std::get<formation_order>(forms->what);
