@@ -1,13 +1,17 @@
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
+#include <troupe/device/threads/own_thread.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/recording/world_log.hpp>
 #include <troupe/runtime/runtime_parts.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <memory>
 #include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -71,16 +75,26 @@ void runtime::begin(configuration settings, caf::actor_system* host) {
   log_info(describe() + " (" + parts_->selected.why + ")");
 }
 
-runtime::~runtime() {
-  if (!parts_->is_inherited()) {
-    parts_->end();
+void runtime::end(std::shared_ptr<parts> all) noexcept {
+  if (!all->is_inherited()) {
+    all->end();
     // The calls that end() has made return still use the parts and the actor system.
-    if (parts_->await_formings()) return;
+    if (all->await_formings()) return;
     report_leak({.code = errc::deadline_exceeded,
                  .text = "a thread has not returned from form_world(): the runtime's resources are not released"});
   }
   static auto* const left = new std::vector<std::shared_ptr<parts>>;
-  left->push_back(std::move(parts_));
+  left->push_back(std::move(all));
+}
+
+runtime::~runtime() {
+  if (!is_own_thread()) {
+    end(std::move(parts_));
+    return;
+  }
+  return_or_report("a runtime that ends on a thread of its own", [this] { // which cannot wait for itself
+    std::thread{[all = parts_] { end(all); }}.detach();
+  });
 }
 
 world runtime::form_world(const world_options& options) {
@@ -161,6 +175,7 @@ world runtime::form_world(const world_options& options) {
   shared->count_events();
   plan.status->listen(make_world_log(p.settings.report_folder, p.helpers, {p.services.recorder, p.versions()}));
   auto spawned = spawn_world(*p.system, std::move(plan));
+  compat::release_logger();
   if (has_controller && p.settings.assignment.spare) rehearse(*p.selected.collectives, first_device);
   shared->actor = spawned.world;
   shared->ranks = std::move(spawned.ranks);
@@ -211,6 +226,22 @@ world runtime::form_world(const world_options& options) {
     p.member.reset(); // `member` leaves the world when it is destroyed, without the lock
   }
   throw exception{std::move(why)};
+}
+
+std::future<world> runtime::form_world_async(world_options options) {
+  std::promise<world> promise;
+  auto formed = promise.get_future();
+  // Counted before the thread begins, because this object may be destroyed before that.
+  std::thread{[this, in_progress = std::make_shared<const parts::forming_call>(*parts_), promise = std::move(promise),
+               options = std::move(options)]() mutable {
+    try {
+      promise.set_value(form_world(options));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+    promise = {}; // the world, if nobody wants it, before the runtime's end may continue
+  }}.detach();
+  return formed;
 }
 
 unique_id runtime::make_unique_id() {

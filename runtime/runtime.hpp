@@ -5,6 +5,7 @@
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/world.hpp>
 
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,10 +32,13 @@ struct world_options {
 /// unless the caller provides it.
 ///
 /// Lifetime: the destructor stops the worlds and then, in this order, launchers, poller, helpers and the actor system.
-/// Actors that you have spawned in its system must have ended by then. If the runtime still exists when main() returns
-/// or exit() is called, its worlds and threads end there in the same way, before any static object is destroyed:
-/// pending requests are answered. Objects that are destroyed later (a static runtime, buffers) are left to the
-/// operating system.
+/// Actors that you have spawned in its system must have ended by then: it waits for them at most deadlines.drain. Any
+/// thread may destroy it. In a function that troupe calls (on_event(), a rank's function) the destructor returns at
+/// once, and the end follows on another thread. On CAF 0.17, end a thread that has spawned an actor in the system, or
+/// has a scoped_actor there, before another thread destroys the runtime: CAF's own end waits for it. If the runtime
+/// still exists when main() returns or exit() is called, its worlds and threads end there in the same way, before any
+/// static object is destroyed: pending requests are answered. Objects that are destroyed later (a static runtime,
+/// buffers) are left to the operating system.
 class runtime {
 public:
   /// Opens the backend and starts the threads. Errors, each with its remedy: invalid_argument (a setting), missing,
@@ -54,6 +58,9 @@ public:
   /// (more ranks than devices, a missing id), device_occupied, communicator_failed, deadline_exceeded, stopping (the
   /// runtime is being destroyed; its destructor waits until this call returns).
   [[nodiscard]] world form_world(const world_options& options = {});
+  /// Does the same on a thread of its own. If the future is dropped meanwhile, so is the world. The destructor waits
+  /// for it as for form_world(). Errors: also std::system_error (no thread can be started).
+  [[nodiscard]] std::future<world> form_world_async(world_options options = {});
 
   /// Returns an id for a world that spans processes. It is a capability: pass it on in private, and never log it
   /// (SEC-1).
@@ -85,6 +92,7 @@ public:
 private:
   class parts;
   void begin(configuration settings, caf::actor_system* host);
+  static void end(std::shared_ptr<parts> all) noexcept;
 
   std::shared_ptr<parts> parts_;
 };

@@ -1,4 +1,3 @@
-#include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/nccl/nvtx_ranges.hpp>
@@ -83,9 +82,9 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
     for (const std::string& one : host_shortcomings(system->config(), settings))
       log_warning("the client's actor system is not set up for troupe: " + one + " (troupe::prepare_host)");
   } else {
-    system_settings = make_system_settings(settings, wait.used, threads.poller);
-    own_system = compat::make_actor_system(*system_settings);
-    system = own_system.get();
+    own_system = std::make_unique<compat::own_actor_system>(make_system_settings(settings, wait.used, threads.poller),
+                                                            settings.deadlines.drain);
+    system = &own_system->get();
   }
   if (wait.used != settings.profile)
     log_info(std::to_string(spinner_count()) +
@@ -161,6 +160,16 @@ void runtime::parts::end() noexcept {
   helpers->stop(); // its reports are messages, and the actor system ends next
 }
 
+void runtime::parts::leave(int status) noexcept {
+  return_or_report("a runtime", [status] {
+    log_warning(
+        "exit(" + std::to_string(status) +
+        ") was called in a function that troupe calls (on_event(), a rank's function or a reply's), on a thread "
+        "for which the end of the runtime would wait: the process ends at once, and requests in flight are not "
+        "answered. Call exit() on a thread of your own");
+  });
+}
+
 runtime::parts::forming_call::forming_call(parts& of) : of_{of} {
   const std::lock_guard lock{of_.mutex};
   ++of_.forming_count;
@@ -190,7 +199,6 @@ runtime::parts::~parts() {
     const std::lock_guard lock{one->registered_guard};
     one->registered.reset();
   }
-  if (own_system && process_is_ending()) leave_system();
 }
 
 void runtime::parts::leave_host() {
@@ -204,12 +212,6 @@ void runtime::parts::leave_host() {
   }
   if (!compat::await_end(actors, settings.deadlines.drain))
     log_warning("actors of troupe are left in the client's actor system");
-}
-
-void runtime::parts::leave_system() {
-  static auto* const left =
-      new std::vector<std::pair<std::unique_ptr<caf::actor_system>, std::unique_ptr<caf::actor_system_config>>>;
-  left->emplace_back(std::move(own_system), std::move(system_settings));
 }
 
 device_id runtime::parts::device_of_first_rank() const {

@@ -1,6 +1,7 @@
 /// Defines the parts of a runtime and the order in which they end. Internal.
 #pragma once
 
+#include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/collectives/order/arbiter.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
@@ -15,9 +16,6 @@
 #include <troupe/runtime/recording/record_on_signal.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world_core.hpp>
-
-#include <caf/actor_system.hpp>
-#include <caf/actor_system_config.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -40,6 +38,7 @@ public:
   explicit parts(configuration wanted, caf::actor_system* host = nullptr);
   ~parts() override;
   void end() noexcept override;
+  void leave(int status) noexcept override;
 
   /// Counts a call of form_world() as in progress while it exists.
   class forming_call {
@@ -88,8 +87,7 @@ public:
   selected_backend selected;
   chosen_wait wait;
   thread_plan threads;
-  std::unique_ptr<caf::actor_system_config> system_settings;
-  std::unique_ptr<caf::actor_system> own_system; ///< Null if the caller provided one.
+  std::unique_ptr<compat::own_actor_system> own_system; ///< Null if the caller provided one.
   std::shared_ptr<deadline_pool> helpers;
   pipeline_services services;
   std::shared_ptr<arbiter> above;
@@ -116,8 +114,6 @@ private:
   [[nodiscard]] std::size_t workers() const;
   /// Waits until troupe's actors in the caller's actor system have ended, because they use parts that end next.
   void leave_host();
-  /// Leaks the actor system at process exit: it uses static objects of CAF, which may already be destroyed.
-  void leave_system();
 };
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/collectives/operation/collective_methods_definitions.hpp>
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/threads/own_thread.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_core.hpp>
@@ -294,6 +295,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
 
 void world::stop() {
   compat::post(core_->actor, stop_world{});
+  if (is_own_thread()) return; // the world may wait for this thread
   if (!core_->status->wait(has_stopped, longest_end(core_->deadlines)))
     throw exception{errc::deadline_exceeded, "the world did not stop in time: " + describe(status())};
 }

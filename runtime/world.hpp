@@ -193,7 +193,8 @@ public:
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
 
   /// Lets requests in flight finish, releases all resources, and returns when that is done. Idempotent. Errors:
-  /// deadline_exceeded if it took longer than the deadlines of all its phases together.
+  /// deadline_exceeded if it took longer than the deadlines of all its phases together. In a function that troupe calls
+  /// (on_event(), a rank's function) it returns at once: the world cannot end while it waits for that function.
   void stop();
 
   /// Returns whether both are handles to one world.

@@ -1,7 +1,14 @@
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/inner_messages.hpp>
+#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/completion/poller/latch.hpp>
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/process_exit.hpp>
 #include <troupe/device/threads/worker.hpp>
+
+#if TROUPE_CAF_0_17
+#include <caf/logger.hpp>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +18,7 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -70,11 +78,54 @@ void try_threads(std::size_t count) {
 
 } // namespace
 
-std::unique_ptr<caf::actor_system> make_actor_system(caf::actor_system_config& settings) {
+void release_logger() noexcept {
+#if TROUPE_CAF_0_17
+  caf::logger::set_current_actor_system(nullptr);
+#endif
+}
+
+struct own_actor_system::parts {
+  std::unique_ptr<caf::actor_system_config> settings;
+  std::unique_ptr<caf::actor_system> system;
+  latch ended;
+};
+
+own_actor_system::own_actor_system(std::unique_ptr<caf::actor_system_config> settings,
+                                   std::chrono::nanoseconds longest_end)
+  : parts_{std::make_shared<parts>()}, longest_end_{longest_end} {
+  parts_->settings = std::move(settings);
   constexpr std::size_t most_others = 6; // CAF's clock, printer and I/O threads
   const std::size_t cores = std::max<std::size_t>(4, std::thread::hardware_concurrency());
-  try_threads(worker_count_of(settings).value_or(cores) + most_others);
-  return std::make_unique<caf::actor_system>(settings);
+  try_threads(worker_count_of(*parts_->settings).value_or(cores) + most_others);
+  parts_->system = std::make_unique<caf::actor_system>(*parts_->settings);
+  release_logger();
+}
+
+own_actor_system::~own_actor_system() {
+  if (process_is_ending()) {
+    static auto* const left = new std::vector<std::shared_ptr<parts>>;
+    left->push_back(std::move(parts_));
+    return;
+  }
+  release_logger(); // this thread may have spawned the client's actors
+  try {
+    worker{[ending = parts_] {
+      ending->system.reset();
+      ending->ended.open();
+    }}.detach();
+  } catch (const exception&) { // no thread can be started
+    parts_->system.reset();
+    return;
+  }
+  if (!parts_->ended.wait_for(longest_end_))
+    report_leak({.code = errc::deadline_exceeded,
+                 .text = "the runtime's actor system has not ended within deadlines.drain, " + describe(longest_end_) +
+                         ": an actor of the client lives in it, or a thread that spawned an actor there or has a "
+                         "scoped_actor still runs. End these actors and threads before the runtime"});
+}
+
+caf::actor_system& own_actor_system::get() noexcept {
+  return *parts_->system;
 }
 
 std::optional<std::size_t> worker_count_of(const caf::actor_system_config& settings) {

@@ -20,10 +20,34 @@ void register_message_types();
 
 namespace troupe::compat {
 
-/// Creates an actor system. First starts and ends as many threads as the system will start, because CAF cannot recover
-/// from a thread that fails to start: it destroys the workers that are already running. \p settings must outlive the
-/// system. Errors: out_of_memory if the threads cannot be started, std::bad_alloc if they have no memory.
-[[nodiscard]] std::unique_ptr<caf::actor_system> make_actor_system(caf::actor_system_config& settings);
+/// Drops the reference of the calling thread to the logger of an actor system. A thread refers to it from the time when
+/// it creates the system, spawns an actor there or makes a scoped_actor, and the destructor of 0.17's actor_system
+/// waits until no thread does.
+void release_logger() noexcept;
+
+/// Owns an actor system. Threads: any may destroy it.
+class own_actor_system {
+public:
+  /// Creates the system. First starts and ends as many threads as the system will start, because CAF cannot recover
+  /// from a thread that fails to start: it destroys the workers that are already running. \p longest_end is how long
+  /// the destructor waits. Errors: out_of_memory if the threads cannot be started, std::bad_alloc if they have no
+  /// memory.
+  own_actor_system(std::unique_ptr<caf::actor_system_config> settings, std::chrono::nanoseconds longest_end);
+  own_actor_system(const own_actor_system&) = delete;
+  own_actor_system& operator=(const own_actor_system&) = delete;
+  /// Destroys the system on a thread of its own, and waits for that thread. What can delay it is a client's actor that
+  /// lives in the system and, on 0.17, a thread that has spawned an actor there and still runs (release_logger()): the
+  /// system is reported as a leak when the time has passed, and ends later. Left to the operating system if the process
+  /// is ending, because CAF's static objects may have been destroyed.
+  ~own_actor_system();
+
+  [[nodiscard]] caf::actor_system& get() noexcept;
+
+private:
+  struct parts;
+  std::shared_ptr<parts> parts_;
+  std::chrono::nanoseconds longest_end_;
+};
 
 /// Returns the configured number of workers, or nullopt if it is left to CAF's default (one per core, at least four).
 [[nodiscard]] std::optional<std::size_t> worker_count_of(const caf::actor_system_config& settings);

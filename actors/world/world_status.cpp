@@ -1,4 +1,5 @@
 #include <troupe/actors/world/world_status.hpp>
+#include <troupe/device/threads/own_thread.hpp>
 
 #include <utility>
 
@@ -13,6 +14,7 @@ void world_status::publish(const world_event& event) {
     listeners = event.phase == world_phase::stopped ? std::exchange(listeners_, {}) : listeners_;
     changed_.notify_all();
   }
+  const own_thread_scope calls;
   for (const auto& heard : listeners) heard(event);
 }
 

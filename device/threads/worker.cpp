@@ -1,4 +1,5 @@
 #include <troupe/device/error.hpp>
+#include <troupe/device/threads/own_thread.hpp>
 #include <troupe/device/threads/worker.hpp>
 
 #include <string>
@@ -7,13 +8,34 @@
 
 namespace troupe {
 
+namespace {
+
+constinit thread_local int own_scopes = 0;
+
+} // namespace
+
+bool is_own_thread() noexcept {
+  return own_scopes > 0;
+}
+
+own_thread_scope::own_thread_scope() noexcept {
+  ++own_scopes;
+}
+
+own_thread_scope::~own_thread_scope() {
+  --own_scopes;
+}
+
 worker::worker(std::function<void()> body) {
   if (thread_scheduler* const scheduler = thread_scheduler::current()) {
     scheduled_ = scheduler->start(std::move(body));
     return;
   }
   try {
-    real_ = std::thread{std::move(body)};
+    real_ = std::thread{[body = std::move(body)] {
+      const own_thread_scope own;
+      body();
+    }};
   } catch (const std::system_error& why) {
     throw exception{errc::out_of_memory,
                     "a thread cannot be started (" + std::string{why.what()} +

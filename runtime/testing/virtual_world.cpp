@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace troupe::testing {
 
@@ -102,7 +103,13 @@ public:
 virtual_world::virtual_world(int ranks, virtual_options options)
   : impl_{std::make_unique<impl>(ranks, std::move(options))} {}
 
-virtual_world::~virtual_world() = default;
+virtual_world::~virtual_world() {
+  if (fibers::current() == impl_->on.threads.get()) return;
+  static auto* const left = new std::vector<std::unique_ptr<impl>>;
+  left->push_back(std::move(impl_));
+  report_leak({.code = errc::invalid_argument,
+               .text = "a virtual world cannot end on this thread: destroy it on the one that constructed it"});
+}
 
 virtual_world::core& virtual_world::shared() const noexcept {
   return *impl_;

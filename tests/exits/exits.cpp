@@ -1,8 +1,10 @@
 // A program that ends with operations in flight, in the way that its first argument names; its second is the backend.
 // It says "ending" when it begins to; whatever happens after that is what is looked at.
 #include <troupe/collectives/backend/faults/armed_faults.hpp>
+#include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/runtime.hpp>
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,15 +119,86 @@ void exit_forked(const std::string& backend) {
   say_ending();
 }
 
+constexpr int child_status = 7;
+
+[[noreturn]] void exit_of_child() {
+  std::exit(child_status); // NOLINT(concurrency-mt-unsafe): that is what is tested
+}
+
+/// Calls \p what in a forked child, on whose threads exit() is called. Checks that it ends the child in time.
+void end_in_child(const std::function<void()>& what) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    what();
+    for (;;) ::pause();
+  }
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != child_status)
+    throw std::runtime_error{"the child ended with wait status " + std::to_string(status) + " and not by its exit()"};
+  say_ending();
+}
+
+void exit_in_event(const std::string& backend) {
+  end_in_child([&] {
+    scene all{backend};
+    all.where.on_event([](const troupe::world_event&) { exit_of_child(); });
+    all.leave_hung();
+    all.where.stop();
+  });
+}
+
+void exit_in_function(const std::string& backend) {
+  end_in_child([&] {
+    scene all{backend};
+    const auto function = all.where.register_function("exit", [](const troupe::rank_call&) { exit_of_child(); });
+    all.where.ask(troupe::rank{0}, troupe::call{function}).get();
+  });
+}
+
+void exit_in_reply(const std::string& backend) {
+  end_in_child([&] {
+    scene all{backend};
+    all.leave_in_flight();
+    troupe::ask_into(all.where, troupe::rank{0},
+                     {.what = troupe::copy{all.from[0], all.to[0]}, .epoch = all.where.epoch()},
+                     troupe::make_reply_promise([](const troupe::outcome&) { exit_of_child(); }));
+    for (;;) ::pause();
+  });
+}
+
+/// Standard error is a full pipe that nobody reads.
+void exit_unread(const std::string& backend) {
+  end_in_child([&] {
+    int ends[2];
+    if (::pipe2(ends, O_NONBLOCK) != 0) throw std::runtime_error{"no pipe"};
+    const std::string filling(4096, 'x');
+    while (::write(ends[1], filling.data(), filling.size()) > 0) {
+    }
+    while (::write(ends[1], filling.data(), 1) > 0) {
+    }
+    ::fcntl(ends[1], F_SETFL, 0);
+    ::dup2(ends[1], STDERR_FILENO);
+    ::setenv("TROUPE_LOG", "info", 1); // NOLINT(concurrency-mt-unsafe): there are no other threads
+    scene all{backend};
+    all.leave_in_flight();
+    exit_of_child();
+  });
+}
+
 } // namespace
 
 int main(int count, char** arguments) try {
   const std::map<std::string, std::function<void(const std::string&)>> ways{
-      {"return", return_in_flight}, {"return-hung", return_hung}, {"exit", exit_in_flight},
-      {"exit-hung", exit_hung},     {"static", static_runtime},   {"forked", exit_forked}};
+      {"return", return_in_flight}, {"return-hung", return_hung},   {"exit", exit_in_flight},
+      {"exit-hung", exit_hung},     {"static", static_runtime},     {"forked", exit_forked},
+      {"event", exit_in_event},     {"function", exit_in_function}, {"reply", exit_in_reply},
+      {"unread", exit_unread}};
   const auto way = count == 3 ? ways.find(arguments[1]) : ways.end();
   if (way == ways.end()) {
-    std::fputs("usage: troupe_exits return|return-hung|exit|exit-hung|static|forked BACKEND\n", stderr);
+    std::fputs(
+        "usage: troupe_exits return|return-hung|exit|exit-hung|static|forked|event|function|reply|unread BACKEND\n",
+        stderr);
     return 2;
   }
   way->second(arguments[2]);
