@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <utility>
@@ -40,7 +41,13 @@ std::string call_with_gil(const py::object& what, const rank_call& with) {
   } catch (py::error_already_set& raised) {
     const auto kind = py::cast<std::string>(py::str(raised.type().attr("__name__")));
     std::string text = kind + ": " + py::cast<std::string>(py::str(raised.value()));
-    raised.discard_as_unraisable(what);
+    // On a thread of Python: writing to standard error may block.
+    release_later(
+        [](void* one) {
+          const std::unique_ptr<py::error_already_set> kept{static_cast<py::error_already_set*>(one)};
+          kept->discard_as_unraisable("a function of register_function()");
+        },
+        new py::error_already_set{raised});
     return text;
   } catch (const std::exception& failure) {
     return failure.what();

@@ -38,6 +38,8 @@ struct supervisor_options {
   std::vector<int> signals{}; ///< Signals to receive for on_signal(). Those that the process ignores are left alone.
   int output = 1;             ///< The descriptors for lines. The caller owns them.
   int errors = 2;
+  /// How long the destructor waits for readers of the output that accept nothing. What is left then is lost.
+  std::chrono::nanoseconds reader_patience = std::chrono::seconds{10};
 };
 
 /// Runs child processes and forwards their output to this process's descriptors. Lines are forwarded whole: lines of
@@ -52,8 +54,8 @@ public:
   explicit process_supervisor(const supervisor_options& options = {});
   process_supervisor(const process_supervisor&) = delete;
   process_supervisor& operator=(const process_supervisor&) = delete;
-  /// Kills all running processes. Returns when they have ended and all output is written. No handler is called any
-  /// more.
+  /// Kills all running processes. Returns when they have ended and all output is written, or nobody reads it. No
+  /// handler is called any more.
   ~process_supervisor();
 
   /// Starts a process and returns when its program runs. Errors: those of child_process.

@@ -3,6 +3,7 @@
 #include "support/runtimes.hpp"
 
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/runtime/logging.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -56,6 +57,7 @@ TEST_CASE("the unique id of a world appears neither in the log nor in its events
     }
     said += rt.describe();
   }
+  CHECK(flush_log(20s));
   spdlog::drop("troupe");
   said += log.str();
   REQUIRE(said.find("forming") != std::string::npos);

@@ -7,11 +7,16 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <future>
 #include <map>
 #include <memory>
+#include <string>
+#include <thread>
 
 namespace troupe::tests::process_supervisor_test {
 
@@ -102,6 +107,30 @@ TEST_CASE("lines get their process's prefix, a last one without an end too, befo
   }
   CHECK(output.rest() == std::vector<std::string>{"[3] a", "[3] ", "[3] b", "ended"});
   CHECK(errors.rest() == std::vector<std::string>{"[3] c"});
+}
+
+TEST_CASE("a supervisor whose output nobody reads sees ends, and ends", "[launch]") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  std::promise<void> over;
+  auto ended = over.get_future();
+  std::thread owner{[&] {
+    {
+      process_supervisor supervisor{{.output = ends[1], .reader_patience = std::chrono::milliseconds{100}}};
+      const awaited_end end;
+      supervisor.start(shell_script("head -c 300000 /dev/zero | tr '\\0' '\\n'"), end.handlers());
+      CHECK(end.get().succeeded());
+      supervisor.say(output_stream::output, "last");
+    }
+    over.set_value();
+  }};
+  const bool is_over = ended.wait_for(std::chrono::seconds{20}) == std::future_status::ready;
+  CHECK(is_over);
+  std::string text; // read, so that the thread that writes it ends
+  for (char some[4096]; !text.ends_with("last\n");)
+    text.append(some, static_cast<std::size_t>(std::max<ssize_t>(::read(ends[0], some, sizeof some), 0)));
+  owner.join();
+  for (const int one : ends) ::close(one);
 }
 
 TEST_CASE("lines of two writers never mix, though each writes them in pieces", "[launch]") {

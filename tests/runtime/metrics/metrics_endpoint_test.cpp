@@ -7,6 +7,7 @@
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/device/file_descriptor.hpp>
+#include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
@@ -108,11 +109,15 @@ public:
   log_lines(const log_lines&) = delete;
   log_lines& operator=(const log_lines&) = delete;
   ~log_lines() {
+    flush_log(20s);
     spdlog::drop("troupe");
     if (before_) spdlog::register_logger(before_);
   }
   /// Call it when no other thread logs.
-  [[nodiscard]] std::string text() const { return out_.str(); }
+  [[nodiscard]] std::string text() const {
+    CHECK(flush_log(20s));
+    return out_.str();
+  }
 
 private:
   std::shared_ptr<spdlog::logger> before_;

@@ -97,8 +97,14 @@ public:
   }
   kept_log(const kept_log&) = delete;
   kept_log& operator=(const kept_log&) = delete;
-  ~kept_log() { spdlog::drop("troupe"); }
-  [[nodiscard]] std::string text() const { return text_.str(); }
+  ~kept_log() {
+    flush_log(20s);
+    spdlog::drop("troupe");
+  }
+  [[nodiscard]] std::string text() const {
+    CHECK(flush_log(20s));
+    return text_.str();
+  }
 
 private:
   std::ostringstream text_;
