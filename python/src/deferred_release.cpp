@@ -1,8 +1,6 @@
 #include "deferred_release.hpp"
 
-#include <mutex>
 #include <utility>
-#include <vector>
 
 namespace troupe::python {
 
@@ -46,6 +44,8 @@ void release_later(void (*release)(void*), void* what) noexcept {
 }
 
 void release_due() noexcept {
+  if (PyGILState_Check() == 0) return; // the thread ends
+  thread_bound_objects::of_this_thread()->destroy();
   if (postponing > 0) return;
   std::vector<release_order> now;
   {
@@ -59,6 +59,32 @@ void release_due() noexcept {
   PyErr_Fetch(&type, &value, &trace);
   for (const release_order& one : now) one.release(one.what);
   PyErr_Restore(type, value, trace);
+}
+
+const std::shared_ptr<thread_bound_objects>& thread_bound_objects::of_this_thread() {
+  struct owner {
+    const std::shared_ptr<thread_bound_objects> held = std::make_shared<thread_bound_objects>();
+
+    owner() = default;
+    owner(const owner&) = delete;
+    owner& operator=(const owner&) = delete;
+    ~owner() { held->destroy(true); }
+  };
+  static thread_local const owner mine;
+  return mine.held;
+}
+
+bool thread_bound_objects::give(std::shared_ptr<void>& one) {
+  const std::lock_guard lock{mutex_};
+  if (!has_ended_) due_.push_back(std::move(one));
+  return !has_ended_;
+}
+
+void thread_bound_objects::destroy(bool at_end) {
+  std::vector<std::shared_ptr<void>> now; // destroyed without the lock: it may come back here
+  const std::lock_guard lock{mutex_};
+  now.swap(due_);
+  has_ended_ = at_end;
 }
 
 postponed_releases::postponed_releases() {

@@ -6,6 +6,8 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <mutex>
+#include <vector>
 
 namespace troupe::python {
 
@@ -13,7 +15,8 @@ namespace troupe::python {
 /// are dropped; the operating system then frees the memory. Threads: any, with or without the GIL.
 void release_later(void (*release)(void*), void* what) noexcept;
 
-/// Makes the enqueued calls. The caller must hold the GIL.
+/// Makes the enqueued calls, and destroys the objects that are bound to the calling thread. The caller must hold the
+/// GIL.
 void release_due() noexcept;
 
 /// While an object of this class lives, nothing is released on the thread that constructed it. Virtual worlds need
@@ -28,6 +31,24 @@ public:
 
 /// Returns whether this thread has a postponed_releases.
 [[nodiscard]] bool is_postponing() noexcept;
+
+/// Objects that only one thread may destroy. It does so when it next uses troupe, or when it ends. Threads: give() from
+/// any.
+class thread_bound_objects {
+public:
+  /// Returns those of the calling thread.
+  [[nodiscard]] static const std::shared_ptr<thread_bound_objects>& of_this_thread();
+
+  /// Takes \p one, the last owner. Returns false, and takes nothing, if the thread has ended.
+  [[nodiscard]] bool give(std::shared_ptr<void>& one);
+  /// Called on the thread.
+  void destroy(bool at_end = false);
+
+private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<void>> due_;
+  bool has_ended_ = false;
+};
 
 /// Deletes an object that holds a world in real time, or its memory. Python's garbage collector may do so on any
 /// thread; on the thread of a virtual world the deletion is postponed.

@@ -66,11 +66,13 @@ public:
     waiting_->hear(of.status());
     return answered;
   }
-  void close() noexcept {
+  void close() {
+    waiting_->answer(error{.code = errc::stopping, .text = "the driver has been closed: make another"});
     held_.close();
+  }
+  ~shown_driver() {
     waiting_->answer(error{.code = errc::stopping, .text = "the driver has been closed: make another"});
   }
-  ~shown_driver() { close(); }
   shown_driver(const shown_driver&) = delete;
   shown_driver& operator=(const shown_driver&) = delete;
 

@@ -1,6 +1,7 @@
 #include "reply.hpp"
 
 #include "failure.hpp"
+#include "interruptible.hpp"
 #include "operand.hpp"
 #include "runtime_binding.hpp"
 
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <string>
 #include <system_error>
+#include <utility>
 
 namespace troupe::python {
 
@@ -97,22 +99,16 @@ namespace {
 
 std::atomic<std::int64_t> result_spin_ns{50'000};
 
-/// Waits without the GIL, and checks for signals (Ctrl-C) at intervals. Does not use gil_scoped_release: the
-/// interpreter's end terminates threads that take the GIL again, which must not happen in a destructor.
 bool wait_without_gil(awaited& one, nanoseconds spin, nanoseconds at_most, bool for_ever) {
   if (one.is_done()) return true;
-  constexpr std::chrono::milliseconds between_looks{100};
   const time_point until = for_ever ? time_point::max() : later(std::chrono::steady_clock::now(), at_most);
-  for (;;) {
-    const time_point next = std::min(until, later(std::chrono::steady_clock::now(), between_looks));
-    PyThreadState* const state = PyEval_SaveThread();
-    const bool done = one.wait(spin, next);
-    PyEval_RestoreThread(state);
-    if (done) return true;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set{};
-    if (std::chrono::steady_clock::now() >= until) return false;
-    spin = nanoseconds{0};
-  }
+  bool is_done = false;
+  wait_interruptibly([&](nanoseconds longest) {
+    is_done = one.wait(std::exchange(spin, nanoseconds{0}),
+                       std::min(until, later(std::chrono::steady_clock::now(), longest)));
+    return is_done || std::chrono::steady_clock::now() >= until;
+  });
+  return is_done;
 }
 
 py::object value_of(const reply& one) {

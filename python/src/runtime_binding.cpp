@@ -154,9 +154,7 @@ std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional
     std::ranges::transform(text, one.bytes.begin(), [](char c) { return static_cast<std::byte>(c); });
     options.id = one;
   }
-  runtime& in = self.get();
-  const py::gil_scoped_release without;
-  return show(in.form_world(options));
+  return show(await_interruptibly(self.get().form_world_async(options)));
 }
 
 } // namespace
@@ -187,19 +185,17 @@ using shown_controller = ended_without_gil<controller>;
 
 /// Checks for signals (Ctrl-C) at intervals. Returns false once another thread has closed the controller.
 bool wait_for(const shown_controller& self, const py::object& timeout) {
-  constexpr std::chrono::milliseconds between_looks{100};
   const auto until =
       timeout.is_none() ? time_point::max() : later(std::chrono::steady_clock::now(), duration_of(timeout, {}, "timeout"));
   static_cast<void>(self.get());
-  while (const std::shared_ptr<controller> one = self.share()) {
+  bool is_over = false;
+  wait_interruptibly([&](nanoseconds longest) {
+    const std::shared_ptr<controller> one = self.share();
     const auto left = std::max(until - std::chrono::steady_clock::now(), time_point::duration{0});
-    const py::gil_scoped_release without;
-    if (one->wait(std::min<nanoseconds>(left, between_looks))) return true;
-    const py::gil_scoped_acquire again;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set{};
-    if (left == time_point::duration{0}) return false;
-  }
-  return false;
+    is_over = one && one->wait(std::min<nanoseconds>(left, longest));
+    return is_over || !one || left == time_point::duration{0};
+  });
+  return is_over;
 }
 
 std::unique_ptr<shown_controller> make_controller(int processes, std::string host, std::uint16_t port,

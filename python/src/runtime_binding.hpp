@@ -1,6 +1,9 @@
 /// Binds the classes Runtime, Controller and Driver of troupe._troupe, and converts keyword arguments to settings.
 #pragma once
 
+#include "deferred_release.hpp"
+#include "interruptible.hpp"
+
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -24,12 +27,19 @@ public:
   /// Constructs the object without the GIL. \p name is used in messages, for example "the runtime".
   template <class Argument>
   ended_without_gil(std::string name, Argument&& given) : name_{std::move(name)} {
+    release_due();
     const pybind11::gil_scoped_release without;
     held_ = std::make_shared<Held>(std::forward<Argument>(given));
   }
   ended_without_gil(const ended_without_gil&) = delete;
   ended_without_gil& operator=(const ended_without_gil&) = delete;
-  ~ended_without_gil() { close(); }
+  ~ended_without_gil() {
+    std::shared_ptr<Held> last = std::move(held_);
+    if (!last) return;
+    PyThreadState* const state = PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
+    last.reset();
+    if (state != nullptr) PyEval_RestoreThread(state);
+  }
 
   /// Returns the object. Errors: stopping, once it has been closed.
   [[nodiscard]] Held& get() const {
@@ -38,12 +48,10 @@ public:
   }
   /// Returns an owner for calls that other threads may close() meanwhile, or null once it has been closed.
   [[nodiscard]] std::shared_ptr<Held> share() const noexcept { return held_; }
-  void close() noexcept {
-    std::shared_ptr<Held> last = std::move(held_);
-    if (!last) return;
-    PyThreadState* const state = PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
-    last.reset();
-    if (state != nullptr) PyEval_RestoreThread(state);
+  /// Destroys the object. A signal (Ctrl-C) ends the wait; the end of the object continues. The caller must hold the
+  /// GIL.
+  void close() {
+    if (held_) call_interruptibly([last = std::move(held_)]() mutable { last.reset(); });
   }
 
 private:

@@ -5,6 +5,7 @@
 #include "runtime_binding.hpp"
 #include "world_binding.hpp"
 
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/testing/fault_script.hpp>
 #include <troupe/testing/mock_world.hpp>
 #include <troupe/testing/virtual_world.hpp>
@@ -190,7 +191,7 @@ public:
 
   [[nodiscard]] mock_world& get() const { return held_.get(); }
   [[nodiscard]] const std::shared_ptr<fault_script>& script() const noexcept { return script_; }
-  void close() noexcept { held_.close(); }
+  void close() { held_.close(); }
 
 private:
   static configuration with_faults(configuration wanted, std::shared_ptr<fault_script> script) {
@@ -241,28 +242,43 @@ public:
   shown_virtual_world(int ranks, virtual_options options)
     : script_{options.script ? options.script : std::make_shared<fault_script>()} {
     options.script = script_;
-    postponed_.emplace();
-    held_ = std::make_unique<virtual_world>(ranks, std::move(options));
+    auto made = std::make_shared<postponing_world>();
+    made->world = std::make_unique<virtual_world>(ranks, std::move(options));
+    held_ = std::move(made);
   }
+  shown_virtual_world(const shown_virtual_world&) = delete;
+  shown_virtual_world& operator=(const shown_virtual_world&) = delete;
+  ~shown_virtual_world() { close(); }
 
   [[nodiscard]] virtual_world& get() {
     if (!held_) throw exception{errc::stopping, "the virtual world has been closed: make another"};
-    return *held_;
+    if (home_ != thread_bound_objects::of_this_thread())
+      throw invalid("a virtual world belongs to the thread that made it: use it there");
+    return *held_->world;
   }
   [[nodiscard]] const std::shared_ptr<fault_script>& script() const noexcept { return script_; }
   /// Returns the acknowledged epoch of requests to \p target in the lane \p name, or without a lane. 0: none yet.
   [[nodiscard]] epoch& acknowledged(int target, const py::object& name) {
     return acknowledged_[{target, py::cast<std::optional<std::string>>(name)}];
   }
-  void close() {
-    held_.reset();
-    postponed_.reset();
+  /// Ends the world. Only the thread that made it can do that: another thread leaves it to that thread.
+  void close() noexcept {
+    std::shared_ptr<void> last = std::move(held_);
+    if (!last || home_ == thread_bound_objects::of_this_thread() || home_->give(last)) return;
+    static auto* const left = new std::vector<std::shared_ptr<void>>;
+    left->push_back(std::move(last));
+    report_leak({.code = errc::stopping, .text = "a virtual world has not ended, because the thread that made it has"});
   }
 
 private:
+  struct postponing_world {
+    postponed_releases postponed;
+    std::unique_ptr<virtual_world> world;
+  };
+
   std::shared_ptr<fault_script> script_;
-  std::optional<postponed_releases> postponed_;
-  std::unique_ptr<virtual_world> held_;
+  std::shared_ptr<thread_bound_objects> home_ = thread_bound_objects::of_this_thread();
+  std::shared_ptr<postponing_world> held_;
   std::map<std::pair<int, std::optional<std::string>>, epoch> acknowledged_;
 };
 
@@ -381,8 +397,14 @@ void bind_testing(py::module_& module) {
            [](shown_mock_world& self, std::uint64_t wanted, const py::object& at_most) {
              const nanoseconds span = duration_of(at_most, std::chrono::seconds{60}, "timeout");
              mock_world& in = self.get();
-             const py::gil_scoped_release without;
-             return in.wait_until_ready(epoch{wanted}, span);
+             const time_point until = later(std::chrono::steady_clock::now(), span);
+             bool is_ready = false;
+             wait_interruptibly([&](nanoseconds longest) {
+               const nanoseconds left = std::max(until - std::chrono::steady_clock::now(), nanoseconds{0});
+               is_ready = in.wait_until_ready(epoch{wanted}, std::min(left, longest));
+               return is_ready || left == nanoseconds{0};
+             });
+             return is_ready;
            })
       .def("close", &shown_mock_world::close);
   bind_virtual_worlds(module);

@@ -1,6 +1,7 @@
 #include "world_binding.hpp"
 
 #include "failure.hpp"
+#include "interruptible.hpp"
 #include "python_function.hpp"
 #include "reply.hpp"
 #include "runtime_binding.hpp"
@@ -80,11 +81,8 @@ py::dict split(shown_world& self, const py::dict& groups) {
     for (const int member : py::cast<std::vector<int>>(members)) one.members.emplace_back(member);
     wanted.push_back(std::move(one));
   }
-  std::vector<split_world> made;
-  {
-    const py::gil_scoped_release without;
-    made = self.of().split(std::move(wanted));
-  }
+  std::vector<split_world> made = call_interruptibly(
+      [of = self.of(), wanted = std::move(wanted)]() mutable { return of.split(std::move(wanted)); });
   py::dict found;
   for (split_world& one : made)
     found[py::str(one.group.name)] = one.handle ? py::cast(show(std::move(*one.handle))) : py::object{py::none()};
@@ -99,8 +97,9 @@ std::shared_ptr<captured_plan> capture(shown_world& self, const std::vector<cons
     for (const asked_operation& part : one->parts()) steps.back().push_back(part.what);
   }
   plan_options options{.deadline = duration_of(deadline, world_default_deadline), .name = std::move(name)};
-  const py::gil_scoped_release without;
-  return self.of().capture(std::move(steps), std::move(options));
+  return call_interruptibly([of = self.of(), steps = std::move(steps), options = std::move(options)]() mutable {
+    return of.capture(std::move(steps), std::move(options));
+  });
 }
 
 prepared_request prepare(shown_world& self, parts_list parts, const std::optional<int>& target, const py::object& in,
@@ -188,13 +187,13 @@ void bind_worlds(py::module_& module) {
                made.push_back(make_buffer(std::move(one), shape, is));
              return made;
            })
-      .def(
-          "register_memory", [](shown_world& self, std::size_t size) { self.of().register_memory(size); },
-          py::call_guard<py::gil_scoped_release>())
-      .def(
-          "suspend", [](shown_world& self) { return self.of().suspend(); }, py::call_guard<py::gil_scoped_release>())
-      .def(
-          "resume", [](shown_world& self) { self.of().resume(); }, py::call_guard<py::gil_scoped_release>())
+      .def("register_memory",
+           [](shown_world& self, std::size_t size) {
+             call_interruptibly([of = self.of(), size]() mutable { of.register_memory(size); });
+           })
+      .def("suspend",
+           [](shown_world& self) { return call_interruptibly([of = self.of()]() mutable { return of.suspend(); }); })
+      .def("resume", [](shown_world& self) { call_interruptibly([of = self.of()]() mutable { of.resume(); }); })
       .def("prepare", &prepare, py::arg("parts"), py::arg("rank"), py::arg("lane"), py::arg("deadline"), py::arg("out"))
       .def("acknowledge", [](shown_world& self, int target, const py::object& name,
                              std::uint64_t now) { self.acknowledge(rank{target}, name, epoch{now}); })
@@ -202,8 +201,7 @@ void bind_worlds(py::module_& module) {
       .def("split", &split)
       .def("capture", &capture, py::arg("requests"), py::arg("deadline") = py::none(), py::arg("name") = "")
       .def("replay", &replay, py::arg("plan"), py::arg("deadline"), py::arg("rank"), py::arg("lane"))
-      .def(
-          "stop", [](shown_world& self) { self.of().stop(); }, py::call_guard<py::gil_scoped_release>());
+      .def("stop", [](shown_world& self) { call_interruptibly([of = self.of()]() mutable { of.stop(); }); });
 }
 
 } // namespace troupe::python

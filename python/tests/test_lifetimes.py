@@ -1,9 +1,12 @@
 """Ownership and lifetimes of objects; the interpreter's end with pending requests."""
+import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import weakref
 
@@ -126,7 +129,7 @@ def test_events_are_heard_in_order():
 # The state of a program when it ends without closing anything.
 ENDINGS = {
     "a request that hangs": """
-        mock.script.on(0).operation(0).hang()
+        mock.script.on(0).operation(0).delay(60)
         reply = mock.world.barrier()
     """,
     "requests in flight": """
@@ -136,13 +139,13 @@ ENDINGS = {
         for _ in range(500): mock.world.all_reduce([np.ones(1000), np.ones(1000)])
     """,
     "a thread that waits": """
-        mock.script.on(0).operation(0).hang()
+        mock.script.on(0).operation(0).delay(60)
         reply = mock.world.barrier()
         threading.Thread(target=reply.exception, daemon=True).start()
         time.sleep(0.05)
     """,
     "a loop that waits": """
-        mock.script.on(0).operation(0).hang()
+        mock.script.on(0).operation(0).delay(60)
         async def program():
             await asyncio.wait({asyncio.ensure_future(wait())}, timeout=0.05)
         async def wait():
@@ -201,3 +204,129 @@ def test_the_interpreter_ends_with(ending):
                           timeout=60, capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def returns_in_another_thread(call, seconds=20):
+    """Returns whether call() returns within that time on a thread of its own."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def test_a_runtime_is_closed_by_another_thread():
+    runtime = troupe.Runtime(backend="mock", mock_devices=2, log_level="off")
+    world = runtime.form_world()
+    world.barrier().result()
+    assert returns_in_another_thread(runtime.close)
+    assert world.status.phase == "stopped"
+
+
+def test_a_runtime_is_closed_by_a_thread_of_an_event_loop():
+    async def work():
+        runtime = troupe.Runtime(backend="mock", mock_devices=2, log_level="off")
+        await runtime.form_world().barrier()
+        await asyncio.wait_for(asyncio.to_thread(runtime.close), 20)
+    asyncio.run(work())
+
+
+def test_a_runtime_is_collected_in_another_thread():
+    class Holder:
+        pass
+    holder = Holder()
+    holder.itself = holder
+    holder.runtime = troupe.Runtime(backend="mock", mock_devices=2, log_level="off")
+    holder.world = holder.runtime.form_world()
+    reference = weakref.ref(holder)
+    gc.disable()
+    try:
+        del holder
+        assert returns_in_another_thread(gc.collect)
+    finally:
+        gc.enable()
+    assert reference() is None
+
+
+def test_a_virtual_world_is_closed_by_another_thread():
+    world = troupe.testing.VirtualWorld(2)
+    reply = world.rank(0).barrier()
+    assert returns_in_another_thread(world.close)
+    with pytest.raises(troupe.Stopping):
+        world.advance(0)
+    with troupe.testing.VirtualWorld(2) as other:  # the closed one has ended
+        assert other.status.phase == "ready"
+    del reply
+
+
+def test_a_virtual_world_is_used_on_its_own_thread():
+    refusals = []
+
+    def use(world):
+        try:
+            world.advance(0)
+        except troupe.InvalidArgument as refusal:
+            refusals.append(refusal)
+    with troupe.testing.VirtualWorld(2) as world:
+        assert returns_in_another_thread(lambda: use(world))
+    assert len(refusals) == 1
+
+
+def interrupt(call):
+    """Sends Ctrl-C once while call() is in progress. Returns the seconds from then to its exception."""
+    main = threading.get_ident()
+    sent = []
+
+    def send():
+        until = time.monotonic() + 20
+        while sys._current_frames()[main].f_code.co_name != call.__name__ and time.monotonic() < until:
+            time.sleep(0.001)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+    thread = threading.Thread(target=send)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    thread.join()
+    return time.monotonic() - sent[0]
+
+
+def test_ctrl_c_ends_the_wait_for_a_world():
+    script = troupe.testing.FaultScript()
+    script.on(1).forming(0).hang()
+    runtime = troupe.Runtime(backend="mock", mock_devices=2, faults=script, log_level="off", deadlines_form=60)
+    assert interrupt(runtime.form_world) < 20
+    script.release()
+    runtime.close()
+
+
+def test_ctrl_c_ends_the_wait_for_an_end():
+    with troupe.testing.MockWorld(2, limits_launch=90, limits_hang=90, deadlines_drain=60) as mock:
+        mock.script.on(0).operation(0).delay(60)
+        reply = mock.world.barrier()
+        assert interrupt(mock.world.stop) < 20
+        mock.script.release()
+        reply.exception()
+
+
+def test_ctrl_c_ends_the_wait_for_sub_worlds():
+    with troupe.testing.MockWorld(2, limits_launch=90, limits_hang=90) as mock:
+        mock.script.on(0).operation(0).delay(60)
+        reply = mock.world.barrier()
+
+        def split():
+            mock.world.split({"a": [0], "b": [1]})
+        assert interrupt(split) < 20
+        mock.script.release()
+        reply.exception()
+
+
+def test_ctrl_c_ends_the_wait_for_a_runtime():
+    script = troupe.testing.FaultScript()
+    runtime = troupe.Runtime(backend="mock", mock_devices=2, faults=script, log_level="off", limits_launch=90,
+                             limits_hang=90, deadlines_drain=60)
+    world = runtime.form_world()
+    script.on(0).operation(0).delay(60)
+    reply = world.barrier()
+    assert interrupt(runtime.close) < 20
+    script.release()
+    reply.exception()

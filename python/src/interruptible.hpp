@@ -1,0 +1,58 @@
+/// Makes calls that wait, so that Ctrl-C ends the wait.
+#pragma once
+
+#include <troupe/device/time.hpp>
+
+#include <pybind11/pybind11.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace troupe::python {
+
+/// Calls \p is_done without the GIL until it returns true, and looks for signals (Ctrl-C) between the calls. \p is_done
+/// waits at most as long as its argument says. Throws the exception that a signal's handler raises. The caller must
+/// hold the GIL. Does not use gil_scoped_release: the interpreter's end terminates threads that take the GIL again,
+/// which must not happen in a destructor.
+template <class IsDone>
+void wait_interruptibly(IsDone is_done) {
+  constexpr std::chrono::milliseconds between_looks{100};
+  for (;;) {
+    PyThreadState* const state = PyEval_SaveThread();
+    const bool done = is_done(between_looks);
+    PyEval_RestoreThread(state);
+    if (done) return;
+    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set{};
+  }
+}
+
+/// Returns the result of \p call. If a signal's handler raises an exception, throws it; the call continues, and its
+/// result is dropped.
+template <class Result>
+[[nodiscard]] Result await_interruptibly(std::future<Result> call) {
+  wait_interruptibly([&](nanoseconds at_most) { return call.wait_for(at_most) == std::future_status::ready; });
+  return call.get();
+}
+
+/// Calls \p what on a thread of its own and awaits it as above. \p what owns everything that it uses, because it may
+/// outlive this call, and uses no object of Python.
+template <class What>
+auto call_interruptibly(What what) {
+  const auto task = std::make_shared<std::packaged_task<std::invoke_result_t<What&>()>>(std::move(what));
+  auto result = task->get_future();
+  try {
+    std::thread{[task] { (*task)(); }}.detach();
+  } catch (const std::system_error&) { // no thread can be started: Ctrl-C takes effect when the call has returned
+    PyThreadState* const state = PyEval_SaveThread();
+    (*task)();
+    PyEval_RestoreThread(state);
+  }
+  return await_interruptibly(std::move(result));
+}
+
+} // namespace troupe::python
