@@ -1,21 +1,30 @@
 #include <troupe/collectives/order/distributed/attached_order.hpp>
 
+#include <troupe/collectives/order/distributed/batch_window.hpp>
 #include <troupe/collectives/order/distributed/codec/batch_header.hpp>
 
+#include <optional>
 #include <utility>
 
 namespace troupe {
 
 struct attached_order::outgoing {
+  outgoing(epoch begun, std::function<void(std::string)> send) : window{std::in_place, std::move(send)}, of{begun} {}
+
   std::mutex mutex;
-  std::function<void(std::string)> send; ///< Empty after close().
-  epoch of;
+  std::optional<batch_window> window; ///< Empty after close().
+  const epoch of;
   request_writer writer;
   std::uint64_t sent = 0;
 
+  void acknowledge(std::uint64_t seen) {
+    const std::lock_guard lock{mutex};
+    if (window) window->acknowledge(seen);
+  }
+
   void pass(peer_requests::messages all) {
     const std::lock_guard lock{mutex};
-    if (!send) return;
+    if (!window) return;
     for (auto& one : all) {
       writer.add({.kind = request_record::form::message, .to = one.first, .message = std::move(one.second)});
       if (writer.size_bytes() >= full_batch_bytes) flush();
@@ -24,18 +33,15 @@ struct attached_order::outgoing {
   }
 
 private:
-  void flush() { send(writer.take({.epoch = of, .number = ++sent})); }
+  void flush() { window->send(writer.take({.epoch = of, .number = ++sent})); }
 };
 
 attached_order::attached_order(process_address self, int world_size, epoch of, std::function<void(std::string)> send)
   : epoch_{of},
-    out_{std::make_shared<outgoing>()},
+    out_{std::make_shared<outgoing>(of, std::move(send))},
     peers_{std::make_shared<peer_requests>(self, world_size, of, nullptr,
                                            [out = out_](peer_requests::messages all) { out->pass(std::move(all)); })},
-    in_{world_size} {
-  out_->send = std::move(send);
-  out_->of = of;
-}
+    in_{world_size} {}
 
 attached_order::~attached_order() {
   close({.code = errc::abandoned, .text = "the connection to the world has ended before the request was answered"});
@@ -47,7 +53,10 @@ error attached_order::receive(std::string_view batch) {
   if (in.ok() && header.epoch < epoch_) return {};
   if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun here");
   if (in.ok() && header.number != received_ + 1) in.refuse("batches before it are missing, or it is a duplicate");
-  if (in.ok()) received_ = header.number;
+  if (in.ok()) {
+    received_ = header.number;
+    out_->acknowledge(header.seen);
+  }
   decision_record one;
   while (in_.next(in, one)) {
     if (one.kind == decision_record::form::message)
@@ -61,7 +70,7 @@ error attached_order::receive(std::string_view batch) {
 void attached_order::close(const error& why) {
   {
     const std::lock_guard lock{out_->mutex};
-    out_->send = nullptr;
+    out_->window.reset();
   }
   peers_->close(why);
 }

@@ -68,9 +68,9 @@ order_connection::order_connection(std::shared_ptr<rank_pipeline> pipeline, epoc
                                    std::shared_ptr<exported_memory> exported)
   : epoch_{formed_in},
     time_{std::move(time)},
-    send_{std::move(send)},
     fused_{fused},
     exported_{exported ? std::move(exported) : std::make_shared<exported_memory>(0)},
+    window_{std::move(send)},
     in_{pipeline->world_size()},
     whole_{add(0, std::move(pipeline))},
     queue_{[this] { end_round(); }} {}
@@ -269,6 +269,7 @@ void order_connection::write_successes() {
 }
 
 void order_connection::end_round() noexcept {
+  if (window_.is_waiting() && !is_closed()) send_kept();
   const std::uint64_t succeeded = whole_->successes->value();
   if (has_parts_ && (must_report_ || !out_.empty()) && !is_closed()) write_successes();
   if ((out_.empty() && (!must_report_ || succeeded == whole_->sent_successes)) || is_closed()) return;
@@ -294,7 +295,15 @@ void order_connection::send_batch(std::uint64_t succeeded) {
   whole_->sent_successes = succeeded;
   may_wait_ = true;
   first_of_batch_ = 0;
-  send_(out_.take({.epoch = epoch_, .number = number, .succeeded = succeeded}));
+  window_.send(out_.take({.epoch = epoch_, .number = number, .succeeded = succeeded}));
+  send_kept();
+}
+
+void order_connection::send_kept() {
+  if (!window_.acknowledge(seen_.load())) return;
+  // Set before the second look, as in end_round().
+  holds_back_.store(true);
+  window_.acknowledge(seen_.load());
 }
 
 error order_connection::receive(std::string_view batch) {

@@ -4,6 +4,7 @@
 
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/order/combining_queue.hpp>
+#include <troupe/collectives/order/distributed/batch_window.hpp>
 #include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
 #include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/distributed/peer_requests.hpp>
@@ -199,6 +200,8 @@ private:
   void end_round() noexcept;
   /// Sends the records that have been written as one batch, with the number of successes in the whole world.
   void send_batch(std::uint64_t succeeded);
+  /// Sends the kept batches that the window has room for.
+  void send_kept();
   void write_successes();
   [[nodiscard]] bool may_send() const noexcept;
   /// Returns whether the next batch waits for the launcher.
@@ -223,13 +226,13 @@ private:
 
   const epoch epoch_;
   const std::shared_ptr<const clock> time_;
-  const sender send_;
   const fusion_limits fused_;
   const std::shared_ptr<exported_memory> exported_;
   /// Refers to this object. Shared with the senders of peer_requests, which may outlive it.
   const std::shared_ptr<std::weak_ptr<order_connection>> self_ = std::make_shared<std::weak_ptr<order_connection>>();
 
   // Accessed only by tasks of queue_, except the atomics.
+  batch_window window_;
   request_writer out_;
   request_record successes_{.kind = request_record::form::succeeded}; ///< A member so that it is made once.
   bool must_report_ = false;         ///< The next batch is sent even if it only reports successes.
@@ -238,7 +241,7 @@ private:
   std::uint64_t first_of_batch_ = 0; ///< The number of the first request in the next batch; 0: it has none.
   company_forecast forecast_;
   alignas(64) std::atomic<std::uint64_t> sent_{0};
-  std::atomic<bool> holds_back_{false}; ///< Requests wait until the controller has seen more batches.
+  std::atomic<bool> holds_back_{false}; ///< Requests or batches wait until the controller has seen more batches.
   /// Requests wait until a launcher has fewer launches. Shared with the pipelines' hooks.
   const std::shared_ptr<std::atomic<bool>> awaits_launcher_ = std::make_shared<std::atomic<bool>>(false);
 

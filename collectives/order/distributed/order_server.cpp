@@ -722,6 +722,11 @@ std::string order_server::take_outgoing(process_address to) {
   return found != attached_.end() ? found->second.out.take() : std::string{};
 }
 
+std::size_t order_server::waiting_bytes(process_address to) const {
+  const auto found = attached_.find(to);
+  return found != attached_.end() ? found->second.out.waiting_bytes() : 0;
+}
+
 std::uint64_t order_server::batches_for(rank to) const noexcept {
   const connection* const found = find_rank(to);
   return found != nullptr ? found->out.batches() : 0;

@@ -82,6 +82,8 @@ public:
   /// Returns the next batch for \p to, of at most longest_batch_bytes; empty if there is none.
   [[nodiscard]] std::string take_outgoing(rank to);
   [[nodiscard]] std::string take_outgoing(process_address to);
+  /// Returns the bytes for a process without a rank that take_outgoing() has not returned.
+  [[nodiscard]] std::size_t waiting_bytes(process_address to) const;
   /// Returns the number of batches for \p to in this epoch, including those that take_outgoing() has not returned yet.
   /// A rank that has received as many knows all decisions so far.
   [[nodiscard]] std::uint64_t batches_for(rank to) const noexcept;

@@ -312,7 +312,18 @@ void order_service::deliver_to(remote_host& host) {
 void order_service::deliver_to_controller(bool all) {
   order_.take_for_controller(for_controller_, all);
   if (for_controller_.empty()) return;
-  to_controller_(encode(std::exchange(for_controller_, {})));
+  // The batches of different ranks need not be in one message, which has a size limit.
+  host_frame rest = std::exchange(for_controller_, {});
+  std::size_t size_bytes = 0;
+  for (host_frame::rank_batch& one : std::exchange(rest.batches, {})) {
+    if (size_bytes > 0 && size_bytes + one.bytes.size() > longest_batch_bytes) {
+      to_controller_(encode(host_frame{.batches = std::exchange(rest.batches, {})}));
+      size_bytes = 0;
+    }
+    size_bytes += one.bytes.size();
+    rest.batches.push_back(std::move(one));
+  }
+  to_controller_(encode(rest));
 }
 
 void order_service::deliver(time_point now) {
@@ -325,13 +336,23 @@ bool order_service::deliver_all(time_point now) {
   deliver(now);
   bool has_lost = false;
   for (place& one : places_)
-    if (const auto& rings = one.route.rings; rings && rings->failure()) {
-      lose(one, rings->failure());
+    if (error why = failure_of(one)) {
+      lose(one, std::move(why));
       has_lost = true;
     }
   if (!has_lost) return false;
   deliver(now); // the refusals at the remaining ranks; a failure of these is found in the next round
   return true;
+}
+
+error order_service::failure_of(const place& one) const {
+  if (!one.route.rings) return {};
+  if (const error& why = one.route.rings->failure()) return why;
+  const std::size_t waiting = one.is_rank() ? 0 : order_.waiting_bytes(one.where);
+  if (waiting <= settings_.most_waiting_bytes) return {};
+  return {.code = errc::deadline_exceeded,
+          .text = std::to_string(waiting) + " bytes of answers wait for it, and the limit is " +
+                  std::to_string(settings_.most_waiting_bytes) + ": it reads them more slowly than it asks for them"};
 }
 
 bool order_service::is_any_waiting() const {

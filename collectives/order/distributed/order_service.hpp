@@ -34,6 +34,9 @@ struct order_service_settings {
   /// Replaces `park` and `check_interval` after there has been no work for `idle_after`.
   nanoseconds idle_park{std::chrono::milliseconds{50}};
   nanoseconds idle_after{std::chrono::seconds{1}};
+  /// A process without a rank for which more bytes wait, because it reads its rings more slowly than the ranks answer
+  /// it, is detached.
+  std::size_t most_waiting_bytes = std::size_t{64} << 20U;
   /// Called by run() when take_losses() or take_straggling() has something new. May be empty. Must neither block nor
   /// throw.
   std::function<void()> on_news{};
@@ -170,6 +173,8 @@ private:
   /// Sends the pending records to the controller; if \p all is false, only those that can lead to a decision.
   void deliver_to_controller(bool all);
   void lose(place& one, error why);
+  /// Returns why \p one can no longer be served; errc::none if it can.
+  [[nodiscard]] error failure_of(const place& one) const;
   void drop_rings(place& one);
   [[nodiscard]] bool is_any_waiting() const;
   void park(time_point now, bool is_idle);

@@ -80,7 +80,12 @@ reply_promise peer_requests::reply_to_peer(process_address to, std::uint64_t num
 
 peer_requests::peer_requests(process_address self, int world_size, epoch formed_in,
                              std::shared_ptr<exported_memory> exported, sender send)
-  : self_{self}, world_size_{world_size}, epoch_{formed_in}, exported_{std::move(exported)}, send_{std::move(send)} {}
+  : self_{self},
+    world_size_{world_size},
+    epoch_{formed_in},
+    exported_{std::move(exported)},
+    send_{std::move(send)},
+    received_bytes_(static_cast<std::size_t>(world_size)) {}
 
 peer_requests::~peer_requests() {
   close({.code = errc::abandoned, .text = "the order of the world has ended before the request was answered"});
@@ -198,17 +203,26 @@ peer_requests::answered_part peer_requests::take_part(std::uint64_t number, proc
                                                       bool is_last) {
   answered_part part;
   if (from.value() < 0 || from.value() >= world_size_) return part;
-  const std::lock_guard lock{mutex_};
-  const auto found = asked_.find(number);
-  if (found == asked_.end() || found->second->is_question() != is_question) return part; // no longer pending
-  auto& replies = found->second->replies;
-  part.reply = std::move(replies[static_cast<std::size_t>(from.value())]);
-  part.queued = found->second->queued;
-  if ((is_last && part.reply.pending()) || std::ranges::none_of(replies, &reply_promise::pending)) {
-    part.finished = std::move(found->second);
-    asked_.erase(found);
+  {
+    const std::lock_guard lock{mutex_};
+    const auto found = asked_.find(number);
+    if (found == asked_.end() || found->second->is_question() != is_question) return part; // no longer pending
+    auto& replies = found->second->replies;
+    part.reply = std::move(replies[static_cast<std::size_t>(from.value())]);
+    part.queued = found->second->queued;
+    if ((is_last && part.reply.pending()) || std::ranges::none_of(replies, &reply_promise::pending))
+      part.finished = take_out(found);
   }
+  if (part.finished && part.finished->read_bytes > 0) send_waiting_reads();
   return part;
+}
+
+std::shared_ptr<peer_requests::asked_request>
+peer_requests::take_out(std::map<std::uint64_t, std::shared_ptr<asked_request>>::iterator place) {
+  const auto one = std::move(place->second);
+  awaited_bytes_ -= one->read_bytes;
+  asked_.erase(place);
+  return one;
 }
 
 void peer_requests::receive(process_address from, std::string_view bytes) {
@@ -424,15 +438,20 @@ error peer_requests::another_kind() {
 
 template <class Value, class Write>
 void peer_requests::ask_question(message_kind kind, std::optional<rank> target, nanoseconds deadline,
-                                 std::shared_ptr<value_promise<Value>> reply, Write write, error nowhere) {
+                                 std::shared_ptr<value_promise<Value>> reply, Write write, error nowhere,
+                                 std::size_t read_bytes) {
   if (target && (target->value() < 0 || target->value() >= world_size_))
     return reply->deliver(error{.code = errc::invalid_argument,
                                 .text = "rank " + to_string(*target) + " is not in this world: its ranks are 0 to " +
                                         std::to_string(world_size_ - 1)});
   const std::uint64_t number = ++last_;
-  wire_writer out = begin(kind);
-  out.varint(number);
-  write(out);
+  messages all;
+  for (int r = target ? target->value() : 0; r < (target ? target->value() + 1 : world_size_); ++r) {
+    wire_writer out = begin(kind);
+    out.varint(number);
+    write(out, rank{r});
+    all.emplace_back(process_address{r}, out.take());
+  }
   // Delivers a failure of the question. take_answer() delivers the answer.
   reply_promise failed = make_reply_promise([reply, nowhere = std::move(nowhere)](const outcome& result) {
     const error* const failure = failure_of(result);
@@ -447,18 +466,19 @@ void peer_requests::ask_question(message_kind kind, std::optional<rank> target, 
   } else {
     replies = divide_promise(std::move(failed), {}, static_cast<std::size_t>(world_size_));
   }
-  if (!expect_answers(number, {.replies = std::move(replies), .answer = std::move(reply)}, deadline)) return;
-  target ? send_({{process_address{target->value()}, out.take()}}) : send_to_all(out.view());
+  if (expect_answers(number, {.replies = std::move(replies), .answer = std::move(reply), .read_bytes = read_bytes},
+                     deadline))
+    send_(std::move(all));
 }
 
 void peer_requests::find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply) {
   ask_question(message_kind::find, target, deadline, std::move(reply),
-               [&](wire_writer& out) { out.bytes(name.substr(0, longest_export_name_bytes)); });
+               [&](wire_writer& out, rank) { out.bytes(name.substr(0, longest_export_name_bytes)); });
 }
 
 void peer_requests::lend(rank target, lent_kind what, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
                          nanoseconds deadline, handle_promise reply) {
-  ask_question(message_kind::lend, target, deadline, std::move(reply), [&](wire_writer& out) {
+  ask_question(message_kind::lend, target, deadline, std::move(reply), [&](wire_writer& out, rank) {
     out.field(what);
     out.varint(size_bytes);
     out.varint(holder);
@@ -473,17 +493,55 @@ void peer_requests::read(const remote_buffer& from, nanoseconds deadline, bytes_
               .text = from.on_host ? "a read of " + std::to_string(from.size_bytes) + " bytes exceeds the limit of " +
                                          std::to_string(most_read_bytes) + ": read it in parts"
                                    : "only host memory can be read: let the rank copy it to host memory first (copy)"});
-  ask_question(message_kind::read, std::nullopt, deadline, std::move(reply),
-               [&](wire_writer& out) { handle_field(out, from); },
-               {.code = errc::stale_buffer,
-                .text = "the process that exported the memory as rank " + to_string(from.exporter) +
-                        " has left the world: ask a rank of the present world for a new handle"});
+  waiting_read one{from, later(steady_now(), deadline), std::move(reply)};
+  {
+    const std::lock_guard lock{mutex_};
+    const bool has_room =
+        awaited_bytes_ == 0 || (waiting_reads_.empty() && awaited_bytes_ + from.size_bytes <= most_awaited_bytes);
+    if (!closed_ && !has_room) {
+      due_ = std::min(due_, one.give_up);
+      waiting_reads_.push_back(std::move(one));
+      return;
+    }
+    awaited_bytes_ += from.size_bytes;
+  }
+  send_read(std::move(one));
+}
+
+void peer_requests::send_read(waiting_read one) {
+  const remote_buffer from = one.from;
+  ask_question(
+      message_kind::read, std::nullopt, std::max(one.give_up - steady_now(), nanoseconds{0}), std::move(one.reply),
+      [&](wire_writer& out, rank to) {
+        handle_field(out, from);
+        const std::lock_guard lock{mutex_};
+        out.varint(received_bytes_[static_cast<std::size_t>(to.value())]);
+      },
+      {.code = errc::stale_buffer,
+       .text = "the process that exported the memory as rank " + to_string(from.exporter) +
+               " has left the world: ask a rank of the present world for a new handle"},
+      from.size_bytes);
+}
+
+void peer_requests::send_waiting_reads() {
+  for (;;) {
+    std::unique_lock lock{mutex_};
+    if (waiting_reads_.empty()) return;
+    waiting_read& first = waiting_reads_.front();
+    if (awaited_bytes_ > 0 && awaited_bytes_ + first.from.size_bytes > most_awaited_bytes) return;
+    waiting_read next = std::move(first);
+    waiting_reads_.pop_front();
+    awaited_bytes_ += next.from.size_bytes;
+    lock.unlock();
+    send_read(std::move(next));
+  }
 }
 
 void peer_requests::take_read(process_address from, wire_reader& in) {
   const std::uint64_t number = in.varint();
   remote_buffer wanted;
   handle_field(in, wanted);
+  const std::uint64_t received_bytes = in.varint();
   if (!in.ok()) return;
   if (!exported_->has_exported(wanted)) return answer(from, number, std::monostate{});
   error why;
@@ -491,6 +549,18 @@ void peer_requests::take_read(process_address from, wire_reader& in) {
   if (!why && (!memory.on_host() || memory.size_bytes() > most_read_bytes))
     why = {.code = errc::invalid_argument,
            .text = "only host memory can be read, at most " + std::to_string(most_read_bytes) + " bytes at once"};
+  if (!why) {
+    const std::lock_guard lock{mutex_};
+    read_answers& of = read_answers_[from];
+    of.received_bytes = std::clamp(received_bytes, of.received_bytes, of.sent_bytes);
+    if (of.sent_bytes - of.received_bytes + memory.size_bytes() > most_unreceived_bytes)
+      why = {.code = errc::busy,
+             .text = std::to_string(of.sent_bytes - of.received_bytes) + " bytes that " + name_of(from) +
+                     " has asked to read have not reached it, and the limit is " +
+                     std::to_string(most_unreceived_bytes) + ": read again when they have"};
+    else
+      of.sent_bytes += memory.size_bytes();
+  }
   if (why) return answer(from, number, why);
   answer(from, number, std::string_view{reinterpret_cast<const char*>(memory.data()), memory.size_bytes()});
 }
@@ -585,6 +655,10 @@ void peer_requests::take_answer(process_address from, wire_reader& in) {
     case answer_kind::elsewhere: break;
   }
   if (!in.ok()) return;
+  if (kind == answer_kind::bytes && from.value() >= 0 && from.value() < world_size_) {
+    const std::lock_guard lock{mutex_};
+    received_bytes_[static_cast<std::size_t>(from.value())] += bytes.size();
+  }
   if (kind == answer_kind::elsewhere) return take_part(number, from, true).reply.deliver(completion{});
   const auto [reply, queued, finished] = take_part(number, from, true, true);
   if (!finished) return;
@@ -613,6 +687,7 @@ void peer_requests::lose(process_address peer) {
 void peer_requests::expire(time_point now, nanoseconds pause) {
   std::vector<std::shared_ptr<asked_request>> late;
   std::vector<std::shared_ptr<captured_plan>> dropped;
+  std::vector<bytes_promise> unread;
   {
     const std::lock_guard lock{mutex_};
     if (pause > nanoseconds{0})
@@ -628,12 +703,21 @@ void peer_requests::expire(time_point now, nanoseconds pause) {
       dropped.push_back(one.second.plan);
       return true;
     });
-    std::erase_if(asked_, [&](auto& one) {
-      if (!is_over(one.second->give_up)) return false;
-      late.push_back(one.second);
+    for (auto it = asked_.begin(); it != asked_.end();) {
+      const auto one = it++;
+      if (is_over(one->second->give_up)) late.push_back(take_out(one));
+    }
+    std::erase_if(waiting_reads_, [&](waiting_read& one) {
+      if (!is_over(one.give_up)) return false;
+      unread.push_back(std::move(one.reply));
       return true;
     });
   }
+  for (const bytes_promise& one : unread)
+    one->deliver(error{.code = errc::deadline_exceeded,
+                       .text = "the deadline of the read has passed while it waited for the answers to other reads of "
+                               "this process, of which at most " +
+                               std::to_string(most_awaited_bytes) + " bytes are asked for at one time"});
   for (const auto& one : late)
     for (std::size_t r = 0; r < one->replies.size(); ++r)
       one->replies[r].deliver(
@@ -641,28 +725,37 @@ void peer_requests::expire(time_point now, nanoseconds pause) {
                 .effect = effect::unknown_outcome,
                 .text = "the process of rank " + std::to_string(r) + " has not answered by the request's deadline",
                 .rank = rank{static_cast<int>(r)}});
+  send_waiting_reads();
 }
 
 void peer_requests::close(const error& why) {
   decltype(asked_) left;
   std::shared_ptr<const rank_services> services;
   decltype(plans_) plans;
+  decltype(waiting_reads_) unread;
   {
     const std::lock_guard lock{mutex_};
     if (closed_) return;
     closed_ = why;
     left = std::exchange(asked_, {});
+    awaited_bytes_ = 0;
+    unread = std::exchange(waiting_reads_, {});
     early_.clear();
     services = std::exchange(services_, nullptr);
     plans = std::exchange(plans_, {});
   }
   for (auto& [number, one] : left)
     for (auto& each : one->replies) each.deliver(with_unknown_outcome(why));
+  for (const waiting_read& one : unread) {
+    error told = why;
+    told.effect = effect::rejected;
+    one.reply->deliver(std::move(told));
+  }
 }
 
 std::size_t peer_requests::pending() const {
   const std::lock_guard lock{mutex_};
-  return asked_.size();
+  return asked_.size() + waiting_reads_.size();
 }
 
 } // namespace troupe

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -109,6 +110,13 @@ public:
   using handle_promise = std::shared_ptr<value_promise<remote_buffer>>;
   using bytes_promise = std::shared_ptr<value_promise<std::string>>;
   static constexpr std::size_t most_read_bytes = std::size_t{1} << 20U;
+  /// Limit of the bytes that this process awaits at one time in answers to read(); one read is sent in any case.
+  /// Further reads wait until earlier ones have been answered.
+  static constexpr std::size_t most_awaited_bytes = most_read_bytes;
+  /// Limit of the bytes that a process has sent to another one in answers to reads, and of which that one has not
+  /// reported the arrival. Beyond it reads are refused (busy), so a process that ignores most_awaited_bytes, or that
+  /// does not read its answers, costs nobody else.
+  static constexpr std::size_t most_unreceived_bytes = 4 * most_awaited_bytes;
   /// Asks the process of \p target for the handle of the memory that it has exported under \p name. Errors: missing (it
   /// has not), deadline_exceeded (it has not answered).
   void find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply);
@@ -119,8 +127,9 @@ public:
             nanoseconds deadline, handle_promise reply);
   /// Asks the exporter's process for the present contents of \p from, host memory. That process reads them immediately,
   /// without waiting for requests in flight. The question goes to all ranks, because the exporter may have another
-  /// number than at the export. Errors: stale_buffer (released, or its exporter has left the world), invalid_argument
-  /// (device memory, or more than most_read_bytes), deadline_exceeded.
+  /// number than at the export. At most most_awaited_bytes are asked for at one time; the deadline includes the time in
+  /// which the read waits for others. Errors: stale_buffer (released, or its exporter has left the world),
+  /// invalid_argument (device memory, or more than most_read_bytes), deadline_exceeded.
   void read(const remote_buffer& from, nanoseconds deadline, bytes_promise reply);
   /// Renews the leases of \p holder on memory and plans, at all ranks.
   void renew(std::uint64_t holder);
@@ -148,6 +157,7 @@ private:
     divided_reply replies{};        ///< By rank. Those of a question do not receive the answer.
     std::optional<operation> own{}; ///< The part of this process's rank.
     std::variant<std::monostate, handle_promise, bytes_promise> answer{}; ///< Of a question.
+    std::size_t read_bytes = 0;     ///< Of a read: the bytes that it asks for.
     time_point queued{};
     time_point give_up = time_point::max();
 
@@ -160,6 +170,17 @@ private:
     std::shared_ptr<asked_request> finished{}; ///< The request, if this was its last part.
   };
   enum class message_kind : std::uint8_t; ///< The first byte of a message.
+  /// A read that waits for the answers of earlier ones.
+  struct waiting_read {
+    remote_buffer from{};
+    time_point give_up{};
+    bytes_promise reply{};
+  };
+  /// The answers to the reads of another process.
+  struct read_answers {
+    std::uint64_t sent_bytes = 0;
+    std::uint64_t received_bytes = 0; ///< According to that process.
+  };
   /// A plan that another process has captured at this process's rank.
   struct kept_plan {
     std::shared_ptr<captured_plan> plan{};
@@ -168,11 +189,19 @@ private:
     time_point ends = time_point::max();
   };
 
-  /// Asks the process of \p target; nullopt: those of all ranks. \p write: writes the body of the message.
-  /// \p nowhere: delivered if no process has what was asked for.
+  /// Asks the process of \p target; nullopt: those of all ranks. \p write: writes the body of the message for a rank.
+  /// \p nowhere: delivered if no process has what was asked for. \p read_bytes: see asked_request.
   template <class Value, class Write>
   void ask_question(message_kind kind, std::optional<rank> target, nanoseconds deadline,
-                    std::shared_ptr<value_promise<Value>> reply, Write write, error nowhere = another_kind());
+                    std::shared_ptr<value_promise<Value>> reply, Write write, error nowhere = another_kind(),
+                    std::size_t read_bytes = 0);
+  /// Sends a read whose bytes are counted in awaited_bytes_.
+  void send_read(waiting_read one);
+  /// Takes \p one out of asked_, in which it is at \p place. Call it with mutex_, and send_waiting_reads() afterwards
+  /// without it.
+  std::shared_ptr<asked_request> take_out(std::map<std::uint64_t, std::shared_ptr<asked_request>>::iterator place);
+  /// Sends the reads for which there is room now.
+  void send_waiting_reads();
   [[nodiscard]] static error another_kind();
   void take_question(process_address from, wire_reader& in, bool is_find);
   void take_read(process_address from, wire_reader& in);
@@ -217,6 +246,10 @@ private:
   std::vector<std::pair<process_address, std::string>> early_; ///< Requests that arrived before serve().
   error closed_;
   std::map<std::uint64_t, std::shared_ptr<asked_request>> asked_; ///< By number.
+  std::size_t awaited_bytes_ = 0;                                 ///< Of the reads that have been sent.
+  std::deque<waiting_read> waiting_reads_;
+  std::vector<std::uint64_t> received_bytes_;           ///< Of answers to reads, by rank.
+  std::map<process_address, read_answers> read_answers_; ///< By the process that reads.
   time_point due_ = time_point::max();
   std::map<process_address, std::size_t> served_; ///< Requests of each process that have not been answered.
 };

@@ -16,7 +16,7 @@ inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
 
 /// The first bytes of a batch.
 struct batch_header {
-  static constexpr std::uint8_t version = 6;
+  static constexpr std::uint8_t version = 7;
 
   troupe::epoch epoch{};    ///< Batches of an older epoch are dropped unread (EPO-1).
   std::uint64_t number = 0; ///< Counted from 1 in each direction, so that lost and repeated batches are noticed.

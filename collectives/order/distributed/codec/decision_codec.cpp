@@ -88,6 +88,7 @@ bool decision_writer::add(const decision_record& one) {
 
 bool decision_writer::begin_record() {
   if (out_.size_bytes() < full_batch_bytes) return false;
+  full_bytes_ += out_.size_bytes();
   full_.push_back(out_.take());
   return true;
 }
@@ -106,6 +107,7 @@ std::string decision_writer::take() {
     whole.raw(out_.view());
     out_.clear();
   } else {
+    full_bytes_ -= full_.front().size();
     whole.raw(full_.front());
     full_.pop_front();
   }

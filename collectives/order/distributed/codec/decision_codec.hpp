@@ -79,6 +79,8 @@ public:
   }
   /// Returns the next batch; empty if there is nothing to send.
   [[nodiscard]] std::string take();
+  /// Returns the size of the records that take() has not returned.
+  [[nodiscard]] std::size_t waiting_bytes() const noexcept { return full_bytes_ + out_.size_bytes(); }
   /// Returns the number of batches so far, including those that take() has not returned yet.
   [[nodiscard]] std::uint64_t batches() const noexcept {
     return batches_ + full_.size() + (out_.empty() && !(must_send_ && full_.empty()) ? 0 : 1);
@@ -91,6 +93,7 @@ private:
   troupe::epoch epoch_;
   wire_writer out_;
   std::deque<std::string> full_; ///< Finished batches, without their headers.
+  std::size_t full_bytes_ = 0;
   std::uint64_t batches_ = 0;
   std::uint64_t seen_ = 0;
   std::optional<std::uint64_t> passed_on_{}; ///< Empty if there is no other order service.

@@ -523,6 +523,33 @@ TEST_CASE("the thread of a service without rings sleeps until there are some, an
   served.stop();
 }
 
+TEST_CASE("a process without a rank that does not read its answers is detached, and costs nobody else",
+          "[collectives][order]") {
+  order_service_settings settings = parks;
+  settings.most_waiting_bytes = std::size_t{1} << 20U;
+  served_ranks at{1, settings};
+  const process_address outside{-1};
+  auto pair = connect_rank(rank{0}, at.service.bell());
+  at.service.attach(outside, {.rings = std::move(pair.service)});
+  const time_point now = steady_now(); // so it is not fenced for the time that it needs
+  std::vector<std::pair<process_address, error>> detached;
+  for (int i = 0; i < 20 && detached.empty(); ++i) {
+    at.ranks[0].writer().add(
+        {.kind = request_record::form::message, .to = outside, .message = std::string(std::size_t{1} << 18U, 'x')});
+    REQUIRE_FALSE(at.ranks[0].send());
+    at.poll(now);
+    detached = at.service.take_detached();
+  }
+  REQUIRE(detached.size() == 1);
+  CHECK(detached[0].first == outside);
+  CHECK_THAT(detached[0].second.text, ContainsSubstring("more slowly than it asks for them"));
+  CHECK(at.service.take_losses().empty());
+  CHECK_FALSE(at.ranks[0].link().failure());
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  CHECK(at.service.take_losses().empty());
+}
+
 TEST_CASE("the thread of a service reads the rings of a process without a rank where no rank has any",
           "[collectives][order][TIM-1]") {
   order_service service{parks};

@@ -110,6 +110,12 @@ struct outsider {
                       }};
 };
 
+std::size_t bytes_in(const std::deque<std::string>& batches) {
+  std::size_t all = 0;
+  for (const std::string& one : batches) all += one.size();
+  return all;
+}
+
 } // namespace
 
 TEST_CASE("a process asks all ranks by remote buffers, and is answered once when all are done",
@@ -328,7 +334,7 @@ TEST_CASE("requests to all ranks pass the order services of two hosts", "[collec
   for (std::size_t r = 1; r < 4; ++r) CHECK(*one.notes[0] == *one.notes[r]);
 }
 
-TEST_CASE("the messages of a request to many ranks are divided into batches that the controller takes",
+TEST_CASE("the messages of a request to many ranks are divided into batches, of which few are on their way",
           "[collectives][distributed][peers]") {
   constexpr int size = 6;
   peers_rig one{size};
@@ -343,12 +349,14 @@ TEST_CASE("the messages of a request to many ranks are divided into batches that
   REQUIRE(alone.size_bytes() * (size - 1) > longest_batch_bytes);
   const auto log = one.ask_whole(0, std::vector<operation>(size, part));
   std::size_t sent = 0;
-  for (const std::string& batch : one.up[0]) {
-    CHECK(batch.size() <= longest_batch_bytes);
-    sent += batch.size();
+  while (!one.up[0].empty()) {
+    CHECK(bytes_in(one.up[0]) <= batch_window::most_unseen_bytes);
+    sent += one.up[0].front().size();
+    REQUIRE(one.deliver_up(0));
+    CHECK_FALSE(one.refused_above);
+    while (one.deliver_down(0)) continue; // the controller acknowledges it
   }
   CHECK(sent > alone.size_bytes() * (size - 1));
-  while (one.deliver_up(0)) CHECK_FALSE(one.refused_above);
   one.run();
   // Every rank has received its part, and refuses it: it does not have as many places as there are ranks.
   REQUIRE(log.count() == 1);
@@ -568,6 +576,119 @@ TEST_CASE("memory is read at its exporter, whatever number that has now",
     CHECK(failure().code == errc::deadline_exceeded);
     by.run(); // later answers change nothing
   }
+}
+
+TEST_CASE("many reads at one time are answered in turn, with few bytes on their way",
+          "[collectives][distributed][peers][attached]") {
+  peers_rig one{2};
+  outsider by{one};
+  const buffer host = allocate_pinned(one.rig.devices[0], peer_requests::most_read_bytes);
+  const remote_buffer handle = one.exported(0, host);
+  constexpr std::size_t count = 64;
+  std::size_t answered = 0, most = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    by.link.peers()->read(handle, 1h,
+                          std::make_shared<value_promise<std::string>>([&](std::variant<std::string, error> all) {
+                            const auto* const bytes = std::get_if<std::string>(&all);
+                            CHECK((bytes != nullptr && bytes->size() == peer_requests::most_read_bytes));
+                            ++answered;
+                          }));
+  CHECK(by.link.peers()->pending() == count);
+  for (bool moves = true; moves;) {
+    moves = false;
+    for (int r = 0; r < 2; ++r) {
+      most = std::max(most, bytes_in(one.up[0]) + one.keeper.waiting_bytes(by.self));
+      moves = one.deliver_down(r) || moves;
+      most = std::max(most, bytes_in(one.up[0]) + one.keeper.waiting_bytes(by.self));
+      moves = one.deliver_up(r) || moves;
+    }
+    for (std::string batch; !(batch = one.keeper.take_outgoing(by.self)).empty(); moves = true)
+      CHECK(by.link.receive(batch).text.empty());
+  }
+  CHECK(answered == count);
+  CHECK(by.link.peers()->pending() == 0);
+  CHECK(most < 2 * peer_requests::most_awaited_bytes);
+}
+
+TEST_CASE("a read that waits for others ends at its deadline, and with its epoch",
+          "[collectives][distributed][peers][attached][TIM-1]") {
+  peers_rig one{2};
+  outsider by{one};
+  const buffer host = allocate_pinned(one.rig.devices[0], peer_requests::most_read_bytes);
+  const remote_buffer handle = one.exported(0, host);
+  std::vector<error> failures;
+  const auto read = [&](nanoseconds deadline) {
+    by.link.peers()->read(handle, deadline,
+                          std::make_shared<value_promise<std::string>>([&](std::variant<std::string, error> all) {
+                            const error* const why = std::get_if<error>(&all);
+                            failures.push_back(why != nullptr ? *why : error{});
+                          }));
+  };
+  read(1h);
+  read(1s);
+  read(1h);
+  by.link.peers()->expire(steady_now() + 10s);
+  REQUIRE(failures.size() == 1);
+  CHECK(failures[0].code == errc::deadline_exceeded);
+  CHECK(by.link.peers()->pending() == 2);
+  by.link.close({.code = errc::rebuilding, .text = "the epoch has ended"});
+  REQUIRE(failures.size() == 3);
+  CHECK(failures[1].code == errc::rebuilding);
+  CHECK(failures[2].code == errc::rebuilding);
+  CHECK(failures[2].effect == effect::rejected);
+}
+
+TEST_CASE("a process that does not take its answers is refused further reads until it does",
+          "[collectives][distributed][peers][attached]") {
+  peers_rig one{2};
+  outsider by{one};
+  const buffer host = allocate_pinned(one.rig.devices[0], peer_requests::most_read_bytes);
+  const remote_buffer handle = one.exported(0, host);
+  std::optional<std::variant<std::string, error>> got;
+  const auto read = [&] {
+    got.reset();
+    by.link.peers()->read(handle, 1s,
+                          std::make_shared<value_promise<std::string>>([&](std::variant<std::string, error> all) {
+                            got = std::move(all);
+                          }));
+  };
+  for (int i = 0; i < 10; ++i) {
+    read();
+    one.run(); // the ranks answer
+    by.link.peers()->expire(steady_now() + 1h);
+    REQUIRE(got);
+    CHECK(std::get<error>(*got).code == errc::deadline_exceeded);
+  }
+  CHECK(one.keeper.waiting_bytes(by.self) >= peer_requests::most_unreceived_bytes);
+  CHECK(one.keeper.waiting_bytes(by.self) < peer_requests::most_unreceived_bytes + peer_requests::most_read_bytes);
+  read();
+  by.run(); // it takes all answers, the last of which is the refusal
+  REQUIRE(got);
+  REQUIRE(std::holds_alternative<error>(*got));
+  CHECK(std::get<error>(*got).code == errc::busy);
+  read();
+  by.run();
+  REQUIRE(got);
+  CHECK(std::holds_alternative<std::string>(*got));
+}
+
+TEST_CASE("a window sends batches while few enough bytes are unacknowledged", "[collectives][distributed]") {
+  std::vector<std::string> sent;
+  batch_window window{[&](std::string batch) { sent.push_back(std::move(batch)); }};
+  const std::size_t half = batch_window::most_unseen_bytes / 2;
+  CHECK_FALSE(window.send(std::string(3 * half, 'a'))); // alone, a batch of any size is sent
+  CHECK(window.send("b"));
+  CHECK(window.send(std::string(half, 'c')));
+  CHECK(sent.size() == 1);
+  CHECK_FALSE(window.acknowledge(1));
+  CHECK(sent.size() == 3);
+  CHECK(window.send(std::string(half, 'd')));
+  CHECK(window.acknowledge(1)); // nothing new
+  CHECK(sent.size() == 3);
+  CHECK_FALSE(window.acknowledge(3));
+  REQUIRE(sent.size() == 4);
+  CHECK(sent[1] == "b");
+  CHECK(sent[3].front() == 'd');
 }
 
 TEST_CASE("requests that are launched together may have messages between their releases",
