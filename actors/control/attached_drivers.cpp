@@ -2,11 +2,13 @@
 
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/control/controller_state.hpp>
+#include <troupe/collectives/order/distributed/peer_requests.hpp>
 #include <troupe/collectives/transport/shared_memory/peer_process.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <utility>
 #include <variant>
@@ -16,11 +18,35 @@ namespace troupe {
 void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome,
                              time_point now) {
   for (auto it = all_.begin(); it != all_.end();) it = it->second.to == from ? forget(it) : std::next(it);
+  const auto slot = free_slot();
+  if (!slot) return;
+  const auto index = static_cast<std::size_t>(*slot);
+  if (index >= generations_.size()) generations_.resize(index + 1);
+  int& generation = generations_[index];
   one_driver& made = all_[welcome.session];
-  made = {.to = from, .where = process_address{-++last_}, .gate = std::move(gate)};
+  made = {.to = from, .where = attached_address(*slot, generation), .gate = std::move(gate)};
+  generation = (generation + 1) % (std::numeric_limits<int>::max() / most_attached_lanes);
   made.silence.end(now);
   send(welcome.session, made, welcome);
   tell(latest_, ordered_);
+}
+
+error attached_drivers::objection() const {
+  if (all_.size() >= most)
+    return {.code = errc::busy,
+            .text = std::to_string(most) + " drivers are attached to this world, which is the limit"};
+  if (free_slot()) return {};
+  return {.code = errc::busy,
+          .text = "the ranks have not finished the requests of " + std::to_string(most_attached_lanes) +
+                  " earlier drivers, which is the limit: try again later"};
+}
+
+std::optional<int> attached_drivers::free_slot() const {
+  std::vector<char> is_taken(most_attached_lanes + 1);
+  for (const auto& [link, one] : all_) is_taken[static_cast<std::size_t>(slot_of(one.where))] = 1;
+  for (const process_address one : order_.retiring()) is_taken[static_cast<std::size_t>(slot_of(one))] = 1;
+  const auto slot = static_cast<int>(std::ranges::find(is_taken, char{0}) - is_taken.begin());
+  return slot < most_attached_lanes ? std::optional{slot} : std::nullopt;
 }
 
 void attached_drivers::attach(session_id link, one_driver& to, epoch of) {

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -33,7 +34,10 @@ public:
   [[nodiscard]] bool contains(session_id which) const { return all_.contains(which); }
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
-  /// Admits a driver under \p welcome.session. An earlier driver of the same connection is forgotten.
+  /// Returns errc::none, or why no driver can be admitted now: busy.
+  [[nodiscard]] error objection() const;
+  /// Admits a driver under \p welcome.session, unless there is an objection. An earlier driver of the same connection
+  /// is forgotten.
   void admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome, time_point now);
   /// Handles a message of a driver.
   void hear(session_id from, const process_message& what, time_point now);
@@ -61,6 +65,8 @@ private:
   };
   using table = std::map<session_id, one_driver>;
 
+  /// Returns the first slot in whose lane no rank has or will have requests; nullopt if there is none.
+  [[nodiscard]] std::optional<int> free_slot() const;
   void attach(session_id link, one_driver& to, epoch of);
   void send(session_id link, const one_driver& to, const controller_message& what) const;
   /// Sends a driver the reason why it is detached, and forgets it.
@@ -70,7 +76,7 @@ private:
   order_service& order_;
   const std::function<void(peer_id to, std::string bytes)>& send_;
   table all_;
-  int last_ = 0; ///< Number of addresses given so far.
+  std::vector<int> generations_; ///< Number of addresses given so far, by slot: see attached_address().
   world_report latest_{};
   epoch ordered_{};
 };

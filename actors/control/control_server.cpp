@@ -308,9 +308,7 @@ void control_server::announce(control_event event) {
 void control_server::admit(peer_id from, const attach_request& asked) {
   const link_id link = sources_.draw_session();
   error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who);
-  if (!why && !asked.is_order_service && drivers_.size() >= attached_drivers::most)
-    why = {.code = errc::busy,
-           .text = std::to_string(attached_drivers::most) + " drivers are attached to this world, which is the limit"};
+  if (!why && !asked.is_order_service) why = drivers_.objection();
   if (why) {
     if (hooks_.refused) hooks_.refused(why);
     if (hooks_.send) hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));

@@ -44,7 +44,7 @@ struct driver_services {
   /// Identifies this driver as the holder of memory and plans at the ranks. Random, not 0.
   std::uint64_t holder = 0;
   /// Ranks release the memory and plans that this driver holds if the lease is not renewed for this long.
-  nanoseconds lease = std::chrono::seconds{10};
+  nanoseconds lease = longest_lease;
 };
 
 /// Follows the world's controller, and sends requests to the ranks of the present epoch (peer_requests). A request ends

@@ -37,6 +37,7 @@ void resume_log::begin(epoch of, std::vector<std::shared_ptr<const success_count
   points_ = nullptr;
   if (epoch_ != epoch{} && is_known_) points_ = std::make_shared<const resume_points>(make_points());
   ranks_.clear();
+  dropped_.clear();
   if (!is_known_) lanes_.clear();
   for (auto& [index, one] : lanes_) {
     one.entries.clear();
@@ -52,9 +53,17 @@ void resume_log::forget() {
   const std::lock_guard lock{mutex_};
   ranks_.clear();
   lanes_.clear();
+  dropped_.clear();
   points_ = nullptr;
   epoch_ = {};
   is_known_ = false;
+}
+
+void resume_log::drop(lane where) {
+  const std::lock_guard lock{mutex_};
+  advance();
+  auto gone = lanes_.extract(lane_of(where));
+  if (!gone.empty() && !gone.mapped().entries.empty()) dropped_.push_back(std::move(gone));
 }
 
 std::uint64_t resume_log::lane_of(const std::optional<lane>& where) {
@@ -108,6 +117,7 @@ void resume_log::advance() {
       }
     }
   }
+  std::erase_if(dropped_, [](const auto& one) { return one.mapped().entries.empty(); });
 }
 
 resume_points resume_log::make_points() const {

@@ -68,6 +68,9 @@ public:
   /// Drops everything. Call it if operations of the world are or were ordered elsewhere, so the log does not know them.
   void forget();
 
+  /// Drops the lane \p where, in which nothing more is released. If the lane is used again, its positions begin at 0.
+  void drop(lane where);
+
   /// Records that an operation was released to \p participants, in the order of release. \p commit: see commit_of().
   /// Does nothing if epoch \p of has ended.
   /// \p name is for first_open().
@@ -124,6 +127,8 @@ private:
   epoch epoch_{};
   bool is_known_;                           ///< Whether the positions of all lanes are known.
   std::map<std::uint64_t, lane_log> lanes_; ///< By lane_of().
+  /// Dropped lanes with operations in flight.
+  std::vector<std::map<std::uint64_t, lane_log>::node_type> dropped_;
   std::vector<rank_log> ranks_;
   std::size_t open_ = 0;
   std::size_t next_look_ = least_look;

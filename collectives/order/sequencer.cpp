@@ -561,28 +561,40 @@ void sequencer::close_world(std::uint32_t world, const error& why, sequencing_ef
   if (there == nullptr || there->closed) return;
   there->closed = why;
   there->closed.effect = effect::rejected;
-  for (const auto& at : there->lanes) {
-    if (!at) continue;
-    at->routes.visit([&](transfer_end& end) {
-      if (end.owner != nullptr) return;
-      end.withdrawn.reset();
-      ends_.put_back(&end);
-    });
-    for (std::size_t self = 0; self < at->queues.size(); ++self) {
-      lane_queue& queue = at->queues[self];
-      for (std::uint64_t i = queue.head(); i != queue.next(); ++i) {
-        lane_slot& slot = queue.at(i);
-        if (slot.one == nullptr) continue;
-        if (slot.where != nullptr && slot.where->kind == operation_match::form::exchange)
-          drop(static_cast<exchange*>(slot.where));
-        effects.refused.push_back({std::unique_ptr<sequenced>{std::exchange(slot.one, nullptr)}, there->closed});
-        if (error& told = effects.refused.back().why; !told.rank) told.rank = rank{static_cast<int>(self)};
-        --waiting_;
-      }
-    }
-    at->forget_all(matches_);
-  }
+  for (const auto& at : there->lanes)
+    if (at) clear(*at, there->closed, effects);
   there->lanes.clear();
+}
+
+void sequencer::clear(lane_table& at, const error& why, sequencing_effects& effects) {
+  at.routes.visit([&](transfer_end& end) {
+    if (end.owner != nullptr) return;
+    end.withdrawn.reset();
+    ends_.put_back(&end);
+  });
+  for (std::size_t self = 0; self < at.queues.size(); ++self) {
+    lane_queue& queue = at.queues[self];
+    for (std::uint64_t i = queue.head(); i != queue.next(); ++i) {
+      lane_slot& slot = queue.at(i);
+      if (slot.one == nullptr) continue;
+      if (slot.where != nullptr && slot.where->kind == operation_match::form::exchange)
+        drop(static_cast<exchange*>(slot.where));
+      effects.refused.push_back({std::unique_ptr<sequenced>{std::exchange(slot.one, nullptr)}, why});
+      if (error& told = effects.refused.back().why; !told.rank) told.rank = rank{static_cast<int>(self)};
+      --worlds_[at.world]->unreleased[self];
+      --waiting_;
+    }
+  }
+  at.forget_all(matches_);
+}
+
+void sequencer::retire(std::uint32_t world, lane where, const error& why, sequencing_effects& effects) {
+  lane_table* const at = find_lane(world, rank{0}, where);
+  if (at == nullptr) return;
+  error told = why;
+  told.effect = effect::rejected;
+  clear(*at, told, effects);
+  worlds_[world]->lanes[where.index()] = nullptr;
 }
 
 bool sequencer::cancel(std::uint32_t world, rank self, lane where, std::uint64_t position,

@@ -70,6 +70,10 @@ public:
   /// does, with \p why. The lanes are then free for another client, at the next position.
   void withdraw(std::uint32_t world, rank self, std::uint64_t client, const error& why, sequencing_effects& effects);
 
+  /// Forgets a lane in which no rank will request anything any more: refuses the requests that still wait there with
+  /// \p why. A later request in a lane of this name is its first one.
+  void retire(std::uint32_t world, lane where, const error& why, sequencing_effects& effects);
+
   /// Handles the end of a rank's part in the world: refuses its waiting requests and those that need it, and all such
   /// requests that come later, with \p why. Requests that need only other ranks continue.
   void leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects);
@@ -161,6 +165,8 @@ private:
   void take_out(collective_match& one, const verdict& why, sequencing_effects& effects);
   void take_out(exchange& root, const verdict& why, sequencing_effects& effects);
   void drop(exchange* one) noexcept;
+  /// Refuses everything that waits in a lane, and forgets what its ranks have withdrawn.
+  void clear(lane_table& at, const error& why, sequencing_effects& effects);
 
   // Deadlines.
   void note_due(lane_table& at, const sequencing_terms& asked) noexcept;

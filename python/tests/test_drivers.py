@@ -175,6 +175,25 @@ def test_a_driver_reads_metrics_and_flight_records(job, driver, values):
     assert driver.metrics(9).exception(PATIENCE).code == "invalid_argument"
 
 
+def test_many_reads_at_one_time_are_answered(job, driver):
+    big = job.find("big")
+    with attach(job.controller) as other:
+        assert other.wait_ready(PATIENCE).is_ready
+        replies = [(k % 3, one.read(big[k % 3])) for k in range(64) for one in (driver, other)]
+        driver.barrier().result(PATIENCE)
+        for rank, reply in replies:
+            assert reply.result(PATIENCE) == np.full(1 << 18, rank, "float32").tobytes()
+    assert driver.epoch == 1
+
+
+def test_drivers_come_and_go(job, driver):
+    for _ in range(20):
+        with attach(job.controller) as one:
+            assert one.wait_ready(PATIENCE).is_ready
+            one.barrier().result(PATIENCE)
+    assert driver.epoch == 1
+
+
 def test_a_driver_allocates_memory_at_ranks(job, driver, values):
     set_values(job, values, [1, 2, 3])
     outs = [driver.allocate(rank, 3 * values[0].size_bytes, "float32").result(PATIENCE) for rank in range(3)]

@@ -51,6 +51,8 @@ with troupe.Runtime(backend="mock", log_level="off") as runtime:
     values = troupe.empty(world, rank, COUNT, "float32")
     np.asarray(values)[:] = rank + 1
     report = troupe.empty_pinned(world, COUNT, "float32")  # what the functions write, for the driver to read
+    big = troupe.empty_pinned(world, 1 << 18, "float32")
+    np.asarray(big)[:] = rank
     world.register_function("end", lambda *_: ended.set())
 
     def fill(self, epoch, stream, memory, numbers):
@@ -70,6 +72,7 @@ with troupe.Runtime(backend="mock", log_level="off") as runtime:
     own = world.export_memory(rank, np.zeros(4, "float32"), "dropped")
     world.unexport(own)
     world.export_memory(rank, report, "report")
+    world.export_memory(rank, big, "big")
     handle = world.export_memory(rank, values, "values")  # last: then everything is there
     assert handle.dtype == "float32" and handle.exporter == rank
 

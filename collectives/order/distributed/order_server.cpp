@@ -1,4 +1,5 @@
 #include <troupe/collectives/order/distributed/order_server.hpp>
+#include <troupe/collectives/order/distributed/peer_requests.hpp>
 #include <troupe/completion/sources/recycling.hpp>
 
 #include <algorithm>
@@ -43,7 +44,7 @@ struct order_server::connection {
 struct order_server::attached_process {
   explicit attached_process(epoch of) : out{of} {}
 
-  request_reader in{};
+  request_reader in{request_reader::only_messages{}};
   decision_writer out;
   std::uint64_t received = 0; ///< Number of batches received.
 };
@@ -125,6 +126,8 @@ order_server::~order_server() = default;
 void order_server::begin(epoch of, int world_size) {
   if (ranks_.size() == 1) log_.forget(); // a rank that is alone orders its requests by itself
   if (ranks_.size() != static_cast<std::size_t>(world_size)) logs_.clear();
+  for (const auto& [who, answered] : retiring_) log_.drop(lane_of(who));
+  retiring_.clear();
   order_ = std::make_unique<sequencer>(limits_);
   epoch_ = of;
   closed_ = false;
@@ -274,8 +277,10 @@ void order_server::leave(member& from, const error& why) {
   const decision_record notice = message_of(of.number, process_address{from.self.value()});
   for (const member& one : of.members)
     if (one.by != nullptr && !one.has_left) one.by->out.add(notice);
-  if (of.number == 0)
+  if (of.number == 0) {
     for (auto& [at, one] : attached_) one.out.add(notice);
+    std::erase_if(retiring_, [this](const auto& one) { return retire(one.first, one.second); });
+  }
   composed_ = nullptr;
   if (of.number == 0 || !std::ranges::all_of(of.members, &member::has_left)) return;
   of.is_closed = true;
@@ -447,6 +452,7 @@ void order_server::pass_message(const member& from, request_record& one, error& 
                        ", which is not in its world"};
     return;
   }
+  if (to < 0 && one.message.empty()) take_farewell(from, one.to);
   if (to >= 0 && of.members[static_cast<std::size_t>(to)].has_left) {
     write_message(*from.by, message_of(of.number, one.to));
   } else if (to >= 0 && of.members[static_cast<std::size_t>(to)].by != nullptr) {
@@ -467,7 +473,42 @@ void order_server::attach(process_address where) {
 }
 
 void order_server::detach(process_address where) {
-  attached_.erase(where);
+  if (!order_) return;
+  const bool was_attached = attached_.erase(where) > 0;
+  log_.drop(lane_of(where));
+  if (!was_attached || closed_) return; // else the ranks forget it with the epoch
+  for (const member& one : whole().members)
+    if (one.by != nullptr && !one.has_left) write_message(*one.by, message_of(0, where));
+  const std::vector<char> answered(whole().members.size());
+  if (!retire(where, answered)) retiring_.emplace(where, answered);
+}
+
+void order_server::take_farewell(const member& from, process_address who) {
+  // A host's object learns of a detached process only by this.
+  if (from.by->upward && whole().is_decided_here) retiring_.try_emplace(who, whole().members.size());
+  const auto found = retiring_.find(who);
+  if (found == retiring_.end()) return;
+  found->second[static_cast<std::size_t>(from.self.value())] = 1;
+  if (retire(who, found->second)) retiring_.erase(found);
+}
+
+bool order_server::retire(process_address who, const std::vector<char>& answered) {
+  const auto has_ended = [&](const member& one) {
+    return one.has_left || answered[static_cast<std::size_t>(one.self.value())] != 0;
+  };
+  if (!std::ranges::all_of(whole().members, has_ended)) return false;
+  if (!whole().is_decided_here) return true;
+  order_->retire(whole().ordered, lane_of(who),
+                 {.code = errc::abandoned, .text = "the process that made the request has ended"}, effects_);
+  settle();
+  log_.drop(lane_of(who));
+  return true;
+}
+
+std::vector<process_address> order_server::retiring() const {
+  std::vector<process_address> all;
+  for (const auto& one : retiring_) all.push_back(one.first);
+  return all;
 }
 
 error order_server::receive(process_address from, std::string_view batch) {
@@ -485,8 +526,8 @@ error order_server::receive(process_address from, std::string_view batch) {
   while (by.in.next(in, one)) {
     const bool is_known =
         one.kind == request_record::form::message && one.world == 0 && one.to.value() >= 0 && one.to.value() < size;
-    if (!is_known) {
-      in.refuse("it has a record that only a rank may send, or a message to a rank that does not exist");
+    if (!is_known || one.message.empty()) {
+      in.refuse("it has an empty message, or one to a rank that does not exist");
       break;
     }
     const member& to = whole().members[static_cast<std::size_t>(one.to.value())];

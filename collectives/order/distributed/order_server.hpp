@@ -62,7 +62,11 @@ public:
   /// Lets a process without a rank, at \p where, which is negative, exchange messages with the ranks of the whole world
   /// in this epoch. Call it after open().
   void attach(process_address where);
+  /// Ends that, and tells the ranks, each of which answers with an empty message to \p where. When all have answered,
+  /// none will submit a request for that process any more, and its lane is forgotten.
   void detach(process_address where);
+  /// Returns the detached processes without a rank for which not all ranks have answered in this epoch.
+  [[nodiscard]] std::vector<process_address> retiring() const;
   [[nodiscard]] error receive(process_address from, std::string_view batch);
 
   /// For a host's object: inserts the controller's decisions into the order of its ranks. \p decided has all parts of
@@ -126,6 +130,10 @@ private:
   /// Passes on a message of \p from to another process of the same world.
   void pass_message(const member& from, request_record& one, error& failure);
   void follow(connection& to, decision_record& one);
+  /// Handles the empty message by which a rank answers the end of process \p who.
+  void take_farewell(const member& from, process_address who);
+  /// Forgets the lane of \p who if all ranks have answered. Returns whether they have.
+  bool retire(process_address who, const std::vector<char>& answered);
   /// Opens the order for a group of a split of \p parent.
   world& open_group(const world& parent, const rank_group& group, std::uint64_t number);
   /// Opens the order of a world. An entry of \p ranks is null if that rank is on another host.
@@ -157,10 +165,12 @@ private:
   bool closed_ = false;
   std::vector<std::unique_ptr<connection>> ranks_;       ///< In a host's object, null for ranks of other hosts.
   std::map<process_address, attached_process> attached_; ///< Processes without a rank.
-  std::vector<std::unique_ptr<world>> worlds_;           ///< The first is the whole world.
-  std::uint64_t next_number_ = 0;                        ///< The number of the next world that is opened here.
-  turn_table::answers turn_answers_;                     ///< A member so that its memory is reused.
-  resume_log log_;                                       ///< The resume log of the whole world.
+  /// Detached processes without a rank, and which ranks have answered.
+  std::map<process_address, std::vector<char>> retiring_;
+  std::vector<std::unique_ptr<world>> worlds_; ///< The first is the whole world.
+  std::uint64_t next_number_ = 0;              ///< The number of the next world that is opened here.
+  turn_table::answers turn_answers_;           ///< A member so that its memory is reused.
+  resume_log log_;                             ///< The resume log of the whole world.
   /// The resume logs of sub-worlds, by key. Dropped when the whole world changes its size.
   std::map<std::string, world_log> logs_;
   std::vector<rank> participants_; ///< A member so that its memory is reused.

@@ -79,7 +79,7 @@ void order_service::attach(process_address where, order_route route) {
   {
     const auto lock = enter();
     if (epoch_ == epoch{} || closed_) return;
-    forget(where);
+    drop_route(where);
     order_.attach(where);
     places_.push_back({.where = where, .route = std::move(route)});
   }
@@ -88,13 +88,19 @@ void order_service::attach(process_address where, order_route route) {
 
 void order_service::detach(process_address where) {
   const auto lock = enter();
-  forget(where);
+  if (where.value() >= 0) return;
+  drop_route(where);
+  order_.detach(where);
+  static_cast<void>(deliver_all(steady_now()));
 }
 
-void order_service::forget(process_address where) {
-  if (where.value() >= 0) return;
-  std::erase_if(places_, [&](const place& one) { return one.where == where; });
-  order_.detach(where);
+std::vector<process_address> order_service::retiring() const {
+  const auto lock = enter();
+  return order_.retiring();
+}
+
+void order_service::drop_route(process_address where) {
+  std::erase_if(places_, [&](const place& one) { return where.value() < 0 && one.where == where; });
 }
 
 order_service::place* order_service::find(rank one) {

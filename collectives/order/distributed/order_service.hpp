@@ -90,6 +90,8 @@ public:
   /// negative. An earlier route to it is dropped. Does nothing before the first epoch. Only in the controller's object.
   void attach(process_address where, order_route route);
   void detach(process_address where);
+  /// Returns the detached processes whose requests the ranks may still submit: see order_server::retiring().
+  [[nodiscard]] std::vector<process_address> retiring() const;
   /// As receive(), from a process without a rank. Errors: internal (it cannot be read): nothing more can be read from
   /// it in this epoch.
   [[nodiscard]] error receive(process_address from, std::string_view batch, time_point now);
@@ -162,7 +164,7 @@ private:
   [[nodiscard]] std::unique_lock<std::mutex> enter() const;
   bool do_round(time_point now);
   [[nodiscard]] place* find(rank one);
-  void forget(process_address where);
+  void drop_route(process_address where);
   bool read(place& from, time_point now);
   void deliver_to(place& to, time_point now);
   bool check(time_point now);

@@ -29,11 +29,6 @@ std::string name_of(process_address one) {
                           : "process " + std::to_string(-one.value()) + " without a rank";
 }
 
-lane lane_of(process_address one) {
-  return lane::named(one.value() >= 0 ? "the world, asked by rank " + std::to_string(one.value())
-                                      : "the world, asked by process " + std::to_string(-one.value()));
-}
-
 nanoseconds read_span(wire_reader& in) {
   nanoseconds span{};
   in.ordinal(span);
@@ -54,6 +49,19 @@ wire_writer begin(Kind kind) {
 }
 
 } // namespace
+
+process_address attached_address(int slot, int generation) noexcept {
+  return process_address{-(generation * most_attached_lanes + slot) - 1};
+}
+
+int slot_of(process_address attached) noexcept {
+  return (-(attached.value() + 1)) % most_attached_lanes;
+}
+
+lane lane_of(process_address one) {
+  return lane::named(one.value() >= 0 ? "the world, asked by rank " + std::to_string(one.value())
+                                      : "the world, asked by driver " + std::to_string(slot_of(one)));
+}
 
 enum class peer_requests::message_kind : std::uint8_t {
   request,
@@ -98,6 +106,10 @@ void peer_requests::serve(rank_services what) {
     const auto early = std::exchange(early_, {});
     lock.unlock();
     for (const auto& [from, bytes] : early) {
+      if (bytes.empty()) {
+        take_detached(from);
+        continue;
+      }
       wire_reader in{bytes};
       const bool is_capture = in.one_of(message_kind::answer) == message_kind::capture;
       is_capture ? take_capture(from, in) : take_request(from, in);
@@ -226,7 +238,18 @@ peer_requests::take_out(std::map<std::uint64_t, std::shared_ptr<asked_request>>:
 }
 
 void peer_requests::receive(process_address from, std::string_view bytes) {
-  if (bytes.empty()) return lose(from);
+  if (bytes.empty() && from.value() >= 0) return lose(from);
+  if (bytes.empty()) {
+    if (!exported_) return; // this process has no rank
+    {
+      const std::lock_guard lock{mutex_};
+      if (!is_serving_) {
+        early_.emplace_back(from, bytes);
+        return;
+      }
+    }
+    return take_detached(from);
+  }
   wire_reader in{bytes};
   const auto kind = in.one_of(message_kind::answer);
   if (!in.ok()) return;
@@ -259,9 +282,11 @@ void peer_requests::receive(process_address from, std::string_view bytes) {
       if (exported_) take_read(from, in);
       return;
     case message_kind::find:
+      if (exported_) take_find(from, in);
+      return;
     case message_kind::lend:
-      if (!exported_) return; // this process has no rank
-      return take_question(from, in, kind == message_kind::find);
+      if (exported_) take_lend(from, in);
+      return;
   }
   {
     const std::lock_guard lock{mutex_};
@@ -279,7 +304,7 @@ void peer_requests::take_capture(process_address from, wire_reader& in) {
   if (!in.ok()) return; // it cannot be answered
   reply_promise reply = reply_to_peer(from, number);
   plan_options options{.streams = {}, .deadline = deadline, .name = std::string{in.bytes(longest_plan_name_bytes + 1)}};
-  kept_plan kept{.holder = in.varint(), .lease = read_span(in)};
+  kept_plan kept{.holder = in.varint(), .lease = std::min(read_span(in), longest_lease)};
   std::vector<operation> steps(in.count(most_steps));
   error objection;
   std::shared_ptr<const rank_services> services;
@@ -578,47 +603,95 @@ void peer_requests::give_back(const remote_buffer& lent) {
   send_to_all(out.view()); // because the exporter may have another rank now
 }
 
-void peer_requests::take_question(process_address from, wire_reader& in, bool is_find) {
+void peer_requests::take_find(process_address from, wire_reader& in) {
   const std::uint64_t number = in.varint();
-  const rank self{self_.value()};
-  if (is_find) {
-    const std::string name{in.bytes(longest_export_name_bytes)};
-    if (!in.ok()) return;
-    try {
-      answer(from, number, exported_->find(name, self, true));
-    } catch (const exception& failure) {
-      answer(from, number, failure.why());
-    }
-    return;
-  }
-  const auto what = in.one_of(lent_kind::flight_record);
-  const std::uint64_t size_bytes = in.varint();
-  const std::uint64_t holder = in.varint();
-  const auto lease = read_span(in);
+  const std::string name{in.bytes(longest_export_name_bytes)};
   if (!in.ok()) return;
+  try {
+    answer(from, number, exported_->find(name, rank{self_.value()}, true));
+  } catch (const exception& failure) {
+    answer(from, number, failure.why());
+  }
+}
+
+void peer_requests::take_lend(process_address from, wire_reader& in) {
+  asked_lend one{.from = from, .number = in.varint()};
+  one.what = in.one_of(lent_kind::flight_record);
+  one.size_bytes = in.varint();
+  one.holder = in.varint();
+  one.lease = std::min(read_span(in), longest_lease);
+  if (!in.ok()) return;
+  error why;
+  {
+    const std::lock_guard lock{mutex_};
+    const auto waiting = std::ranges::count(waiting_lends_, from, &asked_lend::from);
+    if (!services_ || one.holder == 0) {
+      why = {.code = errc::rebuilding, .text = "the rank's process is not ready yet: ask again"};
+    } else if (lends_ >= most_lends && static_cast<std::size_t>(waiting) >= most_waiting_lends) {
+      why = {.code = errc::busy,
+             .text = std::to_string(waiting) + " requests of " + name_of(from) +
+                     " for memory or reports wait at this rank, which is the limit: ask again when one has been "
+                     "answered"};
+    } else if (lends_ >= most_lends) {
+      waiting_lends_.push_back(one);
+      return;
+    } else {
+      ++lends_;
+    }
+  }
+  if (!why) return begin_lend(one);
+  why.rank = rank{self_.value()};
+  answer(from, one.number, why);
+}
+
+void peer_requests::begin_lend(const asked_lend& one) {
   std::shared_ptr<const rank_services> services;
   {
     const std::lock_guard lock{mutex_};
     services = services_;
   }
-  if (!services || holder == 0)
-    return answer(
-        from, number,
-        error{.code = errc::rebuilding, .text = "the rank's process is not ready yet: ask again", .rank = self});
-  services->lend(what, size_bytes,
-                 [weak = weak_from_this(), from, number, holder, lease, self](buffer memory, error why) {
-                   const auto by = weak.lock();
-                   if (!by) return;
-                   remote_buffer handle;
-                   try {
-                     if (!why) handle = by->exported_->lend(self, std::move(memory), holder, lease, steady_now());
-                   } catch (const exception& failure) {
-                     why = failure.why();
-                   }
-                   if (!why) return by->answer(from, number, handle);
-                   if (!why.rank) why.rank = self;
-                   by->answer(from, number, why);
-                 });
+  if (!services) return; // the epoch has ended
+  try {
+    services->lend(one.what, one.size_bytes, [weak = weak_from_this(), one](buffer memory, error why) {
+      if (const auto self = weak.lock()) self->end_lend(one, std::move(memory), std::move(why));
+    });
+  } catch (...) { // no thread
+    end_lend(one, {}, current_error());
+  }
+}
+
+void peer_requests::end_lend(const asked_lend& one, buffer memory, error why) {
+  const rank self{self_.value()};
+  remote_buffer handle;
+  try {
+    if (!why) handle = exported_->lend(self, std::move(memory), one.holder, one.lease, steady_now());
+  } catch (const exception& failure) {
+    why = failure.why();
+  }
+  if (why && !why.rank) why.rank = self;
+  why ? answer(one.from, one.number, why) : answer(one.from, one.number, handle);
+  std::unique_lock lock{mutex_};
+  if (waiting_lends_.empty()) {
+    --lends_;
+    return;
+  }
+  const asked_lend next = waiting_lends_.front();
+  waiting_lends_.pop_front();
+  lock.unlock();
+  begin_lend(next);
+}
+
+void peer_requests::take_detached(process_address peer) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (!services_) return; // the epoch has ended
+    lanes_.erase(peer);
+    read_answers_.erase(peer);
+    std::erase_if(waiting_lends_, [&](const asked_lend& one) { return one.from == peer; });
+  }
+  messages farewell;
+  farewell.emplace_back(peer, std::string{});
+  send_(std::move(farewell));
 }
 
 void peer_requests::answer(process_address to, std::uint64_t number,
@@ -743,6 +816,7 @@ void peer_requests::close(const error& why) {
     early_.clear();
     services = std::exchange(services_, nullptr);
     plans = std::exchange(plans_, {});
+    waiting_lends_.clear();
   }
   for (auto& [number, one] : left)
     for (auto& each : one->replies) each.deliver(with_unknown_outcome(why));

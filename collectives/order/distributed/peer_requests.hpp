@@ -5,6 +5,7 @@
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/distributed/codec/part_codec.hpp>
 #include <troupe/collectives/order/distributed/codec/request_codec.hpp>
+#include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
@@ -12,6 +13,7 @@
 #include <troupe/device/time.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -27,6 +29,20 @@
 #include <vector>
 
 namespace troupe {
+
+/// The number of different lanes in which ranks submit requests of processes without a rank.
+inline constexpr int most_attached_lanes = 1024;
+/// Returns an address of a process without a rank. Processes with the same \p slot, from 0 to most_attached_lanes - 1,
+/// have the same lane, one after the other; \p generation distinguishes them.
+[[nodiscard]] process_address attached_address(int slot, int generation) noexcept;
+/// Returns the slot of an address from attached_address().
+[[nodiscard]] int slot_of(process_address attached) noexcept;
+/// Returns the lane in which each rank submits requests of process \p one. Errors: as lane::named().
+[[nodiscard]] lane lane_of(process_address one);
+
+/// Ranks release the memory and plans of another process if it has not renewed their lease for this long, or for the
+/// shorter time that it asked for.
+inline constexpr nanoseconds longest_lease = std::chrono::seconds{10};
 
 /// One request to all ranks of a world, which live in separate processes.
 struct whole_request {
@@ -121,8 +137,9 @@ public:
   /// has not), deadline_exceeded (it has not answered).
   void find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply);
   /// Asks the process of \p target to allocate memory, or to write a report to memory, and to keep it while \p holder,
-  /// a random number of this process, renews it at intervals shorter than \p lease. Contents of memory: undefined.
-  /// Errors: out_of_memory, missing (its troupe was built without this report), deadline_exceeded.
+  /// a random number of this process, renews it at intervals shorter than \p lease, at most longest_lease. Contents of
+  /// memory: undefined. That process does most_lends of these at one time. Errors: out_of_memory, missing (its troupe
+  /// was built without this report), busy (most_waiting_lends of this process wait there), deadline_exceeded.
   void lend(rank target, lent_kind what, std::size_t size_bytes, std::uint64_t holder, nanoseconds lease,
             nanoseconds deadline, handle_promise reply);
   /// Asks the exporter's process for the present contents of \p from, host memory. That process reads them immediately,
@@ -150,6 +167,8 @@ public:
 
   /// Maximum number of requests of one process that a rank's process has not answered. Further ones are refused (busy).
   static constexpr std::size_t most_pending_of_peer = 4096;
+  static constexpr std::size_t most_lends = 4;          ///< See lend().
+  static constexpr std::size_t most_waiting_lends = 64; ///< See lend().
 
 private:
   /// A request to all ranks, or a question: find() or lend() to one rank, read() to all of which one can answer.
@@ -157,7 +176,7 @@ private:
     divided_reply replies{};        ///< By rank. Those of a question do not receive the answer.
     std::optional<operation> own{}; ///< The part of this process's rank.
     std::variant<std::monostate, handle_promise, bytes_promise> answer{}; ///< Of a question.
-    std::size_t read_bytes = 0;     ///< Of a read: the bytes that it asks for.
+    std::size_t read_bytes = 0;                                           ///< Of a read: the bytes that it asks for.
     time_point queued{};
     time_point give_up = time_point::max();
 
@@ -175,6 +194,15 @@ private:
     remote_buffer from{};
     time_point give_up{};
     bytes_promise reply{};
+  };
+  /// A lend() that another process has asked for.
+  struct asked_lend {
+    process_address from{};
+    std::uint64_t number = 0;
+    lent_kind what{};
+    std::uint64_t size_bytes = 0;
+    std::uint64_t holder = 0;
+    nanoseconds lease{0};
   };
   /// The answers to the reads of another process.
   struct read_answers {
@@ -203,8 +231,12 @@ private:
   /// Sends the reads for which there is room now.
   void send_waiting_reads();
   [[nodiscard]] static error another_kind();
-  void take_question(process_address from, wire_reader& in, bool is_find);
+  void take_find(process_address from, wire_reader& in);
   void take_read(process_address from, wire_reader& in);
+  void take_lend(process_address from, wire_reader& in);
+  void begin_lend(const asked_lend& one);
+  /// Answers, and begins the next lend that waits.
+  void end_lend(const asked_lend& one, buffer memory, error why);
   /// Nothing (monostate): another process has what was asked for.
   void answer(process_address to, std::uint64_t number,
               const std::variant<std::monostate, remote_buffer, std::string_view, error>& what);
@@ -227,6 +259,9 @@ private:
   void send_to_all(std::string_view message);
   void take_reply(process_address from, wire_reader& in);
   void lose(process_address peer);
+  /// Forgets \p peer, a process without a rank that the controller has detached, after its last request. The answer
+  /// tells the controller that this process will submit no more requests in its lane.
+  void take_detached(process_address peer);
   /// Returns a promise that sends the outcome of a rank's part back to the process that has asked.
   [[nodiscard]] reply_promise reply_to_peer(process_address to, std::uint64_t number);
   void send_reply(process_address to, std::uint64_t number, const outcome& result);
@@ -248,8 +283,10 @@ private:
   std::map<std::uint64_t, std::shared_ptr<asked_request>> asked_; ///< By number.
   std::size_t awaited_bytes_ = 0;                                 ///< Of the reads that have been sent.
   std::deque<waiting_read> waiting_reads_;
-  std::vector<std::uint64_t> received_bytes_;           ///< Of answers to reads, by rank.
+  std::vector<std::uint64_t> received_bytes_;            ///< Of answers to reads, by rank.
   std::map<process_address, read_answers> read_answers_; ///< By the process that reads.
+  std::size_t lends_ = 0;                                ///< Lends in progress.
+  std::deque<asked_lend> waiting_lends_;
   time_point due_ = time_point::max();
   std::map<process_address, std::size_t> served_; ///< Requests of each process that have not been answered.
 };

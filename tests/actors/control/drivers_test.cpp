@@ -283,6 +283,33 @@ TEST_CASE("a driver may leave only so much pending", "[control][drivers]") {
   CHECK(ask(one).count() == 0);
 }
 
+TEST_CASE("the slot of a driver that has ended is given to another one when all ranks have answered",
+          "[control][drivers]") {
+  scene at;
+  at.begin(epoch{1});
+  const auto come_and_go = [&] {
+    at.join().link->close({.code = errc::stopping, .text = "the driver has ended"});
+    at.pass();
+    CHECK(at.drivers.size() == 0);
+  };
+  come_and_go();
+  CHECK(at.service.retiring() == std::vector{attached_address(0, 0)});
+  come_and_go();
+  CHECK(at.service.retiring() == std::vector{attached_address(1, 0), attached_address(0, 0)});
+  for (int r = 0; r < 2; ++r) {
+    CHECK(at.service.retiring().size() == 2);
+    request_writer out;
+    for (int slot = 0; slot < 2; ++slot)
+      out.add({.kind = request_record::form::message, .to = attached_address(slot, 0), .message = {}});
+    CHECK_FALSE(at.service.receive(rank{r}, out.take({.epoch = epoch{1}, .number = 1}), at.time->now()));
+  }
+  CHECK(at.service.retiring().empty());
+  come_and_go();
+  CHECK(at.service.retiring() == std::vector{attached_address(0, 1)});
+  at.begin(epoch{2}); // in which no rank has heard of it
+  CHECK(at.service.retiring().empty());
+}
+
 TEST_CASE("a driver that is silent is detached, and attaches again when it goes on", "[control][drivers]") {
   scene at;
   auto& one = at.join();

@@ -215,6 +215,9 @@ bool request_reader::next(wire_reader& in, request_record& into) {
     if (kind == capture_kind) into.place = in.varint();
     if (forms_of(kind) > 1) step = in.varint(forms_of(kind) - 1);
     into.kind = static_cast<request_form>(static_cast<std::uint64_t>(first_forms[kind]) + step);
+    // Before the record is read, because reading it may name a lane in this process.
+    if (only_messages_ && into.kind != request_form::message) in.refuse("it has a record that only a rank may send");
+    if (!in.ok()) return false;
     switch (into.kind) {
       case request_form::name: read_name(in); continue;
       case request_form::ask: read_ask(in, head, into); break;

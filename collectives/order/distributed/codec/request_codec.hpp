@@ -163,6 +163,11 @@ private:
 /// Reads what a request_writer wrote.
 class request_reader {
 public:
+  request_reader() = default;
+  /// Makes a reader that refuses all records but messages: see order_server::attach().
+  struct only_messages {};
+  explicit request_reader(only_messages) noexcept : only_messages_{true} {}
+
   /// Reads the next record. Returns false at the end, or if \p in has failed.
   [[nodiscard]] bool next(wire_reader& in, request_record& into);
 
@@ -179,6 +184,7 @@ private:
   std::uint64_t read_lane(wire_reader& in, request_record& into);
   void read_lane(std::uint64_t number, request_record& into) const;
 
+  bool only_messages_ = false;
   std::array<std::shared_ptr<const operation_outline>, outline_slots> outlines_;
   std::vector<named_lane> lanes_{{.known = true}}; ///< Indexed by their number in the other process.
   std::uint64_t world_ = 0;

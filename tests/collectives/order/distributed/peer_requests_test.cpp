@@ -84,7 +84,9 @@ struct peers_rig : distributed_rig {
 
 /// A process without a rank.
 struct outsider {
-  explicit outsider(peers_rig& rig) : one{rig} { one.keeper.attach(self); }
+  explicit outsider(peers_rig& rig, process_address address = process_address{-1}) : one{rig}, self{address} {
+    one.keeper.attach(self);
+  }
   void run() {
     one.run();
     for (std::string batch; !(batch = one.keeper.take_outgoing(self)).empty();) CHECK(link.receive(batch).text.empty());
@@ -103,7 +105,7 @@ struct outsider {
   }
 
   peers_rig& one;
-  process_address self{-1};
+  process_address self;
   attached_order link{self, one.size(), rig_epoch, [this](const std::string& batch) {
                         CHECK(one.keeper.receive(self, batch).text.empty());
                         one.collect();
@@ -648,9 +650,8 @@ TEST_CASE("a process that does not take its answers is refused further reads unt
   const auto read = [&] {
     got.reset();
     by.link.peers()->read(handle, 1s,
-                          std::make_shared<value_promise<std::string>>([&](std::variant<std::string, error> all) {
-                            got = std::move(all);
-                          }));
+                          std::make_shared<value_promise<std::string>>(
+                              [&](std::variant<std::string, error> all) { got = std::move(all); }));
   };
   for (int i = 0; i < 10; ++i) {
     read();
@@ -689,6 +690,117 @@ TEST_CASE("a window sends batches while few enough bytes are unacknowledged", "[
   REQUIRE(sent.size() == 4);
   CHECK(sent[1] == "b");
   CHECK(sent[3].front() == 'd');
+}
+
+TEST_CASE("processes without a rank that come and go use few lanes, each of which begins anew",
+          "[collectives][distributed][peers][attached][hosts]") {
+  // The order of the world is decided by the controller, or by the service of the only host.
+  peers_rig one{2, GENERATE(std::vector<host_ranks>{}, std::vector<host_ranks>{{rank{0}, rank{1}}},
+                            std::vector<host_ranks>{{rank{0}}, {rank{1}}})};
+  const auto lanes = [count = 0]() mutable {
+    return lane::named("a lane of this test, " + std::to_string(++count)).index();
+  };
+  const std::uint32_t before = lanes();
+  for (int i = 0; i < 100; ++i) {
+    outsider by{one, attached_address(0, i)};
+    outcome_log log;
+    by.link.peers()->ask(
+        {.name = ticket{1}, .parts = one.sum_of_all(-1, 4), .deadline = 1h, .reply = log.make_reply_promise()});
+    if (i % 10 == 9) { // it asks one rank alone, as it must not
+      wire_writer forged;
+      forged.u8(0);
+      forged.varint(7);
+      forged.ordinal(nanoseconds{1h});
+      REQUIRE_FALSE(write_part(forged, barrier{}, rank{0}));
+      request_writer out;
+      out.add({.kind = request_record::form::message, .to = process_address{0}, .message = forged.take()});
+      CHECK_FALSE(one.keeper.receive(by.self, out.take({.epoch = rig_epoch, .number = 2})));
+      one.collect();
+    }
+    by.run();
+    REQUIRE(log.count() == 1);
+    INFO(log.failure().text);
+    CHECK(log.failure().code == errc::none);
+    one.keeper.detach(by.self);
+    CHECK(one.keeper.retiring() == std::vector{by.self});
+    one.collect();
+    one.run();
+    CHECK(one.keeper.retiring().empty());
+  }
+  CHECK(one.keeper.waiting() == 0);
+  CHECK(lanes() - before <= 2);
+}
+
+TEST_CASE("a lane is in use until every rank has finished what it was asked in it",
+          "[collectives][distributed][peers][attached]") {
+  peers_rig one{2, {}, false};
+  one.serve(0); // the process of rank 1 is not ready yet
+  outsider by{one};
+  outcome_log log;
+  by.link.peers()->ask(
+      {.name = ticket{1}, .parts = one.sum_of_all(-1, 4), .deadline = 1h, .reply = log.make_reply_promise()});
+  by.run();
+  one.keeper.detach(by.self);
+  one.collect();
+  one.run();
+  CHECK(one.keeper.retiring().size() == 1);
+  SECTION("it does so when it is ready") {
+    one.serve(1);
+    one.run();
+    CHECK(one.keeper.retiring().empty());
+    CHECK(one.notes[0]->size() == 1); // the request of the process that has ended
+  }
+  SECTION("it leaves") {
+    static_cast<void>(one.orders[1]->leave({.code = errc::stopping, .text = "the world has stopped"}));
+    one.run();
+    CHECK(one.keeper.retiring().empty());
+  }
+}
+
+TEST_CASE("a process without a rank cannot name lanes in the controller's process",
+          "[collectives][distributed][peers][attached]") {
+  peers_rig one{2};
+  outsider by{one};
+  request_writer forged;
+  const std::uint32_t before = lane::named("the first lane of a forger").index();
+  const lane known = lane::named("the second lane of a forger");
+  REQUIRE_FALSE(forged.ask(barrier{}, known, 1, std::nullopt, 1h));
+  std::string batch = forged.take({.epoch = rig_epoch, .number = 1});
+  batch.replace(batch.find("second"), 6, "fourth");
+  CHECK(one.keeper.receive(by.self, batch).code == errc::internal);
+  CHECK(lane::named("the third lane of a forger").index() == before + 2);
+}
+
+TEST_CASE("memory is lent to others for few at one time, and not for longer than the longest lease",
+          "[collectives][distributed][peers][attached]") {
+  peers_rig one{2};
+  std::vector<rank_services::lent> allocating;
+  rank_services services;
+  services.ask = [](rank_request, const error&, const reply_promise&, std::uint64_t) {};
+  services.lend = [&](lent_kind, std::size_t, const rank_services::lent& done) { allocating.push_back(done); };
+  one.orders[0]->peers()->serve(std::move(services));
+  outsider by{one};
+  constexpr std::size_t most = peer_requests::most_lends + peer_requests::most_waiting_lends;
+  std::vector<std::variant<remote_buffer, error>> got;
+  for (std::size_t i = 0; i <= most; ++i)
+    by.link.peers()->lend(rank{0}, lent_kind::memory, 64, 7, nanoseconds::max(), 1h,
+                          std::make_shared<value_promise<remote_buffer>>(
+                              [&](std::variant<remote_buffer, error> all) { got.push_back(std::move(all)); }));
+  by.run();
+  CHECK(allocating.size() == peer_requests::most_lends);
+  REQUIRE(got.size() == 1);
+  CHECK(std::get<error>(got[0]).code == errc::busy);
+  while (!allocating.empty()) {
+    CHECK(allocating.size() <= peer_requests::most_lends);
+    const auto done = allocating.front();
+    allocating.erase(allocating.begin());
+    done(one.memory(0, 16), {});
+  }
+  by.run();
+  CHECK(got.size() == most + 1);
+  CHECK(one.exports[0]->size() == most);
+  one.exports[0]->expire(steady_now() + longest_lease + 1s);
+  CHECK(one.exports[0]->size() == 0);
 }
 
 TEST_CASE("requests that are launched together may have messages between their releases",
