@@ -97,6 +97,8 @@ void connection::parse(std::string_view bytes, time_point now) {
       return give_up({transport_event_kind::bad_frame, parser_.fault_text()}, now);
     }
     if (!complete) return;
+    if (phase_ == phase::open && opening_ && !opening_->open(complete->payload))
+      return give_up({transport_event_kind::bad_frame, "sent a message that another process has made or changed"}, now);
     if (phase_ == phase::open)
       messages_.push_back(std::move(complete->payload));
     else
@@ -111,9 +113,15 @@ void connection::join(const join_step& step, time_point now) {
   phase_ = phase::open;
   was_admitted_ = true;
   ++terms_.admitted;
-  handshake_.reset();
-  parser_.accept_messages(terms_.limits.frame_bytes);
   const bool is_listener = terms_.side == connection_side::listener;
+  std::size_t longest = terms_.limits.frame_bytes;
+  if (!tls_) { // TLS protects the messages otherwise
+    sealing_.emplace(handshake_->message_key(terms_.side));
+    opening_.emplace(handshake_->message_key(is_listener ? connection_side::dialer : connection_side::listener));
+    longest += frame_cipher::overhead_bytes;
+  }
+  handshake_.reset();
+  parser_.accept_messages(static_cast<std::uint32_t>(longest));
   terms_.reports.report(transport_event_kind::admitted, peer_,
                         is_listener ? "was admitted" : "the controller at " + peer_ + " admitted us");
 }
@@ -156,7 +164,8 @@ void connection::send(std::string_view payload, time_point now) {
                                                          std::to_string(terms_.limits.frame_bytes)},
                    now);
   if (unsent_bytes_ == 0) last_sent_ = now;
-  emit(encode_frame(frame_kind::message, payload));
+  emit(sealing_ ? encode_frame(frame_kind::message, sealing_->seal(payload))
+                : encode_frame(frame_kind::message, payload));
   if (unsent_bytes_ <= terms_.limits.queue_bytes) return;
   const std::string waiting = std::to_string(unsent_bytes_);
   lose("was too slow: " + waiting + " bytes waited for it, and the limit is " +

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/collectives/transport/frame.hpp>
+#include <troupe/collectives/transport/frame_cipher.hpp>
 #include <troupe/collectives/transport/join_handshake.hpp>
 #include <troupe/collectives/transport/join_secret.hpp>
 #include <troupe/collectives/transport/openssl_owner.hpp>
@@ -109,6 +110,8 @@ private:
   time_point last_sent_; ///< Time since which the first bytes of the output have waited.
   std::optional<tls_session> tls_;
   std::optional<join_handshake> handshake_;
+  std::optional<frame_cipher> sealing_; ///< For messages of this side, without TLS and after the admission.
+  std::optional<frame_cipher> opening_; ///< For messages of the other side.
   frame_parser parser_;
   std::string output_;
   std::size_t unsent_bytes_ = 0;

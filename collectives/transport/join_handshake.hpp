@@ -77,6 +77,9 @@ public:
   /// Refuses a peer whose bytes are not a frame.
   [[nodiscard]] join_step refuse_garbage() const;
 
+  /// Returns the key of the messages of side \p whose. Call it after the admission. Errors: internal.
+  [[nodiscard]] join_digest message_key(connection_side whose) const { return secret_.message_key(whose, transcript_); }
+
 private:
   [[nodiscard]] join_step check_claim(const frame& from, int open_count, int most_open, bool has_more);
   [[nodiscard]] join_step make_claim(const frame& from);

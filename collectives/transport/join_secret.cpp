@@ -27,8 +27,17 @@ join_secret::~join_secret() {
 
 join_digest join_secret::proof(connection_side whose, const handshake_transcript& transcript,
                                join_verdict verdict) const {
-  std::string message{whose == connection_side::listener ? "troupe transport 2 listener"
-                                                         : "troupe transport 2 dialer.."};
+  return digest(whose == connection_side::listener ? "troupe transport 2 listener" : "troupe transport 2 dialer..",
+                transcript, verdict);
+}
+
+join_digest join_secret::message_key(connection_side whose, const handshake_transcript& transcript) const {
+  return digest(whose == connection_side::listener ? "troupe messages 2 listener." : "troupe messages 2 dialer...",
+                transcript, join_verdict::admitted);
+}
+
+join_digest join_secret::digest(std::string message, const handshake_transcript& transcript,
+                                join_verdict verdict) const {
   const auto add = [&message](const auto& part) { message.append(part.begin(), part.end()); };
   add(transcript.of_listener);
   add(transcript.of_dialer);

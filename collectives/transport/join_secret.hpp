@@ -58,8 +58,14 @@ public:
   /// verdict and passes admitted. Errors: internal, if OpenSSL fails.
   [[nodiscard]] join_digest proof(connection_side whose, const handshake_transcript& transcript,
                                   join_verdict verdict = join_verdict::admitted) const;
+  /// Returns the key of the messages that side \p whose sends on a connection without TLS. Errors: as proof().
+  [[nodiscard]] join_digest message_key(connection_side whose, const handshake_transcript& transcript) const;
 
 private:
+  /// Returns the HMAC-SHA256 of \p label, \p transcript and \p verdict.
+  [[nodiscard]] join_digest digest(std::string label, const handshake_transcript& transcript,
+                                   join_verdict verdict) const;
+
   std::string token_;
 };
 

@@ -11,6 +11,10 @@ void openssl_free::operator()(bio_st* one) const noexcept {
   BIO_free(one);
 }
 
+void openssl_free::operator()(evp_cipher_ctx_st* one) const noexcept {
+  EVP_CIPHER_CTX_free(one);
+}
+
 void openssl_free::operator()(evp_pkey_st* one) const noexcept {
   EVP_PKEY_free(one);
 }

@@ -4,6 +4,7 @@
 #include <memory>
 
 struct bio_st;
+struct evp_cipher_ctx_st;
 struct evp_pkey_st;
 struct ssl_ctx_st;
 struct ssl_st;
@@ -15,6 +16,7 @@ namespace troupe {
 /// Frees each type of OpenSSL object with its own function.
 struct openssl_free {
   void operator()(bio_st* one) const noexcept;
+  void operator()(evp_cipher_ctx_st* one) const noexcept;
   void operator()(evp_pkey_st* one) const noexcept;
   void operator()(ssl_ctx_st* one) const noexcept;
   void operator()(ssl_st* one) const noexcept;

@@ -21,7 +21,7 @@ namespace troupe {
 
 /// The protection of a connection.
 enum class transport_mode : std::uint8_t {
-  plain,      ///< Only the join token and bounded frames. Loopback addresses only (SEC-1).
+  plain,      ///< The join token, and messages encrypted with a key derived from it. Loopback addresses only (SEC-1).
   mutual_tls, ///< In addition TLS 1.2 or later, with certificates of one CA on both sides.
 };
 
@@ -33,7 +33,7 @@ struct transport_limits {
   std::chrono::milliseconds stall{60'000};
   std::uint32_t frame_bytes = 16U << 20U; ///< Maximum payload of a frame.
   /// Maximum number of bytes that wait for one peer. A peer that lets more accumulate is disconnected.
-  std::size_t queue_bytes = 64U << 20U;
+  std::size_t queue_bytes = 128U << 20U;
   int connections = 256; ///< Maximum number of admitted connections.
   int pending = 64;      ///< Maximum number of connections not yet admitted; another one replaces the oldest.
   int reports = 20;      ///< Maximum number of events about refused connections per report_window.

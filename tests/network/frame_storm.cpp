@@ -7,6 +7,7 @@
 // that of the job that process PID controls (`troupe launch`), and TROUPE_JOIN_TOKEN is its secret: no process of the
 // storm joins then, so that the job's own world must go on as if nothing had happened.
 #include <troupe/actors/control/control_codec.hpp>
+#include <troupe/collectives/transport/frame_cipher.hpp>
 #include <troupe/collectives/transport/join_handshake.hpp>
 #include <troupe/collectives/transport/transport.hpp>
 #include <troupe/device/file_descriptor.hpp>
@@ -124,14 +125,15 @@ struct target {
   [[nodiscard]] bool has_ended() const { return own && own->wait(0ns); }
 
   /// The claim of a process that knows the token.
-  [[nodiscard]] std::string claim_after(const join_greeting& greeting) const {
+  [[nodiscard]] std::string claim_after(const join_greeting& greeting, std::optional<frame_cipher>& sealing) const {
     const handshake_transcript transcript{.of_listener = greeting.nonce,
                                           .of_dialer = fresh_nonce(),
                                           .channel = {},
                                           .version_of_listener = greeting.version,
                                           .version_of_dialer = version};
-    return encode(
-        join_claim{transcript.of_dialer, version, join_secret{secret}.proof(connection_side::dialer, transcript)});
+    const join_secret known{secret};
+    sealing.emplace(known.message_key(connection_side::dialer, transcript));
+    return encode(join_claim{transcript.of_dialer, version, known.proof(connection_side::dialer, transcript)});
   }
 
   bool of_job;
@@ -278,19 +280,21 @@ void play_bytes(std::size_t count, random_bits& draw, const std::optional<runnin
     if (world->has_ended()) world = std::make_unique<target>(job);
     const file_descriptor line = connected_to(world->at.port);
     std::string stream;
+    std::optional<frame_cipher> sealing;
     if (as_stranger) {
       const std::string claim = encode(join_claim{fresh_nonce(), world->version, fresh_nonce()});
       stream = below(draw, 4) == 0 ? claim : mutated(claim, draw);
     } else {
       const auto greeting = next_frame(line);
       require(greeting && decode_greeting(*greeting), "the controller does not greet any more");
-      send_all(line, world->claim_after(*decode_greeting(*greeting)));
+      send_all(line, world->claim_after(*decode_greeting(*greeting), sealing));
       const auto answer = next_frame(line);
       require(answer && decode_answer(*answer) && decode_answer(*answer)->verdict == join_verdict::admitted,
               "a process that knows the token is not admitted any more");
     }
     for (std::size_t left = 1 + below(draw, 40); left > 0 && sent < count; --left, ++sent) {
-      const std::string whole = encode_frame(frame_kind::message, message_of(draw, 0));
+      const std::string message = message_of(draw, 0);
+      const std::string whole = encode_frame(frame_kind::message, sealing ? sealing->seal(message) : message);
       stream += below(draw, 4) == 0 ? whole : mutated(whole, draw);
     }
     send_all(line, stream);

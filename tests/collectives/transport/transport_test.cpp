@@ -303,7 +303,7 @@ TEST_CASE("a message that no peer would accept is not sent", "[transport]") {
 
 TEST_CASE("what is not a frame ends its connection, from either side", "[transport]") {
   transport_rig rig{transport_mode::plain};
-  loopback_client client = admitted_client(rig.listen().port());
+  admitted_client client{rig.listen().port()};
   client.send(std::string(100, '\xff'));
   CHECK(client.is_ended());
   const auto event = rig.heard.first(transport_event_kind::bad_frame);
@@ -324,7 +324,8 @@ TEST_CASE("what is not a frame ends its connection, from either side", "[transpo
     if (claim) transcript.of_dialer = decode_claim(*claim).value().nonce;
     peer.send(encode(join_answer{.verdict = join_verdict::admitted,
                                  .proof = secret.proof(connection_side::listener, transcript)}) +
-              message_frame("good") + std::string(100, '\xff')); // all at once
+              message_frame(frame_cipher{secret.message_key(connection_side::listener, transcript)}.seal("good")) +
+              std::string(100, '\xff')); // all at once
     peer.receive(1);
   }};
   CHECK(dialer.join());
@@ -338,8 +339,8 @@ TEST_CASE("a client that has said all and ends is heard to its last message", "[
   transport_rig rig{transport_mode::plain};
   const auto port = rig.listen().port();
   {
-    loopback_client client = admitted_client(port);
-    for (unsigned i = 0; i < 3; ++i) CHECK(client.send(message_frame(pattern(1U << 20U, i))));
+    admitted_client client{port};
+    for (unsigned i = 0; i < 3; ++i) CHECK(client.send(client.frame_of(pattern(1U << 20U, i))));
     client.finish();
     CHECK(rig.heard.first(transport_event_kind::ended));
   }
@@ -352,7 +353,7 @@ TEST_CASE("a peer that ends inside of a frame is not taken for one that ends in 
   transport_rig rig{transport_mode::plain};
   const auto port = rig.listen().port();
   {
-    loopback_client client = admitted_client(port);
+    admitted_client client{port};
     CHECK(client.send(message_frame(pattern(100)).substr(0, 50)));
   }
   const auto event = rig.heard.first(transport_event_kind::broken);
@@ -498,14 +499,14 @@ TEST_CASE("TIM-1: a frame without its rest, and bytes that nobody takes, end the
   transport_rig rig{transport_mode::plain, limits};
   const auto port = rig.listen().port();
 
-  loopback_client half = admitted_client(port);
+  admitted_client half{port};
   half.send(message_frame(pattern(100)).substr(0, 50));
   CHECK(half.is_ended());
   CHECK(rig.heard.comes_to(transport_event_kind::broken, 1));
 
-  loopback_client deaf = admitted_client(port);
-  const std::string frame = message_frame(pattern(8U << 20U));
-  while (deaf.send(frame)) { // until the listener has had enough: nothing of the echo is read
+  admitted_client deaf{port};
+  const std::string message = pattern(8U << 20U);
+  while (deaf.send(deaf.frame_of(message))) { // until the listener has had enough: nothing of the echo is read
   }
   CHECK(rig.heard.comes_to(transport_event_kind::broken, 2));
   CHECK(rig.heard.all_text().find("transferred nothing for 200 ms") != std::string::npos);
@@ -518,9 +519,9 @@ TEST_CASE("a peer that does not drain is disconnected at the limit, and the othe
   const auto port = rig.listen().port();
   test_dialer beside{rig.dialer_options()};
   REQUIRE(beside.join());
-  loopback_client deaf = admitted_client(port);
-  const std::string frame = message_frame(pattern(256U << 10U));
-  while (deaf.send(frame)) CHECK(beside.exchanges("five!"));
+  admitted_client deaf{port};
+  const std::string message = pattern(256U << 10U);
+  while (deaf.send(deaf.frame_of(message))) CHECK(beside.exchanges("five!"));
   const auto event = rig.heard.first(transport_event_kind::broken);
   REQUIRE(event);
   CHECK(event->text.find("was too slow") != std::string::npos);

@@ -5,6 +5,7 @@
 #include "support/transport/transport_events.hpp"
 
 #include <troupe/collectives/transport/certificates.hpp>
+#include <troupe/collectives/transport/frame_cipher.hpp>
 #include <troupe/collectives/transport/join_handshake.hpp>
 #include <troupe/collectives/transport/transport.hpp>
 
@@ -101,7 +102,7 @@ inline std::optional<frame> parsed(const std::string& bytes) {
 
 /// Returns the claim with which a dialer that knows \p token answers a listener's greeting, without TLS.
 inline std::string claim_for(const std::string& greeting, const std::string& token,
-                             const std::string& version = test_version) {
+                             const std::string& version = test_version, handshake_transcript* into = nullptr) {
   const auto from = parsed(greeting);
   const auto read = from ? decode_greeting(*from) : std::nullopt;
   if (!read) return {};
@@ -110,6 +111,7 @@ inline std::string claim_for(const std::string& greeting, const std::string& tok
                                         .channel = {},
                                         .version_of_listener = read->version,
                                         .version_of_dialer = encode_version(version)};
+  if (into != nullptr) *into = transcript;
   return encode(join_claim{transcript.of_dialer, transcript.version_of_dialer,
                            join_secret{token}.proof(connection_side::dialer, transcript)});
 }
@@ -120,18 +122,27 @@ inline std::optional<join_verdict> verdict_in(const std::string& answer) {
   return read ? std::optional{read->verdict} : std::nullopt;
 }
 
-/// Returns a client that has been admitted without TLS, and can then send any bytes.
-inline loopback_client admitted_client(std::uint16_t port) {
-  loopback_client made{port};
-  made.send(claim_for(made.receive(greeting_frame_bytes), good_token));
-  if (verdict_in(made.receive(answer_frame_bytes)) != join_verdict::admitted)
-    throw std::runtime_error{"a test's client was not admitted"};
-  return made;
-}
-
 inline std::string message_frame(std::string_view payload) {
   return encode_frame(frame_kind::message, payload);
 }
+
+/// A client that has been admitted without TLS, and can then send any bytes.
+class admitted_client : public loopback_client {
+public:
+  explicit admitted_client(std::uint16_t port) : loopback_client{port} {
+    handshake_transcript transcript;
+    send(claim_for(receive(greeting_frame_bytes), good_token, test_version, &transcript));
+    if (verdict_in(receive(answer_frame_bytes)) != join_verdict::admitted)
+      throw std::runtime_error{"a test's client was not admitted"};
+    sealing_.emplace(join_secret{good_token}.message_key(connection_side::dialer, transcript));
+  }
+
+  /// Returns the frame of the next message, which the listener can open.
+  [[nodiscard]] std::string frame_of(std::string_view payload) { return message_frame(sealing_->seal(payload)); }
+
+private:
+  std::optional<frame_cipher> sealing_;
+};
 
 /// A dialer with blocking calls, which wait for at most ten seconds.
 class test_dialer {
