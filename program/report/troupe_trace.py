@@ -28,7 +28,12 @@ def member(of: typing.Any, name: str, kind: type, default: typing.Any = NEEDED) 
         raise ValueError(f"key '{name}' not found")
     if value is not default and type(value) is not kind:
         raise ValueError(f"the type of '{name}' must be {kind.__name__}, but is {type(value).__name__}")
-    return value
+    return printable(value) if isinstance(value, str) else value
+
+
+def printable(text: str) -> str:
+    """Returns the text with escapes in place of characters that could control the terminal on which it is printed."""
+    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 
 class Request:

@@ -84,6 +84,13 @@ class Records(unittest.TestCase):
             with self.subTest(path), self.assertRaisesRegex(Problem, f"flight record {path} cannot be read"):
                 Trace([path])
 
+    def test_texts_of_a_record_cannot_control_the_terminal(self):
+        one = record(0, "a", 5000, 0)
+        one["about"] = one["lines"][0]["requests"][0]["what"] = "\x1b]0;x\x07 gr\u00f6\u00dfe"
+        trace = self.trace(one)
+        for text in (trace.about, trace.ranks[0].requests[0].what):
+            self.assertEqual(text, "\\x1b]0;x\\x07 gr\u00f6\u00dfe")
+
     def test_a_request_that_is_not_over_has_no_end_in_the_viewer(self):
         one = record(0, "a", 5000, 0)
         for name in ("matched", "launch_began", "launched", "finished", "launch", "fused"):
