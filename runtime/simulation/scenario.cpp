@@ -102,6 +102,13 @@ void draw_plans(scenario& made) {
   }
 }
 
+/// Numbers the commits in the order in which a lane's clients request them.
+void number_commits(scenario& made) {
+  std::uint64_t next = 0;
+  for (planned_request& one : made.requests)
+    if (one.what == operation_kind::barrier && one.lane) one.commit = ++next;
+}
+
 planned_fault draw_fault(prng& chance, const scenario& of, const std::vector<fault_kind>& kinds, std::size_t number) {
   planned_fault one{.number = number,
                     .kind = kinds[chance.below(kinds.size())],
@@ -125,6 +132,28 @@ void draw_recovery(scenario& made) {
   const bool shrinks = chance.one_in(2);
   made.recovery.policy = shrinks ? recovery_policy::shrink : recovery_policy::keep_size;
   made.recovery.first_rung = (shrinks ? shrinking : keeping)[chance.below(keeping.size())];
+}
+
+/// Adds losses that follow each other closely, which faults drawn one by one rarely do: a process is lost soon after
+/// the controller, and a place is lost twice.
+void draw_losses(scenario& made, const std::vector<fault_kind>& kinds) {
+  prng chance{mix(made.seed, 24)};
+  const auto has = [&](fault_kind one) { return std::ranges::find(kinds, one) != kinds.end(); };
+  if (!has(fault_kind::killed_process) || !chance.one_in(2)) return;
+  const rank where = draw_rank(chance, made.ranks);
+  nanoseconds at = chance.within(made.length / 2);
+  const auto add = [&](fault_kind kind) {
+    made.faults.push_back({.number = made.faults.size(), .kind = kind, .at = at, .where = where, .span = 1ms});
+    at += chance.within(chance.one_in(2) ? 30ms : 150ms);
+  };
+  if (has(fault_kind::lost_controller) && chance.one_in(2)) {
+    add(fault_kind::lost_controller);
+    made.processes->orphans = orphan_policy::rejoin;
+  } else {
+    add(fault_kind::killed_process);
+  }
+  add(fault_kind::killed_process);
+  made.recovery.rebuilds += 2;
 }
 
 } // namespace
@@ -184,15 +213,16 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
     for (std::size_t i = 0, count = chance.below(5); i < count; ++i)
       made.faults.push_back(draw_fault(chance, made, kinds, i));
   std::ranges::stable_sort(made.requests, {}, &planned_request::at);
+  number_commits(made);
   return made;
 }
 
 scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
   scenario made = draw_scenario(seed, ranks, kinds);
   prng chance{mix(seed, 12)};
-  // A world of two ranks may not shrink: with one rank there is no order for the controller to decide.
-  const bool may_shrink = ranks > 2 && made.recovery.policy == recovery_policy::shrink;
-  made.processes = {.policy = may_shrink ? loss_policy::shrink : loss_policy::respawn,
+  made.processes = {.policy =
+                        made.recovery.policy == recovery_policy::shrink ? loss_policy::shrink : loss_policy::respawn,
+                    .smallest = ranks == 2 || prng{mix(seed, 23)}.one_in(2) ? 1 : 2,
                     .orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
                     .stops_by_itself = chance.one_in(2)};
   if (chance.one_in(8)) made.processes->policy = loss_policy::fail;
@@ -204,7 +234,13 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
     one.source.reset();
     one.gives_back = false;
     one.foreign.reset();
+    if (one.lane && prng{mix(seed, 22, one.number)}.one_in(3)) { // clients need commits to go on after a fault
+      one.what = operation_kind::barrier;
+      one.disagreeing.reset();
+    }
   }
+  number_commits(made);
+  draw_losses(made, kinds);
   return made;
 }
 

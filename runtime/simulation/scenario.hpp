@@ -104,6 +104,8 @@ struct planned_request {
   std::optional<rank> silent{};      ///< This rank makes no request in the lane from this one on, until the epoch ends.
   std::optional<rank> disagreeing{}; ///< This rank requests one element less.
   std::optional<rank> cancelling{};  ///< This rank withdraws its request.
+  /// For a barrier in a lane: it is a commit with this number. Later commits of a lane have larger numbers.
+  std::optional<std::uint64_t> commit{};
   /// The memory of this rank is declared to be on another device. Only for requests to the world.
   std::optional<rank> foreign{};
   /// The registration whose memory the request uses, if that is complete by then. For a replay: the capture that made
@@ -129,6 +131,7 @@ struct simulated_limits {
 /// The terms of a world over processes.
 struct process_terms {
   loss_policy policy = loss_policy::respawn;
+  int smallest = 2;                             ///< The minimum number of ranks under loss_policy::shrink.
   orphan_policy orphans = orphan_policy::leave; ///< With leave, a launcher ends and restarts processes.
   bool stops_by_itself = false;                 ///< Whether the processes leave the world one by one at its end.
 };

@@ -119,9 +119,12 @@ void simulated_deployment::ask_in(std::size_t lane, rank self) {
                      .deadline = one.deadline,
                      .lane = name_of(lane)},
                     ledger_.expect(one, self, meant_for));
-    if (one.cancelling != self) continue;
-    silence(lane, self);
-    where_.withdraw(self, lane);
+    if (one.cancelling == self) {
+      silence(lane, self);
+      where_.withdraw(self, lane);
+    } else if (one.commit && !has_committed(one, self)) {
+      silent = std::max(silent, meant_for); // it does not know whether its state is committed
+    }
   }
 }
 
@@ -191,8 +194,13 @@ nanoseconds longest(const scenario& of) {
   return all + 1s;
 }
 
-void note_resume_points(const scenario& of, const world_event& event, simulation_ledger& ledger) {
+void note_resume_points(const scenario& of, const world_event& event, std::uint64_t process,
+                        simulation_ledger& ledger) {
   if (event.phase != world_phase::ready) return;
+  std::vector<std::optional<std::uint64_t>> commits(of.lanes);
+  for (std::size_t i = 0; event.resume && i < of.lanes; ++i)
+    if (const resume_point* const point = find_point(*event.resume, name_of(i))) commits[i] = point->commit;
+  ledger.told(process, event.epoch, std::move(commits));
   if (!event.resume) return ledger.resumed(event.epoch, {}); // no operation has been ordered yet
   std::map<std::optional<std::size_t>, std::uint64_t> complete;
   const auto note = [&](const std::optional<std::size_t>& number, const std::optional<lane>& where) {
@@ -252,6 +260,12 @@ std::shared_ptr<value_promise<Reply>> simulated_deployment::expect(const planned
 void simulated_deployment::wait_for(const planned_request& what) const {
   const time_point latest = steady_now() + longest(of_);
   while (!ledger_.is_answered(what) && steady_now() < latest) fibers::current()->sleep(between_looks);
+}
+
+bool simulated_deployment::has_committed(const planned_request& what, rank self) const {
+  const time_point latest = steady_now() + longest(of_);
+  while (!ledger_.is_answered(what, self) && steady_now() < latest) fibers::current()->sleep(between_looks);
+  return ledger_.has_succeeded(what, self);
 }
 
 void simulated_deployment::ask_registration(const planned_request& one) {

@@ -63,6 +63,9 @@ private:
                                                              epoch now, std::function<void(Reply&)> keep);
   /// Suspends the fiber until \p what has been answered, or its answer is overdue.
   void wait_for(const planned_request& what) const;
+  /// Suspends the fiber until the client of \p self has its answer to the commit \p what, and returns whether it has
+  /// succeeded.
+  [[nodiscard]] bool has_committed(const planned_request& what, rank self) const;
   /// Returns the epoch of \p what. The first client that makes the request determines it, so that all use the same one.
   [[nodiscard]] epoch epoch_of(const planned_request& what);
   /// Sleeps until \p what is due.
@@ -91,8 +94,8 @@ private:
 /// can take long, for each rebuild.
 [[nodiscard]] nanoseconds longest(const scenario& of);
 
-/// Records the resume points of \p event in the ledger (CUT-1).
-void note_resume_points(const scenario& of, const world_event& event, simulation_ledger& ledger);
+/// Records the resume points of \p event, which process \p process has received, in the ledger (CUT-1).
+void note_resume_points(const scenario& of, const world_event& event, std::uint64_t process, simulation_ledger& ledger);
 
 /// Runs until all requests have been made and answered and the world has ended, or until that is overdue (TIM-1). Call
 /// it outside the fibers.

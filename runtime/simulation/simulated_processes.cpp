@@ -27,7 +27,7 @@ constexpr nanoseconds most_without_controller = 300ms;
 controller_terms controller_terms_of(const scenario& of) {
   return {.world_size = of.ranks,
           .policy = of.processes->policy,
-          .smallest = 2,
+          .smallest = of.processes->smallest,
           .heartbeat = 25ms,
           .suspicion = 150ms,
           .gather = 600ms,
@@ -354,9 +354,10 @@ void simulated_processes::process::begin() {
   world_->listen([this](const world_event& event) {
     if (*is_dead_) return;
     if (event.phase == world_phase::ready) above_.note_ready(event.epoch, event.world_size);
-    if (above_.heard_) above_.heard_(event);
+    if (above_.heard_) above_.heard_(event, group_);
   });
   above_.log_.note(name() + " starts");
+  above_.ledger_.began(rank{place_}, group_);
   worker{[self = shared()] { self->live(); }}.detach();
 }
 
@@ -369,6 +370,7 @@ void simulated_processes::process::live() {
     }
     fibers::current()->sleep(look_every);
   }
+  above_.ledger_.ended(group_);
   if (!*is_dead_) {
     link_->await_farewell(farewell);
     disconnect(false);
@@ -387,6 +389,7 @@ void simulated_processes::process::kill(bool loses) {
   *is_dead_ = true;
   above_.log_.note(name() + " is killed");
   fibers::current()->resume(group_);
+  above_.ledger_.ended(group_);
   above_.ledger_.died(rank{place_});
   disconnect(loses);
   above_.ended(*this);
@@ -394,6 +397,7 @@ void simulated_processes::process::kill(bool loses) {
 
 void simulated_processes::process::removed() {
   if (std::exchange(is_removed_, true)) return;
+  above_.ledger_.ended(group_); // it can tell nobody any more
   end_after(10);
 }
 

@@ -48,8 +48,10 @@ public:
   [[nodiscard]] std::uint64_t process_of(rank self) const override;
   void strike(const planned_fault& one) override;
 
+  /// Receives an event of the process with this number.
+  using event_listener = std::function<void(const world_event& event, std::uint64_t process)>;
   /// Calls \p heard for each event of each process. Call it before the first turn to receive all events.
-  void listen(world_status::listener heard) { heard_ = std::move(heard); }
+  void listen(event_listener heard) { heard_ = std::move(heard); }
   /// Returns the number of turns that wait behind a turn that cannot end, or nothing if no turn is blocked (BLK-2).
   [[nodiscard]] std::optional<std::size_t> held_up() const;
 
@@ -83,7 +85,7 @@ private:
   trace& log_;
   prng chance_;
   prng driver_chance_;
-  world_status::listener heard_;
+  event_listener heard_;
   std::unique_ptr<control_server> controller_; ///< Null while there is none.
   std::uint64_t controllers_ = 0;              ///< The number of controllers that were started.
   worker ticks_;

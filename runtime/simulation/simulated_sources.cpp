@@ -182,7 +182,7 @@ buffer simulated_memory::hand_out(const planned_request& what, rank self, std::b
 }
 
 operation simulated_memory::part_of(const planned_request& what, rank self, bool less) const {
-  if (what.what == operation_kind::barrier) return barrier{};
+  if (what.what == operation_kind::barrier) return barrier{.commit = what.commit};
   const place& mine = place_of(what, self);
   constexpr dtype type = dtype::u64;
   const participants all = participants_of(what, self);

@@ -19,7 +19,8 @@ namespace {
 /// Runs \p what on \p where, a simulated_world or simulated_processes.
 void play(const scenario& what, simulated_machine& machine, auto& where, simulated_memory& memory,
           simulation_ledger& ledger, simulated_faults& faults, trace& log, simulation_result& result) {
-  where.listen([&](const world_event& event) { note_resume_points(what, event, ledger); });
+  where.listen(
+      [&](const world_event& event, std::uint64_t process = 0) { note_resume_points(what, event, process, ledger); });
   simulated_deployment deployment{what, machine, where, memory, ledger, faults};
   play_out(what, deployment, where, ledger, log);
   if (const auto waiting = where.held_up())

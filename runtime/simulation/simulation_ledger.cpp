@@ -42,6 +42,8 @@ simulation_ledger::simulation_ledger(const scenario& of, simulated_memory& memor
 
 reply_promise simulation_ledger::expect(const planned_request& what, std::optional<rank> self, epoch asked_in) {
   entries_.push_back({.what = &what, .self = self, .asked_in = asked_in, .at = steady_now()});
+  if (const auto by = self ? processes_.find(*self) : processes_.end(); by != processes_.end())
+    entries_.back().process = by->second;
   ++unanswered_;
   ++kinds_[what.what];
   entries_of_[what.number].push_back(entries_.size() - 1);
@@ -95,6 +97,28 @@ bool simulation_ledger::is_answered(const planned_request& what) const {
   return found == entries_of_.end() || std::ranges::all_of(found->second, [this](std::size_t index) {
            return entries_[index].answers > 0 || entries_[index].died;
          });
+}
+
+const simulation_ledger::entry* simulation_ledger::find_entry(const planned_request& what, rank self) const {
+  const auto found = entries_of_.find(what.number);
+  if (found == entries_of_.end()) return nullptr;
+  const auto latest =
+      std::find_if(found->second.rbegin(), found->second.rend(), [&](auto i) { return entries_[i].self == self; });
+  return latest == found->second.rend() ? nullptr : &entries_[*latest];
+}
+
+bool simulation_ledger::is_answered(const planned_request& what, rank self) const {
+  const entry* const one = find_entry(what, self);
+  return one == nullptr || one->answers > 0 || one->died;
+}
+
+bool simulation_ledger::has_succeeded(const planned_request& what, rank self) const {
+  const entry* const one = find_entry(what, self);
+  return one != nullptr && one->first && failure_of(*one->first) == nullptr;
+}
+
+void simulation_ledger::told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits) {
+  told_.push_back({.process = process, .in = now, .at = steady_now(), .commits = std::move(commits)});
 }
 
 bool simulation_ledger::may_still_run(const planned_request& what) const {
@@ -220,6 +244,7 @@ verdict simulation_ledger::judge() {
   }
   judge_orders();
   judge_lanes();
+  judge_commits();
   epoch served{1}; // the latest epoch that was ready
   std::map<std::optional<std::size_t>, std::uint64_t> earlier;
   for (const auto& [now, lanes] : resumed_) {
@@ -406,6 +431,47 @@ void simulation_ledger::judge_lanes() {
           found->second = *one;
         }
     }
+}
+
+void simulation_ledger::judge_commits() {
+  struct knowledge {
+    std::uint64_t process = 0;
+    epoch from{};
+    std::size_t lane = 0;
+    std::uint64_t commit = 0;
+  };
+  std::vector<knowledge> known;
+  for (const told_commits& event : told_)
+    for (std::size_t lane = 0; lane < event.commits.size(); ++lane)
+      if (event.commits[lane]) known.push_back({event.process, event.in, lane, *event.commits[lane]});
+  // Of the commits that a process has seen succeed in a lane and epoch, it knows all but the last one to be complete.
+  std::map<std::tuple<std::uint64_t, epoch, std::size_t>, std::uint64_t> seen;
+  for (const planned_request& one : of_.requests) {
+    if (!one.commit || !entries_of_.contains(one.number)) continue;
+    for (const std::size_t index : entries_of_.at(one.number)) {
+      const entry& part = entries_[index];
+      if (!part.first || failure_of(*part.first) != nullptr) continue;
+      const auto [before, is_first] = seen.try_emplace({part.process, part.asked_in, *one.lane}, *one.commit);
+      if (!is_first)
+        known.push_back({part.process, part.asked_in, *one.lane, std::exchange(before->second, *one.commit)});
+    }
+  }
+  for (const told_commits& event : told_) {
+    const auto is_forgotten = [&](const knowledge& one) {
+      const auto end = ended_.find(one.process);
+      const bool has_ended = end != ended_.end() && end->second <= event.at;
+      const std::optional<std::uint64_t>& told = event.commits[one.lane];
+      return one.from < event.in && !has_ended && (!told || *told < one.commit);
+    };
+    const auto one = std::ranges::find_if(known, is_forgotten);
+    if (one == known.end()) continue;
+    const std::optional<std::uint64_t>& told = event.commits[one->lane];
+    wrong("process " + std::to_string(event.process) + " was told in epoch " + to_string(event.in) + " that " +
+          (told ? "commit " + std::to_string(*told) : std::string{"no commit"}) + " of lane " +
+          std::to_string(one->lane) + " was the last one, and process " + std::to_string(one->process) +
+          ", which lives, knew commit " + std::to_string(one->commit) + " from epoch " + to_string(one->from) +
+          " (CUT-1)");
+  }
 }
 
 bool simulation_ledger::is_counted(const entry& one, epoch of) const {

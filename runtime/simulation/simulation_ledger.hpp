@@ -15,6 +15,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,9 @@ public:
   [[nodiscard]] std::size_t on_registered() const noexcept { return on_registered_; }
   /// Returns whether all expected answers to \p what have arrived.
   [[nodiscard]] bool is_answered(const planned_request& what) const;
+  /// Returns whether the client of \p self has its answer to its latest request of \p what, or has died.
+  [[nodiscard]] bool is_answered(const planned_request& what, rank self) const;
+  [[nodiscard]] bool has_succeeded(const planned_request& what, rank self) const;
   /// Returns whether the request still runs, or has an answer that does not tell whether it has run.
   [[nodiscard]] bool may_still_run(const planned_request& what) const;
 
@@ -87,6 +91,12 @@ public:
   /// Records the resume points in a world's event of epoch \p now, which must be the same in all events (CUT-1).
   /// \p complete has the number of complete operations by lane; std::nullopt stands for the requests to the world.
   void resumed(epoch now, std::map<std::optional<std::size_t>, std::uint64_t> complete);
+  /// Records that \p process has begun as the process of \p self, and that it has ended or is no longer part of its
+  /// world.
+  void began(rank self, std::uint64_t process) { processes_[self] = process; }
+  void ended(std::uint64_t process) { ended_.try_emplace(process, steady_now()); }
+  /// Records that the event of epoch \p now has told \p process the last commit of each lane (CUT-1).
+  void told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits);
   /// Checks the number of rebuilds. A run is shorter than the window of the rebuild budget, unless its clock jumps
   /// (FLT-1).
   void judge_rebuilds(std::uint64_t last_epoch);
@@ -102,7 +112,8 @@ private:
     epoch asked_in{};
     time_point at{};
     std::size_t answers = 0;
-    bool died = false; ///< The process was killed before the answer.
+    bool died = false;         ///< The process was killed before the answer.
+    std::uint64_t process = 0; ///< Of `self`, when the request was made.
     std::optional<outcome> first{};
     time_point answered_at{};
   };
@@ -127,6 +138,12 @@ private:
   /// Checks that \p complete, which clients were told, can be the number of operations of \p lane that succeeded in
   /// epoch \p ended (CUT-1).
   void judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete);
+  /// Checks that no process was told of fewer commits than a living one knew from an earlier epoch: from that epoch's
+  /// event, or because it saw a later commit succeed, which its clients make after all have seen the one before
+  /// (CUT-1).
+  void judge_commits();
+  /// Returns the entry of the latest request of \p self for \p what, or null.
+  [[nodiscard]] const entry* find_entry(const planned_request& what, rank self) const;
   /// Returns whether the service that decides the order certainly knows the success of \p one in epoch \p of.
   [[nodiscard]] bool is_counted(const entry& one, epoch of) const;
   /// Returns whether \p one may have succeeded in epoch \p of at its rank.
@@ -155,6 +172,16 @@ private:
   std::set<std::pair<std::size_t, rank>> released_unwritten_;
   std::map<epoch, std::map<std::optional<std::size_t>, std::uint64_t>> resumed_;
   std::map<std::pair<epoch, rank>, time_point> counted_;
+  std::map<rank, std::uint64_t> processes_;   ///< The present process of each rank.
+  std::map<std::uint64_t, time_point> ended_; ///< When processes have ended.
+  /// An event that has told a process the last commit of each lane.
+  struct told_commits {
+    std::uint64_t process = 0;
+    epoch in{};
+    time_point at{};
+    std::vector<std::optional<std::uint64_t>> commits;
+  };
+  std::vector<told_commits> told_;
   std::optional<time_point> ended_at_;
   verdict verdict_;
   std::vector<std::string> findings_;
