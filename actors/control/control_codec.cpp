@@ -65,6 +65,8 @@ void value_field(Wire& io, Value& value) {
     id_field(io, value);
   else if constexpr (std::is_same_v<type, std::shared_ptr<const resume_points>>)
     points_field(io, value, static_cast<int>(most_ranks));
+  else if constexpr (std::is_same_v<type, told_commits>)
+    commits_field(io, value);
   else if constexpr (requires { value.has_value(); })
     io.maybe(value, again);
   else if constexpr (requires { value.back(); })
@@ -110,8 +112,10 @@ void fields(Wire& io, Message& what) {
     static_cast<void>(io);
   } else if constexpr (std::is_same_v<type, id_offer>) {
     each(io, what.of, what.id);
+  } else if constexpr (std::is_same_v<type, commits_report>) {
+    each(io, what.of, what.told);
   } else if constexpr (std::is_same_v<type, formed_report> || std::is_same_v<type, drained_report> ||
-                       std::is_same_v<type, id_wanted>) {
+                       std::is_same_v<type, id_wanted> || std::is_same_v<type, commits_wanted>) {
     each(io, what.of);
   } else if constexpr (std::is_same_v<type, failed_report>) {
     each(io, what.of, what.why, what.blamed);
@@ -143,7 +147,7 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, serve_order>) {
     each(io, what.of, what.world_size, what.previous);
     nonnegative_field(io, what.limits.lead);
-    each(io, what.limits.straggling, what.candidates);
+    each(io, what.limits.straggling, what.told, what.candidates);
   } else if constexpr (std::is_same_v<type, quiesce_order>) {
     each(io, what.of, what.why, what.decided);
   } else {

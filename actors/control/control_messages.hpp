@@ -5,6 +5,7 @@
 #include <troupe/actors/control/controller_terms.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/order/told_commits.hpp>
 #include <troupe/collectives/transport/shared_memory/shared_ring.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
@@ -61,6 +62,11 @@ struct id_offer {
   epoch of;
   unique_id id{};
 };
+/// Process → controller, the answer to commits_wanted: the commits that the process knows, of all epochs before `of`.
+struct commits_report {
+  epoch of;
+  told_commits told{};
+};
 /// Process → controller: its rank has formed epoch `of`.
 struct formed_report {
   epoch of;
@@ -103,8 +109,8 @@ struct serving_report {
   std::shared_ptr<const resume_points> resume{};
 };
 
-using process_message = std::variant<join_request, heartbeat, id_offer, formed_report, failed_report, drained_report,
-                                     order_batch, leave_notice, attach_request, serving_report>;
+using process_message = std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report,
+                                     drained_report, order_batch, leave_notice, attach_request, serving_report>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {
@@ -121,6 +127,10 @@ struct join_refusal {
 struct id_wanted {
   epoch of;
 };
+/// Controller → process: send a commits_report. The process's earlier epochs have ended; epoch `of` is to form.
+struct commits_wanted {
+  epoch of;
+};
 /// Controller → process: form this epoch. Requests of the previous epoch fail with `reason`, unless they have failed
 /// already.
 struct formation_order {
@@ -132,7 +142,7 @@ struct formation_order {
   bool has_newcomers = false;       ///< Whether some process was not part of the previous epoch.
   std::vector<std::string> hosts{}; ///< The host of each rank.
   bool has_rings = false;           ///< Whether the process has been sent rings for its requests in this epoch.
-  /// Where the lanes stood when the previous epoch ended; null if this is not known.
+  /// Where the lanes stood when the previous epoch ended; null if there was none.
   std::shared_ptr<const resume_points> resume{};
 };
 /// Controller → process: the epoch has failed at some rank. The outcome of its unanswered requests is unknown. May
@@ -177,6 +187,7 @@ struct serve_order {
   int world_size = 1;
   epoch previous{}; ///< The last epoch, if this service served in it; else 0 (order_server::open_host()).
   sequencer_limits limits{};
+  told_commits told{}; ///< The last complete commits that the controller knows.
   std::vector<candidate> candidates{};
 };
 
@@ -193,7 +204,7 @@ struct world_report {
 };
 
 using controller_message =
-    std::variant<join_welcome, join_refusal, heartbeat, id_wanted, formation_order, failure_order, quiesce_order,
-                 order_batch, fence_notice, stop_order, claim_order, serve_order, world_report>;
+    std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted, formation_order, failure_order,
+                 quiesce_order, order_batch, fence_notice, stop_order, claim_order, serve_order, world_report>;
 
 } // namespace troupe

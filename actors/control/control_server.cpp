@@ -133,9 +133,12 @@ void control_server::hear_of_order() {
     if (hooks_.straggling) hooks_.straggling(*late);
 }
 
-void control_server::open_order(epoch of, int world_size) {
+void control_server::open_order(const control_effect::open_order& begun) {
+  const epoch of = begun.of;
+  const int world_size = begun.world_size;
+  order_.learn(begun.told);
   opening next{.of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size))};
-  serve_order asked{.of = of, .world_size = world_size, .limits = limits_};
+  serve_order asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
   for (int i = 0; i < world_size; ++i) {
     const auto link = state_.link_of(rank{i});
     const auto to = link ? links_.find(*link) : links_.end();
@@ -186,6 +189,7 @@ void control_server::finish_opening() {
                      }});
   }
   order_.open(begun.of, std::move(begun.routes), std::move(hosts));
+  if (resume_) order_.learn(commits_of(*resume_, begun.of)); // in case that host and all ranks are lost
   if (begun.closed) order_.close(begun.closed, steady_now());
   carry_out(std::exchange(held_, {}));
 }
@@ -401,7 +405,7 @@ void control_server::carry_out(const control_effects& effects) {
                      if (hooks_.wanted) hooks_.wanted(one.place);
                    },
                    [this](const control_effect::announce& one) { announce(one.event); },
-                   [this](const control_effect::open_order& one) { open_order(one.of, one.world_size); },
+                   [this](const control_effect::open_order& one) { open_order(one); },
                    [this](const control_effect::close_order& one) { close_order(one.why); },
                    [this](const control_effect::leave_order& one) {
                      if (one.of == opened_) order_.release(one.self);

@@ -118,7 +118,7 @@ private:
   /// Begins the order of an epoch: creates rings for the ranks whose processes have connected to the gate. If other
   /// hosts have order services, first asks these to create rings for their ranks. Until they answer, messages to
   /// processes are held back.
-  void open_order(epoch of, int world_size);
+  void open_order(const control_effect::open_order& begun);
   /// Opens the order, together with those services of other hosts that have answered.
   void finish_opening();
   void close_order(const error& why);

@@ -80,8 +80,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
     return out;
   }
   if (members_.empty() && !served_) agreed_ = asked.facts;
-  if (asked.last_epoch > epoch_ && !in_epoch()) epoch_ = asked.last_epoch;
-  member newcomer{.who = asked.who, .joined_in = epoch_};
+  member newcomer{.who = asked.who, .joined_in = epoch_, .last_epoch = asked.last_epoch};
   newcomer.silence.end(now);
   give_place(newcomer, asked);
   if (!newcomer.spare) replace_away(*newcomer.place, now, out);
@@ -159,11 +158,18 @@ control_effects controller_state::on_message(link_id from, const process_message
                  [](const attach_request&) {},
                  [](const serving_report&) {},
                  [&](const id_offer& offer) {
-                   if (offer.of == epoch_ && phase_ == control_phase::forming && !named_ && one.self == rank{0})
-                     form(offer.id, now, out);
+                   if (offer.of != epoch_ || phase_ != control_phase::forming || id_ || one.self != rank{0}) return;
+                   id_ = offer.id;
+                   form_if_due(now, out);
+                 },
+                 [&](const commits_report& report) {
+                   if (report.of != epoch_ || report.told.of >= epoch_) return;
+                   one.told = report.told;
+                   one.has_told = true;
+                   form_if_due(now, out);
                  },
                  [&](const formed_report& report) {
-                   if (!is_due(report.of, control_phase::forming) || !named_) return;
+                   if (!is_due(report.of, control_phase::forming) || !ordered_) return;
                    one.reported = true;
                    if (!all_reported()) return;
                    if (!unreached_.empty()) return judge_links(now, out);
@@ -355,9 +361,15 @@ void controller_state::fill_places(time_point now) {
 }
 
 void controller_state::begin_epoch(time_point now, control_effects& out) {
-  epoch_ = epoch_.next();
+  // A restarted controller continues from the latest epoch that any process knows: a process forms only later ones.
+  epoch latest = epoch_;
+  for (const auto& [link, one] : members_) latest = std::max(latest, one.last_epoch);
+  for (auto& [link, one] : members_)
+    if (one.joined_in == epoch_) one.joined_in = latest;
+  epoch_ = latest.next();
   phase_ = control_phase::forming;
-  named_ = false;
+  id_.reset();
+  ordered_ = false;
   unreached_.clear();
   wanted_.clear();
   gatherings_.clear();
@@ -371,21 +383,44 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
     one->reported = false;
   }
   announce(out);
-  if (ranks_ == 1) return form({}, now, out);
-  out.emplace_back(control_effect::send{*link_of(rank{0}), id_wanted{epoch_}});
+  if (ranks_ == 1)
+    id_ = unique_id{};
+  else
+    out.emplace_back(control_effect::send{*link_of(rank{0}), id_wanted{epoch_}});
+  for (auto& [link, one] : members_) { // also those without a rank: they may have been ranks before
+    one.has_told = false;
+    out.emplace_back(control_effect::send{link, commits_wanted{epoch_}});
+  }
 }
 
-void controller_state::form(const unique_id& id, time_point now, control_effects& out) {
-  named_ = true;
+told_commits controller_state::known_commits() const {
+  std::vector<told_commits> all;
+  for (const auto& [link, one] : members_) all.push_back(one.told);
+  told_commits common = common_commits(all);
+  if (common.of >= lost_commits_.of) return common;
+  common = lost_commits_;
+  common.has_survivors = false;
+  return common;
+}
+
+void controller_state::keep_commits(const member& gone) {
+  lost_commits_ = common_commits(std::vector{lost_commits_, gone.told});
+}
+
+void controller_state::form_if_due(time_point now, control_effects& out) {
+  const bool all_told =
+      std::ranges::none_of(members_, [](const auto& one) { return one.second.self && !one.second.has_told; });
+  if (phase_ != control_phase::forming || ordered_ || !id_ || !all_told) return;
+  ordered_ = true;
   due_ = later(now, terms_.form);
-  formation_order order{.of = epoch_, .self = {}, .world_size = ranks_, .id = id, .reason = reason_};
+  formation_order order{.of = epoch_, .self = {}, .world_size = ranks_, .id = *id_, .reason = reason_};
   order.hosts.resize(static_cast<std::size_t>(ranks_));
   for (auto& [link, one] : members_) {
     if (!one.self) continue;
     order.hosts[static_cast<std::size_t>(one.self->value())] = one.who.host;
     order.has_newcomers = order.has_newcomers || one.joined_in.next() == epoch_;
   }
-  out.emplace_back(control_effect::open_order{epoch_, ranks_});
+  out.emplace_back(control_effect::open_order{epoch_, ranks_, known_commits()});
   for (const auto& [link, one] : members_) {
     if (!one.self) continue;
     order.self = *one.self;
@@ -477,6 +512,7 @@ void controller_state::remove_finished(members::iterator which, time_point now, 
   if (which->second.self) out.emplace_back(control_effect::leave_order{epoch_, *which->second.self});
   // Confirms the leave_notice: the process may end.
   out.emplace_back(control_effect::send{which->first, stop_order{stopping_error()}});
+  keep_commits(which->second);
   members_.erase(which);
   const bool nobody_works = phase_ == control_phase::rebuilding && some_done_ &&
                             std::ranges::none_of(members_, [](const auto& one) { return one.second.worked; });
@@ -494,6 +530,7 @@ void controller_state::remove_finished(members::iterator which, time_point now, 
 
 void controller_state::lose(members::iterator which, error why, bool kill, time_point now, control_effects& out) {
   const member gone = std::move(which->second);
+  keep_commits(gone);
   if (gone.self && !why.rank) why.rank = gone.self;
   fenced_[which->first] = why;
   if (gone.self) out.emplace_back(control_effect::leave_order{epoch_, *gone.self});

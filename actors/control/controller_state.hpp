@@ -54,6 +54,7 @@ struct announce {
 struct open_order {
   epoch of;
   int world_size = 0;
+  told_commits told{}; ///< The commits that the processes know.
 };
 /// Stops ordering; waiting requests are refused with \p why.
 struct close_order {
@@ -120,6 +121,9 @@ private:
     std::optional<rank> self{}; ///< Its rank in the present epoch.
     epoch joined_in{};          ///< The epoch before the first one that it is part of.
     bool reported = false;      ///< Whether it has sent the report that the phase waits for.
+    epoch last_epoch{};         ///< The latest that it was part of when it joined.
+    told_commits told{};        ///< Its latest commits_report.
+    bool has_told = false;      ///< Whether it has sent that for the forming epoch.
     bool worked = false;        ///< Whether it was a rank of the latest epoch that served.
     /// Whether its connection has ended after a pause of the controller, and it is expected to join again.
     bool is_away = false;
@@ -165,7 +169,12 @@ private:
   /// happened too often: processes that join and are lost before the others come would postpone the end indefinitely.
   void begin_gathering(time_point now, control_effects& out);
   void begin_epoch(time_point now, control_effects& out);
-  void form(const unique_id& id, time_point now, control_effects& out);
+  /// Forms the epoch if its id and the commits that its ranks know have arrived.
+  void form_if_due(time_point now, control_effects& out);
+  /// Returns the commits that the processes know.
+  [[nodiscard]] told_commits known_commits() const;
+  /// Keeps what \p gone knew, in case no other process knows it.
+  void keep_commits(const member& gone);
   void quiesce(time_point now, control_effects& out);
   void give_up(error why, control_effects& out);
   /// Excludes from all deadlines the time in which this process did not run. Called before anything else is done at
@@ -201,10 +210,12 @@ private:
   control_phase phase_ = control_phase::gathering;
   epoch epoch_{0};
   int ranks_ = 0;
-  bool named_ = false;     ///< Whether the epoch's unique id has arrived.
-  bool served_ = false;    ///< Whether any epoch has served.
-  bool some_done_ = false; ///< Whether a rank of the latest epoch that served has finished its work.
-  std::set<int> wanted_;   ///< Places for which request_process has been emitted in this rebuild.
+  std::optional<unique_id> id_{}; ///< The epoch's unique id, once it has arrived.
+  bool ordered_ = false;          ///< Whether the ranks have been ordered to form the epoch.
+  told_commits lost_commits_{};   ///< The latest that processes knew which have left.
+  bool served_ = false;           ///< Whether any epoch has served.
+  bool some_done_ = false;        ///< Whether a rank of the latest epoch that served has finished its work.
+  std::set<int> wanted_;          ///< Places for which request_process has been emitted in this rebuild.
   error reason_{};
   time_point due_;          ///< Deadline of the present phase.
   time_point not_before_{}; ///< Earliest time of the next epoch.

@@ -94,10 +94,12 @@ void host_link::serve(const serve_order& asked) {
   if (rings.size() > 1) { // a single rank on this host has no peers to agree with here
     for (const auto& one : rings) report.ranks.push_back(one.first);
     const std::size_t count = rings.size();
-    service_->open_host(asked.of, asked.world_size, std::move(rings), asked.previous, asked.limits,
-                        [to = services_.send, session = admitted_.session, of = asked.of](std::string message) {
-                          to(encode(process_frame{session, order_batch{of, std::move(message)}}));
-                        });
+    service_->open_host(
+        asked.of, asked.world_size, std::move(rings), asked.previous, asked.limits,
+        [to = services_.send, session = admitted_.session, of = asked.of](std::string message) {
+          to(encode(process_frame{session, order_batch{of, std::move(message)}}));
+        },
+        asked.told);
     serves_ = asked.of;
     if (count == static_cast<std::size_t>(asked.world_size)) report.resume = service_->points();
   } else {

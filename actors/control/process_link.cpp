@@ -83,6 +83,7 @@ void process_link::receive(std::string_view bytes) {
                            self->tell(id_offer{of, made});
                        });
                  },
+                 [&](const commits_wanted& wanted) { services_.deliver({wanted}); },
                  [&](formation_order& order) {
                    release_held(true);
                    retire_rings();

@@ -20,6 +20,8 @@ public:
   virtual ~controller_channel() = default;
 
   virtual void tell(process_message what) = 0;
+  /// Called when the world begins to form an epoch. \p commits: those that it knows, and those that succeed there.
+  virtual void begins([[maybe_unused]] std::shared_ptr<const commit_record> commits) {}
   /// Connects \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch. \p exported: the
   /// memory that requests of other processes may name; may be null.
   [[nodiscard]] virtual std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,

@@ -86,20 +86,22 @@ void world_actor::perform(split_request asked, const std::shared_ptr<split_answe
   if (!objection) objection = check_groups(asked.groups, executor_.plan().world_size);
   if (!objection && executor_.distributed()) objection = check_groups_size(asked.groups);
   if (objection) return reply->deliver(std::move(objection));
-  split(std::move(asked.groups), false,
+  split(std::move(asked.groups), {}, false,
         [this, reply](const error& failure, world_split& made, const ordered_split& place) {
           if (failure) return reply->deliver(failure);
           sub_worlds_.raise(system(), caf::actor_cast<world_inner_handle>(this), executor_.plan(), made, place, reply);
         });
 }
 
-void world_actor::split(std::vector<rank_group> groups, bool restores, split_end ended) {
+void world_actor::split(std::vector<rank_group> groups, std::vector<told_commits> told, bool restores,
+                        split_end ended) {
   const auto made = std::make_shared<world_split>(std::move(groups), executor_.plan().world_size);
   const auto place = std::make_shared<ordered_split>();
   place->of = executor_.current_epoch();
   place->order = executor_.distributed();
   executor_.maintain({.name = "the split",
                       .split = made->groups(),
+                      .told = std::move(told),
                       .granted = [place](std::vector<opened_world> opened) { place->opened = std::move(opened); },
                       .restores = restores,
                       .step = [made](rank_pipeline& one) { made->take_part(one); },
@@ -123,7 +125,7 @@ std::shared_ptr<latch> world_actor::quiesce(const error& why) {
 
 void world_actor::formed_again() {
   for (const auto& one : sub_worlds_.take_stock(executor_.plan().world_size, executor_.has_newcomers()))
-    split(one.groups, true,
+    split(one.groups, one.told, true,
           [this, number = one.number](const error& failure, world_split& made, const ordered_split& place) {
             if (!failure) sub_worlds_.restore(number, executor_.plan(), made, place);
           });

@@ -53,7 +53,7 @@ private:
   void stop();
   using split_end = std::function<void(const error& failure, world_split& made, const ordered_split& place)>;
   /// Makes the communicators of \p groups, then calls \p ended. \p restores: see maintenance.
-  void split(std::vector<rank_group> groups, bool restores, split_end ended);
+  void split(std::vector<rank_group> groups, std::vector<told_commits> told, bool restores, split_end ended);
 
   const std::shared_ptr<world_mailbox> mail_;
   world_executor executor_;

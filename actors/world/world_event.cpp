@@ -37,7 +37,8 @@ std::string describe(const world_event& event) {
   if (event.is_degraded()) line += describe_loss(event);
   if (event.recovery) line += describe_tries(*event.recovery);
   if (event.restored) line += "; restoration: " + describe(*event.restored);
-  if (event.resume && !event.resume->empty()) line += "; " + describe(*event.resume);
+  if (event.resume)
+    if (const std::string points = describe(*event.resume); !points.empty()) line += "; " + points;
   if (event.reason) line += ": " + to_string(event.reason);
   return line;
 }

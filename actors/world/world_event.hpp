@@ -129,8 +129,8 @@ struct world_event {
   /// it is resumed.
   bool is_suspended = false;
   /// In `ready`, from the second epoch on: where the lanes stood when the previous epoch ended, the same at every rank.
-  /// null if it is not known: under ordering `caller`, or, in a world over processes, because its controller has been
-  /// restarted or the previous epoch had a single rank.
+  /// null in the first epoch, under ordering `caller`, and, in a world over processes whose controller was restarted,
+  /// if none of its processes was part of an earlier epoch.
   std::shared_ptr<const resume_points> resume{};
 };
 

@@ -52,7 +52,7 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
   std::iota(places_.begin(), places_.end(), std::size_t{0});
   plan_.status->belongs_to(number_, gate_);
   if (plan_.ordering == ordering::agreed && (!plan_.to_controller || plan_.is_alone))
-    log_ = std::make_shared<resume_log>(true);
+    log_ = std::make_shared<resume_log>();
   if (plan_.recovery.policy != recovery_policy::fail_fast)
     for (const local_rank& one : plan_.locals)
       spares_.emplace(one.where, std::make_shared<spare_streams>(one.where, streams_of_a_rank));
@@ -156,8 +156,17 @@ void world_executor::follow(const controller_directive& from) {
   carry_out(std::visit(overloaded{
                            [this](const formation_order& order) {
                              auto effects = state_.on_formation(order);
-                             if (!effects.empty()) told_points_ = order.resume;
+                             if (effects.empty()) return effects;
+                             told_points_ = order.resume;
+                             commits_ = std::make_shared<commit_record>(order.of, order.resume);
+                             plan_.to_controller->begins(commits_);
                              return effects;
+                           },
+                           [this](const commits_wanted& wanted) {
+                             // The notes that have ended the earlier epochs came before this one.
+                             plan_.to_controller->tell(
+                                 commits_report{.of = wanted.of, .told = commits_ ? commits_->told() : told_commits{}});
+                             return world_effects{};
                            },
                            [this](const failure_order& order) {
                              if (order.why) take_report(order.of, order.why);
@@ -578,6 +587,7 @@ void world_executor::form(const world_effect::form& how) {
             mail->post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
           }));
       pipelines_.back()->belongs_to(number_);
+      pipelines_.back()->record_commits(commits_);
       pipelines_.back()->on_late([mail = mail_, at = one.self, now](error why) {
         mail->post(rank_report{rank_report::kind::late, at, now, std::move(why)});
       });
@@ -704,7 +714,8 @@ void world_executor::maintain(std::deque<maintenance> steps) {
   const maintenance& first = steps.front();
   turn_terms terms{.name = first.name,
                    .deadline = first.restores ? nanoseconds::max() : plan_.deadlines.drain + plan_.deadlines.form,
-                   .split = first.split};
+                   .split = first.split,
+                   .told = first.told};
   asked_.emplace(number, std::move(steps));
   distributed_order_->turn(std::move(terms), [mail = mail_, now = state_.current_epoch(), all = pipelines_,
                                               number](const error& why, std::span<const opened_world> opened) {

@@ -71,8 +71,9 @@ public:
 /// requests, waits until the launched operations have ended, runs the work, and continues. In a world over processes
 /// its place in the order of requests is a turn of this name.
 struct maintenance {
-  std::string name;                ///< The name in messages: "the split". At most longest_plan_name_bytes.
-  std::vector<rank_group> split{}; ///< In a world over processes: the order is opened for these groups.
+  std::string name;                 ///< The name in messages: "the split". At most longest_plan_name_bytes.
+  std::vector<rank_group> split{};  ///< In a world over processes: the order is opened for these groups.
+  std::vector<told_commits> told{}; ///< turn_terms::told
   /// In a world over processes: called in the world's actor when the work's turn has come. \p opened: the sub-worlds of
   /// which the local rank is a member.
   std::function<void(std::vector<opened_world> opened)> granted{};
@@ -293,6 +294,7 @@ private:
   std::map<std::string, std::uint64_t> captures_of_name_; ///< Number of captures in this epoch.
   std::shared_ptr<resume_log> log_;                       ///< Set if this process keeps the order.
   std::shared_ptr<const resume_points> told_points_;      ///< From the controller, for the present epoch.
+  std::shared_ptr<commit_record> commits_;                ///< Those of the latest epoch, if a controller forms it.
   std::shared_ptr<ordered_world> order_;                  ///< Set after forming if all ranks live in this process.
   std::shared_ptr<distributed_order> distributed_order_;  ///< Set if a controller keeps the order.
   bool is_order_over_ = false;                 ///< Whether the controller has closed the order to stop the world.

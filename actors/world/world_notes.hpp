@@ -73,7 +73,7 @@ struct peer_capture {
 
 /// An order of the controller of a world over processes.
 struct controller_directive {
-  std::variant<formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
+  std::variant<commits_wanted, formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
 };
 
 using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report, maintenance_turn,

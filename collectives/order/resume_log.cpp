@@ -6,19 +6,22 @@
 namespace troupe {
 
 const resume_point* find_point(const resume_points& all, const std::optional<lane>& where) noexcept {
-  const auto found = std::ranges::find(all, where, &resume_point::where);
-  return found == all.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(all.lanes, where, &resume_point::where);
+  return found == all.lanes.end() ? nullptr : &*found;
 }
 
 std::string describe(const resume_points& all) {
   std::string text;
-  for (const resume_point& one : all) {
+  for (const resume_point& one : all.lanes) {
     text += text.empty() ? "" : "; ";
     text += one.where ? "lane " + one.where->name() : std::string{"requests to the world"};
     text += ": " + std::to_string(one.complete) + " complete";
     if (one.commit) text += ", commit " + std::to_string(*one.commit);
     if (one.incomplete > 0) text += ", " + std::to_string(one.incomplete) + " released and not complete";
   }
+  if (!all.has_survivors)
+    text += std::string{text.empty() ? "" : "; "} +
+            "every process that knew the last commits has ended, and later ones may have been complete";
   return text;
 }
 
@@ -27,36 +30,56 @@ std::optional<std::uint64_t> commit_of(const operation& what) noexcept {
   return one == nullptr ? std::nullopt : one->commit;
 }
 
+void resume_log::learn(const told_commits& known) {
+  const std::lock_guard lock{mutex_};
+  has_survivors_ = known.of >= used_ && known.has_survivors;
+  if (epoch_ != epoch{} || known.of < latest_) return;
+  latest_ = used_ = known.of;
+  lanes_.clear();
+  for (const told_commit& one : known.lanes)
+    if (one.number) lanes_.emplace(lane_of(one.where), lane_log{.where = one.where, .commit = one.number});
+}
+
+told_commits resume_log::commits() {
+  const std::lock_guard lock{mutex_};
+  advance();
+  return commits_of(make_points(), latest_);
+}
+
 void resume_log::begin(epoch of, std::vector<std::shared_ptr<const success_count>> ranks) {
   const std::lock_guard lock{mutex_};
   advance();
-  if (epoch_ == epoch{})
-    is_known_ = is_known_ || of == epoch{1};
-  else if (std::ranges::all_of(ranks_, [](const rank_log& one) { return one.released > 0; }))
-    is_known_ = true;
-  points_ = nullptr;
-  if (epoch_ != epoch{} && is_known_) points_ = std::make_shared<const resume_points>(make_points());
-  ranks_.clear();
-  dropped_.clear();
-  if (!is_known_) lanes_.clear();
+  if (epoch_ == epoch{}) counted_from_ = of;
+  points_ = latest_ == epoch{} ? nullptr : std::make_shared<const resume_points>(make_points());
   for (auto& [index, one] : lanes_) {
     one.entries.clear();
     one.next = one.complete;
   }
-  epoch_ = of;
+  epoch_ = latest_ = of;
+  ranks_.clear();
+  dropped_.clear();
   for (auto& one : ranks) ranks_.push_back({.successes = std::move(one)});
   open_ = 0;
   next_look_ = least_look;
 }
 
-void resume_log::forget() {
+void resume_log::stop() {
   const std::lock_guard lock{mutex_};
-  ranks_.clear();
-  lanes_.clear();
-  dropped_.clear();
-  points_ = nullptr;
   epoch_ = {};
-  is_known_ = false;
+  used_ = latest_;
+  ranks_.clear();
+  dropped_.clear();
+  for (auto& [index, one] : lanes_) one = {.where = one.where, .commit = one.commit};
+  open_ = 0;
+}
+
+void resume_log::forget() {
+  stop();
+  const std::lock_guard lock{mutex_};
+  lanes_.clear();
+  points_ = nullptr;
+  latest_ = used_ = {};
+  has_survivors_ = true;
 }
 
 void resume_log::drop(lane where) {
@@ -74,6 +97,7 @@ void resume_log::released(epoch of, const std::optional<lane>& where, std::span<
                           const std::optional<std::uint64_t>& commit, const released_name& name) {
   const std::lock_guard lock{mutex_};
   if (of != epoch_) return;
+  used_ = of;
   lane_log& there = lanes_[lane_of(where)];
   there.where = where;
   entry made{.commit = commit, .missing = participants.size(), .name = name};
@@ -121,7 +145,7 @@ void resume_log::advance() {
 }
 
 resume_points resume_log::make_points() const {
-  resume_points all;
+  resume_points all{.counted_from = counted_from_, .has_survivors = has_survivors_};
   std::size_t mentions = most_mentions; // all points are sent to a process in one message
   for (const auto& entry_of_lane : lanes_) {
     const lane_log& one = entry_of_lane.second;
@@ -142,7 +166,7 @@ resume_points resume_log::make_points() const {
         std::ranges::for_each(it.participants, place);
       made.later.push_back(std::move(listed));
     }
-    all.push_back(std::move(made));
+    all.lanes.push_back(std::move(made));
   }
   return all;
 }

@@ -10,6 +10,7 @@
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/order/told_commits.hpp>
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/device/identity.hpp>
 
@@ -55,17 +56,18 @@ struct open_operation {
 /// flight. Threads: all functions may be called from any thread.
 class resume_log {
 public:
-  /// \p sees_all: whether the log has recorded everything since the world began. Otherwise, and after forget(), clients
-  /// may have continued from positions that the log does not know. It then has no points and counts from 0 in each
-  /// epoch, until an epoch ends in which something was released to every rank: only then have all clients agreed on
-  /// where to continue. A log that begins in epoch 1 has recorded everything.
-  explicit resume_log(bool sees_all = false) noexcept : is_known_{sees_all} {}
+  /// Takes over the commits that the processes of the next epoch know, before begin(). They are used if this log has
+  /// not recorded the latest epoch; else it knows more. A log whose operations outlive no process needs no call.
+  void learn(const told_commits& known);
+  /// Returns the last complete commits, for another log that records the next epoch.
+  [[nodiscard]] told_commits commits();
 
   /// Ends the present epoch, if there is one, and begins \p of. Operations that are not complete by now stay
   /// incomplete. \p ranks count the successes of each rank.
   void begin(epoch of, std::vector<std::shared_ptr<const success_count>> ranks);
-
-  /// Drops everything. Call it if operations of the world are or were ordered elsewhere, so the log does not know them.
+  /// Records nothing more of the present epoch, because its operations are ordered elsewhere.
+  void stop();
+  /// Drops everything, for a world that begins anew or whose last epochs are not known here.
   void forget();
 
   /// Drops the lane \p where, in which nothing more is released. If the lane is used again, its positions begin at 0.
@@ -79,7 +81,7 @@ public:
   /// Returns how many requests were released to \p one in the present epoch.
   [[nodiscard]] std::uint64_t released_to(rank one) const;
 
-  /// Returns where the lanes stood when the present epoch began; null in the first epoch, and while that is not known.
+  /// Returns where the lanes stood when the latest epoch began; null in the world's first epoch.
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
   /// Returns, for each rank, the first operation that was released to it and has not succeeded there; each operation
   /// once. Its ranks are those of this log's world. Whether they have launched it is not known here.
@@ -124,8 +126,11 @@ private:
   static constexpr std::size_t least_look = 256;     ///< Operations after which the successes are applied.
 
   mutable std::mutex mutex_;
-  epoch epoch_{};
-  bool is_known_;                           ///< Whether the positions of all lanes are known.
+  epoch epoch_{};                           ///< The epoch that is recorded; 0: none.
+  epoch latest_{};                          ///< The latest epoch of the world that is known here; 0: none.
+  epoch used_{};                            ///< The latest one in which operations may have been released.
+  epoch counted_from_{};                    ///< resume_points::counted_from
+  bool has_survivors_ = true;               ///< resume_points::has_survivors
   std::map<std::uint64_t, lane_log> lanes_; ///< By lane_of().
   /// Dropped lanes with operations in flight.
   std::vector<std::map<std::uint64_t, lane_log>::node_type> dropped_;

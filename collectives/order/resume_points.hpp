@@ -29,14 +29,23 @@ struct resume_point {
   static constexpr std::size_t most_listed = 32;
 
   std::optional<lane> where{};               ///< nullopt: requests to all ranks of the world.
-  std::uint64_t complete = 0;                ///< Number of complete operations in all epochs so far.
+  std::uint64_t complete = 0;                ///< Number of complete operations since resume_points::counted_from.
   std::optional<std::uint64_t> commit{};     ///< The number of the last complete commit(); nullopt: there is none.
   std::uint64_t incomplete = 0;              ///< Number of operations that were released and are not complete.
   std::vector<incomplete_operation> later{}; ///< The first of these: at most `most_listed`, fewer in very large worlds.
 };
 
 /// The resume points of the lanes that a world has used.
-using resume_points = std::vector<resume_point>;
+struct resume_points {
+  std::vector<resume_point> lanes{};
+  /// The epoch at whose beginning the positions of all lanes were 0. It is the present one if nobody has recorded the
+  /// operations of the previous epoch, for example because it had a single rank, or the controller has been restarted.
+  /// Commits are known nonetheless.
+  epoch counted_from{1};
+  /// Whether a process that was told of these commits is still in the world. If none is, later commits may have been
+  /// complete, too: all processes that knew of them have ended.
+  bool has_survivors = true;
+};
 
 /// Returns the point of \p where, or nullptr if the lane was not used.
 [[nodiscard]] const resume_point* find_point(const resume_points& all, const std::optional<lane>& where) noexcept;

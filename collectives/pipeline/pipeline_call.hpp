@@ -3,6 +3,7 @@
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/order/told_commits.hpp>
 #include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/collectives/pipeline/staging/host_staging.hpp>
@@ -80,6 +81,8 @@ private:
   /// Counts it among those that have succeeded. Before its reply, so that no client knows more than the count.
   void count() noexcept {
     if (release_ > 0) progress_.successes.note(release_);
+    if (const auto* one = std::get_if<barrier>(&what_); one != nullptr && one->commit && progress_.commits)
+      progress_.commits->note(from_.of_world ? std::nullopt : std::optional{from_.lane}, *one->commit);
   }
   [[nodiscard]] flight_name in_flight_line() const noexcept { return {name(), from_.of_world, formed_in()}; }
 

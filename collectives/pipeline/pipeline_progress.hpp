@@ -15,6 +15,7 @@
 
 namespace troupe {
 
+class commit_record;
 class flight_line;
 
 /// An operation without its memory, packed into a few 64-bit words for the hot path.
@@ -79,6 +80,7 @@ struct progress_record {
   alignas(64) latest_sketch launched;
   alignas(64) latest_sketch finished;
   success_count successes; ///< Of the requests that were released to the rank; the writer is that of `finished`.
+  std::shared_ptr<commit_record> commits; ///< Null: not recorded. Set before the first request.
   latest_sketch running;   ///< The last one seen running; written rarely, by the writer of `finished`.
   /// Records every request; null: requests are not recorded. Set before the first request; afterwards all threads may
   /// read the pointer.

@@ -135,6 +135,8 @@ public:
   [[nodiscard]] std::shared_ptr<const success_count> successes() const noexcept {
     return {progress_, &progress_->successes};
   }
+  /// Sets the record of the commits that succeed here. Call before the first request.
+  void record_commits(std::shared_ptr<commit_record> into) { progress_->commits = std::move(into); }
   /// Returns the last messages of its communicator's library.
   [[nodiscard]] library_diagnostics last_diagnostics() const { return peers_->last_diagnostics(); }
   /// Sets a hook that is called on the poller's thread, with the reply, when a request's deadline has passed before its

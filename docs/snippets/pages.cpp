@@ -96,11 +96,14 @@ void reduce_gradients(troupe::world& world, troupe::rank self, const troupe::buf
 // [lane]
 
 // [resume]
-/// One rank's client continues in the epoch of \p now, from its state at the returned step.
-std::uint64_t go_on(troupe::rank_lane& mine, const troupe::world_event& now, troupe::lane steps) {
+/// One rank's client continues in the epoch of \p now, from its state at the returned commit. nullopt: no commit is
+/// complete, and all begin anew.
+std::optional<std::uint64_t> go_on(troupe::rank_lane& mine, const troupe::world_event& now, troupe::lane steps) {
+  if (now.resume && !now.resume->has_survivors)
+    throw troupe::exception{troupe::errc::missing, "all processes with the latest state have ended: load a checkpoint"};
   mine.acknowledge(now.epoch);
   const troupe::resume_point* const reached = now.resume ? troupe::find_point(*now.resume, steps) : nullptr;
-  return reached != nullptr ? reached->commit.value_or(0) : 0;
+  return reached != nullptr ? reached->commit : std::nullopt;
 }
 // [resume]
 

@@ -22,6 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 using number = std::uint64_t;
 
+constexpr number first_step = 0;
 constexpr int out_of_its_world = 75; // EX_TEMPFAIL: troupe launch restarts the process
 
 volatile std::sig_atomic_t received_signal = 0; // the signal that ends this process, or 0
@@ -52,7 +53,7 @@ public:
       commit_every_{commit_every},
       die_at_{die_at},
       weights_(count),
-      kept_{{0, weights_}} {}
+      kept_{{first_step, weights_}} {}
 
   /// Returns false if the world has ended before the work was done, or a signal ends this process.
   bool run() {
@@ -112,32 +113,30 @@ private:
   /// Sets the weights in \p memory to those of the last commit that is complete, or of the beginning if there is none.
   /// A process that has just joined gets them from another one.
   void load(const troupe::world_event& now, troupe::rank self, troupe::rank_lane& lane, const troupe::buffer& memory) {
-    const troupe::buffer word = world_.allocate_pinned(sizeof(number));
-    const auto least = [&](number mine) { // of all ranks
-      word.host_span<number>()[0] = mine;
-      lane.all_reduce(word, word, 1, troupe::dtype::u64, troupe::reduction::min).get();
-      return word.host_span<number>()[0];
-    };
-    if (now.resume) {
-      const troupe::resume_point* const reached = troupe::find_point(*now.resume, steps_lane());
-      step_ = reached != nullptr ? reached->commit.value_or(0) : 0;
-    } else { // the first epoch, or a new controller: the earliest of the ranks' last commits, which the others kept
-      constexpr number none = std::numeric_limits<number>::max();
-      const number newest = kept_.back().step;
-      const number agreed = least(newest > 0 ? newest : none);
-      step_ = agreed == none ? 0 : agreed;
-    }
+    const troupe::resume_point* const reached = now.resume ? troupe::find_point(*now.resume, steps_lane()) : nullptr;
+    const bool has_begun = reached != nullptr && reached->commit;
+    step_ = has_begun ? *reached->commit : first_step;
+    if (now.resume && !now.resume->has_survivors)
+      std::printf("process %s: every process that knew the last commits has ended: continues at step %llu\n",
+                  variable("TROUPE_PROCESS").c_str(), static_cast<unsigned long long>(step_));
+    if (kept_.front().step > step_) stop("the world has forgotten a commit: it continues at step");
     const auto mine = std::ranges::find(kept_, step_, &checkpoint::step);
     const auto ranks = static_cast<number>(now.world_size);
-    const number root = least(mine == kept_.end() ? ranks : static_cast<number>(self.value()));
-    if (root == ranks) {
-      std::printf("no process has the weights of step %llu\n", static_cast<unsigned long long>(step_));
-      std::exit(1); // NOLINT(concurrency-mt-unsafe)
-    }
+    const troupe::buffer word = world_.allocate_pinned(sizeof(number));
+    word.host_span<number>()[0] = mine == kept_.end() ? ranks : static_cast<number>(self.value());
+    lane.all_reduce(word, word, 1, troupe::dtype::u64, troupe::reduction::min).get();
+    const number root = word.host_span<number>()[0];
+    if (root == ranks) stop("no process has the weights of step");
     if (mine != kept_.end()) std::ranges::copy(mine->weights, memory.host_span<number>().begin());
     lane.broadcast(memory, memory, weights_.size(), troupe::dtype::u64, troupe::rank{static_cast<int>(root)}).get();
     const auto values = memory.host_span<number>();
     kept_ = {{step_, {values.begin(), values.end()}}};
+  }
+
+  [[noreturn]] void stop(const char* why) const {
+    std::printf("process %s: %s %llu\n", variable("TROUPE_PROCESS").c_str(), why,
+                static_cast<unsigned long long>(step_));
+    std::exit(1); // NOLINT(concurrency-mt-unsafe)
   }
 
   [[nodiscard]] static troupe::lane steps_lane() { return troupe::lane::named("steps"); }
@@ -152,7 +151,7 @@ private:
   number steps_;
   number commit_every_;
   number die_at_;
-  number step_ = 0;
+  number step_ = first_step;
   std::vector<number> weights_;
   std::vector<checkpoint> kept_; ///< The last two commits, the older one first.
 };

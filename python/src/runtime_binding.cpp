@@ -93,7 +93,7 @@ py::tuple numbers(const std::vector<rank>& all) {
 /// Returns the arguments of the Python class ResumePoint for each lane.
 py::list shown_points(const resume_points& all) {
   py::list made;
-  for (const resume_point& one : all) {
+  for (const resume_point& one : all.lanes) {
     py::list later;
     for (const incomplete_operation& each : one.later)
       later.append(py::make_tuple(each.position, numbers(each.succeeded), numbers(each.unknown)));
@@ -101,6 +101,12 @@ py::list shown_points(const resume_points& all) {
                                one.complete, one.commit, one.incomplete, py::tuple(later)));
   }
   return made;
+}
+
+void add_points(py::dict& made, const std::shared_ptr<const resume_points>& all) {
+  made["resume"] = all ? py::object{shown_points(*all)} : py::object{py::none()};
+  made["counted_from"] = all ? py::object{py::int_(all->counted_from.value())} : py::object{py::none()};
+  made["has_survivors"] = !all || all->has_survivors;
 }
 
 } // namespace
@@ -115,7 +121,7 @@ py::dict shown_event(const world_event& one) {
   made["local_ranks"] = numbers(one.local_ranks);
   made["origins"] = numbers(one.origins);
   made["lost"] = py::tuple(lost);
-  made["resume"] = one.resume ? py::object{shown_points(*one.resume)} : py::object{py::none()};
+  add_points(made, one.resume);
   made["reason"] = to_python(one.reason);
   made["text"] = describe(one);
   return made;
@@ -128,7 +134,7 @@ py::dict shown_event(const world_driver_event& one) {
   made["is_ready"] = one.is_ready;
   made["is_over"] = one.is_over;
   made["has_rings"] = one.has_rings;
-  made["resume"] = one.resume ? py::object{shown_points(*one.resume)} : py::object{py::none()};
+  add_points(made, one.resume);
   made["reason"] = to_python(one.reason);
   return made;
 }

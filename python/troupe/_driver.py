@@ -26,6 +26,8 @@ class DriverStatus:
     has_rings: bool  #: requests go through shared memory
     reason: Optional[Error]  #: why it is not ready; if it is, why the previous epoch ended
     resume: Optional[Tuple[ResumePoint, ...]]  #: progress of the lanes when the previous epoch ended; None if unknown
+    counted_from: Optional[int]  #: see WorldEvent
+    has_survivors: bool  #: see WorldEvent
 
     def resume_point(self, lane: Optional[str] = "default") -> Optional[ResumePoint]:
         """Returns the progress of a lane when the previous epoch ended: see WorldEvent.resume_point()."""

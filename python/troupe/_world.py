@@ -31,7 +31,9 @@ class WorldEvent:
     local_ranks: Tuple[int, ...]  #: the ranks of this process
     origins: Tuple[int, ...]  #: the number in the first epoch of each of local_ranks
     lost: Tuple[int, ...]  #: the ranks that the world has lost and continues without, as numbered in the first epoch
-    resume: "Optional[Tuple[ResumePoint, ...]]"  #: after a fault: progress of the lanes in the previous epoch, if known
+    resume: "Optional[Tuple[ResumePoint, ...]]"  #: progress of the lanes when the previous epoch ended; None: there was none
+    counted_from: Optional[int]  #: the epoch from which `resume` counts operations; commits are known from before it, too
+    has_survivors: bool  #: False: all processes that knew the last commits of `resume` have ended; later ones may be lost
     reason: Optional[Error]  #: the reason of the failure or rebuild
     text: str  #: one line for users
 
@@ -61,7 +63,7 @@ class ResumePoint:
     """The progress of a lane when an epoch ended, the same at all ranks. Continue from state saved at or before it."""
 
     lane: Optional[str]  #: None: the requests to the whole world
-    complete: int  #: number of operations, in all epochs, that have succeeded at all their ranks, without a gap
+    complete: int  #: number of operations since counted_from that have succeeded at all their ranks, without a gap
     commit: Optional[int]  #: the number of the last commit among them
     incomplete: int  #: number of operations that were released and are not complete
     later: Tuple[IncompleteOperation, ...]  #: the first of these

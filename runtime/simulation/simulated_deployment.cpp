@@ -200,16 +200,16 @@ void note_resume_points(const scenario& of, const world_event& event, std::uint6
   std::vector<std::optional<std::uint64_t>> commits(of.lanes);
   for (std::size_t i = 0; event.resume && i < of.lanes; ++i)
     if (const resume_point* const point = find_point(*event.resume, name_of(i))) commits[i] = point->commit;
-  ledger.told(process, event.epoch, std::move(commits));
+  ledger.told(process, event.epoch, std::move(commits), !event.resume || event.resume->has_survivors);
   if (!event.resume) return ledger.resumed(event.epoch, {}); // no operation has been ordered yet
-  std::map<std::optional<std::size_t>, std::uint64_t> complete;
+  simulation_ledger::resumption points{.counted_from = event.resume->counted_from};
   const auto note = [&](const std::optional<std::size_t>& number, const std::optional<lane>& where) {
     const resume_point* const point = find_point(*event.resume, where);
-    complete[number] = point == nullptr ? 0 : point->complete;
+    points.complete[number] = point == nullptr ? 0 : point->complete;
   };
   if (!of.processes) note(std::nullopt, std::nullopt); // over processes, each driver has its own lane
   for (std::size_t i = 0; i < of.lanes; ++i) note(i, name_of(i));
-  ledger.resumed(event.epoch, std::move(complete));
+  ledger.resumed(event.epoch, std::move(points));
 }
 
 void play_out(const scenario& of, simulated_deployment& deployment, system_under_test& where, simulation_ledger& ledger,

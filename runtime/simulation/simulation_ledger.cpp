@@ -70,9 +70,9 @@ void simulation_ledger::removed(rank self, nanoseconds grace) {
       find(verdict_.lost, name_of(one) + " was not answered by its process, which was removed from the world");
 }
 
-void simulation_ledger::resumed(epoch now, std::map<std::optional<std::size_t>, std::uint64_t> complete) {
-  const auto [known, is_new] = resumed_.try_emplace(now, complete);
-  if (!is_new && known->second != complete)
+void simulation_ledger::resumed(epoch now, resumption points) {
+  const auto [known, is_new] = resumed_.try_emplace(now, points);
+  if (!is_new && known->second != points)
     wrong("ranks of epoch " + to_string(now) + " were told different resume points (CUT-1)");
 }
 
@@ -117,8 +117,13 @@ bool simulation_ledger::has_succeeded(const planned_request& what, rank self) co
   return one != nullptr && one->first && failure_of(*one->first) == nullptr;
 }
 
-void simulation_ledger::told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits) {
-  told_.push_back({.process = process, .in = now, .at = steady_now(), .commits = std::move(commits)});
+void simulation_ledger::told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits,
+                             bool has_survivors) {
+  told_.push_back({.process = process,
+                   .in = now,
+                   .at = steady_now(),
+                   .commits = std::move(commits),
+                   .has_survivors = has_survivors});
 }
 
 bool simulation_ledger::may_still_run(const planned_request& what) const {
@@ -246,16 +251,18 @@ verdict simulation_ledger::judge() {
   judge_lanes();
   judge_commits();
   epoch served{1}; // the latest epoch that was ready
+  epoch counted_from{1};
   std::map<std::optional<std::size_t>, std::uint64_t> earlier;
-  for (const auto& [now, lanes] : resumed_) {
-    if (lanes.empty()) earlier.clear(); // a new controller knows no lanes, and counts from 0
-    for (const auto& [lane, complete] : lanes) {
+  for (const auto& [now, points] : resumed_) {
+    if (points.counted_from > counted_from) earlier.clear();
+    counted_from = std::max(counted_from, points.counted_from);
+    for (const auto& [lane, complete] : points.complete) {
       const std::uint64_t before = std::exchange(earlier[lane], complete);
-      if (complete >= before)
-        judge_resumed(served, lane, complete - before);
-      else
+      if (complete < before)
         wrong("clients were told in epoch " + to_string(now) +
               " that fewer operations were complete than before (CUT-1)");
+      else if (counted_from <= served)
+        judge_resumed(served, lane, complete - before);
     }
     served = now;
   }
@@ -441,7 +448,7 @@ void simulation_ledger::judge_commits() {
     std::uint64_t commit = 0;
   };
   std::vector<knowledge> known;
-  for (const told_commits& event : told_)
+  for (const told_event& event : told_)
     for (std::size_t lane = 0; lane < event.commits.size(); ++lane)
       if (event.commits[lane]) known.push_back({event.process, event.in, lane, *event.commits[lane]});
   // Of the commits that a process has seen succeed in a lane and epoch, it knows all but the last one to be complete.
@@ -456,21 +463,28 @@ void simulation_ledger::judge_commits() {
         known.push_back({part.process, part.asked_in, *one.lane, std::exchange(before->second, *one.commit)});
     }
   }
-  for (const told_commits& event : told_) {
-    const auto is_forgotten = [&](const knowledge& one) {
+  // A controller that is started after all processes that knew a commit have ended cannot know that there was one.
+  const bool is_restarted =
+      std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::lost_controller; });
+  for (const told_event& event : told_) {
+    const auto has_ended = [&](const knowledge& one) {
       const auto end = ended_.find(one.process);
-      const bool has_ended = end != ended_.end() && end->second <= event.at;
+      return end != ended_.end() && end->second <= event.at;
+    };
+    const auto is_forgotten = [&](const knowledge& one) {
       const std::optional<std::uint64_t>& told = event.commits[one.lane];
-      return one.from < event.in && !has_ended && (!told || *told < one.commit);
+      const bool is_known = told && *told >= one.commit;
+      const bool may_be_lost = has_ended(one) && (is_restarted || !event.has_survivors);
+      return one.from < event.in && !is_known && !may_be_lost;
     };
     const auto one = std::ranges::find_if(known, is_forgotten);
     if (one == known.end()) continue;
     const std::optional<std::uint64_t>& told = event.commits[one->lane];
     wrong("process " + std::to_string(event.process) + " was told in epoch " + to_string(event.in) + " that " +
           (told ? "commit " + std::to_string(*told) : std::string{"no commit"}) + " of lane " +
-          std::to_string(one->lane) + " was the last one, and process " + std::to_string(one->process) +
-          ", which lives, knew commit " + std::to_string(one->commit) + " from epoch " + to_string(one->from) +
-          " (CUT-1)");
+          std::to_string(one->lane) + " was the last one, and process " + std::to_string(one->process) + ", which " +
+          (has_ended(*one) ? "has ended" : "lives") + ", knew commit " + std::to_string(one->commit) + " from epoch " +
+          to_string(one->from) + " (CUT-1)");
   }
 }
 

@@ -88,15 +88,22 @@ public:
   }
   /// Reports a second answer to \p what (ONE-1).
   void doubled(const std::string& what) { find(verdict_.doubled, what); }
+  /// The resume points in a world's event.
+  struct resumption {
+    epoch counted_from{}; ///< 0: the event has none.
+    /// The number of complete operations by lane; std::nullopt stands for the requests to the world.
+    std::map<std::optional<std::size_t>, std::uint64_t> complete{};
+    friend bool operator==(const resumption&, const resumption&) = default;
+  };
   /// Records the resume points in a world's event of epoch \p now, which must be the same in all events (CUT-1).
-  /// \p complete has the number of complete operations by lane; std::nullopt stands for the requests to the world.
-  void resumed(epoch now, std::map<std::optional<std::size_t>, std::uint64_t> complete);
+  void resumed(epoch now, resumption points);
   /// Records that \p process has begun as the process of \p self, and that it has ended or is no longer part of its
   /// world.
   void began(rank self, std::uint64_t process) { processes_[self] = process; }
   void ended(std::uint64_t process) { ended_.try_emplace(process, steady_now()); }
   /// Records that the event of epoch \p now has told \p process the last commit of each lane (CUT-1).
-  void told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits);
+  /// \p has_survivors: see resume_points.
+  void told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits, bool has_survivors);
   /// Checks the number of rebuilds. A run is shorter than the window of the rebuild budget, unless its clock jumps
   /// (FLT-1).
   void judge_rebuilds(std::uint64_t last_epoch);
@@ -138,9 +145,9 @@ private:
   /// Checks that \p complete, which clients were told, can be the number of operations of \p lane that succeeded in
   /// epoch \p ended (CUT-1).
   void judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete);
-  /// Checks that no process was told of fewer commits than a living one knew from an earlier epoch: from that epoch's
-  /// event, or because it saw a later commit succeed, which its clients make after all have seen the one before
-  /// (CUT-1).
+  /// Checks that no process was told of fewer commits than another one knew from an earlier epoch: from that epoch's
+  /// event, or because it saw a later commit succeed, which its clients make after all have seen the one before. If all
+  /// that knew of them have ended, the event must say so (CUT-1).
   void judge_commits();
   /// Returns the entry of the latest request of \p self for \p what, or null.
   [[nodiscard]] const entry* find_entry(const planned_request& what, rank self) const;
@@ -170,18 +177,19 @@ private:
   std::map<std::pair<std::uint64_t, rank>, std::vector<range>> known_; ///< Registered ranges, by formation and rank.
   /// Requests without a recorded launch whose results had not been written when their memory was released.
   std::set<std::pair<std::size_t, rank>> released_unwritten_;
-  std::map<epoch, std::map<std::optional<std::size_t>, std::uint64_t>> resumed_;
+  std::map<epoch, resumption> resumed_;
   std::map<std::pair<epoch, rank>, time_point> counted_;
   std::map<rank, std::uint64_t> processes_;   ///< The present process of each rank.
   std::map<std::uint64_t, time_point> ended_; ///< When processes have ended.
   /// An event that has told a process the last commit of each lane.
-  struct told_commits {
+  struct told_event {
     std::uint64_t process = 0;
     epoch in{};
     time_point at{};
     std::vector<std::optional<std::uint64_t>> commits;
+    bool has_survivors = true;
   };
-  std::vector<told_commits> told_;
+  std::vector<told_event> told_;
   std::optional<time_point> ended_at_;
   verdict verdict_;
   std::vector<std::string> findings_;

@@ -240,6 +240,7 @@ std::string message_of(random_bits& draw, session_id session) {
   std::vector<process_message> all{request_to_join(token),
                                    heartbeat{},
                                    id_offer{of, {}},
+                                   commits_report{.of = of},
                                    formed_report{of},
                                    failed_report{of, {.code = errc::internal, .text = "storm"}, {rank{0}, rank{1}}},
                                    drained_report{of},

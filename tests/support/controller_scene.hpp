@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::tests {
@@ -17,8 +20,16 @@ using namespace std::chrono_literals;
 struct controller_scene {
   explicit controller_scene(controller_terms terms) : state{std::move(terms), now} {}
 
+  /// Keeps effects. The processes answer at once what they are asked about their commits, unless they are in `silent`.
   void note(control_effects more) {
-    for (auto& one : more) all.push_back(std::move(one));
+    std::vector<std::pair<link_id, epoch>> asked;
+    for (auto& one : more) {
+      const auto* sent = std::get_if<control_effect::send>(&one);
+      const auto* wanted = sent == nullptr ? nullptr : std::get_if<commits_wanted>(&sent->what);
+      if (wanted != nullptr && !silent.contains(sent->to)) asked.emplace_back(sent->to, wanted->of);
+      all.push_back(std::move(one));
+    }
+    for (const auto& [link, of] : asked) say(link, commits_report{of, known[link]});
   }
   void join(link_id link, int place, const std::function<void(join_request&)>& change = {}) {
     join_request asked{.token = "secret",
@@ -74,6 +85,8 @@ struct controller_scene {
   time_point now{1h};
   controller_state state;
   control_effects all;
+  std::map<link_id, told_commits> known; ///< What the processes report.
+  std::set<link_id> silent;              ///< Those that report nothing.
 };
 
 inline controller_terms terms_of(int size, loss_policy policy = loss_policy::respawn) {

@@ -60,6 +60,16 @@ std::shared_ptr<distributed_order> sub_world_channel::open_order(std::shared_ptr
   return now_.order->open_world(now_.number, std::move(pipeline));
 }
 
+void sub_world_channel::begins(std::shared_ptr<const commit_record> commits) {
+  const std::lock_guard lock{mutex_};
+  commits_ = std::move(commits);
+}
+
+told_commits sub_world_channel::told() const {
+  const std::lock_guard lock{mutex_};
+  return commits_ ? commits_->told() : told_commits{};
+}
+
 std::shared_ptr<communicator> sub_world_channel::take_communicator() {
   const std::lock_guard lock{mutex_};
   return std::exchange(now_.communicator, nullptr);

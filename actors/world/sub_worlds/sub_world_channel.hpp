@@ -43,7 +43,11 @@ public:
   /// Drops what quiesce() keeps, because the epoch has failed.
   void epoch_ended();
 
+  /// Returns the commits that the sub-world knows.
+  [[nodiscard]] told_commits told() const;
+
   void tell(process_message what) override;
+  void begins(std::shared_ptr<const commit_record> commits) override;
   [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                               std::shared_ptr<exported_memory> exported) override;
   [[nodiscard]] std::shared_ptr<communicator> take_communicator() override;
@@ -54,10 +58,11 @@ private:
   const std::shared_ptr<world_mailbox> parent_;
   const rank_group group_;
   const abort_unused abort_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   sub_world_epoch now_{};
   epoch serving_{}; ///< The epoch in which it serves; 0: it does not.
   std::shared_ptr<void> until_idle_{};
+  std::shared_ptr<const commit_record> commits_{};
 };
 
 } // namespace troupe

@@ -116,7 +116,14 @@ std::vector<sub_worlds::split_record> sub_worlds::take_stock(int world_size, boo
                                           std::to_string(world_size) + " now: split it again"}}});
     return true;
   });
-  for (split_record& one : splits_) one.has_newcomers = one.has_newcomers || has_newcomers;
+  for (split_record& one : splits_) {
+    one.has_newcomers = one.has_newcomers || has_newcomers;
+    one.told.assign(one.groups.size(), {});
+  }
+  for (const child& one : living_) {
+    const auto of = std::ranges::find(splits_, one.split, &split_record::number);
+    if (one.channel && of != splits_.end()) of->told[one.index] = one.channel->told();
+  }
   return splits_;
 }
 

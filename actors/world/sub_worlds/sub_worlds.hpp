@@ -73,9 +73,10 @@ public:
   struct split_record {
     std::uint64_t number = 0;
     std::vector<rank_group> groups{};
-    int world_size = 0;         ///< The size of the parent.
-    bool had_part = false;      ///< The local rank is in a group. Its sub-worlds may have ended since.
-    bool has_newcomers = false; ///< Since it was made last.
+    int world_size = 0;               ///< The size of the parent.
+    bool had_part = false;            ///< The local rank is in a group. Its sub-worlds may have ended since.
+    bool has_newcomers = false;       ///< Since it was made last.
+    std::vector<told_commits> told{}; ///< For each group the commits that its sub-world knows here.
   };
   /// Returns the splits to repeat in an epoch of \p world_size ranks. Those that cannot be repeated end for good.
   [[nodiscard]] std::vector<split_record> take_stock(int world_size, bool has_newcomers);

@@ -124,7 +124,6 @@ order_server::order_server(sequencer_limits limits) : limits_{limits} {}
 order_server::~order_server() = default;
 
 void order_server::begin(epoch of, int world_size) {
-  if (ranks_.size() == 1) log_.forget(); // a rank that is alone orders its requests by itself
   if (ranks_.size() != static_cast<std::size_t>(world_size)) logs_.clear();
   for (const auto& [who, answered] : retiring_) log_.drop(lane_of(who));
   retiring_.clear();
@@ -149,6 +148,7 @@ void order_server::open(epoch of, int world_size) {
     all.push_back(one.get());
   }
   begin_log(open_world(0, {}, {}, all), log_);
+  if (world_size == 1) log_.stop(); // a rank that is alone orders its requests by itself
 }
 
 void order_server::delegate(std::span<const rank> ranks) {
@@ -158,21 +158,23 @@ void order_server::delegate(std::span<const rank> ranks) {
     if (connection* const found = find_rank(one)) found->host = host;
   drop_logs(ranks, false); // the host's service keeps them from now on
   if (!std::ranges::all_of(ranks_, [&](const auto& one) { return one->host == host; })) return;
-  log_.forget();
+  log_.stop();
   order_->close_world(whole().ordered, {.code = errc::internal, .text = "another service decides"}, effects_);
   whole().is_decided_here = false;
   whole().log = nullptr;
 }
 
 void order_server::open_host(epoch of, int world_size, std::span<const rank> present, epoch previous,
-                             const sequencer_limits& limits) {
+                             const sequencer_limits& limits, const told_commits& known) {
   const auto exists = [&](rank one) { return one.value() >= 0 && one.value() < world_size; };
   if (present.empty() || !std::ranges::all_of(present, exists))
     throw exception{errc::invalid_argument,
                     "the order service of a host was given no rank, or a rank that does not exist"};
   const bool continues = is_host_ && previous != epoch{} && previous == epoch_;
-  if (!continues) logs_.clear();
-  if (!continues || present.size() != static_cast<std::size_t>(world_size)) log_.forget();
+  if (!continues) {
+    logs_.clear();
+    log_.forget();
+  }
   limits_ = limits;
   begin(of, world_size);
   drop_logs(present, true); // the controller decides for these
@@ -186,7 +188,9 @@ void order_server::open_host(epoch of, int world_size, std::span<const rank> pre
     all[static_cast<std::size_t>(one.value())] = made.get();
   }
   world& opened = open_world(0, {}, {}, all);
-  if (opened.is_decided_here) begin_log(opened, log_);
+  if (!opened.is_decided_here) return log_.forget(); // the controller keeps it
+  log_.learn(known);
+  begin_log(opened, log_);
 }
 
 void order_server::drop_logs(std::span<const rank> ranks, bool of_others) {
@@ -231,7 +235,8 @@ void order_server::begin_log(world& of, resume_log& log) {
   log.begin(epoch_, std::move(successes));
 }
 
-order_server::world& order_server::open_group(const world& parent, const rank_group& group, std::uint64_t number) {
+order_server::world& order_server::open_group(const world& parent, const rank_group& group, std::uint64_t number,
+                                              const told_commits& known) {
   std::vector<connection*> ranks;
   std::string key = parent.key + '/' + group.name + ':';
   for (const rank one : group.members) {
@@ -247,6 +252,7 @@ order_server::world& order_server::open_group(const world& parent, const rank_gr
   world_log& kept = logs_[unused];
   kept.members.clear();
   for (const connection* one : ranks) kept.members.push_back(one->self);
+  kept.log.learn(known);
   begin_log(made, kept.log);
   return made;
 }
@@ -585,8 +591,9 @@ void order_server::follow(connection& to, decision_record& one) {
       for (opened_world& opened : one.opened) {
         if (split.empty() || opened.group >= split.mapped().size()) break;
         const auto known = std::ranges::find(worlds_, opened.number, [](const auto& each) { return each->number; });
-        const world& made =
-            known != worlds_.end() ? **known : open_group(*from->of, split.mapped()[opened.group], opened.number);
+        const world& made = known != worlds_.end()
+                                ? **known
+                                : open_group(*from->of, split.mapped()[opened.group], opened.number, opened.told);
         if (made.is_decided_here) opened.resume = made.log->points();
       }
       to.out.add(one);
@@ -642,14 +649,17 @@ void order_server::write_turns(const world& of) {
                          .agreed = one.agreed};
     if (one.split && one.split.get() != split) {
       groups.clear();
-      for (const rank_group& group : *one.split) groups.push_back(&open_group(of, group, next_number_++));
+      for (std::size_t i = 0; i < one.split->size(); ++i)
+        groups.push_back(&open_group(of, (*one.split)[i], next_number_++, (*one.told)[i]));
     }
     if (is_turn) split = one.split.get();
     for (std::size_t i = 0; is_turn && split != nullptr && i < split->size(); ++i) {
       if (std::ranges::find((*split)[i].members, one.to) == (*split)[i].members.end()) continue;
       const world& made = *groups[i];
-      told.opened.push_back(
-          {.number = made.number, .group = i, .resume = made.log != nullptr ? made.log->points() : nullptr});
+      if (made.log != nullptr)
+        told.opened.push_back({.number = made.number, .group = i, .resume = made.log->points()});
+      else
+        told.opened.push_back({.number = made.number, .group = i, .told = (*one.told)[i]});
     }
     to.by->out.add(told);
   }

@@ -39,6 +39,11 @@ public:
   explicit order_server(sequencer_limits limits = {});
   ~order_server();
 
+  /// Takes over the commits of the whole world that the processes of the next epoch know (resume_log::learn()).
+  void learn(const told_commits& known) { log_.learn(known); }
+  /// Returns the last complete commits of the whole world.
+  [[nodiscard]] told_commits commits() { return log_.commits(); }
+
   /// Begins an epoch of the world, later than any before, with \p world_size ranks. Drops the requests of earlier
   /// epochs. Those whose success has not been reported by now do not count as complete (CUT-1).
   /// Errors: invalid_argument (no rank).
@@ -48,9 +53,9 @@ public:
   void delegate(std::span<const rank> ranks);
   /// Begins an epoch in a host's object, for the ranks of that host, \p present. \p previous: the last epoch that this
   /// object served, if the controller has decided nothing for these ranks since; else 0. \p limits: those of the
-  /// controller. Errors: invalid_argument (no rank, or one that does not exist).
+  /// controller. \p known: see learn(). Errors: invalid_argument (no rank, or one that does not exist).
   void open_host(epoch of, int world_size, std::span<const rank> present, epoch previous,
-                 const sequencer_limits& limits);
+                 const sequencer_limits& limits, const told_commits& known = {});
   /// Refuses waiting requests, and all later ones of this epoch, with \p why. A host's object does so for the worlds
   /// that it decides.
   void close(const error& why);
@@ -95,9 +100,8 @@ public:
   /// each rank launched and finished last, according to its latest report.
   [[nodiscard]] std::vector<std::shared_ptr<const absence_report>> take_straggling();
 
-  /// Returns where the lanes of the whole world stood when the present epoch began; null in the first epoch, and after
-  /// an epoch of a single rank. A sub-world receives its points when it is opened; it has none after the whole world
-  /// has changed its size.
+  /// Returns where the lanes of the whole world stood when the present epoch began; null in the first epoch. A
+  /// sub-world receives its points when it is opened; it has none after the whole world has changed its size.
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
   /// Returns, for each rank of each world, the first operation that was released to the rank and has not ended there,
   /// according to the rank's latest report. An operation that is the first of several ranks is returned once.
@@ -135,7 +139,7 @@ private:
   /// Forgets the lane of \p who if all ranks have answered. Returns whether they have.
   bool retire(process_address who, const std::vector<char>& answered);
   /// Opens the order for a group of a split of \p parent.
-  world& open_group(const world& parent, const rank_group& group, std::uint64_t number);
+  world& open_group(const world& parent, const rank_group& group, std::uint64_t number, const told_commits& known);
   /// Opens the order of a world. An entry of \p ranks is null if that rank is on another host.
   world& open_world(std::uint64_t number, std::string key, std::string name, const std::vector<connection*>& ranks);
   void begin_log(world& of, resume_log& log);

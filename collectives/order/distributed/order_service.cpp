@@ -40,6 +40,16 @@ void order_service::begin(epoch of, std::vector<place> ranks) {
       std::ranges::count_if(places_, [](const place& one) { return one.route.rings.has_value(); }));
 }
 
+void order_service::learn(const told_commits& known) {
+  const auto lock = enter();
+  order_.learn(known);
+}
+
+told_commits order_service::commits() {
+  const auto lock = enter();
+  return order_.commits();
+}
+
 void order_service::open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts) {
   {
     const auto lock = enter();
@@ -60,13 +70,13 @@ void order_service::open(epoch of, std::vector<order_route> ranks, std::vector<h
 
 void order_service::open_host(epoch of, int world_size, std::vector<std::pair<rank, ring_connection>> ranks,
                               epoch previous, const sequencer_limits& limits,
-                              std::function<void(std::string message)> to_controller) {
+                              std::function<void(std::string message)> to_controller, const told_commits& known) {
   {
     const auto lock = enter();
     std::vector<rank> present;
     present.reserve(ranks.size());
     for (const auto& one : ranks) present.push_back(one.first);
-    order_.open_host(of, world_size, present, previous, limits);
+    order_.open_host(of, world_size, present, previous, limits, known);
     std::vector<place> places(static_cast<std::size_t>(world_size));
     for (auto& one : ranks) places[static_cast<std::size_t>(one.first.value())].route.rings = std::move(one.second);
     begin(of, std::move(places));

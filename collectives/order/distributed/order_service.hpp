@@ -77,15 +77,19 @@ public:
   /// Returns the doorbell for ring_connection::offer(). Made by the first call. Errors: out_of_memory, unsupported.
   [[nodiscard]] std::shared_ptr<shared_doorbell> bell();
 
+  /// See order_server. Call them before open().
+  void learn(const told_commits& known);
+  [[nodiscard]] told_commits commits();
   /// Begins an epoch, with the route to each rank in order. Earlier routes and losses are dropped.
   /// Errors: invalid_argument (no rank).
   void open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts = {});
   /// Begins an epoch on a host without the controller. \p ranks: the rings of the ranks that are on this host.
   /// \p to_controller: sends a message to the controller's service; must neither block, throw nor call this service.
-  /// \p previous, \p limits: see order_server::open_host(). Errors: invalid_argument (no rank, or one that does not
-  /// exist).
+  /// \p previous, \p limits, \p known: see order_server::open_host(). Errors: invalid_argument (no rank, or one that
+  /// does not exist).
   void open_host(epoch of, int world_size, std::vector<std::pair<rank, ring_connection>> ranks, epoch previous,
-                 const sequencer_limits& limits, std::function<void(std::string message)> to_controller);
+                 const sequencer_limits& limits, std::function<void(std::string message)> to_controller,
+                 const told_commits& known = {});
   /// Lets a process without a rank exchange messages with the ranks in the present epoch. Its address \p where is
   /// negative. An earlier route to it is dropped. Does nothing before the first epoch. Only in the controller's object.
   void attach(process_address where, order_route route);

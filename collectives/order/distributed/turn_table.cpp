@@ -80,7 +80,7 @@ void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) 
   const auto place = turns_.try_emplace(key_of(asked)).first;
   named_turn& mine = place->second;
   mine.ranks.resize(static_cast<std::size_t>(world_size_));
-  mine.ranks[index(from)].push_back({number, deadline, capture_limit});
+  mine.ranks[index(from)].push_back({number, deadline, capture_limit, std::move(asked.told)});
   mine.of = std::move(asked);
   due_ = std::min(due_, deadline);
   if (std::ranges::any_of(mine.ranks, [](const auto& one) { return one.empty(); })) return;
@@ -88,16 +88,30 @@ void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) 
   if (std::ranges::all_of(mine.ranks, [](const auto& one) { return one.empty(); })) turns_.erase(place);
 }
 
+std::vector<told_commits> turn_table::commits_in(const named_turn& ready) {
+  std::vector<told_commits> all;
+  for (std::size_t i = 0; i < ready.of.split.size(); ++i) {
+    std::vector<told_commits> reports;
+    for (const rank one : ready.of.split[i].members) {
+      const auto& told = ready.ranks[index(one)].front().told;
+      if (!told.empty()) reports.push_back(told[i]);
+    }
+    all.push_back(common_commits(reports));
+  }
+  return all;
+}
+
 void turn_table::grant(named_turn& ready, time_point now, answers& out) {
   ++granted_;
   nanoseconds limit{0};
   const auto split = ready.of.split.empty() ? nullptr : std::make_shared<const std::vector<rank_group>>(ready.of.split);
+  const auto told = split ? std::make_shared<const std::vector<told_commits>>(commits_in(ready)) : nullptr;
   for (std::size_t r = 0; r < ready.ranks.size(); ++r) {
-    const pending_turn one = ready.ranks[r].front();
+    const pending_turn one = std::move(ready.ranks[r].front());
     ready.ranks[r].pop_front();
     --pending_[r];
     limit = limit == nanoseconds{0} ? one.capture_limit : std::min(limit, one.capture_limit);
-    out.push_back({.to = rank{static_cast<int>(r)}, .number = one.number, .split = split});
+    out.push_back({.to = rank{static_cast<int>(r)}, .number = one.number, .split = split, .told = told});
   }
   if (limit == nanoseconds{0}) return;
   const time_point deadline = later(now, limit);

@@ -30,6 +30,8 @@ struct turn_answer {
   error why{};              ///< Set if the turn is refused, or if the capture has failed.
   /// For a turn: the groups of a split, or null. All ranks' answers to one turn share it.
   std::shared_ptr<const std::vector<rank_group>> split{};
+  /// For a split: for each group the commits that its ranks know (common_commits()). All ranks' answers share it.
+  std::shared_ptr<const std::vector<told_commits>> told{};
 };
 
 /// Grants a turn when all ranks have asked for it, and compares what they launch in captures. The k-th requests of all
@@ -60,6 +62,7 @@ private:
     std::uint64_t number = 0;
     time_point deadline{};
     nanoseconds capture_limit{0};
+    std::vector<told_commits> told{};
   };
   struct named_turn {
     turn_terms of;
@@ -76,6 +79,8 @@ private:
   };
 
   [[nodiscard]] static std::string key_of(const turn_terms& asked);
+  /// Returns for each group of a split the commits that the first turns of its ranks report.
+  [[nodiscard]] static std::vector<told_commits> commits_in(const named_turn& ready);
   void refuse_late(named_turn& one, time_point now, answers& out);
   void grant(named_turn& ready, time_point now, answers& out);
   /// Answers the ranks that need not wait any more. Returns whether the capture has ended.

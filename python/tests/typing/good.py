@@ -25,7 +25,7 @@ async def ask(world: troupe.World, mine: troupe.Rank[troupe.Reply], grads: List[
     mine.barrier()
     mine.lane("steps").commit(12, deadline=5.0)
     point: Optional[troupe.ResumePoint] = world.status.resume_point("steps")
-    step: int = point.commit or 0 if point is not None else 0
+    step: Optional[int] = point.commit if point is not None else None
     request: troupe.Request = world.prepare("all_reduce", grads, op="max")
     with world.group(deadline=1.0) as both:
         both.all_reduce(grads)
@@ -35,7 +35,7 @@ async def ask(world: troupe.World, mine: troupe.Rank[troupe.Reply], grads: List[
     failure: Optional[BaseException] = request.ask().exception()
     if isinstance(failure, troupe.Error) and failure.was_rejected and asked is not None:
         asked.result()
-    return done.epoch + step
+    return done.epoch if step is None else step
 
 
 async def drive(driver: troupe.Driver, world: troupe.World) -> bytes:

@@ -43,6 +43,10 @@ std::vector<process_frame> process_frames() {
   return {{0, join},
           {9, heartbeat{}},
           {9, id_offer{epoch{2}, sample_id()}},
+          {9, commits_report{.of = epoch{2},
+                             .told = {.of = epoch{1},
+                                      .has_survivors = false,
+                                      .lanes = {{.where = lane::named("codec"), .seen = 2, .number = 7}, {}}}}},
           {9, formed_report{epoch{2}}},
           {9, failed_report{epoch{2}, sample_error, {rank{1}, rank{2}}}},
           {9, drained_report{epoch{2}}},
@@ -57,12 +61,14 @@ std::vector<process_frame> process_frames() {
 
 std::shared_ptr<const resume_points> sample_points() {
   return std::make_shared<const resume_points>(
-      resume_points{{.where = lane::named("codec"),
-                     .complete = 120,
-                     .commit = 12,
-                     .incomplete = 40,
-                     .later = {{.position = 120, .succeeded = {rank{0}}, .unknown = {rank{1}}}}},
-                    {.complete = 3}});
+      resume_points{.lanes = {{.where = lane::named("codec"),
+                               .complete = 120,
+                               .commit = 12,
+                               .incomplete = 40,
+                               .later = {{.position = 120, .succeeded = {rank{0}}, .unknown = {rank{1}}}}},
+                              {.complete = 3}},
+                    .counted_from = epoch{3},
+                    .has_survivors = false});
 }
 
 std::vector<controller_frame> controller_frames() {
@@ -70,6 +76,7 @@ std::vector<controller_frame> controller_frames() {
           {1, join_refusal{sample_error}},
           {1, heartbeat{}},
           {1, id_wanted{epoch{3}}},
+          {1, commits_wanted{epoch{3}}},
           {1, formation_order{.of = epoch{3},
                               .self = rank{1},
                               .world_size = 2,
@@ -208,10 +215,11 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(order.has_rings);
   REQUIRE(order.resume);
   CHECK(describe(*order.resume) == describe(*sample_points()));
-  REQUIRE(order.resume->front().later.size() == 1);
-  CHECK(order.resume->front().later[0].position == 120);
-  CHECK(order.resume->front().later[0].succeeded == std::vector{rank{0}});
-  CHECK(order.resume->front().later[0].unknown == std::vector{rank{1}});
+  CHECK(order.resume->counted_from == epoch{3});
+  REQUIRE(order.resume->lanes.front().later.size() == 1);
+  CHECK(order.resume->lanes.front().later[0].position == 120);
+  CHECK(order.resume->lanes.front().later[0].succeeded == std::vector{rank{0}});
+  CHECK(order.resume->lanes.front().later[0].unknown == std::vector{rank{1}});
   const auto quiesces = decode_controller_frame(encode(controller_frames()[6]), why);
   REQUIRE(quiesces);
   CHECK(std::get<quiesce_order>(quiesces->what).decided == 1ULL << 40U);

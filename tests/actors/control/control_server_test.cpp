@@ -81,6 +81,8 @@ TEST_CASE("batches of requests are added to the order of their epoch, and one th
   server_scene at;
   const session_id one = at.join(first, 0);
   const session_id other = at.join(second, 1);
+  at.hear(first, one, commits_report{.of = epoch{1}});
+  at.hear(second, other, commits_report{.of = epoch{1}});
   at.hear(first, one, id_offer{epoch{1}, {}});
   REQUIRE(at.told<formation_order>(second).size() == 1);
   const auto batch = [](epoch of) { return order_batch{of, request_writer{}.take({.epoch = of, .number = 1})}; };
@@ -107,6 +109,8 @@ TEST_CASE("orders to form wait until the order services of other hosts have answ
   const session_id one = at.join(first, 0, ring_session{{1, 0}});
   const session_id other = at.join(second, 1, ring_session{{2, 0}});
   CHECK(at.told<claim_order>(service).size() == 2);
+  at.hear(first, one, commits_report{.of = epoch{1}});
+  at.hear(second, other, commits_report{.of = epoch{1}});
   at.hear(first, one, id_offer{epoch{1}, {}});
   REQUIRE(at.told<serve_order>(service).size() == 1);
   CHECK(at.told<serve_order>(service)[0].candidates.size() == 2);

@@ -559,11 +559,90 @@ TEST_CASE("a controller that starts anew goes on from the latest epoch of those 
 
 namespace {
 
+/// The commits of one lane that a process knows.
+told_commits told_of(std::uint64_t of, std::uint64_t seen, std::uint64_t number) {
+  return {.of = epoch{of}, .lanes = {{.where = lane::named("control/steps"), .seen = seen, .number = number}}};
+}
+/// Returns what the order of the latest epoch was told.
+told_commits told_to_order(const controller_scene& world) {
+  told_commits last;
+  for (const auto& one : world.all)
+    if (const auto* opened = std::get_if<control_effect::open_order>(&one)) last = opened->told;
+  return last;
+}
+
+} // namespace
+
+TEST_CASE("an epoch forms when its ranks have reported the commits that they know (CUT-1)", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.silent = {12};
+  world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });
+  world.join(12, 1, [](join_request& asked) { asked.last_epoch = epoch{7}; });
+  REQUIRE(world.told<commits_wanted>(12).size() == 1);
+  world.say(11, id_offer{epoch{8}, {}});
+  world.say(12, commits_report{epoch{7}, told_of(6, 9, 1)}); // of an earlier forming
+  world.say(12, commits_report{epoch{8}, told_of(8, 9, 2)}); // forged: the epoch has not formed
+  CHECK(world.told<formation_order>(11).empty());
+  world.say(12, commits_report{epoch{8}, told_of(7, 1, 5)});
+  CHECK(world.told<formation_order>(11).size() == 1);
+  CHECK(world.told<formation_order>(12).size() == 1);
+}
+
+TEST_CASE("a process that has just joined has no vote on the last commit (CUT-1)", "[control]") {
+  controller_scene world{terms_of(3)};
+  world.known[11] = told_of(7, 2, 20);
+  world.known[12] = told_of(7, 3, 30);
+  world.join(13, 2);
+  world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });
+  world.join(12, 1, [](join_request& asked) { asked.last_epoch = epoch{7}; });
+  world.form({11, 12, 13});
+  const told_commits known = told_to_order(world);
+  CHECK(known.of == epoch{7});
+  CHECK(known.has_survivors);
+  REQUIRE(known.lanes.size() == 1);
+  CHECK(known.lanes.front().number == 20);
+}
+
+TEST_CASE("what a process has reported is known after its end, and that it has ended (CUT-1)", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.known[11] = told_of(7, 2, 20);
+  world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });
+  world.join(12, 1);
+  REQUIRE(world.phase() == control_phase::forming);
+  world.note(world.state.on_link_down(11, world.now));
+  world.join(13, 0);
+  REQUIRE(world.phase() == control_phase::forming);
+  world.form({12, 13});
+  const told_commits known = told_to_order(world);
+  CHECK(known.of == epoch{7});
+  CHECK_FALSE(known.has_survivors);
+  REQUIRE(known.lanes.size() == 1);
+  CHECK(known.lanes.front().number == 20);
+}
+
+TEST_CASE("a process that knows later epochs than a new controller forms the next one with the others", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.join(12, 1);
+  REQUIRE(world.state.current_epoch() == epoch{1});
+  world.join(13, 1, [](join_request& asked) {
+    asked.last_epoch = epoch{7};
+    asked.spare = true;
+  });
+  world.form({11, 12});
+  world.note(world.state.on_link_down(12, world.now));
+  CHECK(world.state.current_epoch() == epoch{8});
+  CHECK(world.state.rank_of(13, epoch{8}) == rank{1});
+}
+
+namespace {
+
 /// One message of each kind.
 std::vector<process_message> every_message(epoch of) {
   std::vector<process_message> all{join_request{},
                                    heartbeat{},
                                    id_offer{of, {}},
+                                   commits_report{of, {.of = epoch{1}}},
                                    formed_report{of},
                                    failed_report{of, {.code = errc::process_poisoned, .text = "a stranger's"}, {}},
                                    drained_report{of},

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace troupe::tests::resume_log_test {
@@ -82,7 +83,7 @@ TEST_CASE("lanes and requests to the world have positions of their own", "[colle
   world.succeed(1, 3);
   world.begin(2, 2);
   const resume_points all = *world.log.points();
-  REQUIRE(all.size() == 3);
+  REQUIRE(all.lanes.size() == 3);
   CHECK(find_point(all, step)->complete == 1);
   CHECK(find_point(all, other)->complete == 1);
   CHECK(find_point(all, std::nullopt)->complete == 1);
@@ -146,38 +147,89 @@ TEST_CASE("an epoch begins at the first position that is not complete (CUT-1)", 
   CHECK(world.end(step).complete == 3);
 }
 
-TEST_CASE("a log that has not seen the beginning has no points until all clients have gone on (CUT-1)",
+namespace {
+
+told_commits told(std::uint64_t of, std::optional<std::uint64_t> commit) {
+  return {.of = epoch{of}, .lanes = {{.where = step, .seen = 1, .number = commit}}};
+}
+std::optional<std::uint64_t> commit_of_step(const resume_log& log) {
+  const resume_point* const found = find_point(*log.points(), step);
+  return found == nullptr ? std::nullopt : found->commit;
+}
+
+} // namespace
+
+TEST_CASE("a new log takes over the commits that processes know, and counts positions anew (CUT-1)",
           "[collectives][order][resume]") {
   rig world{2};
   world.release(step, {0, 1});
   world.log.forget(); // as a controller that has been started anew
+  world.log.learn(told(3, 12));
   world.begin(4, 2);
-  CHECK(world.log.points() == nullptr);
-  world.begin(5, 2); // nobody has asked for anything in epoch 4: it may have failed before it was ready
-  CHECK(world.log.points() == nullptr);
-  world.release(step, {0});
-  world.succeed(0, 1);
-  world.begin(6, 2); // rank 1 may not know that the positions are counted anew
-  CHECK(world.log.points() == nullptr);
-  world.release(step, {0, 1}, 7);
+  REQUIRE(world.log.points() != nullptr);
+  CHECK(commit_of_step(world.log) == 12);
+  CHECK(find_point(*world.log.points(), step)->complete == 0);
+  CHECK(world.log.points()->counted_from == epoch{4});
+  CHECK(world.log.points()->has_survivors);
+  world.log.learn(told(4, 12));
+  world.begin(5, 2); // nothing was asked for in epoch 4, which may have failed before it was ready
+  CHECK(commit_of_step(world.log) == 12);
+  CHECK(world.log.points()->counted_from == epoch{4});
+  world.release(step, {0, 1}, 13);
   world.succeed(0, 1);
   world.succeed(1, 1);
-  const resume_point known = world.end(step);
-  CHECK(known.complete == 1); // of epoch 6 alone
-  CHECK(known.commit == 7);
-  world.begin(8, 2); // from now on, also after an epoch in which nothing was asked for
-  REQUIRE(world.log.points() != nullptr);
-  CHECK(find_point(*world.log.points(), step)->complete == 1);
+  CHECK(world.end(step).commit == 13);
+  CHECK(world.log.points()->counted_from == epoch{4});
 }
 
-TEST_CASE("a log that sees all has points after its first epoch, whatever its number (CUT-1)",
+TEST_CASE("a log continues with the commits of an epoch that it has not recorded (CUT-1)",
           "[collectives][order][resume]") {
-  resume_log log{true};
+  rig world{1};
+  world.release(step, {0}, 5);
+  world.succeed(0, 1);
+  world.begin(2, 1);
+  world.log.stop(); // the rank is alone, and orders its requests by itself
+  CHECK(commit_of_step(world.log) == 5);
+  SECTION("its process reports them") {
+    world.log.learn(told(2, 9));
+    world.begin(3, 2);
+    CHECK(commit_of_step(world.log) == 9);
+    CHECK(world.log.points()->counted_from == epoch{3});
+    CHECK(world.log.points()->has_survivors);
+  }
+  SECTION("its process has ended") {
+    world.log.learn(told(1, 4)); // another one was part of the epoch before, and knows less
+    world.begin(3, 2);
+    CHECK(commit_of_step(world.log) == 5);
+    CHECK_FALSE(world.log.points()->has_survivors);
+  }
+}
+
+TEST_CASE("a log says that all processes which knew its commits have ended (CUT-1)", "[collectives][order][resume]") {
+  rig world{2};
+  world.release(step, {0, 1}, 5);
+  world.succeed(0, 1);
+  world.succeed(1, 1);
+  world.log.learn({}); // the ranks of the next epoch are new
+  CHECK(world.end(step).commit == 5);
+  CHECK_FALSE(world.log.points()->has_survivors);
+  CHECK(describe(*world.log.points()).find("every process that knew the last commits has ended") != std::string::npos);
+  world.log.learn({.of = epoch{2}, .has_survivors = false}); // they have committed nothing since they were told
+  world.begin(3, 2);
+  CHECK_FALSE(world.log.points()->has_survivors);
+  world.log.learn(told(3, 6));
+  world.begin(4, 2);
+  CHECK(world.log.points()->has_survivors);
+}
+
+TEST_CASE("a log has points after its first epoch, whatever its number (CUT-1)", "[collectives][order][resume]") {
+  resume_log log;
   log.begin(epoch{3}, {std::make_shared<success_count>()});
   CHECK(log.points() == nullptr);
   log.begin(epoch{4}, {std::make_shared<success_count>()});
   REQUIRE(log.points() != nullptr);
-  CHECK(log.points()->empty());
+  CHECK(log.points()->lanes.empty());
+  CHECK(log.points()->counted_from == epoch{3});
 }
 
 TEST_CASE("operations and successes of an epoch that has ended change nothing (EPO-1)",

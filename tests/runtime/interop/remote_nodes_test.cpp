@@ -274,12 +274,14 @@ TEST_CASE("another node reads the resume points of a world that has shrunk, whos
   sent.phase = world_phase::ready;
   sent.epoch = epoch{2};
   sent.world_size = 7; // there were eight ranks before
-  sent.resume = std::make_shared<const resume_points>(resume_points{point});
+  sent.resume = std::make_shared<const resume_points>(resume_points{.lanes = {point}, .counted_from = epoch{2}, .has_survivors = false});
   REQUIRE(decode_message(encode_message(sent), event));
   CHECK(event.world_size == 7);
   REQUIRE(event.resume);
-  REQUIRE(event.resume->size() == 1);
-  const resume_point& got = event.resume->front();
+  CHECK(event.resume->counted_from == epoch{2});
+  CHECK_FALSE(event.resume->has_survivors);
+  REQUIRE(event.resume->lanes.size() == 1);
+  const resume_point& got = event.resume->lanes.front();
   CHECK(got.complete == 120);
   CHECK(got.commit == 12);
   CHECK(got.incomplete == 2);

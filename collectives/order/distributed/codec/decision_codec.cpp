@@ -28,10 +28,11 @@ void decision_fields(Wire& wire, Record& one, int world_size) {
   switch (one.kind) {
     case decision_form::turn:
       wire.field(one.number);
-      wire.list(one.opened, most_split_groups, 3, [&](auto& opened) {
+      wire.list(one.opened, most_split_groups, 6, [&](auto& opened) {
         wire.field(opened.number);
         wire.field(opened.group);
         points_field(wire, opened.resume, world_size);
+        commits_field(wire, opened.told);
       });
       return failure_field(wire, one.why);
     case decision_form::capture:

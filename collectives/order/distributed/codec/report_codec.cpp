@@ -134,35 +134,90 @@ std::shared_ptr<absence_report> read_report(wire_reader& in, int world_size) {
   return in.ok() ? made : nullptr;
 }
 
+namespace {
+
+void where_field(wire_writer& out, const std::optional<lane>& where) {
+  out.flag(where.has_value());
+  if (where) out.bytes(where->name());
+}
+
+/// Returns false if this process cannot have the lane, because it cannot have more lanes.
+bool where_field(wire_reader& in, std::optional<lane>& where) {
+  if (!in.flag()) return true;
+  const std::string_view name = in.bytes(lane_names::longest_bytes);
+  if (name.empty()) in.refuse("a lane has no name");
+  if (!in.ok()) return false;
+  try {
+    where = lane::named(name);
+    return true;
+  } catch (const exception&) {
+    return false;
+  }
+}
+
+/// Lists all fields but the lane.
+template <class Wire, class Commit>
+void fields_of_commit(Wire& wire, Commit& one) {
+  wire.field(one.seen);
+  wire.maybe(one.number, [&](auto& number) { wire.field(number); });
+}
+
+/// Writes the lanes of \p all, each followed by what \p fields writes.
+void each_lane_field(wire_writer& out, const auto& all, const auto& fields) {
+  out.varint(all.size());
+  for (const auto& one : all) {
+    where_field(out, one.where);
+    fields(out, one);
+  }
+}
+
+/// Reads what each_lane_field() has written. Leaves out the lanes that this process cannot have.
+template <class Item>
+void each_lane_field(wire_reader& in, std::vector<Item>& all, const auto& fields) {
+  all.clear();
+  for (std::size_t left = in.count(most_lanes); left > 0 && in.ok(); --left) {
+    Item one;
+    const bool is_known = where_field(in, one.where);
+    fields(in, one);
+    if (is_known && in.ok()) all.push_back(std::move(one));
+  }
+}
+
+template <class Wire, class Points>
+void fields_of_points(Wire& wire, Points& all, int world_size) {
+  wire.field(all.counted_from);
+  wire.field(all.has_survivors);
+  each_lane_field(wire, all.lanes, [world_size](auto& io, auto& one) { fields_of_point(io, one, world_size); });
+}
+
+template <class Wire, class Commits>
+void fields_of_commits(Wire& wire, Commits& all) {
+  wire.field(all.of);
+  wire.field(all.has_survivors);
+  each_lane_field(wire, all.lanes, [](auto& io, auto& one) { fields_of_commit(io, one); });
+}
+
+} // namespace
+
 void points_field(wire_writer& out, const std::shared_ptr<const resume_points>& all, int world_size) {
   out.flag(all != nullptr);
-  if (!all) return;
-  out.varint(all->size());
-  for (const resume_point& one : *all) {
-    out.flag(one.where.has_value());
-    if (one.where) out.bytes(one.where->name());
-    fields_of_point(out, one, world_size);
-  }
+  if (all) fields_of_points(out, *all, world_size);
 }
 
 void points_field(wire_reader& in, std::shared_ptr<const resume_points>& all, int world_size) {
   all = nullptr;
   if (!in.flag()) return;
   auto read = std::make_shared<resume_points>();
-  all = read;
-  for (std::size_t left = in.count(most_lanes); left > 0 && in.ok(); --left) {
-    resume_point one;
-    const bool is_of_lane = in.flag();
-    const std::string_view name = is_of_lane ? in.bytes(lane_names::longest_bytes) : std::string_view{};
-    if (is_of_lane && name.empty()) in.refuse("a lane has no name");
-    fields_of_point(in, one, world_size);
-    if (!in.ok()) return read->clear();
-    try {
-      if (is_of_lane) one.where = lane::named(name);
-      read->push_back(std::move(one));
-    } catch (const exception&) { // this process cannot have more lanes
-    }
-  }
+  fields_of_points(in, *read, world_size);
+  all = std::move(read);
+}
+
+void commits_field(wire_writer& out, const told_commits& all) {
+  fields_of_commits(out, all);
+}
+
+void commits_field(wire_reader& in, told_commits& all) {
+  fields_of_commits(in, all);
 }
 
 } // namespace troupe

@@ -1,9 +1,10 @@
-/// Encodes errors, absence reports and resume points as bytes.
+/// Encodes errors, absence reports, resume points and commits as bytes.
 #pragma once
 
 #include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/distributed/codec/wire.hpp>
 #include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/order/told_commits.hpp>
 #include <troupe/device/error.hpp>
 
 #include <cstddef>
@@ -53,5 +54,8 @@ void mark_field(wire_reader& in, std::optional<operation_mark>& one);
 /// Lists resume points, which may be null. A lane that this process does not know and cannot add is left out.
 void points_field(wire_writer& out, const std::shared_ptr<const resume_points>& all, int world_size);
 void points_field(wire_reader& in, std::shared_ptr<const resume_points>& all, int world_size);
+/// Lists commits in the same way.
+void commits_field(wire_writer& out, const told_commits& all);
+void commits_field(wire_reader& in, told_commits& all);
 
 } // namespace troupe

@@ -89,7 +89,8 @@ void request_fields(Wire& wire, Record& one) {
       wire.field(one.turn.name, longest_plan_name_bytes);
       wire.ordinal(one.turn.deadline);
       wire.ordinal(one.turn.capture_limit);
-      return fields_of_groups(wire, one.turn.split);
+      fields_of_groups(wire, one.turn.split);
+      return wire.list(one.turn.told, most_split_groups, 3, [&](auto& commits) { commits_field(wire, commits); });
     case request_form::progress: mark_field(wire, one.launched); return mark_field(wire, one.finished);
     case request_form::limits: wire.field(one.count); return wire.field(one.bytes);
     case request_form::succeeded: return wire.field(one.count);
@@ -233,6 +234,8 @@ bool request_reader::next(wire_reader& in, request_record& into) {
     if (into.kind == request_form::turn && into.turn.name.empty()) in.refuse("a turn has no name");
     if (into.kind == request_form::turn && !into.turn.split.empty() && into.turn.capture_limit != nanoseconds{0})
       in.refuse("a turn is both a capture and a split");
+    if (into.kind == request_form::turn && !into.turn.told.empty() && into.turn.told.size() != into.turn.split.size())
+      in.refuse("a split has commits of other groups than its own");
     if (into.kind == request_form::succeeded && world_ == 0)
       in.refuse("it counts successes of the whole world, which only the header may do");
     into.world = world_;

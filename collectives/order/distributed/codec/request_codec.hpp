@@ -15,6 +15,7 @@
 #include <troupe/collectives/order/distributed/fusion_facts.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/matching/compact_signature.hpp>
+#include <troupe/collectives/order/told_commits.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 
@@ -66,6 +67,8 @@ struct turn_terms {
   nanoseconds deadline = nanoseconds::max(); ///< Longest time for the others to request it.
   nanoseconds capture_limit{0};              ///< If not 0, a capture begins there, which may take this long.
   std::vector<rank_group> split{};           ///< If not empty, the order is opened for these groups there.
+  /// If the split is repeated: for each group the commits of its world that the rank knows. Else empty.
+  std::vector<told_commits> told{};
 };
 
 /// Encodes the groups of a split.

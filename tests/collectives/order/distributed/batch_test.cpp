@@ -102,15 +102,17 @@ std::string all_decisions() {
   out.add({.kind = form::turn, .number = 2, .why = {.code = errc::deadline_exceeded, .text = "nobody came"}});
   out.add({.kind = form::capture, .number = 1, .agreed = 3});
   out.add({.kind = form::capture, .number = 1, .why = {.code = errc::mismatch, .text = "another operation"}});
-  resume_points points(2);
-  points[0].complete = 7;
-  points[1].where = lane::named("batch");
-  points[1].commit = 3;
-  points[1].later = {{.position = 9, .succeeded = {rank{1}}, .unknown = {rank{0}}}};
+  resume_points points{.lanes = std::vector<resume_point>(2)};
+  points.lanes[0].complete = 7;
+  points.lanes[1].where = lane::named("batch");
+  points.lanes[1].commit = 3;
+  points.lanes[1].later = {{.position = 9, .succeeded = {rank{1}}, .unknown = {rank{0}}}};
   out.add({.kind = form::turn,
            .world = 2,
            .number = 3,
-           .opened = {opened_world{4, 1, std::make_shared<const resume_points>(points)}, opened_world{5, 2}}});
+           .opened = {opened_world{4, 1, std::make_shared<const resume_points>(points)},
+                      opened_world{
+                          5, 2, nullptr, {.of = epoch{3}, .lanes = {{.where = lane::named("batch"), .number = 4}}}}}});
   out.add({.kind = form::closed, .world = 4});
   auto report = std::make_shared<absence_report>();
   report->what = "barrier";
@@ -325,7 +327,7 @@ TEST_CASE("decisions come back as they were told, and one report for all whom it
   CHECK(all[6].opened[0].group == 1);
   REQUIRE(all[6].opened[0].resume);
   CHECK(describe(*all[6].opened[0].resume) == "requests to the world: 7 complete; lane batch: 0 complete, commit 3");
-  CHECK(all[6].opened[0].resume->at(1).later.at(0).unknown == std::vector{rank{0}});
+  CHECK(all[6].opened[0].resume->lanes.at(1).later.at(0).unknown == std::vector{rank{0}});
   CHECK_FALSE(all[6].opened[1].resume);
   CHECK(all[7].kind == decision_record::form::closed);
   CHECK(all[7].world == 4);

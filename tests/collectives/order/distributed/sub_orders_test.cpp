@@ -32,7 +32,7 @@ struct split_rig : distributed_rig {
   /// A rank's part of a split. The worlds are opened on pipelines of their own.
   void ask_split(int self, const std::vector<rank_group>& groups) {
     orders[static_cast<std::size_t>(self)]->turn(
-        {.name = "split", .deadline = 1min, .split = groups},
+        {.name = "split", .deadline = 1min, .split = groups, .told = known[self]},
         [this, self, groups](const error& why, std::span<const opened_world> opened) {
           refusals[self] = why;
           for (const opened_world& one : opened) {
@@ -74,6 +74,7 @@ struct split_rig : distributed_rig {
   std::map<std::pair<std::string, int>, std::shared_ptr<const resume_points>> told;
   std::map<std::pair<std::string, int>, std::uint64_t> numbers_told;
   std::map<int, error> refusals;
+  std::map<int, std::vector<told_commits>> known; ///< The commits of the groups that each rank reports.
 };
 
 /// Where four ranks may be.
@@ -500,6 +501,42 @@ TEST_CASE("the controller knows which operation hangs and which wait behind it, 
   }
 }
 
+TEST_CASE("a split that is repeated takes over the commits that the ranks of each sub-world know (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  const lane steps = lane::named("sub commits");
+  const auto told = [&](std::uint64_t seen, std::uint64_t number) {
+    return told_commits{.of = epoch{1}, .lanes = {{.where = steps, .seen = seen, .number = number}}};
+  };
+  const std::vector<rank_group> groups{{"low", {rank{1}, rank{0}}}, {"high", {rank{1}, rank{2}}}};
+  // Rank 2 is new. "low" is decided by the controller, or by the service of its host.
+  const bool has_host = GENERATE(false, true);
+  split_rig one{3, has_host ? std::vector<host_ranks>{{rank{0}, rank{1}}} : std::vector<host_ranks>{}};
+  one.known[0] = {told(3, 30), {}};
+  one.known[1] = {told(2, 20), told(1, 5)};
+  one.split(groups);
+  const auto commit = [&](const std::string& group, int self) {
+    const auto points = one.told.at({group, self});
+    REQUIRE(points);
+    const resume_point* const found = find_point(*points, steps);
+    return found == nullptr ? std::nullopt : found->commit;
+  };
+  CHECK(commit("low", 0) == 20);
+  CHECK(commit("low", 1) == 20);
+  CHECK(commit("high", 1) == 5);
+  CHECK(commit("high", 2) == 5);
+}
+
+TEST_CASE("the order service of a host takes over the commits that the controller knows (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  const std::vector<rank> present{rank{0}, rank{1}};
+  order_server host;
+  host.open_host(epoch{4}, 2, present, {}, {}, {.of = epoch{3}, .lanes = {{.where = lane{}, .number = 9}}});
+  REQUIRE(host.points());
+  REQUIRE(find_point(*host.points(), lane{}) != nullptr);
+  CHECK(find_point(*host.points(), lane{})->commit == 9);
+  CHECK(host.points()->counted_from == epoch{4});
+}
+
 TEST_CASE("the lanes of a sub-world have resume points of their own, across epochs (CUT-1)",
           "[collectives][sequencing][distributed][resume]") {
   const std::vector<rank_group> both{{"both", {rank{1}, rank{0}}}};
@@ -525,7 +562,7 @@ TEST_CASE("the lanes of a sub-world have resume points of their own, across epoc
   static_cast<void>(one.parts.at({"both", 1})->close({.code = errc::rebuilding, .text = "the epoch ends"}, false));
   one.deliver_all();
   one.keeper.open(rig_epoch.next(), 2);
-  CHECK((one.keeper.points() == nullptr || one.keeper.points()->empty())); // the whole world has no lane in use
+  CHECK((one.keeper.points() == nullptr || one.keeper.points()->lanes.empty())); // the whole world has no lane in use
 
   struct link_of_rank {
     std::deque<std::string> sent;
@@ -647,9 +684,9 @@ TEST_CASE("the order service of a host keeps resume points while it serves, and 
   CHECK(told.empty()); // the controller knows nothing of worlds within a host
   host.open_host(epoch{2}, 2, present, epoch{1}, {});
   REQUIRE(host.points());
-  REQUIRE(host.points()->size() == 1);
-  CHECK(host.points()->front().complete == 1);
-  CHECK(host.points()->front().commit == 7);
+  REQUIRE(host.points()->lanes.size() == 1);
+  CHECK(host.points()->lanes.front().complete == 1);
+  CHECK(host.points()->lanes.front().commit == 7);
   ask_all(epoch{2});
   host.open_host(epoch{4}, 2, present, {}, {}); // another has decided in between
   CHECK_FALSE(host.points());

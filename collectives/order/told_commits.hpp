@@ -1,0 +1,59 @@
+/// Carries what processes know of the commits of a world's lanes, so that no commit is forgotten with the service that
+/// kept the resume log, and none with an epoch that no service has recorded (CUT-1).
+#pragma once
+
+#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// The last commit of a lane that one process knows.
+struct told_commit {
+  std::optional<lane> where{}; ///< nullopt: requests to all ranks of the world.
+  std::uint64_t seen = 0;      ///< Number of commits that have succeeded at the process's rank in the epoch.
+  /// The number of the last of them; if there is none, that of the epoch's resume point. nullopt: there is none either.
+  std::optional<std::uint64_t> number{};
+};
+
+/// The commits that one process knows.
+struct told_commits {
+  epoch of{};                ///< The latest epoch that the process was ordered to form; 0: none.
+  bool has_survivors = true; ///< resume_points::has_survivors of that epoch, or true if a commit has succeeded since.
+  std::vector<told_commit> lanes{};
+};
+
+/// Returns the commits that are complete according to \p all, the reports of several processes: of each lane the last
+/// commit that all processes of the latest epoch know. The others were not part of that epoch, and do not count.
+[[nodiscard]] told_commits common_commits(std::span<const told_commits> all);
+
+/// Returns the commits of \p all, the resume points of epoch \p of.
+[[nodiscard]] told_commits commits_of(const resume_points& all, epoch of);
+
+/// Records the commits that succeed at one rank in one epoch, beside those of the epoch's resume points. Threads: safe
+/// from any.
+class commit_record {
+public:
+  /// \p began_with: the resume points of epoch \p of; may be null.
+  commit_record(epoch of, const std::shared_ptr<const resume_points>& began_with);
+
+  /// Records a success. Call it before the client gets its reply.
+  void note(const std::optional<lane>& where, std::uint64_t number) noexcept;
+  [[nodiscard]] told_commits told() const;
+
+private:
+  mutable std::mutex mutex_;
+  epoch of_;
+  bool has_survivors_;
+  std::map<std::optional<lane>, told_commit> lanes_;
+};
+
+} // namespace troupe

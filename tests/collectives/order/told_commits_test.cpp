@@ -1,0 +1,85 @@
+/// What processes know of the commits, and what all of them know (CUT-1).
+#include <troupe/collectives/order/distributed/codec/report_codec.hpp>
+#include <troupe/collectives/order/told_commits.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace troupe::tests::told_commits_test {
+
+namespace {
+
+const lane step = lane::named("told/step");
+const lane other = lane::named("told/other");
+
+told_commits told(std::uint64_t of, std::uint64_t seen, std::optional<std::uint64_t> number) {
+  return {.of = epoch{of}, .lanes = {{.where = step, .seen = seen, .number = number}}};
+}
+std::optional<std::uint64_t> last_of(const told_commits& all, const std::optional<lane>& where) {
+  const auto found = std::ranges::find(all.lanes, where, &told_commit::where);
+  return found == all.lanes.end() ? std::nullopt : found->number;
+}
+std::optional<std::uint64_t> common(const std::vector<told_commits>& all) {
+  return last_of(common_commits(all), step);
+}
+
+} // namespace
+
+TEST_CASE("the last commit that all processes of the latest epoch have seen is complete (CUT-1)",
+          "[collectives][order][resume]") {
+  CHECK(common({told(3, 2, 8), told(3, 1, 7), told(3, 2, 8)}) == 7);
+  CHECK(common({told(3, 0, 6), told(3, 1, 7)}) == 6); // one has only been told of its predecessor
+  SECTION("the numbers need not ascend") {
+    CHECK(common({told(3, 2, 1), told(3, 1, 50)}) == 50);
+  }
+  SECTION("a process that was not part of that epoch has no vote") {
+    CHECK(common({told_commits{}, told(3, 2, 8), told(2, 5, 4)}) == 8);
+    CHECK(common_commits(std::vector{told_commits{}, told(3, 2, 8)}).of == epoch{3});
+  }
+  SECTION("a lane that one of them has not used has no commit") {
+    CHECK(common({told(3, 1, 1), {.of = epoch{3}}}) == std::nullopt);
+    CHECK(common({{.of = epoch{3}}, told(3, 1, 1)}) == std::nullopt);
+  }
+  SECTION("without processes, nothing is known") {
+    CHECK(common_commits({}).of == epoch{});
+    CHECK(common_commits({}).has_survivors);
+  }
+}
+
+TEST_CASE("a process records the commits that it is told and those that succeed (CUT-1)",
+          "[collectives][order][resume]") {
+  const auto before = std::make_shared<const resume_points>(
+      resume_points{.lanes = {{.where = step, .commit = 4}, {.where = other}}, .has_survivors = false});
+  commit_record record{epoch{7}, before};
+  CHECK(record.told().of == epoch{7});
+  CHECK(last_of(record.told(), step) == 4);
+  CHECK_FALSE(record.told().has_survivors);
+  record.note(other, 1);
+  record.note(std::nullopt, 2);
+  record.note(std::nullopt, 3);
+  CHECK(last_of(record.told(), step) == 4);
+  CHECK(last_of(record.told(), other) == 1);
+  CHECK(last_of(record.told(), std::nullopt) == 3);
+  CHECK(record.told().has_survivors);
+
+  SECTION("and another process reads them") {
+    wire_writer out;
+    commits_field(out, record.told());
+    const std::string bytes = out.take();
+    wire_reader in{bytes};
+    told_commits read;
+    commits_field(in, read);
+    REQUIRE(in.ok());
+    CHECK(in.at_end());
+    CHECK(read.of == epoch{7});
+    CHECK(read.lanes.size() == 3);
+    CHECK(last_of(read, std::nullopt) == 3);
+  }
+}
+
+} // namespace troupe::tests::told_commits_test
