@@ -179,7 +179,7 @@ def test_many_reads_at_one_time_are_answered(job, driver):
     big = job.find("big")
     with attach(job.controller) as other:
         assert other.wait_ready(PATIENCE).is_ready
-        replies = [(k % 3, one.read(big[k % 3])) for k in range(64) for one in (driver, other)]
+        replies = [(k % 3, one.read(big[k % 3], deadline=PATIENCE)) for k in range(64) for one in (driver, other)]
         driver.barrier().result(PATIENCE)
         for rank, reply in replies:
             assert reply.result(PATIENCE) == np.full(1 << 18, rank, "float32").tobytes()

@@ -280,7 +280,7 @@ TEST_CASE("an oversize frame ends its connection, and no byte of it is delivered
   CHECK_FALSE(dialer.loss().text.empty());
   const auto event = rig.heard.first(transport_event_kind::bad_frame);
   REQUIRE(event);
-  CHECK(event->text == "sent a frame of 1001 bytes, and the limit is 1000");
+  CHECK(event->text == "sent a frame of 1017 bytes, and the limit is 1016");
   CHECK(rig.delivered_bytes() == 2 * good.size());
   CHECK(rig.loses(1));
   CHECK(beside.exchanges(good)); // that connection alone

@@ -697,7 +697,8 @@ TEST_CASE("processes without a rank that come and go use few lanes, each of whic
   // The order of the world is decided by the controller, or by the service of the only host.
   peers_rig one{2, GENERATE(std::vector<host_ranks>{}, std::vector<host_ranks>{{rank{0}, rank{1}}},
                             std::vector<host_ranks>{{rank{0}}, {rank{1}}})};
-  const auto lanes = [count = 0]() mutable {
+  const auto lanes = [] { // the number of lanes that this process has named
+    static int count = 0;
     return lane::named("a lane of this test, " + std::to_string(++count)).index();
   };
   const std::uint32_t before = lanes();
