@@ -199,6 +199,24 @@ TEST_CASE("processes join a controller, form a world and leave it", "[processes]
   CHECK_FALSE(control.reason());
 }
 
+TEST_CASE("a process that leaves does not end before its controller has heard so", "[processes]") {
+  kept_by = ordering::agreed;
+  std::promise<void> go_on;
+  controller control{options_of(2), {.heard = [until = go_on.get_future().share()](const control_event& now) {
+                       if (now.phase == control_phase::finishing) until.wait_for(30s);
+                     }}};
+  auto first = std::make_unique<member>(settings_of(control, 0));
+  auto second = std::make_unique<member>(settings_of(control, 1));
+  check_sum({first.get(), second.get()});
+  first.reset(); // it is told that it may end, and then the controller reports that
+  auto ended = std::async(std::launch::async, [&] { second.reset(); });
+  CHECK(ended.wait_for(500ms) == std::future_status::timeout);
+  go_on.set_value();
+  REQUIRE(ended.wait_for(20s) == std::future_status::ready);
+  REQUIRE(control.wait(10s));
+  CHECK_FALSE(control.reason());
+}
+
 TEST_CASE("who is refused is told why", "[processes]") {
   kept_by = GENERATE(ordering::agreed, ordering::caller);
   controller control{options_of(2)};

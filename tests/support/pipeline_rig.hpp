@@ -1,6 +1,7 @@
 /// Test rig with the pipelines, launchers and poller of one process over the mock, without actors.
 #pragma once
 
+#include "support/comes_true.hpp"
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
@@ -35,10 +36,10 @@ public:
     const std::lock_guard lock{mutex_};
     return faults_;
   }
-  /// Waits for the first fault; the test's own limit ends a hang.
+  /// Waits for the first fault.
   std::pair<rank, error> await() const {
-    for (;; std::this_thread::yield())
-      if (const auto seen = all(); !seen.empty()) return seen.front();
+    tests::await("a fault", [&] { return !all().empty(); });
+    return all().front();
   }
 
 private:
@@ -119,14 +120,13 @@ struct pipeline_rig {
   /// Releases the ranks, and waits until they have ended: a launcher holds those that it checks.
   void release_ranks() {
     for (auto& one : ranks)
-      for (const std::weak_ptr<rank_pipeline> released{std::exchange(one, nullptr)}; !released.expired();)
-        std::this_thread::yield();
+      await("a rank's end",
+            [released = std::weak_ptr<rank_pipeline>{std::exchange(one, nullptr)}] { return released.expired(); });
     settle(); // the last reference may have been a launcher's
     ranks.clear();
   }
   void await_idle() const {
-    for (const auto& one : ranks)
-      while (one->load() > 0) std::this_thread::yield();
+    for (const auto& one : ranks) await("the answers of all operations", [&] { return one->load() == 0; });
   }
   /// Returns device memory of rank \p index, filled with \p value.
   [[nodiscard]] buffer numbers(std::size_t index, std::size_t count, std::int32_t value) const {

@@ -537,6 +537,11 @@ def innermost(kept, offset):
     return found[1] if found else None
 
 
+def within(kept, first, last):
+    """Returns the wrappers of KEPT that were written within [FIRST, LAST)."""
+    return [one for one in kept if any(first <= begin and end <= last for begin, end in one.shown)]
+
+
 def line_starts(text):
     starts = [0]
     for match in re.finditer(b"\n", text):

@@ -353,6 +353,34 @@ TEST_CASE("the time to gather begins with the first who joins, and anew with eac
   CHECK(world.phase() == control_phase::failed);
 }
 
+TEST_CASE("the time to form begins anew when the id has come", "[control][TIM-1]") {
+  controller_terms terms = terms_of(2);
+  terms.form = 10s;
+  controller_scene world{terms};
+  world.join(11, 0);
+  world.join(12, 1);
+  world.pass(9s, {11, 12});
+  world.say(11, id_offer{epoch{1}, {}});
+  world.pass(9s, {11, 12});
+  CHECK(world.state.current_epoch() == epoch{1});
+  CHECK(world.phase() == control_phase::forming);
+  world.pass(2s, {11, 12});
+  CHECK(world.state.current_epoch() != epoch{1});
+}
+
+TEST_CASE("a place is asked for once each time that it is lost", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.note(world.state.on_link_down(12, world.now));
+  world.pass(5s, {11});
+  CHECK(world.count<control_effect::request_process>() == 1);
+  world.join(13, 1);
+  world.form({11, 13});
+  REQUIRE(world.phase() == control_phase::serving);
+  world.note(world.state.on_link_down(13, world.now));
+  world.pass(5s, {11});
+  CHECK(world.count<control_effect::request_process>() == 2);
+}
+
 TEST_CASE("ranks that do not come to rest in time fail their epoch", "[control]") {
   controller_scene world = serving_scene(2, terms_of(2, loss_policy::shrink));
   world.note(world.state.on_link_down(12, world.now));

@@ -5,6 +5,7 @@
 #include <troupe/actors/control/attached_drivers.hpp>
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/control/driver_link.hpp>
+#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -52,6 +53,8 @@ struct scene {
     std::vector<world_driver_event> heard{};
     std::function<void(const world_driver_event&)> on_change{}; ///< Called after `heard` has been extended.
     int warnings = 0;
+    std::string last_warning{};
+    int beats = 0;        ///< Heartbeats that the controller has heard.
     bool is_deaf = false; ///< What is sent to it waits.
     std::deque<std::string> held{};
     std::shared_ptr<driver_link> link; ///< Ends before what it writes to.
@@ -69,7 +72,11 @@ struct scene {
                               at->heard.push_back(now);
                               if (at->on_change) at->on_change(now);
                             },
-                        .warned = [at](const error&) { ++at->warnings; },
+                        .warned =
+                            [at](const error& why) {
+                              ++at->warnings;
+                              at->last_warning = why.text;
+                            },
                         .default_deadline = 1min,
                         .most_pending = most_pending,
                         .holder = 7});
@@ -107,6 +114,8 @@ struct scene {
       CHECK(asked->token == "token");
       drivers.admit(from, std::nullopt, {.session = ++sessions, .heartbeat = 1s, .suspicion = suspicion}, time->now());
     } else {
+      if (const auto one = all.find(from); one != all.end() && std::holds_alternative<heartbeat>(frame->what))
+        ++one->second->beats;
       drivers.hear(frame->session, frame->what, time->now());
     }
   }
@@ -327,6 +336,7 @@ TEST_CASE("a driver that is silent is detached, and attaches again when it goes 
   at.pass();
   CHECK(at.drivers.size() == 1);
   CHECK(one.warnings == 1);
+  CHECK_THAT(one.last_warning, ContainsSubstring("the driver is detached: it has been silent for 12000 ms"));
   REQUIRE(log.count() == 1);
   CHECK(log.failure().effect == effect::unknown_outcome);
   CHECK(one.link->state().is_ready);
@@ -334,6 +344,58 @@ TEST_CASE("a driver that is silent is detached, and attaches again when it goes 
   CHECK(ask(one).count() == 0);
   at.pass();
   CHECK(at.drivers.size() == 1); // its address is new, and its batches are counted anew
+}
+
+TEST_CASE("an idle driver says once in each interval that it lives, and keeps its place", "[control][drivers]") {
+  scene at;
+  at.time->advance(1h); // since the controller began
+  auto& one = at.join();
+  at.begin(epoch{1});
+  for (int i = 0; i < 300; ++i) at.let(100ms);
+  CHECK(one.beats == 30);
+  CHECK(at.drivers.size() == 1);
+  CHECK(at.reconnected == 0);
+  CHECK(one.warnings == 0);
+}
+
+TEST_CASE("a driver is heard from when it is admitted", "[control][drivers]") {
+  scene at;
+  at.time->advance(1h);
+  auto& one = at.join();
+  for (int i = 0; i < 5; ++i) at.drivers.watch(at.time->now(), 0ns, suspicion);
+  CHECK(at.drivers.size() == 1);
+  // One that attaches again through the same connection has one place.
+  one.sent.push_back(one.link->introduction());
+  at.pass();
+  CHECK(at.drivers.size() == 1);
+  CHECK_FALSE(at.drivers.contains(1));
+}
+
+TEST_CASE("the time in which the controller did not run does not count as a driver's silence", "[control][drivers]") {
+  scene at;
+  static_cast<void>(at.join());
+  at.begin(epoch{1});
+  for (int i = 0; i < 3; ++i) {
+    at.time->advance(1h);
+    at.drivers.watch(at.time->now(), 1h, suspicion);
+  }
+  CHECK(at.drivers.size() == 1);
+}
+
+TEST_CASE("what a driver waits for at a rank that leaves is answered", "[control][drivers][ONE-1]") {
+  scene at;
+  auto& one = at.join();
+  at.begin(epoch{1});
+  const found question;
+  one.link->find(rank{1}, "values", 1h, question.promise());
+  at.pass();
+  CHECK(question.all->empty());
+  request_writer leaves;
+  leaves.add({.kind = request_record::form::close, .why = {.code = errc::stopping, .text = "its work is done"}});
+  CHECK_FALSE(at.service.receive(rank{1}, leaves.take({.epoch = epoch{1}, .number = 1}), at.time->now()));
+  at.pass();
+  REQUIRE(question.all->size() == 1);
+  CHECK_THAT(question.why().text, ContainsSubstring("rank 1"));
 }
 
 TEST_CASE("a driver notices a controller of which it hears nothing, and connects again", "[control][drivers]") {
@@ -411,6 +473,8 @@ TEST_CASE("a driver that leaves or is cut off frees its place, and its requests 
     CHECK_THAT(log.failure().text, ContainsSubstring("the network is down"));
   }
   CHECK(at.drivers.size() == 1);
+  CHECK_FALSE(at.service.receive(process_address{-1}, "nonsense", at.time->now())); // nobody has this address
+  CHECK(at.service.receive(process_address{-2}, "nonsense", at.time->now()));
   CHECK(log.failure().effect == effect::unknown_outcome);
   static_cast<void>(ask(other));
   at.pass();

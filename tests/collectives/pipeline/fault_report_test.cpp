@@ -57,7 +57,7 @@ TEST_CASE("a rank that is never asked is named by a report of the pipelines", "[
     const buffer memory = rig.numbers(r, 8, 1);
     rig.submit(r, sum_of(memory, memory, 8), log);
   }
-  while (!rig.ranks[0]->progress().running_since || !rig.ranks[2]->progress().running_since) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return rig.ranks[0]->progress().running_since && rig.ranks[2]->progress().running_since; }));
   const auto report = report_of(rig);
   REQUIRE(report->ranks.size() == 3);
   const auto& lonely = report->ranks[0];
@@ -84,7 +84,7 @@ TEST_CASE("a rank whose launcher never returns from a launch is named, and the r
     rig.submit(r, sum_of(memory, memory, 4), log);
   }
   fault->inside.get_future().wait();
-  while (!rig.ranks[0]->progress().running_since) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return rig.ranks[0]->progress().running_since.has_value(); }));
   const auto report = report_of(rig);
   CHECK(report->ranks[1].progress.launching_since);
   CHECK_FALSE(report->ranks[0].progress.launching_since);
@@ -125,7 +125,7 @@ TEST_CASE("a rank whose input never comes is named", "[collectives][mock][report
     if (r == 1) std::get<all_reduce>(what).send.ready = record_event(rig.devices[1], client.ref());
     rig.submit(r, std::move(what), log);
   }
-  while (!rig.ranks[0]->progress().running_since) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return rig.ranks[0]->progress().running_since.has_value(); }));
   rig.settle();
   const auto report = report_of(rig);
   REQUIRE(report->suspects.size() == 1);
@@ -141,10 +141,10 @@ TEST_CASE("what runs at a fault stays in the report, and a rank's fault is its o
   const outcome_log log;
   const buffer memory = rig.numbers(0, 4, 1);
   rig.submit(0, sum_of(memory, memory, 4), log);
-  while (!rig.ranks[0]->progress().running_since) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return rig.ranks[0]->progress().running_since.has_value(); }));
   const error why{.code = errc::device_failed, .text = "lost", .rank = rank{0}};
   for (const auto& one : rig.ranks) one->fail(why);
-  while (log.count() == 0) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return log.count() > 0; }));
   const auto report = report_of(rig, why);
   CHECK(report->ranks[0].progress.running_since);
   CHECK(report->ranks[0].fault.text == "lost");
@@ -200,13 +200,13 @@ TEST_CASE("a request that is late in flight is told of once, until something fin
   };
   ask(0, logs[0], 1ms);
   ask(0, logs[1], 1ms);
-  while (logs[0].count() == 0 || logs[1].count() == 0) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return logs[0].count() > 0 && logs[1].count() > 0; }));
   CHECK(told == 1);
   ask(1, logs[2], 1h);
   ask(1, logs[2], 1h);
   rig.await_idle();
   const outcome_log again;
   ask(0, again, 1ms);
-  while (told < 2) std::this_thread::yield(); // after the answer
+  REQUIRE(comes_true([&] { return told >= 2; })); // after the answer
   CHECK(again.count() == 1);
 }

@@ -82,7 +82,7 @@ TEST_CASE("a peer that never comes: failing answers with unknown outcome, aborti
     CHECK(rig.ranks[0]->fail({.code = errc::deadline_exceeded, .text = "hung"}));
     CHECK_FALSE(rig.ranks[0]->fail({.code = errc::internal, .text = "later"}));
     CHECK(rig.ranks[0]->failed());
-    while (logs.back().count() == 0) std::this_thread::yield();
+    REQUIRE(comes_true([&] { return logs.back().count() > 0; }));
     require_failed(logs, effect::unknown_outcome);
     CHECK(logs[0].failure().text == "hung");
     CHECK(logs[0].failure().epoch == rig_epoch);
@@ -201,7 +201,7 @@ TEST_CASE("after a launch that failed nothing more is launched, since peers woul
   const auto [who, why] = one.rig.faults->await();
   CHECK(why.text == "its own");
   CHECK(why.rank == rank{0});
-  while (logs.back().count() == 0) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return logs.back().count() > 0; }));
   CHECK(logs[2].failure().text == "its own");
   CHECK(logs[2].failure().effect == effect::unknown_outcome);
   for (std::size_t i = 3; i < logs.size(); ++i) CHECK(logs[i].failure().effect == effect::rejected);
@@ -216,7 +216,7 @@ TEST_CASE("an abort waits for a launch that is under way, whose work may still t
   std::atomic<bool> left{false};
   one.peers->script = [&](const operation& what, stream_ref stream) {
     entered.count_down();
-    while (!one.peers->aborted) std::this_thread::yield();
+    REQUIRE(comes_true([&] { return one.peers->aborted.load(); }));
     for (int i = 0; i < 2000; ++i) std::this_thread::yield(); // gives an abort that does not wait every chance
     stream.fill(std::get<all_reduce>(what).recv.memory.data(), 7, 4096);
     left = true;
@@ -231,7 +231,7 @@ TEST_CASE("an abort waits for a launch that is under way, whose work may still t
   one.rig.abort({.code = errc::communicator_failed});
   CHECK(left);
   one.rig.await_idle();
-  while (!owner.expired()) std::this_thread::yield(); // an address sanitizer sees a fill that comes too late
+  REQUIRE(comes_true([&] { return owner.expired(); })); // an address sanitizer sees a fill that comes too late
   CHECK(log.failure().effect == effect::unknown_outcome);
 }
 
@@ -250,12 +250,12 @@ TEST_CASE("a launch that fails behind its own work keeps the buffers until the a
     one.rig.submit(0, sum_of(memory, memory, 1024), log);
   }
   one.rig.settle();
-  while (log.count() == 0) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return log.count() > 0; }));
   CHECK(log.failure().text == "behind the work");
   CHECK_FALSE(owner.expired());
   closed.open();
   one.rig.abort({.code = errc::communicator_failed});
-  while (!owner.expired()) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return owner.expired(); }));
 }
 
 TEST_CASE("a hang is reported after its time on the device, and waiting for a client's work is none",
@@ -279,7 +279,7 @@ TEST_CASE("a hang is reported after its time on the device, and waiting for a cl
   pass(20s);
   CHECK(rig.faults->all().empty());
   closed.open();
-  while (!ready->reached()) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return ready->reached(); }));
   pass(3s); // and no peer comes
   REQUIRE(rig.faults->all().size() == 1);
   CHECK(rig.faults->all()[0].second.code == errc::deadline_exceeded);

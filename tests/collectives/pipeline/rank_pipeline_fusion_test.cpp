@@ -88,8 +88,7 @@ void require_all(const std::vector<outcome_log>& logs, effect wanted) {
 }
 
 void await_answers(const std::vector<outcome_log>& logs) {
-  for (const auto& log : logs)
-    while (log.count() == 0) std::this_thread::yield();
+  for (const auto& log : logs) REQUIRE(comes_true([&] { return log.count() > 0; }));
 }
 
 } // namespace
@@ -194,8 +193,7 @@ TEST_CASE("batches of two worlds on the same GPUs interleave, and each meets its
         for (submission& one : second) other[r]->submit(std::move(one));
     }
   rig.await_idle();
-  for (const auto& one : other)
-    while (one->load() > 0) std::this_thread::yield();
+  for (const auto& one : other) REQUIRE(comes_true([&] { return one->load() == 0; }));
   for (std::size_t r = 0; r < 3; ++r) {
     REQUIRE(logs[r].count() == 2 * rounds * members);
     for (const outcome& one : logs[r].all()) CHECK(failure_of(one) == nullptr);

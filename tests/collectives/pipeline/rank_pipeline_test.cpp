@@ -186,7 +186,7 @@ TEST_CASE("buffers go when the answer comes, and not before", "[collectives][moc
   CHECK_FALSE(owner.expired());
   const buffer other = rig.numbers(1, 8, 2);
   rig.submit(1, sum_of(other, other, 8), logs[1]);
-  while (!owner.expired()) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return owner.expired(); }));
   CHECK_FALSE(logs[0].failure());
   CHECK(holds(other, 8, 3));
   CHECK(rig.close());
@@ -225,13 +225,15 @@ TEST_CASE("worlds that come and go leave no completion slot behind, closed or ab
   };
   // A look that is under way holds the last life's slot a moment longer; one that leaked would be waited for in vain.
   const auto make_when_free = [&] {
-    for (;;) {
+    std::shared_ptr<rank_pipeline> made;
+    await("a free slot", [&] {
       try {
-        return make();
-      } catch (const exception&) {
-        std::this_thread::yield();
+        made = make();
+      } catch (const exception&) { // not yet
       }
-    }
+      return made != nullptr;
+    });
+    return made;
   };
   for (int life = 0; life < 12; ++life) {
     CAPTURE(life);

@@ -125,6 +125,17 @@ TROUPE_DRIVER_TEST(1, "a slot comes back from a source that never armed it or ha
   work.ref().synchronize();
 }
 
+TEST_CASE("a source that has drained writes nothing any more", "[completion][mock]") {
+  const auto api = make_mock_driver({.device_count = 1, .mode = engine_mode::manual});
+  const source_rig rig{api, completion_strategy::flag};
+  rig.source->arm(rig.work, 1);
+  rig.source->arm(rig.work, 2); // in the side stream, because the first has not been seen
+  rig.work.ref().synchronize(); // which runs only this stream
+  CHECK_FALSE(rig.source->reached(2));
+  rig.source->drained();
+  CHECK(rig.source->reached(2));
+}
+
 TEST_CASE("a device's error is thrown by the look at an event, and leaves a flag unset", "[completion][mock]") {
   const auto api = make_mock_driver({.device_count = 1, .mode = engine_mode::manual});
   const auto strategy = any_strategy();

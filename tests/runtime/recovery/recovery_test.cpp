@@ -94,6 +94,7 @@ TROUPE_WORLD_TEST(2, "a world that has a fault forms again beside what still wai
   if (settings.backend == backend_choice::nccl) client.open();
   REQUIRE(is_ready_in(where, before.next()));
   check_serves(where); // while the failed communicators' work still waits for the client
+  CHECK_NOTHROW(where.credit(2, 0, 20s).get());
   const error stale = failure_of(where.ask(world_request{sum_of(values), before}));
   CHECK(stale.code == errc::stale_epoch);
   CHECK(stale.effect == effect::rejected);

@@ -77,6 +77,38 @@ struct split_rig : distributed_rig {
   std::map<int, std::vector<told_commits>> known; ///< The commits of the groups that each rank reports.
 };
 
+/// Two ranks split again in the next epoch. Returns what each is told of the resume points of its sub-world.
+std::vector<std::shared_ptr<const resume_points>> points_after_next_split(split_rig& one,
+                                                                          const std::vector<rank_group>& groups) {
+  struct link_of_rank {
+    std::deque<std::string> sent;
+    std::shared_ptr<order_connection> link;
+    std::vector<opened_world> opened;
+  };
+  one.keeper.open(rig_epoch.next(), 2);
+  std::array<link_of_rank, 2> next;
+  for (std::size_t r = 0; r < 2; ++r) {
+    next[r].link = std::make_shared<order_connection>(one.rig.ranks[r], rig_epoch.next(), one.time,
+                                                      [&to = next[r]](std::string batch) { to.sent.push_back(batch); });
+    next[r].link->whole()->turn({.name = "split", .split = groups},
+                                [&to = next[r]](const error&, std::span<const opened_world> opened) {
+                                  to.opened.assign(opened.begin(), opened.end());
+                                });
+  }
+  for (std::size_t r = 0; r < 2; ++r)
+    for (const std::string& batch : next[r].sent)
+      CHECK_FALSE(one.keeper.receive(rank{static_cast<int>(r)}, batch, one.time->now()));
+  std::vector<std::shared_ptr<const resume_points>> found;
+  for (std::size_t r = 0; r < 2; ++r) {
+    for (std::string batch; !(batch = one.keeper.take_outgoing(rank{static_cast<int>(r)})).empty();)
+      CHECK_FALSE(next[r].link->receive(batch));
+    REQUIRE(next[r].opened.size() == 1);
+    found.push_back(next[r].opened.front().resume);
+  }
+  for (const link_of_rank& each : next) each.link->close({.code = errc::stopping, .text = "the test is over"});
+  return found;
+}
+
 /// Where four ranks may be.
 const std::vector<std::vector<host_ranks>> placements{
     {},                                       // all with the controller
@@ -561,38 +593,35 @@ TEST_CASE("the lanes of a sub-world have resume points of their own, across epoc
   CHECK_FALSE(over->is_open());
   static_cast<void>(one.parts.at({"both", 1})->close({.code = errc::rebuilding, .text = "the epoch ends"}, false));
   one.deliver_all();
-  one.keeper.open(rig_epoch.next(), 2);
+  const auto resumed = points_after_next_split(one, both);
   CHECK((one.keeper.points() == nullptr || one.keeper.points()->lanes.empty())); // the whole world has no lane in use
-
-  struct link_of_rank {
-    std::deque<std::string> sent;
-    std::shared_ptr<order_connection> link;
-    std::vector<opened_world> opened;
-  };
-  std::array<link_of_rank, 2> next;
-  for (std::size_t r = 0; r < 2; ++r) {
-    next[r].link = std::make_shared<order_connection>(one.rig.ranks[r], rig_epoch.next(), one.time,
-                                                      [&to = next[r]](std::string batch) { to.sent.push_back(batch); });
-    next[r].link->whole()->turn({.name = "split", .split = both},
-                                [&to = next[r]](const error&, std::span<const opened_world> opened) {
-                                  to.opened.assign(opened.begin(), opened.end());
-                                });
-  }
-  for (std::size_t r = 0; r < 2; ++r)
-    for (const std::string& batch : next[r].sent)
-      CHECK_FALSE(one.keeper.receive(rank{static_cast<int>(r)}, batch, one.time->now()));
-  for (std::size_t r = 0; r < 2; ++r)
-    for (std::string batch; !(batch = one.keeper.take_outgoing(rank{static_cast<int>(r)})).empty();)
-      CHECK_FALSE(next[r].link->receive(batch));
-  for (const link_of_rank& each : next) {
-    REQUIRE(each.opened.size() == 1);
-    REQUIRE(each.opened.front().resume);
-    const resume_point* const point = find_point(*each.opened.front().resume, where);
+  for (const auto& points : resumed) {
+    REQUIRE(points);
+    const resume_point* const point = find_point(*points, where);
     REQUIRE(point != nullptr);
     CHECK(point->complete == 3);
     CHECK(point->commit == 2);
-    each.link->close({.code = errc::stopping, .text = "the test is over"});
   }
+}
+
+TEST_CASE("a sub-world that all its ranks have left has no resume points, whoever splits off the same (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  const std::vector<rank_group> both{{"both", {rank{1}, rank{0}}}};
+  split_rig one{2};
+  one.split(both);
+  const lane where = lane::named("sub ended");
+  const auto first = one.ask_in("both", 0, barrier{.commit = 7}, where);
+  const auto second = one.ask_in("both", 1, barrier{.commit = 7}, where);
+  one.deliver_all();
+  one.finish();
+  for (const auto& link : one.links) link->tell_progress();
+  one.deliver_all();
+  CHECK(first.count() + second.count() == 2);
+  for (const int r : {0, 1}) {
+    static_cast<void>(one.parts.at({"both", r})->close({.code = errc::stopping, .text = "its work is done"}));
+    one.deliver_all();
+  }
+  for (const auto& points : points_after_next_split(one, both)) CHECK((points == nullptr || points->empty()));
 }
 
 TEST_CASE("the orders of several hosts have no cycle, however their messages are delayed (ORD-3)",

@@ -121,7 +121,7 @@ TEST_CASE("a plan's graphs end on the launchers' threads when its last holder dr
   with.rig.await_idle();
   CHECK(log.failure().code == errc::none);
   CHECK(with.all_hold(6));
-  while (with.graphs() > 0) std::this_thread::yield(); // the poller drops the last, and the launchers do it
+  REQUIRE(comes_true([&] { return with.graphs() == 0; })); // the poller drops the last, and the launchers do it
 }
 
 TEST_CASE("graphs end before their communicator is aborted, and a replay is refused", "[collectives][plans][BUF-1]") {
@@ -132,7 +132,7 @@ TEST_CASE("graphs end before their communicator is aborted, and a replay is refu
   outcome_log log;
   with.replay_on_all(log, with.plan);
   with.rig.settle();
-  while (log.count() < 2) std::this_thread::yield();
+  REQUIRE(comes_true([&] { return log.count() >= 2; }));
   CHECK(log.failure().effect == effect::rejected);
 }
 

@@ -1,0 +1,29 @@
+/// Waits in tests with an end, so that what never comes fails the test instead of hanging it.
+#pragma once
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace troupe::tests {
+
+/// Waits until \p reached returns true, at most \p at_most, which is long even for a busy machine. Returns whether it
+/// did.
+template <class Condition>
+[[nodiscard]] bool comes_true(Condition reached, std::chrono::seconds at_most = std::chrono::seconds{60}) {
+  const auto until = std::chrono::steady_clock::now() + at_most;
+  while (!reached()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+/// As comes_true(), where no assertion can be made. Throws if it does not come true.
+template <class Condition>
+void await(const std::string& what, Condition reached) {
+  if (!comes_true(reached)) throw std::runtime_error{"waited 60 s in vain: " + what};
+}
+
+} // namespace troupe::tests
