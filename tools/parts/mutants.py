@@ -14,6 +14,8 @@ try:
 except ImportError:
     sys.exit("mutate: Python's clang module is missing: on Debian and Ubuntu install python3-clang-14")
 
+GENERATOR = 1  # Another number discards what earlier versions have made.
+
 # What the copies include. A condition, a number or a statement asks whether it is the active one, and notes in a shared
 # file that it was reached.
 HEADER = r"""#pragma once
