@@ -142,7 +142,7 @@ void fields(Wire& io, Message& what) {
     each(io, what.is_ready, what.is_over, what.has_rings, what.reason, what.resume);
   } else if constexpr (std::is_same_v<type, serving_report>) {
     each(io, what.of, what.ranks, what.resume);
-  } else if constexpr (std::is_same_v<type, claim_order>) {
+  } else if constexpr (std::is_same_v<type, claim_order> || std::is_same_v<type, gate_notice>) {
     each(io, what.nonce);
   } else if constexpr (std::is_same_v<type, serve_order>) {
     each(io, what.of, what.world_size, what.previous);

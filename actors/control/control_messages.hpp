@@ -109,8 +109,15 @@ struct serving_report {
   std::shared_ptr<const resume_points> resume{};
 };
 
-using process_message = std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report,
-                                     drained_report, order_batch, leave_notice, attach_request, serving_report>;
+/// Process → controller: the process, which has joined, has connected to the gate of its host: there was none before,
+/// or the earlier one was closed. It can have rings from the next epoch on.
+struct gate_notice {
+  ring_session nonce{}; ///< As in join_request.
+};
+
+using process_message =
+    std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report, drained_report,
+                 order_batch, leave_notice, attach_request, serving_report, gate_notice>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {

@@ -97,6 +97,8 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (hosts_.contains(frame->session)) return hear_of_host(frame->session, frame->what);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
+  if (const auto* notice = std::get_if<gate_notice>(&frame->what); notice && state_.has_member(frame->session))
+    note_gate(links_.at(frame->session), notice->nonce);
   carry_out(state_.on_message(frame->session, frame->what, steady_now()));
 }
 
@@ -216,6 +218,8 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
   }
   hosts_.emplace(welcome.session, order_host{.to = from, .who = who}).first->second.silence.end(steady_now());
   tell_host(welcome.session, welcome);
+  for (const auto& process : links_)
+    if (process.second.nonce) tell_host(welcome.session, claim_order{*process.second.nonce});
   if (hooks_.host_joined) hooks_.host_joined(who);
 }
 
@@ -360,13 +364,7 @@ void control_server::admit(peer_id from, const join_request& asked) {
   process_connection& made = links_[link]; // at least until it has been answered
   made.to = from;
   // Before the effects, which may form an epoch. SEC-2: a request that was refused claims nothing.
-  if (asked.nonce && state_.has_member(link)) {
-    if (gate_) made.gate = gate_->claim(*asked.nonce, steady_now());
-    if (!made.gate) {
-      made.nonce = asked.nonce;
-      for (const auto& host : hosts_) tell_host(host.first, claim_order{*asked.nonce});
-    }
-  }
+  if (asked.nonce && state_.has_member(link)) note_gate(made, *asked.nonce);
   carry_out(effects);
   if (!state_.has_member(link)) return; // SEC-2: refused, so nothing else changes
   if (hooks_.joined) hooks_.joined(asked.who);
@@ -375,6 +373,13 @@ void control_server::admit(peer_id from, const join_request& asked) {
   const link_id before = std::exchange(known->second, link);
   links_.erase(before); // the process uses the new link from now on
   carry_out(state_.on_link_down(before, steady_now()));
+}
+
+void control_server::note_gate(process_connection& of, const ring_session& nonce) {
+  of.gate = gate_ ? gate_->claim(nonce, steady_now()) : std::nullopt;
+  of.nonce = of.gate ? std::nullopt : std::optional{nonce};
+  if (!of.nonce) return;
+  for (const auto& host : hosts_) tell_host(host.first, claim_order{nonce});
 }
 
 void control_server::lose(peer_id process) {

@@ -122,6 +122,8 @@ private:
   /// Opens the order, together with those services of other hosts that have answered.
   void finish_opening();
   void close_order(const error& why);
+  /// Handles the nonce that a process has sent to the gate of its host.
+  void note_gate(process_connection& of, const ring_session& nonce);
   void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
   void hear_of_host(link_id from, const process_message& what);
   void tell_host(link_id which, const controller_message& what) const;

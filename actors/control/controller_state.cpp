@@ -157,6 +157,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                  [](const order_batch&) {},
                  [](const attach_request&) {},
                  [](const serving_report&) {},
+                 [](const gate_notice&) {},
                  [&](const id_offer& offer) {
                    if (offer.of != epoch_ || phase_ != control_phase::forming || id_ || one.self != rank{0}) return;
                    id_ = offer.id;

@@ -3,23 +3,11 @@
 #include <troupe/collectives/transport/shared_memory/peer_process.hpp>
 #include <troupe/device/overloaded.hpp>
 
-#include <poll.h>
-
 #include <algorithm>
 #include <utility>
 #include <variant>
 
 namespace troupe {
-
-namespace {
-
-/// Returns whether the process at the other end of a socket of the gate has closed it.
-bool has_left(const file_descriptor& socket) noexcept {
-  pollfd one{socket.native(), POLLRDHUP, 0};
-  return ::poll(&one, 1, 0) > 0;
-}
-
-} // namespace
 
 host_link::host_link(process_identity who, std::string token, host_services services,
                      std::shared_ptr<order_service> service)
@@ -88,7 +76,7 @@ void host_link::serve(const serve_order& asked) {
       gates_.erase(gate);
     }
   }
-  std::erase_if(gates_, [](const gate_connection& one) { return has_left(one.socket); });
+  std::erase_if(gates_, has_left);
   serving_report report{.of = asked.of};
   serves_ = {};
   if (rings.size() > 1) { // a single rank on this host has no peers to agree with here

@@ -18,6 +18,9 @@ std::int64_t wall_clock_now() {
 /// Limit for the arrival of decisions that the controller has announced and written into the rings. They arrive within
 /// microseconds, unless the controller has closed the rings meanwhile.
 constexpr nanoseconds announced_limit = std::chrono::seconds{5};
+/// Period in which a process without a connection to a gate of its host looks for one: an order service may be started
+/// later than the process, or again.
+constexpr nanoseconds knock_period = std::chrono::seconds{1};
 
 } // namespace
 
@@ -33,9 +36,15 @@ std::string process_link::introduction() {
   const std::lock_guard lock{mutex_};
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
-  gate_ = services_.knock && !is_closed_to_rings_ ? services_.knock() : std::nullopt;
+  gate_.reset();
+  knock(services_.time->now());
   who_.nonce = gate_ ? std::optional{gate_->nonce} : std::nullopt;
   return encode(process_frame{0, who_});
+}
+
+void process_link::knock(time_point now) {
+  knocked_ = now;
+  gate_ = services_.knock && !is_closed_to_rings_ ? services_.knock() : std::nullopt;
 }
 
 void process_link::connected() {
@@ -195,6 +204,10 @@ bool process_link::tick() {
     disconnected({.code = errc::communicator_failed, .text = "the controller has been silent for too long"});
     return false;
   }
+  if (state_ == state::joined && now - knocked_ >= knock_period && (!gate_ || has_left(*gate_))) {
+    knock(now);
+    if (gate_) send(gate_notice{gate_->nonce});
+  }
   return false;
 }
 
@@ -276,7 +289,7 @@ void process_link::accept_rings(const formation_order& order) {
                                         peer_process::of_socket(gate_->socket), std::chrono::steady_clock::now());
   } catch (const exception& failure) {
     // The controller notices it by the first batch of requests, which arrives without rings. Without this socket it
-    // cannot offer rings again.
+    // cannot offer rings again, unless the process connects to its gate once more (knock()).
     gate_.reset();
     if (services_.without_rings) services_.without_rings(failure.why());
   }

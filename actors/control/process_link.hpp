@@ -37,8 +37,8 @@ struct link_services {
   std::function<void(std::function<void(const error& why, const unique_id& made)>)> make_id;
   /// Reports that the process has no controller and has stopped searching for one, because of \p why.
   std::function<void(const error& why)> abandoned;
-  /// Connects to the controller's gate, if the controller is on this host. Returns without waiting. May be empty: the
-  /// process's requests then go through its control connection.
+  /// Connects to the gate of this host, if its controller or an order service is there. Returns without waiting. May be
+  /// empty: the process's requests then go through its control connection.
   std::function<std::optional<gate_connection>()> knock{};
   /// Reports that the process could not use the offered rings. Its requests go through its control connection.
   std::function<void(const error& why)> without_rings{};
@@ -98,6 +98,8 @@ private:
   bool follow(epoch of, std::string_view decided);
   /// Reports that the decisions of an epoch are lost, to the world and to the controller.
   void lose_order(epoch of, const error& why);
+  /// Connects to the gate of this host if that is possible and there is no connection.
+  void knock(time_point now);
   void accept_rings(const formation_order& order);
   /// Drops the rings of an epoch that has ended. A later tick() joins their thread.
   void retire_rings();
@@ -142,6 +144,7 @@ private:
   std::uint64_t followed_ = 0;                ///< Number of the controller's batches that order_ has applied.
 
   std::optional<gate_connection> gate_{};
+  time_point knocked_{};                      ///< The time of the latest knock().
   std::optional<ring_connection> accepted_{}; ///< The rings of the present epoch, before open_order().
   std::shared_ptr<ring_endpoint> rings_{};    ///< The rings of the present epoch, after open_order().
   std::vector<std::shared_ptr<ring_endpoint>> retired_{};

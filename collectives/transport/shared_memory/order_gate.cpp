@@ -1,6 +1,7 @@
 #include <troupe/collectives/transport/shared_memory/order_gate.hpp>
 #include <troupe/device/error.hpp>
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -95,6 +96,11 @@ std::optional<gate_connection> order_gate::claim(const ring_session& nonce, time
   auto found = unclaimed_.claim(nonce);
   if (!found) return std::nullopt;
   return gate_connection{*std::move(found), nonce};
+}
+
+bool has_left(const gate_connection& one) noexcept {
+  pollfd socket{one.socket.native(), POLLRDHUP, 0};
+  return ::poll(&socket, 1, 0) > 0;
 }
 
 std::optional<gate_connection> knock_at_gate(std::uint16_t port) noexcept {

@@ -2,7 +2,8 @@
 ///
 /// A process connects and sends a nonce, and then puts the same nonce into its request to join, whose connection is
 /// authenticated. The controller claims the connection by the nonce when it admits the process. The nonce is sent
-/// before the request to join, so it has arrived when the request arrives. An unclaimed connection has no effect
+/// before the request to join, so it has arrived when the request arrives. A process that has joined connects again
+/// when its connection was closed, and then sends the nonce in a gate_notice. An unclaimed connection has no effect
 /// (SEC-2).
 #pragma once
 
@@ -91,6 +92,8 @@ struct gate_connection {
   file_descriptor socket;
   ring_session nonce;
 };
+/// Returns whether the other end has closed the connection.
+[[nodiscard]] bool has_left(const gate_connection& one) noexcept;
 
 /// The controller's side: an abstract Unix socket, named after the port of the controller, so that the processes of one
 /// network namespace find it. Never blocks. Threads: one at a time.

@@ -56,7 +56,8 @@ std::vector<process_frame> process_frames() {
                              .who = {.name = "a:7", .host = "a", .pid = 7},
                              .is_order_service = true,
                              .nonce = ring_session{{8, 9}}}},
-          {9, serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}}}};
+          {9, serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}}},
+          {9, gate_notice{ring_session{{~0ULL, 4}}}}};
 }
 
 std::shared_ptr<const resume_points> sample_points() {
@@ -244,6 +245,9 @@ TEST_CASE("what concerns the order services of other hosts crosses as it is", "[
   CHECK(std::get<serving_report>(serves->what).ranks == std::vector{rank{2}, rank{5}});
   REQUIRE(std::get<serving_report>(serves->what).resume);
   CHECK(describe(*std::get<serving_report>(serves->what).resume) == describe(*sample_points()));
+  const auto notice = decode_process_frame(encode(process_frame{9, gate_notice{ring_session{{~0ULL, 4}}}}), why);
+  REQUIRE(notice);
+  CHECK(std::get<gate_notice>(notice->what).nonce == ring_session{{~0ULL, 4}});
   const auto claims = decode_controller_frame(encode(controller_frames()[10]), why);
   REQUIRE(claims);
   CHECK(std::get<claim_order>(claims->what).nonce == ring_session{{3, ~0ULL}});

@@ -552,4 +552,37 @@ TEST_CASE("a process that joins again through the same connection has its new se
   CHECK(at.server.state().event().phase == control_phase::rebuilding);
 }
 
+TEST_CASE("an order service that was started again serves from the next epoch on", "[control]") {
+  server_scene at;
+  const auto attach = [&](peer_id by, std::int64_t pid) {
+    at.hear(by, 0, attach_request{.who = {.name = "s", .host = "h0", .pid = pid}, .is_order_service = true});
+    return at.last_session;
+  };
+  session_id host = attach(service, 9);
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
+  at.server.lose(service);
+  REQUIRE(at.told<failure_order>(second).size() == 1);
+
+  constexpr peer_id successor{4};
+  at.hear(first, one, gate_notice{ring_session{{3, 0}}}); // before the successor is known to the controller
+  host = attach(successor, 10);
+  CHECK(at.told<claim_order>(successor).size() == 2); // else its gate closes what nobody claims
+  at.hear(second, other, gate_notice{ring_session{{4, 0}}});
+  REQUIRE(at.told<claim_order>(successor).size() == 3);
+  CHECK(at.told<claim_order>(successor)[2].nonce == ring_session{{4, 0}});
+  at.hear(second, 7, gate_notice{ring_session{{5, 0}}}); // SEC-2: no such session
+  CHECK(at.told<claim_order>(successor).size() == 3);
+  for (const auto until = steady_now() + std::chrono::seconds{20};
+       at.server.state().event().phase != control_phase::forming && steady_now() < until;)
+    at.server.tick();
+  at.hear(first, one, id_offer{epoch{2}, {}});
+  REQUIRE(at.told<serve_order>(successor).size() == 1);
+  REQUIRE(at.told<serve_order>(successor)[0].candidates.size() == 2);
+  CHECK(at.told<serve_order>(successor)[0].candidates[0].nonce == ring_session{{3, 0}});
+  CHECK(at.told<serve_order>(successor)[0].candidates[1].nonce == ring_session{{4, 0}});
+}
+
 } // namespace troupe::tests::control_server_test

@@ -215,6 +215,50 @@ TEST_CASE("a process that cannot accept its rings sends its requests through its
   CHECK(at.one.got<quiesce_order>().size() == 1);
 }
 
+TEST_CASE("a process connects again to a gate that was closed, and has rings from the next epoch on",
+          "[control][order]") {
+  rings_scene at;
+  at.one.form(rig_epoch);
+  at.one.pass_in_peace(5s);
+  CHECK(at.one.told<gate_notice>().empty()); // its connection is open
+  at.nonce = ring_session::make();
+  at.gate = file_descriptor{}; // the order service of its host has ended, and another one comes
+  at.one.pass_in_peace(1s);
+  REQUIRE(at.one.told<gate_notice>().size() == 1);
+  CHECK(at.one.told<gate_notice>()[0].nonce == at.nonce);
+  const epoch next{rig_epoch.value() + 1};
+  const auto service = at.offer(next);
+  at.form(next);
+  CHECK_FALSE(at.one.without_rings);
+  at.one.pass_in_peace(5s);
+  CHECK(at.one.told<gate_notice>().size() == 1);
+  at.one.link->close_rings();
+  at.one.pass_in_peace(5s);
+  CHECK(at.one.told<gate_notice>().size() == 1);
+}
+
+TEST_CASE("a process that finds no gate on its host looks for one until it opens", "[control][order]") {
+  int attempts = 0;
+  bool is_open = false;
+  std::vector<file_descriptor> gates;
+  frames_scene one{orphan_policy::leave, std::make_shared<manual_clock>(), [&]() -> std::optional<gate_connection> {
+                     ++attempts;
+                     if (!is_open) return std::nullopt;
+                     ring_sockets ends;
+                     gates.push_back(std::move(ends.service));
+                     return gate_connection{std::move(ends.rank), ring_session{{1, 2}}};
+                   }};
+  CHECK_FALSE(one.introduction().nonce);
+  one.join();
+  one.pass_in_peace(10s);
+  CHECK(attempts <= 11);
+  CHECK(one.told<gate_notice>().empty());
+  is_open = true;
+  one.pass_in_peace(10s);
+  REQUIRE(one.told<gate_notice>().size() == 1);
+  CHECK(one.told<gate_notice>()[0].nonce == ring_session{{1, 2}});
+}
+
 TEST_CASE("rings that cannot be read fail the epoch here and at the controller", "[control][order][SEC-2]") {
   rings_scene at;
   auto service = at.offer(rig_epoch);
