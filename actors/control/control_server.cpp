@@ -102,10 +102,12 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   carry_out(state_.on_message(frame->session, frame->what, steady_now()));
 }
 
-void control_server::complete(link_id from, failed_report& report) const {
+void control_server::complete(link_id from, failed_report& report) {
   const auto self = state_.rank_of(from, report.of);
   if (!self || report.why.code != errc::deadline_exceeded) return;
-  report.why = judge_hang(std::move(report.why), *self, order_.open_operations(report.of));
+  hang_verdict verdict = judge_hang(std::move(report.why), *self, order_.open_operations(report.of));
+  report.why = std::move(verdict.why);
+  if (verdict.ends) state_.suspect_link(verdict.ends->first, verdict.ends->second);
 }
 
 void control_server::take(link_id from, const order_batch& asked) {

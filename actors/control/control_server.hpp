@@ -137,7 +137,7 @@ private:
   [[nodiscard]] controller_message mark(link_id to, const controller_message& what) const;
   /// If \p report is about an operation that did not end in time, adds which operation hangs, considering all processes
   /// (judge_hang()).
-  void complete(link_id from, failed_report& report) const;
+  void complete(link_id from, failed_report& report);
   /// Adds the requests of a process's rank to the common order.
   void take(link_id from, const order_batch& asked);
 

@@ -194,6 +194,9 @@ control_effects controller_state::on_message(link_id from, const process_message
                    if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
                    if (report.of == epoch_ && phase_ == control_phase::forming && one.self)
                      return on_forming_failed(one, report, now, out);
+                   if (report.of == epoch_ && phase_ == control_phase::serving && one.self &&
+                       why.code == errc::deadline_exceeded)
+                     return on_hang(std::move(why), now, out);
                    if (report.of == epoch_ && (in_epoch() || is_finishing) && one.self)
                      fail_epoch(std::move(why), {}, terms_.settle, now, out);
                  },
@@ -372,6 +375,7 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   id_.reset();
   ordered_ = false;
   unreached_.clear();
+  hanging_.reset();
   wanted_.clear();
   gatherings_.clear();
   due_ = later(now, terms_.form);
@@ -748,7 +752,7 @@ void controller_state::on_forming_failed(member& one, const failed_report& repor
   one.reported = true;
   if (unreached_.empty()) judged_at_ = later(now, terms_.judge);
   for (const rank peer : report.blamed)
-    if (peer != *one.self && peer.value() < ranks_) unreached_.emplace(*one.self, peer);
+    if (peer != *one.self && peer.value() < ranks_) unreached_.emplace(std::pair{*one.self, peer}, report.why.text);
   // A rank whose connections were closed by other failed ranks fails after them, so its report adds no information.
   if (unreached_.empty() || is_of_its_own(report.why.code)) {
     error why = report.why;
@@ -792,7 +796,9 @@ std::vector<link_id> controller_state::choose_side(const directed_links& unreach
 }
 
 void controller_state::judge_links(time_point now, control_effects& out) {
-  const auto unreached = std::exchange(unreached_, {});
+  const auto reports = std::exchange(unreached_, {});
+  directed_links unreached;
+  for (const auto& one : reports) unreached.insert(one.first);
   const std::vector<link_id> side = choose_side(unreached);
   const auto is_aside = [&](rank one) { return std::ranges::find(side, *link_of(one)) != side.end(); };
   std::set<link_name> names;
@@ -808,7 +814,8 @@ void controller_state::judge_links(time_point now, control_effects& out) {
                     describe(members_.at(*link_of(to)).who) +
                     ", although the controller reaches both: check the network between them",
             .rank = is_aside(from) ? from : to};
-  std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
+  if (const std::string& told = reports.at({from, to}); !told.empty()) why.text += "; it reported: " + told;
+  forget_old_links(now);
   const auto is_known = [&](const link_name& one) { return broken_.contains(one); };
   const bool is_old = std::ranges::any_of(names, is_known);
   // A single report may result from a short network outage or a pause of one process, so a link counts as broken only
@@ -819,22 +826,56 @@ void controller_state::judge_links(time_point now, control_effects& out) {
   }
   if (terms_.policy == loss_policy::fail)
     return fail_epoch(std::move(why), members_.at(side.front()).who, nanoseconds{0}, now, out);
+  if (leave_out(side, names, why, now)) return fail_epoch(std::move(why), {}, nanoseconds{0}, now, out, !is_old);
+  why.text += "; the world cannot form without either, and tries again";
+  const nanoseconds pause = first_pause * (1 << std::min(vain_formings_++, most_pause_doublings));
+  fail_epoch(std::move(why), {}, std::min(pause, terms_.gather / 2), now, out);
+}
+
+bool controller_state::leave_out(const std::vector<link_id>& side, const std::set<link_name>& names, error& why,
+                                 time_point now) {
+  nanoseconds wait{};
   for (const link_name& one : names) {
     link_retry& next = broken_[one];
     next.wait = next.wait == nanoseconds{0} ? terms_.link_retry : std::min(2 * next.wait, terms_.link_retry_most);
     next.at = later(now, next.wait);
+    wait = next.wait;
   }
-  if (set_aside(side, now)) {
-    const auto wait = std::chrono::duration_cast<std::chrono::seconds>(broken_.at(*names.begin()).wait);
-    why.text += "; the world continues without ";
-    for (const link_id one : side)
-      why.text += (one == side.front() ? "" : ", ") + std::string{"process "} + members_.at(one).who.name;
-    why.text += ", and tries again after " + std::to_string(wait.count()) + " s";
-    return fail_epoch(std::move(why), {}, nanoseconds{0}, now, out, !is_old);
-  }
-  why.text += "; the world cannot form without either, and tries again";
-  const nanoseconds pause = first_pause * (1 << std::min(vain_formings_++, most_pause_doublings));
-  fail_epoch(std::move(why), {}, std::min(pause, terms_.gather / 2), now, out);
+  if (!set_aside(side, now)) return false;
+  why.text += "; the world continues without ";
+  for (const link_id one : side)
+    why.text += (one == side.front() ? "" : ", ") + std::string{"process "} + members_.at(one).who.name;
+  why.text += ", and tries again after " +
+              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(wait).count()) + " s";
+  return true;
+}
+
+void controller_state::suspect_link(rank one, rank other) {
+  hanging_ = {one, other};
+}
+
+void controller_state::on_hang(error why, time_point now, control_effects& out) {
+  const auto ends = std::exchange(hanging_, std::nullopt);
+  const auto before = std::exchange(hung_, std::nullopt);
+  forget_old_links(now);
+  const auto one = ends ? link_of(ends->first) : std::nullopt;
+  const auto other = ends ? link_of(ends->second) : std::nullopt;
+  if (!one || !other) return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  const link_name name = name_link(members_.at(*one).who, members_.at(*other).who);
+  const bool is_old = broken_.contains(name);
+  const bool is_repeated = before == name && now - hung_at_ <= terms_.window;
+  hung_ = name;
+  hung_at_ = now;
+  if (terms_.policy == loss_policy::fail || (!is_old && !is_repeated))
+    return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  why.text += "; operations between these two have hung in consecutive epochs: check the network between them";
+  const bool continues = leave_out(choose_side({{ends->first, ends->second}}), {name}, why, now);
+  broken_.at(name).hangs = true;
+  fail_epoch(std::move(why), {}, continues ? nanoseconds{0} : terms_.settle, now, out, !(continues && is_old));
+}
+
+void controller_state::forget_old_links(time_point now) {
+  std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
 }
 
 bool controller_state::set_aside(const std::vector<link_id>& side, time_point now) {
@@ -863,7 +904,10 @@ void controller_state::forget_links_of_ranks() {
   if (broken_.empty()) return;
   for (const auto& [link, one] : members_)
     for (const auto& [other_link, other] : members_)
-      if (one.self && other.self && link != other_link) broken_.erase(name_link(one.who, other.who));
+      if (one.self && other.self && link != other_link)
+        std::erase_if(broken_, [name = name_link(one.who, other.who)](const auto& each) {
+          return each.first == name && !each.second.hangs;
+        });
 }
 
 } // namespace troupe

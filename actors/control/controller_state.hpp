@@ -94,6 +94,9 @@ public:
                                                  time_point now);
   /// Handles the report that a rank's process has been lost, as observed on this host.
   [[nodiscard]] control_effects on_rank_lost(link_id which, const std::string& how, time_point now);
+  /// Notes that an operation between these two ranks of the present epoch does not end, although both have launched it.
+  /// Call it before on_message() with the failed_report about that.
+  void suspect_link(rank one, rank other);
   [[nodiscard]] control_effects on_tick(time_point now);
   [[nodiscard]] control_effects on_stop(time_point now);
 
@@ -136,6 +139,7 @@ private:
   struct link_retry {
     time_point at{};
     nanoseconds wait{};
+    bool hangs = false; ///< Epochs form over it, and then hang: that one forms does not show that it is repaired.
   };
 
   [[nodiscard]] static error stopping_error();
@@ -184,6 +188,13 @@ private:
   // Broken links: decide which link is broken and which ranks are excluded.
   /// Handles the report that \p one has not formed the epoch.
   void on_forming_failed(member& one, const failed_report& report, time_point now, control_effects& out);
+  /// Ends an epoch that serves because an operation does not end. Two consecutive hangs between the same two processes
+  /// count as a broken link.
+  void on_hang(error why, time_point now, control_effects& out);
+  /// Excludes \p side because \p names are broken, and adds to \p why until when. Returns whether the world can form
+  /// without it now.
+  [[nodiscard]] bool leave_out(const std::vector<link_id>& side, const std::set<link_name>& names, error& why,
+                               time_point now);
   /// Decides which links are broken, after all expected reports have arrived or the deadline has passed.
   void judge_links(time_point now, control_effects& out);
   [[nodiscard]] std::vector<link_id> choose_side(const std::set<std::pair<rank, rank>>& unreached) const;
@@ -191,6 +202,7 @@ private:
   [[nodiscard]] bool set_aside(const std::vector<link_id>& side, time_point now);
   [[nodiscard]] bool is_cut_off(const member& one, time_point now) const;
   void forget_links_of_ranks();
+  void forget_old_links(time_point now);
   [[nodiscard]] static link_name name_link(const process_identity& one, const process_identity& other);
   void announce(control_effects& out, std::optional<process_identity> lost = {}) const;
   void send_to_ranks(const controller_message& what, control_effects& out) const;
@@ -231,9 +243,12 @@ private:
   bool is_joining_ = false; ///< A process is being admitted: no epoch begins meanwhile.
 
   /// In the forming epoch: pairs of a rank and the peer that it could not reach.
-  std::set<std::pair<rank, rank>> unreached_;
-  time_point judged_at_{};          ///< Time at which unreached_ is judged; valid if that is not empty.
-  std::set<link_name> suspected_{}; ///< Links suspected in the previous forming.
+  std::map<std::pair<rank, rank>, std::string> unreached_; ///< With the text of the rank's report.
+  time_point judged_at_{};                         ///< Time at which unreached_ is judged; valid if that is not empty.
+  std::set<link_name> suspected_{};                ///< Links suspected in the previous forming.
+  std::optional<std::pair<rank, rank>> hanging_{}; ///< See suspect_link().
+  std::optional<link_name> hung_{};                ///< The link between the two processes of the latest hang, if known.
+  time_point hung_at_{};
   std::map<link_name, link_retry> broken_{};
   int vain_formings_ = 0; ///< Consecutive formings that a rank, or a link that the world needs, has made fail.
 };

@@ -226,6 +226,38 @@ def play_broken_link(job, network, size):
     return epoch, time.monotonic() - began
 
 
+def play_large_loss(job, network, text, both=True, **what):
+    """Small packets pass between hosts 2 and 3: a world forms, and its next large operation hangs."""
+    first = job.await_world(HOSTS, 1, 60)
+    began = time.monotonic()
+    network.set([3], [2], **what)  # the direction of Gloo's ring
+    if both:
+        network.set([2], [3], **what)
+    epoch = job.await_world(HOSTS - 1, first + 1, 2 * HANG + 10 + job.slack)
+    resolved = time.monotonic() - began
+    expect("bytes with rank" in job.said.read_text(errors="replace"), "the reason does not say that large packets are lost")
+    network.heal()
+    job.await_world(HOSTS, epoch + 1, 60)
+    expect("started again" not in job.said.read_text(errors="replace"), "a healthy process was started again")
+    return f"three went on {resolved:.2f} s after {text} (limits.hang {HANG} s), and four when it was healed"
+
+
+def narrow_link(job, network):
+    return play_large_loss(job, network, "the link between two of four lost packets over 400 bytes", most=400)
+
+
+def narrow_one_way(job, network):
+    return play_large_loss(job, network, "a link lost packets over 400 bytes in one direction", both=False, most=400)
+
+
+def corrupting_link(job, network):
+    return play_large_loss(job, network, "the link between two of four changed packets over 400 bytes", sound=400)
+
+
+def crawling_link(job, network):
+    return play_large_loss(job, network, "the link between two of four carried 500 bytes per second", rate=500)
+
+
 def broken_link(job, network):
     epoch, resolved = play_broken_link(job, network, HOSTS - 1)
     began = time.monotonic()
@@ -298,12 +330,15 @@ def self_fencing(job, network):
 
 
 SCENARIOS = {"partition": partition, "one-way-loss": one_way_loss, "delay": delay, "loss": loss,
-             "broken-link": broken_link, "broken-link-spare": broken_link_spare, "flapping": flapping,
+             "broken-link": broken_link, "broken-link-spare": broken_link_spare, "narrow-link": narrow_link,
+             "narrow-one-way": narrow_one_way, "corrupting-link": corrupting_link, "crawling-link": crawling_link,
+             "flapping": flapping,
              "controller-cut-off": controller_cut_off, "self-fencing": self_fencing}
 AS_SHIPPED = 10.0  # seconds: the default of --suspicion
 HANGS = {"TROUPE_LIMITS_HANG": f"{HANG}s"}
 # What differs from a launched job under the policy shrink.
-SETUPS = {"broken-link": {"variables": HANGS},
+SETUPS = {**{name: {"variables": HANGS} for name in ("broken-link", "narrow-link", "narrow-one-way", "corrupting-link",
+                                                   "crawling-link")},
           "broken-link-spare": {"variables": HANGS, "policy": "respawn", "options": ("--spares", "1")},
           "flapping": {"suspicion": AS_SHIPPED}}
 

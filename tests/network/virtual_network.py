@@ -38,6 +38,10 @@ class Link:
         self.delay = 0.0
         self.loss = 0.0
         self.cut = False
+        self.most = 0  # bytes: larger packets are lost; 0: none is
+        self.sound = 0  # bytes: larger packets arrive with a wrong byte; 0: none does
+        self.rate = 0  # bytes per second; 0: without limit
+        self.free = 0.0  # when it has carried all that was sent
 
 
 class VirtualNetwork:
@@ -76,7 +80,7 @@ class VirtualNetwork:
         return f"10.77.0.{host + 1}"
 
     def set(self, sources, targets, **what):
-        """delay (seconds), loss (0 to 1) or cut, of packets from any of the sources to any of the targets."""
+        """What a Link has (delay in seconds, loss from 0 to 1, cut ...), for packets from any source to any target."""
         for source in sources:
             for target in targets:
                 if source != target:
@@ -85,7 +89,7 @@ class VirtualNetwork:
 
     def heal(self):
         everybody = range(self.count)
-        self.set(everybody, everybody, delay=0.0, loss=0.0, cut=False)
+        self.set(everybody, everybody, delay=0.0, loss=0.0, cut=False, most=0, sound=0, rate=0, free=0.0)
 
     def close(self):
         if self._thread:
@@ -151,13 +155,20 @@ class VirtualNetwork:
         if not 0 <= target < self.count:
             return
         link = self._links[source, target]
-        if link.cut or (link.loss and self._draw.random() < link.loss):
+        if link.cut or (link.most and len(packet) > link.most) or (link.loss and self._draw.random() < link.loss):
             return
-        if link.delay == 0 and not self._due:
+        if link.sound and len(packet) > link.sound:
+            packet = packet[:-1] + bytes([packet[-1] ^ 1])
+        if link.delay == 0 and link.rate == 0 and not self._due:
             self._write(target, packet)
             return
+        due = time.monotonic()
+        if link.rate:
+            if link.free > due + 10:  # its queue is full
+                return
+            due = link.free = max(due, link.free) + len(packet) / link.rate
         self._sent += 1  # of two that are due together, the first comes first
-        heapq.heappush(self._due, (time.monotonic() + link.delay, self._sent, target, packet))
+        heapq.heappush(self._due, (due + link.delay, self._sent, target, packet))
 
     def _deliver(self):
         while self._due and self._due[0][0] <= time.monotonic():

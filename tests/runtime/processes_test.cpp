@@ -1072,6 +1072,42 @@ private:
 
 } // namespace
 
+TEST_CASE("two processes between which transfers hang in consecutive epochs do not stay in one world",
+          "[processes][links]") {
+  kept_by = ordering::agreed;
+  controller_options terms = options_of(3, loss_policy::shrink);
+  terms.terms.link_retry = 1h;
+  controller control{terms};
+  const auto script = std::make_shared<testing::fault_script>();
+  script->on(rank{0}).operation(0).hang(); // in epoch 1
+  script->on(rank{0}).operation(1).hang(); // in epoch 2
+  const auto settings = [&](int place) {
+    configuration made = settings_of(control, place);
+    made.limits.hang = 500ms;
+    if (place == 0) made.faults = script;
+    return made;
+  };
+  member first{settings(0)}, second{settings(1)}, third{settings(2)};
+  const auto transfer = [&] {
+    const buffer from = first.in().allocate(rank{0}, 64), to = second.in().allocate(rank{1}, 64);
+    auto sent = first.in().ask(
+        rank{0},
+        {.what = send{.memory = from, .count = 16, .peer = rank{1}}, .epoch = first.in().epoch(), .deadline = 60s});
+    auto got = second.in().ask(
+        rank{1},
+        {.what = recv{.memory = to, .count = 16, .peer = rank{0}}, .epoch = second.in().epoch(), .deadline = 60s});
+    CHECK(failure_of(std::move(got)).effect == effect::unknown_outcome);
+  };
+  REQUIRE(is_ready(first.in(), epoch{1}, 3));
+  transfer();
+  for (member* const one : {&first, &second, &third}) REQUIRE(is_ready(one->in(), epoch{2}, 3));
+  check_sum({&first, &second, &third});
+  transfer();
+  for (member* const one : {&first, &third}) REQUIRE(is_ready(one->in(), epoch{3}, 2));
+  check_sum({&first, &third});
+  CHECK_THAT(second.in().status().reason.text, ContainsSubstring("the world continues without process 1"));
+}
+
 TEST_CASE("a hang verdict names the operation that hangs, not one that waits behind it in another process",
           "[processes][splits][FLT-1]") {
   kept_by = ordering::agreed;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -242,6 +243,14 @@ constexpr std::chrono::milliseconds patience_of_gloo = std::chrono::minutes{30};
 /// because TCP retries at most one second after that (docs/design/0051-broken-links.md).
 constexpr std::chrono::milliseconds patience_for_peers{2500};
 
+/// Size of the message with which a link is checked: at least one packet of it is as large as the network allows,
+/// because no network carries more than 64 KiB in one.
+constexpr std::size_t link_check_bytes = std::size_t{64} << 10U;
+/// The same for the connection to the store, which keeps the message of each rank: larger than a jumbo frame.
+constexpr std::size_t store_check_bytes = std::size_t{16} << 10U;
+constexpr std::uint64_t link_check_slot = 0x6B'6E'69'6C; // "link"; no operation runs yet
+constexpr std::uint64_t greeting_slot = link_check_slot + 1;
+
 } // namespace
 
 gloo_formation::gloo_formation(std::shared_ptr<gloo_network> network, rank self, int world_size) noexcept
@@ -261,13 +270,19 @@ void gloo_formation::form(const gloo_rendezvous& at) {
   try {
     connect(at, reach);
   } catch (...) {
-    const auto peer = reach->unreached();
+    const auto given_up = reach->unreached();
+    const auto peer = given_up ? given_up : checked_;
     if (!peer) throw;
-    throw exception{error{.code = errc::communicator_failed,
-                          .text = "rank " + to_string(self_) + " has waited " +
-                                  std::to_string(patience_for_peers.count()) + " ms for a connection with rank " +
-                                  to_string(*peer) + ": check the network between them",
-                          .rank = peer}};
+    // A peer that gives the exchange up first closes the connection. Its own report may arrive later than this one.
+    std::string text =
+        given_up ? "rank " + to_string(self_) + " has waited " + std::to_string(patience_for_peers.count()) + " ms for "
+                 : "rank " + to_string(self_) + " has lost its connections during ";
+    text += checked_bytes_ == 0
+                ? "a connection with rank " + to_string(*peer)
+                : "an exchange of " + std::to_string(checked_bytes_) + " bytes with rank " + to_string(*peer) +
+                      ", to which it was connected: large packets are lost, or the " + "link is too slow";
+    throw exception{
+        error{.code = errc::communicator_failed, .text = text + ": check the network between them", .rank = peer}};
   }
 }
 
@@ -276,6 +291,10 @@ void gloo_formation::connect(const gloo_rendezvous& at, const std::shared_ptr<gl
   if (reach && self_ != rank{0}) {
     reach->connecting(rank{0});
     store->connect();
+    checked_bytes_ = store_check_bytes;
+    store->set("store/" + to_string(self_), std::vector<char>(store_check_bytes));
+    static_cast<void>(store->get("store/" + to_string(self_)));
+    checked_bytes_ = 0;
   }
   store->on_use([weak = std::weak_ptr{reach}] {
     if (const auto watch = weak.lock()) watch->connected(); // while Gloo uses the store, it does not connect to a peer
@@ -290,8 +309,40 @@ void gloo_formation::connect(const gloo_rendezvous& at, const std::shared_ptr<gl
   made->setTimeout(patience_of_gloo);
   std::shared_ptr<gloo::transport::Device> through = mesh;
   made->connectFullMesh(*store, through);
+  if (reach) check_links(*made, *reach);
   store->formed(); // throws after cut(), because Gloo does not notice that connections were cut
   context_ = std::move(made);
+}
+
+void gloo_formation::check_links(gloo::Context& among, gloo_connect_watchdog& reach) {
+  checked_bytes_ = link_check_bytes;
+  std::vector<std::byte> content(link_check_bytes);
+  std::vector<std::byte> ignored(link_check_bytes); // of all peers: Gloo's only thread writes it, and nobody reads it
+  struct exchange {
+    rank peer;
+    std::unique_ptr<gloo::transport::UnboundBuffer> out, in;
+  };
+  std::vector<exchange> all;
+  for (int peer = 0; peer < world_size_; ++peer) {
+    if (rank{peer} == self_) continue;
+    all.push_back({rank{peer}, among.createUnboundBuffer(content.data(), content.size()),
+                   among.createUnboundBuffer(ignored.data(), ignored.size())});
+    const exchange& one = all.back();
+    for (const auto& [slot, size] : {std::pair{greeting_slot, std::size_t{1}}, {link_check_slot, link_check_bytes}}) {
+      one.in->recv(peer, slot, 0, size);
+      one.out->send(peer, slot, 0, size);
+    }
+  }
+  for (const exchange& one : all) {
+    checked_ = one.peer;
+    one.in->waitRecv(nullptr, patience_of_gloo); // the peer has connected to all its peers now
+    reach.connecting(one.peer);
+    one.in->waitRecv(nullptr, patience_of_gloo);
+    one.out->waitSend(nullptr, patience_of_gloo);
+    one.out->waitSend(nullptr, patience_of_gloo);
+    reach.connected();
+  }
+  checked_.reset();
 }
 
 void gloo_formation::pass(const gloo_rendezvous& at) {

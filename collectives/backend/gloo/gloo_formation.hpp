@@ -13,6 +13,7 @@
 #include <gloo/transport/device.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -97,8 +98,8 @@ public:
 
   /// Blocks until all ranks are connected. Call at most once.
   /// Errors: communicator_failed (cut() was called; the store or a peer has ended; or, if at.is_whole, a peer that has
-  /// joined cannot be reached for some seconds: the error then has that peer's rank), deadline_exceeded, Gloo's own
-  /// exceptions.
+  /// joined cannot be reached for some seconds, or a message of 64 KiB does not pass between the two in that time: the
+  /// error then has that peer's rank), deadline_exceeded, Gloo's own exceptions.
   void form(const gloo_rendezvous& at);
   /// Reports to the store of \p at that this rank joins no formation.
   void pass(const gloo_rendezvous& at);
@@ -114,12 +115,17 @@ public:
 private:
   [[nodiscard]] std::shared_ptr<gloo_store> open_store(const gloo_rendezvous& at);
   void connect(const gloo_rendezvous& at, const std::shared_ptr<gloo_connect_watchdog>& reach);
+  /// Exchanges a small and a large message with each peer. A connection proves only that small packets pass. The small
+  /// message says that the peer has connected to all its peers: the time for the large one begins then.
+  void check_links(gloo::Context& among, gloo_connect_watchdog& reach);
 
   const std::shared_ptr<gloo_network> network_;
   const rank self_;
   const int world_size_;
   std::shared_ptr<gloo::Context> context_;
-  std::mutex mutex_; ///< Protects the members below.
+  std::size_t checked_bytes_ = 0; ///< Size of the message with which form() checks a link at present; 0: none.
+  std::optional<rank> checked_;   ///< The peer with which check_links() waits for the exchange.
+  std::mutex mutex_;              ///< Protects the members below.
   bool is_cut_ = false;
   std::shared_ptr<gloo_mesh_device> mesh_;
   std::weak_ptr<gloo_store> store_; ///< Exists while the rank uses it.

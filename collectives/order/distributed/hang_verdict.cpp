@@ -52,14 +52,14 @@ std::string name_waiting(const open_operation& hanging, std::vector<const open_o
 
 } // namespace
 
-error judge_hang(error why, rank from, const std::vector<open_operation>& all) {
+hang_verdict judge_hang(error why, rank from, const std::vector<open_operation>& all) {
   const open_operation* hanging = nullptr;
   std::vector<const open_operation*> each;
   for (const open_operation& one : all) {
     each.push_back(&one);
     if (is_open_at(one, from) && (hanging == nullptr || one.number < hanging->number)) hanging = &one;
   }
-  if (hanging == nullptr) return why;
+  if (hanging == nullptr) return {std::move(why)};
   for (bool moves = true; moves;) { // ends, because the numbers decrease
     moves = false;
     for (const open_operation* one : each)
@@ -71,7 +71,7 @@ error judge_hang(error why, rank from, const std::vector<open_operation>& all) {
   const auto waiting = ranks_where(*hanging, [](const auto& at) { return at.has_launched && !at.has_finished; });
   const auto missing = ranks_where(*hanging, [](const auto& at) { return !at.has_launched; });
   const auto finished = ranks_where(*hanging, [](const auto& at) { return at.has_finished; });
-  if (waiting.empty()) return why; // no rank waits in it on its device, so no device hangs
+  if (waiting.empty()) return {std::move(why)}; // no rank waits in it on its device, so no device hangs
 
   std::string text = name_of(*hanging) + " hangs: ";
   if (!missing.empty()) {
@@ -89,7 +89,10 @@ error judge_hang(error why, rank from, const std::vector<open_operation>& all) {
   text += name_ranks(waiting) + (waiting.size() == 1 ? " waits" : " wait") + " in it";
   text += name_waiting(*hanging, std::move(each));
   why.text = text + "; rank " + to_string(from) + " reported: " + why.text;
-  return why;
+  hang_verdict made{std::move(why)};
+  if (missing.empty() && hanging->ranks.size() == 2)
+    made.ends = std::pair{hanging->ranks.front().rank, hanging->ranks.back().rank};
+  return made;
 }
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 #include "support/controller_scene.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <set>
 #include <utility>
@@ -81,6 +82,14 @@ links_scene four(loss_policy policy, int hosts = 1000) {
   world.meet();
   REQUIRE(world.phase() == control_phase::serving);
   return world;
+}
+
+/// An operation between two processes does not end; the first of them reports it.
+void hang_between(links_scene& world, int one, int other) {
+  const epoch of = world.state.current_epoch();
+  world.state.suspect_link(*world.state.rank_of(links_scene::link(one), of),
+                           *world.state.rank_of(links_scene::link(other), of));
+  world.say(links_scene::link(one), failed_report{of, {.code = errc::deadline_exceeded, .text = "it hangs"}, {}});
 }
 
 void fail_by_hang(links_scene& world) {
@@ -190,6 +199,7 @@ TEST_CASE("a world that cannot do without the ends of a broken link tries again 
   CHECK(why.find("process 12") != std::string::npos);
   CHECK(why.find("process 13") != std::string::npos);
   CHECK(why.find("could not reach") != std::string::npos);
+  CHECK(why.find("it reported: no way") != std::string::npos);
 
   links_scene healed = four(loss_policy::respawn);
   healed.cut(2, 3);
@@ -228,6 +238,94 @@ TEST_CASE("two processes of one host that cannot reach each other are told apart
   fail_by_hang(world);
   CHECK(world.serve(60s) < 10s);
   CHECK(world.ranks() == std::set{0, 2, 3});
+}
+
+TEST_CASE("a world in which the same two processes hang in consecutive epochs goes on without one of them",
+          "[control][links]") {
+  for (int one = 0; one < 4; ++one)
+    for (int other = one + 1; other < 4; ++other) {
+      links_scene world = four(loss_policy::shrink);
+      hang_between(world, one, other);
+      world.serve(60s);
+      CHECK(world.ranks().size() == 4); // one hang says nothing about the link
+      hang_between(world, other, one);
+      CHECK(world.serve(60s) < 5s);
+      CHECK(world.ranks().size() == 3);
+      CHECK_FALSE((world.ranks().contains(one) && world.ranks().contains(other)));
+      CHECK(world.count<control_effect::kill_process>() == 0); // nobody is dead
+      const auto orders = world.told<formation_order>(links_scene::link(one == 0 ? 0 : one == 1 ? 0 : 1));
+      CHECK(orders.back().reason.text.find("hung in consecutive epochs") != std::string::npos);
+      CHECK(orders.back().reason.text.find("without process 1" + std::to_string(other)) != std::string::npos);
+    }
+}
+
+TEST_CASE("a link that hangs is tried again, more and more seldom, without using up the rebuilds", "[control][links]") {
+  links_scene world = four(loss_policy::shrink);
+  for (int i = 0; i < 2; ++i) {
+    hang_between(world, 2, 3);
+    world.serve(60s);
+  }
+  for (int i = 0; i < 12; ++i) {
+    REQUIRE(world.ranks() == std::set{0, 1, 2});
+    while (world.phase() == control_phase::serving && world.now < time_point{} + 10h) world.pass(100ms, world.all());
+    REQUIRE(world.phase() == control_phase::quiescing);
+    world.drain();
+    world.serve(60s);
+    REQUIRE(world.ranks().size() == 4); // it forms
+    if (i < 11) {
+      world.pass(3s, world.all());
+      hang_between(world, 2, 3); // and hangs again: now once is enough
+      world.serve(60s);
+    }
+  }
+  world.pass(1h, world.all()); // it has been repaired
+  CHECK(world.ranks().size() == 4);
+}
+
+TEST_CASE("hangs that do not name the same two processes one after the other cost nobody a place", "[control][links]") {
+  links_scene world = four(loss_policy::shrink);
+  hang_between(world, 0, 1);
+  world.serve(60s);
+  SECTION("another two hang") {
+    hang_between(world, 1, 2);
+  }
+  SECTION("more than two hang, or nobody knows") {
+    fail_by_hang(world);
+    world.serve(60s);
+    hang_between(world, 0, 1);
+  }
+  SECTION("much later") {
+    world.pass(11min, world.all());
+    hang_between(world, 0, 1);
+  }
+  SECTION("the epoch had failed otherwise before that was noticed") {
+    world.state.suspect_link(rank{0}, rank{1});
+    world.say(links_scene::link(2), failed_report{world.state.current_epoch(), {.code = errc::device_failed}, {}});
+    world.serve(60s);
+    fail_by_hang(world);
+  }
+  world.serve(60s);
+  CHECK(world.ranks().size() == 4);
+}
+
+TEST_CASE("two processes that hang again and again stay, where the world cannot do without one of them",
+          "[control][links]") {
+  const loss_policy policy = GENERATE(loss_policy::respawn, loss_policy::fail);
+  links_scene world = four(policy);
+  for (int i = 0; i < 4; ++i) {
+    hang_between(world, 2, 3);
+    CHECK(world.serve(60s) < 5s);
+    CHECK(world.ranks().size() == 4);
+  }
+  links_scene with_spare{terms_of(4, loss_policy::respawn)};
+  for (int i = 0; i < 4; ++i) with_spare.come(i);
+  with_spare.come(4, true);
+  with_spare.meet();
+  for (int i = 0; i < 2; ++i) {
+    hang_between(with_spare, 2, 3);
+    with_spare.serve(60s);
+  }
+  CHECK(with_spare.ranks() == std::set{0, 1, 2, 4});
 }
 
 TEST_CASE("a fault of a rank's own while others cannot reach it is the reason, at once", "[control][links]") {

@@ -2,9 +2,14 @@
 #include <troupe/collectives/backend/gloo/gloo_formation.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <gloo/rendezvous/context.h>
 
 #include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
 
 using namespace troupe;
@@ -35,4 +40,35 @@ TEST_CASE("neither peers that come one after the other nor waiting for something
   const gloo_connect_watchdog unused{1ns, [&] { is_given_up = true; }};
   std::this_thread::sleep_for(300ms); // nothing is waited for
   CHECK_FALSE(unused.unreached());
+}
+
+TEST_CASE("a peer with which small messages pass and a large one does not is given up, by name",
+          "[collectives][gloo]") {
+  const auto network = std::make_shared<gloo_network>(gloo_options{.interface_address = "127.0.0.1"});
+  const gloo_endpoint endpoint = network->stores().open();
+  const bool is_first_to_end = GENERATE(false, true);
+  // Rank 1 connects as all ranks do. Its large message never arrives, and it may give up first.
+  char byte = 0;
+  auto peer = std::async(std::launch::async, [&] {
+    gloo_store store{endpoint, 2, ""};
+    auto among = std::make_shared<gloo::rendezvous::Context>(1, 2);
+    auto transport = network->transport();
+    among->connectFullMesh(store, transport);
+    const auto greeting = among->createUnboundBuffer(&byte, 1);
+    greeting->send(0, 0x6B'6E'69'6D);
+    greeting->waitSend();
+    if (is_first_to_end) among.reset();
+    return among;
+  });
+  gloo_formation one{network, rank{0}, 2};
+  error why;
+  try {
+    one.form({.endpoint = endpoint, .participants = 2, .is_whole = true});
+  } catch (const exception& failure) {
+    why = failure.why();
+  }
+  static_cast<void>(peer.get());
+  CHECK(why.code == errc::communicator_failed);
+  CHECK(why.rank == rank{1});
+  CHECK_THAT(why.text, Catch::Matchers::ContainsSubstring("an exchange of 65536 bytes with rank 1"));
 }

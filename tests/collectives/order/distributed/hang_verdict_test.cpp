@@ -29,7 +29,7 @@ open_operation operation_of(std::uint64_t number, const std::string& world,
 }
 
 error verdict(int from, const std::vector<open_operation>& all) {
-  return judge_hang({.code = errc::deadline_exceeded, .text = "too late", .rank = rank{from}}, rank{from}, all);
+  return judge_hang({.code = errc::deadline_exceeded, .text = "too late", .rank = rank{from}}, rank{from}, all).why;
 }
 
 } // namespace
@@ -96,6 +96,17 @@ TEST_CASE("the ranks of an operation that hangs are told apart by what they have
     CHECK(of({{0, at::ended}, {1, at::waits}}).text == "too late");
     CHECK(verdict(0, {}).text == "too late");
   }
+}
+
+TEST_CASE("a verdict names the two ranks of an operation that both have launched", "[collectives][distributed][hang]") {
+  const auto ends = [](const std::vector<std::pair<int, at>>& ranks) {
+    return judge_hang({.code = errc::deadline_exceeded}, rank{1}, {operation_of(3, "", ranks)}).ends;
+  };
+  CHECK(ends({{1, at::waits}, {4, at::waits}}) == std::pair{rank{1}, rank{4}});
+  CHECK(ends({{1, at::waits}, {4, at::ended}}) == std::pair{rank{1}, rank{4}}); // what it sent may have been lost
+  CHECK_FALSE(ends({{1, at::waits}, {4, at::missing}}));
+  CHECK_FALSE(ends({{1, at::waits}, {4, at::waits}, {5, at::waits}}));
+  CHECK_FALSE(ends({{1, at::waits}}));
 }
 
 TEST_CASE("a verdict names few of many operations that wait", "[collectives][distributed][hang]") {

@@ -518,13 +518,13 @@ TEST_CASE("the controller knows which operation hangs and which wait behind it, 
     std::this_thread::yield();
   REQUIRE(have_launched());
   const error late{.code = errc::deadline_exceeded, .text = "too late", .rank = rank{2}};
-  CHECK(judge_hang(late, rank{2}, one.keeper.open_operations()).text == "too late"); // nobody has told of a launch
+  CHECK(judge_hang(late, rank{2}, one.keeper.open_operations()).why.text == "too late"); // nobody has told of a launch
   for (const auto& link : one.links) link->tell_progress();
   one.deliver_all();
   const auto open = one.keeper.open_operations();
   CHECK(open.size() == 2);
   for (const int reporter : {0, 1, 2}) {
-    const error why = judge_hang(late, rank{reporter}, open);
+    const error why = judge_hang(late, rank{reporter}, open).why;
     CHECK(why.rank == rank{0});
     CHECK(why.text ==
           "barrier (lane hang, request 1) of sub-world 'front' hangs: rank 0 has not launched it, and rank 1 "
