@@ -133,7 +133,9 @@ error collective_state::objection_to(const rank_request& asked, const terms& now
   if (!now.admits(asked.epoch)) return stale_epoch_error(asked.epoch, now.pipeline->formed_in());
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
-  return validate(asked.what, now.pipeline->context());
+  const rank_context at = now.pipeline->context();
+  error why = validate(asked.what, at);
+  return why ? why : check_transfers_to_self({&asked.what, 1}, at.self);
 }
 
 void collective_state::end(const std::string& reason) {

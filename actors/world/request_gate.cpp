@@ -131,7 +131,9 @@ error request_gate::objection_to(const std::vector<operation>& parts, const term
   for (std::size_t i = 0; i < parts.size(); ++i) {
     rank_context at = (*now.contexts)[i];
     at.stamp.epoch = now.admission.epoch;
-    if (error objection = validate(parts[i], at)) {
+    error objection = validate(parts[i], at);
+    if (!objection) objection = check_transfers_to_self({&parts[i], 1}, at.self);
+    if (objection) {
       objection.rank = at.self;
       return objection;
     }

@@ -220,7 +220,8 @@ struct scatter_v {
 };
 
 /// Sends \p count elements to \p peer, whose recv names the same count, dtype and tag. Between two ranks, the k-th send
-/// matches the k-th recv with the same tag. Two ranks that send to each other put send and recv into one group.
+/// matches the k-th recv with the same tag. Two ranks that send to each other put send and recv into one group. A rank
+/// that sends to itself must, and a copy serves it better.
 /// Shapes: memory \p count elements.
 struct send {
   operand memory;        ///< The memory that is read.

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -342,6 +343,50 @@ objection check_reach(const operation& what, const footprint& touched, const ran
   return move != nullptr ? check_copy(*move, touched, at.where) : check_memory(touched, at.where);
 }
 
+/// The sends of a rank to itself, or its recvs from itself, by tag and then in their order.
+template <class Half>
+std::vector<const Half*> halves_to_self(std::span<const operation> parts, rank self) {
+  std::vector<const Half*> found;
+  for (const operation& part : parts)
+    if (const auto* one = std::get_if<Half>(&part); one != nullptr && one->peer == self) found.push_back(one);
+  std::ranges::stable_sort(found, {}, [](const Half* one) { return one->tag; });
+  return found;
+}
+
+/// \p half: the send or recv that has no other half in its request.
+template <class Half>
+objection refuse_lone_half(const Half& half, rank self) {
+  const bool sends = std::is_same_v<Half, send>;
+  return refuse(errc::invalid_argument, "the " + std::string{name_of(operation{half})} + " with tag " +
+                                            std::to_string(half.tag) + " is between rank " + to_string(self) +
+                                            " and itself, and the same request has no " + (sends ? "recv" : "send") +
+                                            " for it: put both into one group, or use a copy");
+}
+
+bool is_to_self(const operation& what, rank self) {
+  if (const auto* one = std::get_if<send>(&what)) return one->peer == self;
+  const auto* one = std::get_if<recv>(&what);
+  return one != nullptr && one->peer == self;
+}
+
+objection pair_transfers_to_self(std::span<const operation> parts, rank self) {
+  if (std::ranges::none_of(parts, [self](const operation& one) { return is_to_self(one, self); })) return {};
+  const auto sends = halves_to_self<send>(parts, self);
+  const auto recvs = halves_to_self<recv>(parts, self);
+  for (std::size_t i = 0; i < std::max(sends.size(), recvs.size()); ++i) {
+    if (i == recvs.size() || (i < sends.size() && sends[i]->tag < recvs[i]->tag))
+      return refuse_lone_half(*sends[i], self);
+    if (i == sends.size() || recvs[i]->tag < sends[i]->tag) return refuse_lone_half(*recvs[i], self);
+    if (sends[i]->count != recvs[i]->count || sends[i]->type != recvs[i]->type)
+      return refuse(errc::mismatch, "rank " + to_string(self) + " sends itself " + std::to_string(sends[i]->count) +
+                                        ' ' + std::string{to_string(sends[i]->type)} + " with tag " +
+                                        std::to_string(sends[i]->tag) + ", and its recv is for " +
+                                        std::to_string(recvs[i]->count) + ' ' + std::string{to_string(recvs[i]->type)} +
+                                        ": give both the same");
+  }
+  return {};
+}
+
 objection in_part(std::size_t index, objection failure) {
   failure->text = "part " + std::to_string(index) + " of the group: " + failure->text;
   failure->part = index;
@@ -367,6 +412,7 @@ objection validate_group(const group& what, const rank_context& at) {
     if (objection failure = check_reach(part, touched[i], at)) return in_part(i, std::move(failure));
     append_ranges(all, touched[i], i);
   }
+  if (objection failure = pair_transfers_to_self(what.parts, at.self)) return failure;
   return find_conflict(std::move(all), [&](const range& one, const range& other) -> objection {
     if (one.part == other.part) return {};
     const auto name = [&](const range& it) {
@@ -380,6 +426,10 @@ objection validate_group(const group& what, const rank_context& at) {
 }
 
 } // namespace
+
+error check_transfers_to_self(std::span<const operation> parts, rank self) {
+  return as_error(pair_transfers_to_self(parts, self));
+}
 
 error validate(const operation& what, const rank_context& at) {
   if (const auto* several = std::get_if<group>(&what)) return as_error(validate_group(*several, at));

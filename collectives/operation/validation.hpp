@@ -7,6 +7,8 @@
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
+#include <span>
+
 namespace troupe {
 
 /// The context of a check: the rank, the size of its world, and the device on which it works.
@@ -24,5 +26,10 @@ struct rank_context {
 /// checks that the ranks' parts match.
 /// Returns errc::none or the first error, which names the value, the limit and the remedy.
 [[nodiscard]] error validate(const operation& what, const rank_context& at);
+
+/// Checks that \p parts, which \p self launches together, hold a recv for each send to \p self and the reverse, of the
+/// same count and dtype. Half a transfer to oneself that is launched alone waits for the other half, which is behind it
+/// in the same stream. validate() has checked the parts of a group.
+[[nodiscard]] error check_transfers_to_self(std::span<const operation> parts, rank self);
 
 } // namespace troupe

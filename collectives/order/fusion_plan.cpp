@@ -84,7 +84,8 @@ void fusion_planner::survey(std::span<const fusion_part> parts) {
   ranges_.clear();
   events_.clear();
   found_.bytes = 0;
-  fits_ = std::ranges::all_of(parts, [this](const fusion_part& one) {
+  const bool is_in_order = repeats_a_rank(*parts.front().what, parts, &fusion_part::self);
+  fits_ = !is_in_order && std::ranges::all_of(parts, [this](const fusion_part& one) {
     const std::size_t at = index(one.self);
     found_.ranges.clear();
     found_.awaited.clear();

@@ -4,11 +4,13 @@
 
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/collectives/order/matching/compact_signature.hpp>
 #include <troupe/collectives/order/matching/memory_ranges.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -21,6 +23,18 @@ namespace troupe {
 [[nodiscard]] bool may_be_fused(const operation& what);
 /// Returns whether an operation may share a launch and is one collective, so that every rank has it.
 [[nodiscard]] bool is_single_collective(const operation& what);
+
+/// Returns whether a rank has several requests among the \p parts of one operation, of which \p any is one: transfers
+/// that one group of a peer meets. They are launched in their order, one after the other, so the operation shares no
+/// launch. \p rank_of returns the rank of a part.
+template <class Parts, class RankOf>
+[[nodiscard]] bool repeats_a_rank(const operation& any, const Parts& parts, RankOf rank_of) {
+  if (reach_of(any) != operation_reach::peers) return false; // every rank has one part
+  std::vector<rank> ranks;
+  for (const auto& part : parts) ranks.push_back(std::invoke(rank_of, part));
+  std::ranges::sort(ranks);
+  return std::ranges::adjacent_find(ranks) != ranks.end();
+}
 
 /// The facts that decide whether one rank's part of an operation may share a launch with others.
 struct fusion_survey {
@@ -64,9 +78,10 @@ struct fusion_part {
 ///
 /// A batch is a run of operations in the order of release. No operation overtakes another, so one that cannot join ends
 /// the batch. An operation joins if three conditions hold: on every rank, it shares no memory with a member if one of
-/// the two writes that memory; the batch already waits for its ready events; the limits allow it. Events are not
-/// queried: plans are made on actors' threads, which do not touch devices (BLK-1). Every mode except off fuses; for
-/// mode plans, the caller passes only the operations of a captured plan.
+/// the two writes that memory; the batch already waits for its ready events; the limits allow it. An operation in which
+/// a rank has several requests (transfers that one group of a peer meets) is launched alone. Events are not queried:
+/// plans are made on actors' threads, which do not touch devices (BLK-1). Every mode except off fuses; for mode plans,
+/// the caller passes only the operations of a captured plan.
 ///
 /// Lifetime: working memory is reused, so that planning stops allocating after a while. Threads: any, but one at a
 /// time.

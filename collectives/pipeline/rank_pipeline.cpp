@@ -345,7 +345,7 @@ void rank_pipeline::submit_together(pipeline_calls all) {
                             "are launched by themselves",
                     .rank = self()};
     for (const auto& one : all) one->fail(why);
-    throw exception{why};
+    return report(why); // peers launch the batch; and callers are noexcept
   }
   // The track judges by the first request whether the launch hangs.
   for (const auto& one : all)

@@ -116,8 +116,8 @@ public:
   /// Submits several operations that one call launches (communicator::launch_together()). All ranks must be given the
   /// same ones. Each has its own reply; all complete with the last one. All or nothing: none is launched once the
   /// communicator has failed, and if the launch fails, all have an unknown outcome (ORD-1).
-  /// Errors: internal (an operation that may not be fused: see may_be_fused()); none is launched then, and all get this
-  /// error.
+  /// If one may not be fused (may_be_fused()), none is launched, all get errc::internal, and the communicator has
+  /// failed, because peers launch theirs. Does not throw because of its arguments: the tasks of the order are noexcept.
   void submit_together(pipeline_calls all);
   void submit_together(std::vector<submission> all);
 

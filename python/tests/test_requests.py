@@ -172,6 +172,16 @@ def test_a_lane_is_left_at_the_rank_that_has_its_number_after_a_loss():
             assert reply.result(30).epoch == 2
 
 
+def test_half_a_transfer_to_oneself_is_refused(world):
+    rank = world.rank(0)
+    values, received = np.arange(4, dtype="float32"), np.zeros(4, "float32")
+    for reply in rank.send(values, peer=0), rank.recv(received, peer=0):
+        with pytest.raises(troupe.InvalidArgument, match="between rank 0 and itself.*one group"):
+            reply.result(10)
+    world.transfer(0, values, 0, received).result(10)
+    assert received.tolist() == values.tolist()
+
+
 def test_a_suspended_world_lets_requests_wait():
     with troupe.testing.MockWorld(2) as mock:
         assert len(mock.world.suspend()) == 2

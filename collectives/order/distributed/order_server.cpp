@@ -681,7 +681,8 @@ error order_server::places_objection(std::span<const std::unique_ptr<sequenced>>
 
 bool order_server::joins_previous(const world& of, std::span<const std::unique_ptr<sequenced>> released) {
   const auto part = [&](std::size_t i) -> const request& { return static_cast<const request&>(*released[i]); };
-  if (part(0).facts().bytes == 0) { // it is launched alone
+  const auto rank_of = [](const std::unique_ptr<sequenced>& one) { return one->terms().rank; };
+  if (part(0).facts().bytes == 0 || repeats_a_rank(part(0).what(), released, rank_of)) { // it is launched alone
     composed_ = nullptr;
     return false;
   }
@@ -709,7 +710,7 @@ void order_server::settle() {
     for (; next < end; ++next) {
       const auto& released = static_cast<const request&>(*effects_.released[next]);
       participants_.push_back(released.terms().rank);
-      const bool joins_here = std::exchange(released.from().launch, launch_) == launch_;
+      const bool joins_here = std::exchange(released.from().launch, launch_) == launch_ && joins;
       released.from().by->out.release(released.number(), released.position_to_send(), joins_here);
     }
     const request_origin from{.lane = first.terms().lane, .position = first.terms().position.value_or(0)};

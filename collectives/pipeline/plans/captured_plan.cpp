@@ -211,8 +211,9 @@ void rank_capture::check(const operation& what) const {
   throw exception{std::move(why)};
 }
 
-/// Throws unless one fused batch can hold all parts.
+/// Throws unless one fused batch can hold all parts, and both halves of each transfer to the rank itself are in it.
 void rank_capture::check_side_by_side(std::span<const operation> parts) const {
+  check_halves(parts);
   std::vector<fusion_part> each;
   std::vector<std::size_t> ends;
   for (const operation& one : parts) {
@@ -238,8 +239,17 @@ void rank_capture::check_side_by_side(std::span<const operation> parts) const {
                         .part = batches.front()}};
 }
 
+/// Throws if half a transfer to the rank itself would be launched without the other.
+void rank_capture::check_halves(std::span<const operation> parts) const {
+  error why = check_transfers_to_self(parts, self());
+  if (!why) return;
+  why.rank = self();
+  throw exception{std::move(why)};
+}
+
 void rank_capture::launch(operation what) {
   check(what);
+  check_halves({&what, 1});
   enqueue({&what, 1});
   content_.operations.push_back(std::move(what));
 }
@@ -252,7 +262,10 @@ void rank_capture::launch_together(std::vector<operation> parts) {
 }
 
 std::size_t rank_capture::launch_front(std::span<const operation> steps) {
-  for (const operation& one : steps) check(one);
+  for (const operation& one : steps) {
+    check(one);
+    check_halves({&one, 1});
+  }
   const std::size_t launched = enqueue(steps, steps.size() > 1 || is_single_collective(steps.front()));
   content_.operations.insert(content_.operations.end(), steps.begin(),
                              steps.begin() + static_cast<std::ptrdiff_t>(launched));

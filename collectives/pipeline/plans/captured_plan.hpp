@@ -173,6 +173,7 @@ public:
 private:
   void check(const operation& what) const;
   void check_side_by_side(std::span<const operation> parts) const;
+  void check_halves(std::span<const operation> parts) const;
   /// Returns how many of \p parts, from the front, were launched.
   std::size_t enqueue(std::span<const operation> parts, bool divisible = false);
 

@@ -276,4 +276,23 @@ TEST_CASE("in place, no other part of send may lie where the result is written",
   require_refusal(scattered({0, 0}, true), errc::invalid_argument, {"two parts of the send buffer", "in place"});
 }
 
+TEST_CASE("half a transfer to oneself is refused unless the other half is launched with it", "[collectives][ORD-2]") {
+  validation_rig rig;
+  const buffer from = rig.mine.make(16), to = rig.mine.make(16);
+  const auto to_self = [&](int tag, std::size_t count = 4) { return send{from, count, dtype::f32, rank{0}, tag}; };
+  const auto from_self = [&](int tag, std::size_t count = 4) { return recv{to, count, dtype::f32, rank{0}, tag}; };
+  const auto alone = [](const operation& what) { return check_transfers_to_self({&what, 1}, rank{0}); };
+  require_refusal(alone(to_self(3)), errc::invalid_argument, {"send", "tag 3", "rank 0", "itself", "one group"});
+  require_refusal(alone(from_self(0)), errc::invalid_argument, {"recv", "no send"});
+  CHECK_FALSE(alone(send{from, 4, dtype::f32, rank{1}, 0}));
+  CHECK_FALSE(alone(sum(from, to, 4)));
+
+  CHECK_FALSE(rig.check(group{{from_self(1), to_self(1), send{from, 4, dtype::f32, rank{1}, 7}}}));
+  require_refusal(rig.check(group{{to_self(1), send{from, 4, dtype::f32, rank{1}, 1}}}), errc::invalid_argument,
+                  {"send with tag 1"});
+  require_refusal(rig.check(group{{to_self(1), from_self(2)}}), errc::invalid_argument, {"send with tag 1"});
+  require_refusal(rig.check(group{{to_self(1), to_self(1), from_self(1)}}), errc::invalid_argument, {"no recv"});
+  require_refusal(rig.check(group{{to_self(1), from_self(1, 3)}}), errc::mismatch, {"4 f32", "3 f32", "tag 1"});
+}
+
 } // namespace troupe::tests::validation_test

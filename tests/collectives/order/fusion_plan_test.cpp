@@ -168,6 +168,22 @@ TEST_CASE("copies, barriers and requests on host memory go alone", "[fusion]") {
   CHECK(rig.plan() == sizes{1, 2, 4});
 }
 
+TEST_CASE("transfers of one rank that one group of a peer meets keep their order, so nothing shares their launch",
+          "[fusion][ORD-1][GRP-1]") {
+  fusion_rig rig;
+  const operation before = rig.sum(0, 100, 8);
+  const operation sends = group{
+      {send{rig.floats(0, 0, 8), 8, dtype::f32, rank{1}, 0}, send{rig.floats(0, 8, 8), 8, dtype::f32, rank{1}, 1}}};
+  const operation first = recv{rig.floats(1, 0, 8), 8, dtype::f32, rank{0}, 0};
+  const operation second = recv{rig.floats(1, 0, 8), 8, dtype::f32, rank{0}, 1}; // overwrites what the first received
+  const operation peer = rig.sum(1, 100, 8);
+  const std::vector<fusion_part> parts{{rank{0}, &before}, {rank{1}, &peer},   {rank{0}, &sends}, {rank{1}, &first},
+                                       {rank{1}, &second}, {rank{0}, &before}, {rank{1}, &peer}};
+  sizes batches;
+  fusion_planner{2, {}}.plan(parts, sizes{2, 5, 7}, batches);
+  CHECK(batches == sizes{1, 2, 3});
+}
+
 TEST_CASE("only what is small is fused, and not more than the limit in all", "[fusion]") {
   fusion_rig rig;
   for (std::size_t i = 0; i < 4; ++i) rig.release_sum(i * 64, 64); // 256 bytes each

@@ -4,6 +4,7 @@
 #include <troupe/collectives/order/distributed/fusion_facts.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
@@ -295,6 +296,22 @@ TEST_CASE("requests that may be launched together wait while the launcher is bus
   for (const auto& link : one.links) link->close({.code = errc::stopping, .text = "the test is over"});
   CHECK(undecided.failure().code == errc::stopping);
   CHECK(waits.failure().code == errc::stopping);
+}
+
+TEST_CASE("transfers of one rank that one group of a peer meets are launched one after the other, in any memory",
+          "[collectives][sequencing][distributed][fusion][ORD-1][ONE-1]") {
+  fusing_rig one{2};
+  const auto& gpu = one.rig.devices[1];
+  const buffer to = GENERATE(false, true) ? allocate_pinned(gpu, 16) : one.memory(1, 4);
+  std::vector<outcome_log> logs;
+  logs.push_back(one.ask(0, group{{one.pass(0, 1, 4, 0), one.pass(0, 1, 4, 1)}}));
+  for (const int tag : {0, 1})
+    logs.push_back(one.ask(1, recv{to, 4, dtype::i32, rank{0}, tag})); // the second overwrites what the first received
+  one.deliver_everything();
+  one.finish();
+  for (const outcome_log& log : logs) CHECK_FALSE(log.failure());
+  CHECK(one.notes[0]->size() == 1);
+  CHECK(one.notes[1]->size() == 2);
 }
 
 TEST_CASE("nothing joins a launch across a turn", "[collectives][sequencing][distributed][fusion][ORD-1]") {
