@@ -10,6 +10,8 @@
 #include <troupe/runtime/runtime_parts.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -105,7 +107,7 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
               .hangs = std::make_shared<hang_watch>(settings.deadlines.abort)};
   above = std::make_shared<arbiter>(services.time, services.poller, settings.sequencing, settings.fusion);
   services.poller->attach(above);
-  if (!settings.metrics.address.empty()) endpoint = serve_metrics(settings.metrics, metrics);
+  if (!settings.metrics.address.empty()) endpoint = open_endpoint();
   services.poller->start();
   if (settings.recorder_signal != 0)
     record_asked = std::make_unique<record_on_signal>(settings.recorder_signal, [this] {
@@ -212,6 +214,28 @@ void runtime::parts::leave_host() {
   }
   if (!compat::await_end(actors, settings.deadlines.drain))
     log_warning("actors of troupe are left in the client's actor system");
+}
+
+/// The processes of a job on one host have one address in their environment, so each serves at the port of its place
+/// there. One that cannot listen goes on without metrics.
+std::unique_ptr<metrics_endpoint> runtime::parts::open_endpoint() const {
+  check(settings.metrics);
+  if (!spans_processes()) return serve_metrics(settings.metrics, metrics);
+  auto where = parse_metrics_address(settings.metrics.address);
+  const int place = settings.assignment.device.value_or(settings.position ? settings.position->local_rank : 0);
+  constexpr int last_port = std::numeric_limits<std::uint16_t>::max();
+  metrics_settings own = settings.metrics;
+  if (where.port != 0 && place <= last_port - where.port) {
+    where.port = static_cast<std::uint16_t>(where.port + place);
+    own.address = to_string(where);
+  }
+  try {
+    return serve_metrics(own, metrics);
+  } catch (const exception& failure) {
+    if (failure.why().code != errc::invalid_argument) throw;
+    log_warning("this process serves no metrics: " + failure.why().text);
+    return nullptr;
+  }
 }
 
 device_id runtime::parts::device_of_first_rank() const {

@@ -75,6 +75,8 @@ public:
   /// member already), stopping (the process ends).
   [[nodiscard]] std::shared_ptr<membership> join(device_id where);
 
+  /// Serves the metrics at metrics.address, or returns null if another process of the job has the port.
+  [[nodiscard]] std::unique_ptr<metrics_endpoint> open_endpoint() const;
   /// Returns the versions of driver and backend on one line.
   [[nodiscard]] std::string versions() const;
   /// See runtime::write_flight_record().
@@ -103,7 +105,7 @@ public:
   std::shared_ptr<world_registry> worlds = std::make_shared<world_registry>();
   const std::chrono::system_clock::time_point began = std::chrono::system_clock::now();
   std::shared_ptr<metrics_source> metrics = std::make_shared<metrics_source>([this] { return sample(); });
-  std::unique_ptr<metrics_endpoint> endpoint; ///< Null if metrics.address is empty.
+  std::unique_ptr<metrics_endpoint> endpoint; ///< Null if metrics are not served.
 
 private:
   condition formed_; ///< Notified when forming_count becomes 0.

@@ -136,6 +136,30 @@ std::string words_of(const configuration& settings, errc expected) {
 
 } // namespace
 
+TEST_CASE("processes of one job serve metrics side by side, and one that cannot listen goes on without",
+          "[runtime][metrics]") {
+  const auto process = [](const std::string& address, int local_rank) {
+    configuration settings = mock_settings(2);
+    settings.metrics.address = address;
+    settings.log_level = "warn";
+    settings.position = process_position{.rank = local_rank, .world_size = 3, .local_rank = local_rank};
+    return std::make_unique<runtime>(settings);
+  };
+  // The port after a free one may be in use by another program.
+  for (int attempt = 0;; ++attempt) {
+    const log_lines log;
+    const auto first = process("127.0.0.1:0", 0);
+    const metrics_address base = parse_metrics_address(first->metrics_address());
+    const auto second = process(first->metrics_address(), 1);
+    if (second->metrics_address().empty() && attempt < 20) continue;
+    CHECK(parse_metrics_address(second->metrics_address()).port == base.port + 1);
+    CHECK(metric_scrape{http_get(second->metrics_address(), "/metrics", 20s)}.has("troupe_build_info"));
+    CHECK(process(first->metrics_address(), 0)->metrics_address().empty());
+    CHECK(log.text().find("serves no metrics: metrics.address is " + first->metrics_address()) != std::string::npos);
+    break;
+  }
+}
+
 TEST_CASE("metrics that nobody has asked for take neither a thread nor a socket", "[runtime][metrics]") {
   const started_threads threads;
   std::size_t threads_without = 0;
