@@ -1,6 +1,7 @@
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/actors/rank/collective_actor.hpp>
 
+#include <string>
 #include <utility>
 
 namespace troupe {
@@ -10,6 +11,7 @@ collective_actor::collective_actor(caf::actor_config& settings, std::shared_ptr<
 
 compat::enqueue_result collective_actor::enqueue(caf::mailbox_element_ptr what, compat::enqueue_host* host) {
   if (take_before_handlers(*what)) return compat::enqueue_result(true);
+  exit_.see(*what, address());
   return collective_inner_handle::base::enqueue(std::move(what), host);
 }
 
@@ -87,7 +89,8 @@ void collective_actor::leave_lanes(const leave_lane& gone) {
 }
 
 void collective_actor::on_exit() {
-  state_->end("it was asked to leave or was killed");
+  const std::string by = exit_.text();
+  state_->end(by.empty() ? "it was asked to leave" : "it was ended" + by);
 }
 
 } // namespace troupe

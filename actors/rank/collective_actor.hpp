@@ -1,6 +1,7 @@
 /// Defines the actor that represents one rank (one GPU). All requests to the rank go to this actor.
 #pragma once
 
+#include <troupe/actors/caf/exit_note.hpp>
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/rank/collective_state.hpp>
 
@@ -71,6 +72,7 @@ private:
   known_clients known_;
   std::set<std::uint64_t> watched_;
   compat::watches watches_;
+  exit_note exit_;
 };
 
 } // namespace troupe

@@ -48,7 +48,7 @@ void world_actor::on_exit() {
   ending_ = true;
   if (!left_) {
     sub_worlds_.stop_all();
-    executor_.kill({.code = errc::abandoned, .text = "the world actor was killed"});
+    executor_.kill({.code = errc::abandoned, .text = "the world's actor was ended" + exit_.text()});
     dismiss_ranks();
   }
   executor_.let_go();
@@ -192,6 +192,7 @@ compat::enqueue_result world_actor::enqueue(caf::mailbox_element_ptr what, compa
     query->outcome.redeem(answer_to({this, *what}));
     return compat::enqueue_result(true);
   }
+  exit_.see(*what, address());
   return world_inner_handle::base::enqueue(std::move(what), host);
 }
 

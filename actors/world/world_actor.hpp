@@ -2,6 +2,7 @@
 /// world.
 #pragma once
 
+#include <troupe/actors/caf/exit_note.hpp>
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/world/rank_directory.hpp>
 #include <troupe/actors/world/sub_worlds/sub_worlds.hpp>
@@ -62,6 +63,7 @@ private:
   std::shared_ptr<rank_directory> ranks_;
   sub_worlds sub_worlds_;
   compat::watches watches_;
+  exit_note exit_;
   bool stopping_ = false;
   bool left_ = false;
   /// Set in on_exit(). The actor may be in destruction because its last handle was released: no message may name it as

@@ -145,7 +145,7 @@ void connection::receive_end(time_point now) {
     return give_up({transport_event_kind::broken, "ended the connection inside of a frame"}, now);
   output_.clear();
   unsent_bytes_ = 0; // the peer does not read it any more
-  close(transport_event_kind::ended, "ended the connection normally", now);
+  close(transport_event_kind::ended, "ended the connection", now);
 }
 
 void connection::lose(const std::string& why, time_point now) {
@@ -242,9 +242,7 @@ void connection::gather() {
 void connection::give_up(const transport_fault& why, time_point now) {
   const bool was_open = is_open();
   std::string text = why.text;
-  if (terms_.side == connection_side::dialer)
-    text = why.kind == transport_event_kind::ended ? "the connection to the controller at " + peer_ + " ended normally"
-                                                   : "the controller at " + peer_ + " " + why.text;
+  if (terms_.side == connection_side::dialer) text = "the controller at " + peer_ + " " + why.text;
   fault_ = transport_fault{why.kind, text};
   leave(now);
   if (was_open || terms_.side == connection_side::dialer)

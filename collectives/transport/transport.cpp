@@ -743,7 +743,7 @@ struct transport_dialer::parts {
       admitted.reset();
     }
     if (const auto before = std::exchange(current, nullptr))
-      before->cut(transport_event_kind::ended, "was closed by this process");
+      before->cut(transport_event_kind::ended, "was left by this process");
   }
 
   void stop() noexcept {

@@ -124,7 +124,7 @@ TEST_CASE("a world whose actor is killed answers everything at once, and its ran
   const simulation_result result = simulate_shells(one, true);
   INFO(result.trace);
   CHECK(result.found.is_good());
-  CHECK(result.trace.find("the world actor was killed") != std::string::npos);
+  CHECK(result.trace.find("the world's actor was ended by an exit message") != std::string::npos);
   CHECK(count_in(result.trace, "all ranks) done\n") == 1);
 }
 

@@ -397,8 +397,7 @@ TEST_CASE("a dialer connects once its controller is there, and again after that 
     REQUIRE(dialer.join());
     CHECK(dialer.exchanges("five!"));
     listener.stop();
-    CHECK(dialer.loss().text ==
-          "the connection to the controller at 127.0.0.1:" + std::to_string(port) + " ended normally");
+    CHECK(dialer.loss().text == "the controller at 127.0.0.1:" + std::to_string(port) + " ended the connection");
     dialer.send("to nobody");
   }
 }

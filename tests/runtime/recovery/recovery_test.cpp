@@ -136,6 +136,36 @@ TROUPE_WORLD_TEST(2, "a rank whose actor was killed has another one in the next 
   for (auto& one : replies) CHECK(failure_of(std::move(one)).code == errc::none);
 }
 
+TEST_CASE("the end of an actor that is linked to the world's actor or a rank's names it (ONE-1)", "[runtime][mock]") {
+  runtime rt{keeping_size(mock_settings(2))};
+  world where = rt.form_world();
+  const auto held = held_client{where.device_of(rank{0})};
+  auto pending = where.ask(held_sum_of(ranked_values(where, count), held));
+  caf::actor_id failed = 0;
+  const auto fail_linked_to = [&](const caf::actor& which) {
+    const caf::actor client = rt.system().spawn([which](caf::event_based_actor* self) {
+      self->link_to(which);
+      self->quit(caf::make_error(caf::sec::runtime_error));
+    });
+    failed = client.id();
+  };
+  const auto names_it = [&](const std::string& text) {
+    INFO(text);
+    return text.find("by actor " + std::to_string(failed) + ", which is linked to it") != std::string::npos;
+  };
+  SECTION("a rank's: the world forms again") {
+    fail_linked_to(caf::actor_cast<caf::actor>(collective_of(where, rank{1})));
+    REQUIRE(is_ready_in(where, epoch{2}));
+    CHECK(failure_of(std::move(pending)).effect == effect::unknown_outcome);
+  }
+  SECTION("the world's: it ends for all") {
+    fail_linked_to(caf::actor_cast<caf::actor>(actor_of(where)));
+    const error told = failure_of(std::move(pending));
+    CHECK(told.code == errc::abandoned);
+    CHECK(names_it(told.text));
+  }
+}
+
 namespace {
 
 /// How many streams rank 0's device has, as each of its communicators forms.
