@@ -69,6 +69,18 @@ struct pointer_description {
   std::optional<device_id> device;
 };
 
+/// The memory of a pool.
+struct pool_usage {
+  std::uint64_t reserved_bytes = 0; ///< Taken from the device: in allocations, or unused and kept for later ones.
+  std::uint64_t used_bytes = 0;     ///< In allocations.
+
+  [[nodiscard]] std::uint64_t unused_bytes() const noexcept {
+    return reserved_bytes > used_bytes ? reserved_bytes - used_bytes : 0;
+  }
+
+  friend bool operator==(const pool_usage&, const pool_usage&) = default;
+};
+
 /// Whether the work up to the queried point of a stream or event has finished.
 enum class progress : std::uint8_t { pending, reached };
 
@@ -127,11 +139,12 @@ public:
   /// Returns whether the last record of \p event has been reached. An event that was never recorded counts as reached.
   [[nodiscard]] virtual progress query(native_event event) = 0;
 
-  /// Creates a pool of memory on \p id. Every device with peer access to \p id can access its allocations.
+  /// Creates a pool of memory on \p id. Every device with peer access to \p id can access its allocations. It keeps the
+  /// memory that it has taken from the device until trim().
   [[nodiscard]] virtual native_pool create_pool(device_id id) = 0;
   virtual void destroy_pool(device_id id, native_pool pool) = 0;
-  /// Allocates \p size_bytes > 0, aligned to at least 256 bytes. Errors: out_of_memory.
-  /// Order: work ordered behind the current end of \p stream may use the memory.
+  /// Allocates \p size_bytes > 0, aligned to at least 256 bytes. Errors: out_of_memory (the pool keeps what it took
+  /// from the device while it tried). Order: work ordered behind the current end of \p stream may use the memory.
   [[nodiscard]] virtual void* allocate(device_id id, native_pool pool, std::size_t size_bytes,
                                        native_stream stream) = 0;
   /// Frees \p address.
@@ -178,6 +191,17 @@ public:
   virtual void launch_graph(device_id id, native_graph graph, native_stream stream) = 0;
   /// Destroys \p graph. Launches that are in flight still run.
   virtual void destroy_graph(device_id id, native_graph graph) = 0;
+
+  /// Returns the bytes of \p id, which must be open, that no pool and no process has taken.
+  [[nodiscard]] virtual std::uint64_t free_bytes(device_id id) = 0;
+  [[nodiscard]] virtual pool_usage usage(device_id id, native_pool pool) = 0;
+  /// Returns unused memory of \p pool to the device until it has at most \p keep_bytes reserved, or no more that is
+  /// unused. Freed memory counts as unused once a wait for its stream has returned. Does not wait for work of the
+  /// device.
+  virtual void trim(device_id id, native_pool pool, std::uint64_t keep_bytes) = 0;
+  /// Returns to the host the pinned memory that free_pinned() has kept for later allocations, and the number of its
+  /// bytes. Waits for all work of all devices.
+  virtual std::size_t return_pinned() = 0;
 };
 
 } // namespace troupe

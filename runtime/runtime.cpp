@@ -140,6 +140,9 @@ world runtime::form_world(const world_options& options) {
                   .pending = std::move(pending)};
   auto shared = std::make_shared<world::core>();
   shared->functions = plan.functions = std::make_shared<function_directory>();
+  plan.status->listen([uses = shared->uses](const world_event& event) {
+    if (event.phase == world_phase::stopped) uses->end();
+  });
   shared->exported = plan.exported = std::make_shared<exported_memory>(draw_seed() | 1U);
   std::shared_ptr<device> first_device;
   {
@@ -147,7 +150,7 @@ world runtime::form_world(const world_options& options) {
     for (int i = 0; i < count; ++i) {
       const rank self{position && spans_processes ? position->rank : i};
       const device_id where{p.device_of_first_rank().value() + i};
-      plan.locals.push_back(p.make_local(self, where));
+      plan.locals.push_back(p.make_local(self, where, *shared->uses));
       shared->local_ranks.push_back(self);
       shared->pools.push_back(p.pools[where]);
       if (i == 0) plan.lend = p.lender(p.pools[where]);
@@ -246,6 +249,12 @@ std::future<world> runtime::form_world_async(world_options options) {
 
 unique_id runtime::make_unique_id() {
   return parts_->selected.collectives->make_unique_id();
+}
+
+std::size_t runtime::release_unused() {
+  std::size_t released_bytes = 0;
+  for (const auto& pool : parts_->services.staging->pools()) released_bytes += pool->release_unused();
+  return released_bytes + parts_->selected.api->return_pinned();
 }
 
 std::string runtime::write_flight_record(const std::optional<std::string>& file) const {

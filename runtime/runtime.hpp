@@ -66,6 +66,11 @@ public:
   /// (SEC-1).
   [[nodiscard]] unique_id make_unique_id();
 
+  /// Returns the device memory that the pools of all devices keep unused, and the pinned memory that is kept for later
+  /// allocations; also the number of their bytes. Waits for all work of all devices (page-locked memory cannot be
+  /// released otherwise), so prefer world::release_unused() while requests are in flight. Errors: those of a device.
+  std::size_t release_unused();
+
   /// Writes the latest requests of every rank and their outcomes, including those in flight, for `troupe trace`
   /// (docs/operations/tracing.md). The file is \p file, else a new one in report.folder, else a new one in the working
   /// folder. Returns its path. Cheap enough to be called at any time. Threads: any. Errors: invalid_argument (the file

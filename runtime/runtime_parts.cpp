@@ -273,7 +273,29 @@ thread_plan runtime::parts::place_threads() const {
   return plan_threads(*selected.api, in_use, wait.used != latency_profile::frugal);
 }
 
-local_rank runtime::parts::make_local(rank self, device_id where) {
+std::shared_ptr<memory_pool> runtime::parts::make_pool(const std::shared_ptr<device>& on) const {
+  auto made = memory_pool::create(on);
+  const auto run = [jobs = std::weak_ptr{helpers}, limit = settings.deadlines.drain,
+                    name = "returning unused memory of device " +
+                           to_string(on->id())](const std::shared_ptr<memory_pool>& pool) {
+    const auto alive = jobs.lock();
+    if (!alive) return;
+    alive->run(
+        name, limit, [pool] { pool->return_excess(); },
+        [pool, name](const error& why) {
+          if (!why) return;
+          pool->excess_stays();
+          if (why.code != errc::stopping) log_info(name + " failed: " + to_string(why));
+        });
+  };
+  made->keep(std::max(settings.pool_keep_bytes, settings.pool_reserve_bytes),
+             [run](const std::shared_ptr<memory_pool>& pool) {
+               return_or_report("unused memory of a pool", [&] { run(pool); });
+             });
+  return made;
+}
+
+local_rank runtime::parts::make_local(rank self, device_id where, pool_uses& uses) {
   if (ended) throw exception{errc::stopping, "the process is ending: no world can be formed any more"};
   auto& opened = devices[where];
   if (!opened) {
@@ -283,10 +305,11 @@ local_rank runtime::parts::make_local(rank self, device_id where) {
   }
   auto& pool = pools[where];
   if (!pool) {
-    pool = memory_pool::create(opened);
-    if (settings.pool_reserve_bytes > 0) pool->reserve(settings.pool_reserve_bytes);
+    pool = make_pool(opened);
     services.staging->add(pool);
   }
+  uses.add(*pool);
+  if (settings.pool_reserve_bytes > pool->usage().reserved_bytes) pool->reserve(settings.pool_reserve_bytes);
   if (!services.slots)
     services.slots =
         std::make_shared<slot_table>(opened, slots_per_device * static_cast<std::size_t>(selected.api->device_count()));

@@ -66,8 +66,10 @@ public:
   [[nodiscard]] runtime_reading sample() const;
 
   /// Returns rank \p self, after opening the device, memory pool and launcher that it needs if they are not open yet.
-  /// The caller holds `mutex`.
-  [[nodiscard]] local_rank make_local(rank self, device_id where);
+  /// Adds its world to the users of the pool. The caller holds `mutex`.
+  [[nodiscard]] local_rank make_local(rank self, device_id where, pool_uses& uses);
+  /// Returns the pool of the device, which returns what it has in excess on a helper thread.
+  [[nodiscard]] std::shared_ptr<memory_pool> make_pool(const std::shared_ptr<device>& on) const;
   /// Returns the function that allocates memory, or a report of this process, for another process (world_plan::lend).
   [[nodiscard]] std::function<buffer(lent_kind what, std::size_t size_bytes)>
   lender(std::shared_ptr<memory_pool> pool) const;

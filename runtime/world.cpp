@@ -54,6 +54,20 @@ bool world::core::is_alone() const {
   return true;
 }
 
+void world::core::give_memory_back() noexcept {
+  std::shared_ptr<registered_pool> over;
+  {
+    const std::lock_guard lock{registered_guard};
+    over = std::exchange(registered, nullptr);
+  }
+  for (const auto& pool : pools) {
+    try {
+      static_cast<void>(pool->return_excess());
+    } catch (const exception&) { // a failed device, of which its world has told
+    }
+  }
+}
+
 void world_registry::add(core_ptr one) {
   std::vector<core_ptr> over; // destroyed after the lock is released: its listeners may hold handles
   const std::lock_guard lock{mutex_};
@@ -298,6 +312,8 @@ void world::stop() {
   if (is_own_thread()) return; // the world may wait for this thread
   if (!core_->status->wait(has_stopped, longest_end(core_->deadlines)))
     throw exception{errc::deadline_exceeded, "the world did not stop in time: " + describe(status())};
+  core_->uses->end();
+  core_->give_memory_back();
 }
 
 template class collective_methods<world, arguments_of_all, std::future<completion>>;

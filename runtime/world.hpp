@@ -76,8 +76,12 @@ public:
   [[nodiscard]] const troupe::capabilities& capabilities() const;
 
   /// Allocates \p size_bytes of device memory on the device of rank \p where. Contents: undefined. Errors:
-  /// out_of_memory, invalid_argument.
+  /// out_of_memory, invalid_argument. Freed memory stays with the pool up to pool_keep_bytes.
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
+  /// Returns the memory that the pools of the local ranks' devices keep unused to these devices, where other users of
+  /// the GPU can have it, and the number of its bytes. Does not wait for requests in flight. Later allocations take
+  /// memory from the device again, which takes longer. Errors: those of a device.
+  std::size_t release_unused() const; // NOLINT(modernize-use-nodiscard)
   /// Allocates \p size_bytes of page-locked host memory that every local rank can access. Contents: undefined.
   /// Lifetime: requests hold it; for a stream of your own, keep a handle until the stream has finished with it. Errors:
   /// out_of_memory.

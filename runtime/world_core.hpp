@@ -55,6 +55,26 @@ private:
 /// Returns the promise for both answers of one request to \p part_count ranks, and their futures.
 [[nodiscard]] std::pair<reply_promise, overlapped> make_overlapped(std::size_t part_count);
 
+/// The use of the pools of a world's devices, which ends with the world. Threads: any.
+class pool_uses {
+public:
+  void add(memory_pool& pool) {
+    auto use = pool.add_user();
+    const std::lock_guard lock{mutex_};
+    held_.push_back(std::move(use));
+  }
+  /// A pool without another user returns its unused memory soon, on another thread.
+  void end() noexcept {
+    std::vector<std::shared_ptr<void>> ended;
+    const std::lock_guard lock{mutex_};
+    ended.swap(held_);
+  }
+
+private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<void>> held_;
+};
+
 class world::core {
 public:
   std::shared_ptr<world_status> status;
@@ -73,9 +93,12 @@ public:
   std::shared_ptr<rank_directory> ranks;           ///< The ranks' actors, indexed by place.
   std::vector<rank> local_ranks;                   ///< The local ranks in the first epoch, indexed by place.
   std::vector<std::shared_ptr<memory_pool>> pools; ///< The ranks' memory pools, indexed by place.
+  std::shared_ptr<pool_uses> uses = std::make_shared<pool_uses>();
   world_deadlines deadlines;
   std::mutex registered_guard;
   std::shared_ptr<registered_pool> registered; ///< Registered memory; null if there is none.
+  /// Releases the registered memory, and what the pools keep if no other world uses them. For a world that has stopped.
+  void give_memory_back() noexcept;
   std::weak_ptr<world_registry> registry;
   std::shared_ptr<const troupe::capabilities> able;
   std::shared_ptr<staging_stock> staging;

@@ -12,6 +12,12 @@ buffer world::allocate(rank where, std::size_t size_bytes) const {
   return core_->pools[core_->place_of(where)]->allocate(size_bytes);
 }
 
+std::size_t world::release_unused() const {
+  std::size_t released_bytes = 0;
+  for (const auto& pool : core_->pools) released_bytes += pool->release_unused();
+  return released_bytes;
+}
+
 buffer world::allocate_pinned(std::size_t size_bytes) const {
   return troupe::allocate_pinned(core_->pools.front()->where(), size_bytes);
 }

@@ -189,14 +189,17 @@ public:
                              .compute_minor = found.minor,
                              .pci_bus_id = bus.data(),
                              .traits = traits_of(entry_, id)};
-    if (contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire) != nullptr) {
-      const cuda_scope here = on(id);
-      std::size_t free_bytes = 0;
-      std::size_t total_bytes = 0;
-      cuda_call(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-      about.free_bytes = free_bytes;
-    }
+    if (contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire) != nullptr)
+      about.free_bytes = free_bytes(id);
     return about;
+  }
+
+  [[nodiscard]] std::uint64_t free_bytes(device_id id) override {
+    const cuda_scope here = on(id);
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    cuda_call(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+    return free_bytes;
   }
 
   void open(device_id id) override {
@@ -315,7 +318,8 @@ public:
     cudaMemPool_t pool = nullptr;
     cuda_call(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
     try {
-      // Never return memory to the device at a synchronisation: allocating it again could wait for peers (BUF-1).
+      // Never return memory to the device at a synchronisation, which any thread may make, but only in trim():
+      // allocating it again could wait for peers (BUF-1).
       std::uint64_t keep_bytes = std::numeric_limits<std::uint64_t>::max();
       cuda_call(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_bytes), "cudaMemPoolSetAttribute");
       if (!access.empty()) cuda_call(cudaMemPoolSetAccess(pool, access.data(), access.size()), "cudaMemPoolSetAccess");
@@ -351,6 +355,21 @@ public:
     cuda_return(cudaFreeAsync(address, as_cuda(stream)), "cudaFreeAsync");
   }
 
+  [[nodiscard]] pool_usage usage(device_id id, native_pool pool) override {
+    const cuda_scope here = on(id);
+    pool_usage now;
+    cuda_call(cudaMemPoolGetAttribute(as_cuda(pool), cudaMemPoolAttrReservedMemCurrent, &now.reserved_bytes),
+              "cudaMemPoolGetAttribute");
+    cuda_call(cudaMemPoolGetAttribute(as_cuda(pool), cudaMemPoolAttrUsedMemCurrent, &now.used_bytes),
+              "cudaMemPoolGetAttribute");
+    return now;
+  }
+
+  void trim(device_id id, native_pool pool, std::uint64_t keep_bytes) override {
+    const cuda_scope here = on(id);
+    cuda_call(cudaMemPoolTrimTo(as_cuda(pool), keep_bytes), "cudaMemPoolTrimTo");
+  }
+
   [[nodiscard]] void* allocate_pinned(std::size_t size_bytes) override {
     const cuda_scope here = anywhere();
     if (void* released = pinned_.take(size_bytes)) return released;
@@ -360,7 +379,7 @@ public:
     cudaError_t result = cudaHostAlloc(&address, block_bytes, flags);
     if (result == cudaErrorMemoryAllocation) {
       forget_cuda_error(result);
-      free_released_pinned();
+      static_cast<void>(free_released_pinned());
       result = cudaHostAlloc(&address, block_bytes, flags);
     }
     if (result == cudaErrorMemoryAllocation)
@@ -380,6 +399,11 @@ public:
   void free_pinned(void* address) override {
     if (!pinned_.give(address))
       throw exception{errc::invalid_argument, "the address is not pinned memory that troupe has allocated"};
+  }
+
+  std::size_t return_pinned() override {
+    const cuda_scope here = anywhere();
+    return free_released_pinned();
   }
 
   [[nodiscard]] pointer_description describe(const void* address) override {
@@ -517,11 +541,16 @@ private:
     return cuda_scope{entry_, first_opened_.load(std::memory_order_acquire), cuda_scope::need::any_context};
   }
 
-  /// Frees all released pinned memory. Waits for all work of all devices. Precondition: the thread has a current
-  /// context.
-  void free_released_pinned() {
-    for (void* block : pinned_.take_released())
-      return_or_report("pinned memory", [block] { cuda_return(cudaFreeHost(block), "cudaFreeHost"); });
+  /// Frees all released pinned memory and returns the number of its bytes. Waits for all work of all devices.
+  /// Precondition: the thread has a current context.
+  std::size_t free_released_pinned() {
+    std::size_t freed_bytes = 0;
+    for (const auto& [size_bytes, block] : pinned_.take_released())
+      return_or_report("pinned memory", [&, address = block, length = size_bytes] {
+        cuda_return(cudaFreeHost(address), "cudaFreeHost");
+        freed_bytes += length;
+      });
+    return freed_bytes;
   }
 
   cuda_entry_points entry_;

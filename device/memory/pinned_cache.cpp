@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 namespace troupe {
 
@@ -43,13 +44,9 @@ bool pinned_cache::give(void* block) {
   return true;
 }
 
-std::vector<void*> pinned_cache::take_released() {
+std::multimap<std::size_t, void*> pinned_cache::take_released() {
   const std::lock_guard lock{mutex_};
-  std::vector<void*> all;
-  all.reserve(released_.size());
-  for (const auto& [size_bytes, block] : released_) all.push_back(block);
-  released_.clear();
-  return all;
+  return std::exchange(released_, {});
 }
 
 } // namespace troupe

@@ -5,7 +5,6 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
-#include <vector>
 
 namespace troupe {
 
@@ -24,8 +23,8 @@ public:
   void add(void* block, std::size_t size_bytes);
   /// Releases a block in use. Returns false if \p block is not one.
   [[nodiscard]] bool give(void* block);
-  /// Removes all released blocks and returns them. The caller frees them.
-  [[nodiscard]] std::vector<void*> take_released();
+  /// Removes all released blocks and returns them with their sizes. The caller frees them.
+  [[nodiscard]] std::multimap<std::size_t, void*> take_released();
 
 private:
   std::mutex mutex_;

@@ -97,6 +97,20 @@ device_description mock_driver::describe(device_id id) {
           .local = place.local};
 }
 
+std::uint64_t mock_driver::free_bytes(device_id id) {
+  engine_->throw_if_failed(id);
+  return memory_->free_bytes(id);
+}
+
+std::size_t mock_driver::used_bytes(device_id id) {
+  engine_->require(id);
+  return memory_->used_bytes(id);
+}
+
+std::size_t mock_driver::refused_allocations() const {
+  return memory_->refused_count();
+}
+
 peer_description mock_driver::describe_peer(device_id from, device_id to) {
   engine_->require(from);
   engine_->require(to);
@@ -226,6 +240,15 @@ void mock_driver::free(device_id id, native_pool pool, void* address, native_str
   engine_->enqueue_give_back(
       id, stream,
       make_task([held = memory_->begin_free(id, pool, address, stream)] { return progress::reached; }, false));
+}
+
+pool_usage mock_driver::usage(device_id id, native_pool pool) {
+  return memory_->usage(id, pool);
+}
+
+void mock_driver::trim(device_id id, native_pool pool, std::uint64_t keep_bytes) {
+  engine_->throw_if_failed(id);
+  memory_->trim(id, pool, keep_bytes);
 }
 
 void* mock_driver::allocate_pinned(std::size_t size_bytes) {

@@ -68,6 +68,7 @@ public:
   [[nodiscard]] std::string version() const override;
   [[nodiscard]] int device_count() override { return options_.device_count; }
   [[nodiscard]] device_description describe(device_id id) override;
+  [[nodiscard]] std::uint64_t free_bytes(device_id id) override;
   [[nodiscard]] peer_description describe_peer(device_id from, device_id to) override;
   void open(device_id id) override;
   void enter_thread(std::optional<device_id> id) override;
@@ -87,8 +88,11 @@ public:
   void destroy_pool(device_id id, native_pool pool) override;
   [[nodiscard]] void* allocate(device_id id, native_pool pool, std::size_t size_bytes, native_stream stream) override;
   void free(device_id id, native_pool pool, void* address, native_stream stream) override;
+  [[nodiscard]] pool_usage usage(device_id id, native_pool pool) override;
+  void trim(device_id id, native_pool pool, std::uint64_t keep_bytes) override;
   [[nodiscard]] void* allocate_pinned(std::size_t size_bytes) override;
   void free_pinned(void* address) override;
+  std::size_t return_pinned() override { return 0; } // free_pinned() keeps nothing
   [[nodiscard]] pointer_description describe(const void* address) override;
 
   void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) override;
@@ -106,6 +110,10 @@ public:
   void destroy_graph(device_id id, native_graph graph) override;
   /// Returns the number of streams of \p id that have not been destroyed.
   [[nodiscard]] std::size_t stream_count(device_id id);
+  /// Returns the bytes of \p id in allocations whose free has not been executed.
+  [[nodiscard]] std::size_t used_bytes(device_id id);
+  /// Returns the number of allocations for which a pool took all that its device had left, in vain.
+  [[nodiscard]] std::size_t refused_allocations() const;
   /// Returns the number of graphs that have not been destroyed.
   [[nodiscard]] std::size_t graph_count() const;
 

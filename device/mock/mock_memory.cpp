@@ -1,6 +1,7 @@
 #include <troupe/device/mock/mock_handle.hpp>
 #include <troupe/device/mock/mock_memory.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -40,31 +41,73 @@ void mock_memory::aligned_delete::operator()(std::byte* address) const noexcept 
 }
 
 mock_memory::mock_memory(int device_count, std::size_t limit_bytes)
-  : accounts_(static_cast<std::size_t>(device_count), account{.limit_bytes = limit_bytes, .being_freed = {}}) {}
+  : limits_(static_cast<std::size_t>(device_count), limit_bytes) {}
+
+std::size_t mock_memory::account::returning_bytes() const noexcept {
+  std::size_t all = 0;
+  for (const auto& [stream, length] : being_freed) all += length;
+  return all;
+}
+
+std::size_t mock_memory::account::room_for(native_stream stream) const noexcept {
+  const auto own = being_freed.find(stream);
+  const std::size_t taken = used_bytes + returning_bytes() - (own == being_freed.end() ? 0 : own->second);
+  return reserved_bytes > taken ? reserved_bytes - taken : 0;
+}
+
+void mock_memory::account::trim(std::size_t keep_bytes) noexcept {
+  reserved_bytes = std::min(reserved_bytes, std::max(keep_bytes, used_bytes + returning_bytes()));
+}
 
 native_pool mock_memory::create_pool(device_id id) {
   const std::lock_guard lock{mutex_};
   const auto pool = to_native<native_pool>(next_mock_handle());
-  pools_.emplace(pool, id);
+  pools_.emplace(pool, account{.device = id, .being_freed = {}});
   return pool;
 }
 
 void mock_memory::destroy_pool(device_id id, native_pool pool) {
   const std::lock_guard lock{mutex_};
-  require_pool(id, pool);
-  pools_.erase(pool);
+  account& books = account_of(id, pool);
+  books.trim(0);
+  books.is_destroyed = true;
+  if (books.reserved_bytes == 0) pools_.erase(pool);
 }
 
-void mock_memory::require_pool(device_id id, native_pool pool) const {
+mock_memory::account& mock_memory::account_of(device_id id, native_pool pool) {
   const auto found = pools_.find(pool);
-  if (found == pools_.end() || found->second != id)
+  if (found == pools_.end() || found->second.device != id || found->second.is_destroyed)
     throw exception{errc::invalid_argument, "no such pool on device " + to_string(id)};
+  return found->second;
 }
 
-void* mock_memory::add(std::size_t size_bytes, std::optional<device_id> device) {
+const mock_memory::account& mock_memory::account_of(device_id id, native_pool pool) const {
+  return const_cast<mock_memory*>(this)->account_of(id, pool); // NOLINT(cppcoreguidelines-pro-type-const-cast)
+}
+
+pool_usage mock_memory::usage(device_id id, native_pool pool) const {
+  const std::lock_guard lock{mutex_};
+  const account& books = account_of(id, pool);
+  return {books.reserved_bytes, books.used_bytes};
+}
+
+void mock_memory::trim(device_id id, native_pool pool, std::uint64_t keep_bytes) {
+  const std::lock_guard lock{mutex_};
+  account_of(id, pool).trim(keep_bytes);
+}
+
+std::size_t mock_memory::unreserved_bytes(device_id id) const noexcept {
+  std::size_t taken = 0;
+  for (const auto& [pool, books] : pools_)
+    if (books.device == id) taken += books.reserved_bytes;
+  const std::size_t limit = limits_[static_cast<std::size_t>(id.value())];
+  return limit > taken ? limit - taken : 0;
+}
+
+void* mock_memory::add(std::size_t size_bytes, std::optional<device_id> device, native_pool pool) {
   std::unique_ptr<std::byte, aligned_delete> storage{allocate_aligned(size_bytes)};
   void* const address = storage.get();
-  ranges_.emplace(key_of(address), range{std::move(storage), size_bytes, device, nullptr});
+  ranges_.emplace(key_of(address), range{std::move(storage), size_bytes, device, pool, nullptr});
   return address;
 }
 
@@ -73,16 +116,18 @@ void* mock_memory::allocate(device_id id, native_pool pool, std::size_t size_byt
   void* address = nullptr;
   {
     const std::lock_guard lock{mutex_};
-    require_pool(id, pool);
-    account& books = account_of(id);
-    const auto returning = books.being_freed.find(stream);
-    const std::size_t used = books.used_bytes - (returning == books.being_freed.end() ? 0 : returning->second);
-    const std::size_t available = used < books.limit_bytes ? books.limit_bytes - used : 0;
-    if (size_bytes > available)
+    account& books = account_of(id, pool);
+    const std::size_t room = books.room_for(stream);
+    const std::size_t left = unreserved_bytes(id);
+    if (size_bytes > room && size_bytes - room > left) {
+      ++refused_count_;
+      books.reserved_bytes += left; // as CUDA does: it grows until no more is left, and keeps that
       throw exception{errc::out_of_memory, "device " + to_string(id) + " has no " + std::to_string(size_bytes) +
-                                               " bytes: " + std::to_string(available) + " are free of its limit of " +
-                                               std::to_string(books.limit_bytes)};
-    address = add(size_bytes, id);
+                                               " bytes: " + std::to_string(room + left) + " are free of its limit of " +
+                                               std::to_string(limits_[static_cast<std::size_t>(id.value())])};
+    }
+    address = add(size_bytes, id, pool);
+    books.reserved_bytes += size_bytes > room ? size_bytes - room : 0;
     books.used_bytes += size_bytes;
   }
   return std::memset(address, fresh_byte, size_bytes); // the address is not published yet
@@ -90,30 +135,35 @@ void* mock_memory::allocate(device_id id, native_pool pool, std::size_t size_byt
 
 std::shared_ptr<void> mock_memory::begin_free(device_id id, native_pool pool, void* address, native_stream stream) {
   const std::lock_guard lock{mutex_};
-  require_pool(id, pool);
+  account& books = account_of(id, pool);
   const auto found = ranges_.find(key_of(address));
-  if (found == ranges_.end() || found->second.device != id)
+  if (found == ranges_.end() || found->second.pool != pool)
     throw exception{errc::invalid_argument, "the address was not allocated on device " + to_string(id)};
   range& freed = found->second;
   if (freed.freed_in != nullptr) throw exception{errc::invalid_argument, "the address has been freed already"};
-  std::size_t& returning = account_of(id).being_freed[stream];
+  std::size_t& returning = books.being_freed[stream];
   std::shared_ptr<void> held{address, [this](void* gone) { release(gone); }};
   freed.freed_in = stream;
   returning += freed.size_bytes;
+  books.used_bytes -= freed.size_bytes;
   return held;
 }
 
 void mock_memory::release(void* address) noexcept {
   const std::lock_guard lock{mutex_};
   const auto found = ranges_.find(key_of(address));
-  if (found == ranges_.end() || !found->second.device) return;
-  account& books = account_of(*found->second.device);
-  books.used_bytes -= found->second.size_bytes;
+  if (found == ranges_.end()) return;
+  const auto of = pools_.find(found->second.pool);
+  if (of == pools_.end()) return;
+  account& books = of->second;
   if (const auto returning = books.being_freed.find(found->second.freed_in); returning != books.being_freed.end()) {
     returning->second -= found->second.size_bytes;
     if (returning->second == 0) books.being_freed.erase(returning);
   }
   ranges_.erase(found);
+  if (!books.is_destroyed) return;
+  books.trim(0);
+  if (books.reserved_bytes == 0) pools_.erase(of);
 }
 
 void* mock_memory::allocate_pinned(std::size_t size_bytes) {
@@ -121,7 +171,7 @@ void* mock_memory::allocate_pinned(std::size_t size_bytes) {
   void* address = nullptr;
   {
     const std::lock_guard lock{mutex_};
-    address = add(size_bytes, std::nullopt);
+    address = add(size_bytes, std::nullopt, nullptr);
   }
   return std::memset(address, fresh_byte, size_bytes);
 }
@@ -145,21 +195,36 @@ pointer_description mock_memory::describe(const void* address) const {
 
 std::size_t mock_memory::limit_bytes(device_id id) const {
   const std::lock_guard lock{mutex_};
-  return account_of(id).limit_bytes;
+  return limits_.at(static_cast<std::size_t>(id.value()));
 }
 
 std::size_t mock_memory::free_bytes(device_id id) const {
   const std::lock_guard lock{mutex_};
-  const account& books = account_of(id);
-  return books.limit_bytes > books.used_bytes ? books.limit_bytes - books.used_bytes : 0;
+  return unreserved_bytes(id);
+}
+
+std::size_t mock_memory::used_bytes(device_id id) const {
+  const std::lock_guard lock{mutex_};
+  std::size_t used = 0;
+  for (const auto& [pool, books] : pools_)
+    if (books.device == id) used += books.used_bytes + books.returning_bytes();
+  return used;
+}
+
+std::size_t mock_memory::refused_count() const {
+  const std::lock_guard lock{mutex_};
+  return refused_count_;
 }
 
 void mock_memory::exhaust_after(device_id id, std::size_t size_bytes) {
   const std::lock_guard lock{mutex_};
-  account& books = account_of(id);
-  std::size_t staying = books.used_bytes;
-  for (const auto& [stream, returning] : books.being_freed) staying -= returning;
-  books.limit_bytes = staying + size_bytes;
+  std::size_t staying = 0;
+  for (auto& [pool, books] : pools_) {
+    if (books.device != id) continue;
+    books.reserved_bytes = books.used_bytes; // memory that is being freed does not count as allocated
+    staying += books.used_bytes;
+  }
+  limits_.at(static_cast<std::size_t>(id.value())) = staying + size_bytes;
 }
 
 } // namespace troupe

@@ -15,8 +15,11 @@
 namespace troupe {
 
 /// Device and pinned memory, and the pools from which device memory is allocated.
-/// Each byte of new memory is set to 0xA5, so that reads of uninitialised memory are noticed. Freed memory returns to
-/// the host's heap at once (the CUDA driver keeps pinned memory), so that an address sanitizer detects uses after free.
+/// A pool counts as CUDA's does: it grows by what an allocation lacks, keeps what is freed until it is trimmed, and
+/// after a refused allocation it holds all that the device had left.
+/// Each byte of new memory is set to 0xA5, so that reads of uninitialised memory are noticed. The storage of freed
+/// memory returns to the host's heap at once (the CUDA driver also keeps pinned memory), so that an address sanitizer
+/// detects uses after free.
 /// Threads: all functions may be called from any thread.
 class mock_memory {
 public:
@@ -26,8 +29,10 @@ public:
   ~mock_memory() = default;
 
   [[nodiscard]] native_pool create_pool(device_id id);
-  /// Destroys a pool. Its allocations stay valid until they are freed.
+  /// Destroys a pool. Its allocations stay valid until they are freed; its unused memory returns to the device.
   void destroy_pool(device_id id, native_pool pool);
+  [[nodiscard]] pool_usage usage(device_id id, native_pool pool) const;
+  void trim(device_id id, native_pool pool, std::uint64_t keep_bytes);
 
   /// Allocates device memory. Memory whose free is enqueued in \p stream already counts as free for allocations of the
   /// same stream, because they are ordered behind it. For other streams it counts as free once the stream has executed
@@ -42,9 +47,15 @@ public:
 
   [[nodiscard]] pointer_description describe(const void* address) const;
   [[nodiscard]] std::size_t limit_bytes(device_id id) const;
+  /// Returns the bytes that no pool has reserved.
   [[nodiscard]] std::size_t free_bytes(device_id id) const;
+  /// Returns the bytes in allocations whose free has not been executed.
+  [[nodiscard]] std::size_t used_bytes(device_id id) const;
+  /// Returns the number of allocations for which a pool took all that its device had left, in vain.
+  [[nodiscard]] std::size_t refused_count() const;
 
-  /// Limits further allocations to \p size_bytes more than are allocated now, whatever the limit was.
+  /// Limits further allocations to \p size_bytes more than are allocated now, whatever the limit was. Pools keep no
+  /// unused memory then.
   void exhaust_after(device_id id, std::size_t size_bytes);
 
 private:
@@ -55,25 +66,33 @@ private:
     std::unique_ptr<std::byte, aligned_delete> storage;
     std::size_t size_bytes = 0;
     std::optional<device_id> device; ///< Empty for pinned memory.
+    native_pool pool = nullptr;
     native_stream freed_in = nullptr;
   };
   struct account {
-    std::size_t limit_bytes = 0;
-    std::size_t used_bytes = 0;
+    device_id device;
+    std::size_t reserved_bytes = 0;
+    std::size_t used_bytes = 0; ///< In allocations that have not been freed.
     std::unordered_map<native_stream, std::size_t> being_freed;
+    bool is_destroyed = false; ///< Removed with its last allocation.
+
+    [[nodiscard]] std::size_t returning_bytes() const noexcept;
+    /// Returns the unused bytes that an allocation of \p stream may use. It is ordered behind the frees of its stream.
+    [[nodiscard]] std::size_t room_for(native_stream stream) const noexcept;
+    /// Keeps at most \p keep_bytes and what is in use.
+    void trim(std::size_t keep_bytes) noexcept;
   };
 
-  void* add(std::size_t size_bytes, std::optional<device_id> device);
+  void* add(std::size_t size_bytes, std::optional<device_id> device, native_pool pool);
   void release(void* address) noexcept;
-  void require_pool(device_id id, native_pool pool) const;
-  [[nodiscard]] account& account_of(device_id id) { return accounts_.at(static_cast<std::size_t>(id.value())); }
-  [[nodiscard]] const account& account_of(device_id id) const {
-    return accounts_.at(static_cast<std::size_t>(id.value()));
-  }
+  [[nodiscard]] account& account_of(device_id id, native_pool pool);
+  [[nodiscard]] const account& account_of(device_id id, native_pool pool) const;
+  [[nodiscard]] std::size_t unreserved_bytes(device_id id) const noexcept;
 
   mutable std::mutex mutex_;
-  std::vector<account> accounts_;
-  std::unordered_map<native_pool, device_id> pools_;
+  std::vector<std::size_t> limits_; ///< Indexed by device.
+  std::unordered_map<native_pool, account> pools_;
+  std::size_t refused_count_ = 0;
   std::map<std::uintptr_t, range> ranges_; ///< Keyed by address of the first byte.
 };
 

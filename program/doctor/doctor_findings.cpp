@@ -9,6 +9,7 @@
 #include <troupe/collectives/backend/nccl/nccl_profiler.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
+#include <troupe/runtime/metrics/metrics_source.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <algorithm>
@@ -88,6 +89,8 @@ doctor_findings examine(configuration settings, bool probing) {
                          std::to_string(CAF_PATCH_VERSION);
   findings.compiler = compiler_name;
   findings.built_with_cuda = TROUPE_HAS_CUDA;
+  findings.pool_keep_bytes = settings.pool_keep_bytes;
+  findings.pool_reserve_bytes = settings.pool_reserve_bytes;
   const machine& host = machine::here();
   check_part(
       "hwloc", findings,
@@ -176,6 +179,8 @@ probe_findings probe(const configuration& settings, const std::optional<topology
   world formed = rt.form_world();
   found.ranks = formed.size();
   ask(formed, std::span{all_sizes}.first(is_nccl ? all_sizes.size() : 1), found);
+  if (const auto seen = rt.metrics()->read())
+    for (const pool_reading& one : seen->pools) found.pools.push_back({one.where, one.now});
   formed.stop();
   if (found.uses.empty()) found.note = why_silent(is_nccl, found.ranks);
   if (!is_nccl || !where) return found;

@@ -46,11 +46,18 @@ struct probed_pair {
   deduced_transport transport;
 };
 
+/// The memory of a device's pool after the probe's operations, before its world stops.
+struct probed_pool {
+  device_id where;
+  pool_usage now;
+};
+
 struct probe_findings {
   std::string backend; ///< The version line of the backend.
   int ranks = 0;
   std::vector<probed_use> uses;
   std::vector<probed_pair> transports;
+  std::vector<probed_pool> pools;
   std::string note; ///< The reason why `uses` is empty, or an empty text.
 };
 
@@ -95,6 +102,8 @@ struct doctor_findings {
   std::vector<found_device> devices; ///< The devices that could be opened.
   std::optional<topology>
       where; ///< The topology of these devices, in the same order; empty if it could not be examined.
+  std::size_t pool_keep_bytes = 0;    ///< The setting of that name.
+  std::size_t pool_reserve_bytes = 0; ///< The setting of that name.
   std::optional<found_nccl> nccl;
   /// The capabilities of NCCL on these devices, or of the mock if NCCL is not available or the mock was requested.
   std::optional<capabilities> able;

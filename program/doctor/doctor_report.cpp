@@ -93,11 +93,13 @@ json of(const probe_findings& probed) {
                           {"to", one.to.value()},
                           {"transport", one.transport.name},
                           {"deduced_from", one.transport.how}});
-  return {{"backend", probed.backend},
-          {"ranks", probed.ranks},
-          {"uses", uses},
-          {"transports", transports},
-          {"note", probed.note}};
+  json pools = json::array();
+  for (const probed_pool& one : probed.pools)
+    pools.push_back({{"device", one.where.value()},
+                     {"reserved_bytes", one.now.reserved_bytes},
+                     {"used_bytes", one.now.used_bytes}});
+  return {{"backend", probed.backend}, {"ranks", probed.ranks}, {"uses", uses},
+          {"transports", transports},  {"pools", pools},        {"note", probed.note}};
 }
 
 json of(const missing_part& missing) {
@@ -113,20 +115,22 @@ json of(const missing_part& missing) {
 } // namespace
 
 std::string as_json(const doctor_findings& findings) {
-  json document{{"troupe",
-                 {{"version", findings.troupe_version},
-                  {"caf_version", findings.caf_version},
-                  {"compiler", findings.compiler},
-                  {"built_with_cuda", findings.built_with_cuda}}},
-                {"host", findings.host ? of(*findings.host) : json(nullptr)},
-                {"driver", or_null(findings.driver_version)},
-                {"devices", json::array()},
-                {"pairs", json::array()},
-                {"nccl", nullptr},
-                {"capabilities", findings.able ? of(*findings.able) : json(nullptr)},
-                {"probe", findings.probed ? of(*findings.probed) : json(nullptr)},
-                {"missing", json::array()},
-                {"ready", {{"mock", true}, {"gpus", findings.ready_for_gpus()}}}};
+  json document{
+      {"troupe",
+       {{"version", findings.troupe_version},
+        {"caf_version", findings.caf_version},
+        {"compiler", findings.compiler},
+        {"built_with_cuda", findings.built_with_cuda}}},
+      {"host", findings.host ? of(*findings.host) : json(nullptr)},
+      {"driver", or_null(findings.driver_version)},
+      {"devices", json::array()},
+      {"pairs", json::array()},
+      {"memory", {{"pool_keep_bytes", findings.pool_keep_bytes}, {"pool_reserve_bytes", findings.pool_reserve_bytes}}},
+      {"nccl", nullptr},
+      {"capabilities", findings.able ? of(*findings.able) : json(nullptr)},
+      {"probe", findings.probed ? of(*findings.probed) : json(nullptr)},
+      {"missing", json::array()},
+      {"ready", {{"mock", true}, {"gpus", findings.ready_for_gpus()}}}};
   for (std::size_t i = 0; i < findings.devices.size(); ++i)
     document["devices"].push_back(of(findings.devices[i], findings.where ? &findings.where->places()[i] : nullptr));
   if (findings.where)
@@ -213,6 +217,13 @@ std::string size_text(std::size_t size_bytes) {
   return size_bytes % 1024 == 0 ? format_byte_size(size_bytes) : std::to_string(size_bytes) + " B";
 }
 
+std::string line_of_pools(const doctor_findings& findings) {
+  return line("memory", "ok",
+              "the pool of each GPU keeps up to " + size_text(findings.pool_keep_bytes) +
+                  " unused (pool_keep_bytes), and reserves " + size_text(findings.pool_reserve_bytes) +
+                  " at the start (pool_reserve_bytes)");
+}
+
 std::string lines_of(const probe_findings& probed) {
   std::string text = line("probe", "ok", "a world of " + std::to_string(probed.ranks) + " by " + probed.backend);
   if (!probed.note.empty()) text += line("", "", probed.note);
@@ -226,6 +237,10 @@ std::string lines_of(const probe_findings& probed) {
     text += line("", "",
                  "GPU " + to_string(one.from) + " to GPU " + to_string(one.to) + ": " + one.transport.name +
                      ", deduced: " + one.transport.how);
+  for (const probed_pool& one : probed.pools)
+    text += line("", "",
+                 "the pool of GPU " + to_string(one.where) + " has " + size_text(one.now.reserved_bytes) +
+                     " of its memory, of which " + size_text(one.now.used_bytes) + " are in use");
   return text;
 }
 
@@ -262,6 +277,7 @@ std::string as_text(const doctor_findings& findings) {
     text += line_of(findings.devices[i]);
     if (findings.where) text += line_of(findings.where->places()[i]);
   }
+  if (!findings.devices.empty()) text += line_of_pools(findings);
   if (findings.nccl) text += line("NCCL", "ok", findings.nccl->version + " from " + findings.nccl->path);
   for (const auto& missing : findings.missing) text += line_of(missing);
   if (findings.able) text += lines_of(*findings.able);

@@ -175,6 +175,9 @@ void bind_runtimes(py::module_& module) {
              return py::bytes{reinterpret_cast<const char*>(made.bytes.data()), made.bytes.size()}; // NOLINT: as text
            })
       .def("describe", [](shown_runtime& self) { return self.get().describe(); })
+      .def(
+          "release_unused", [](shown_runtime& self) { return self.get().release_unused(); },
+          py::call_guard<py::gil_scoped_release>())
       .def("settings",
            [](shown_runtime& self) {
              py::dict all;

@@ -191,6 +191,10 @@ void bind_worlds(py::module_& module) {
            [](shown_world& self, std::size_t size) {
              call_interruptibly([of = self.of(), size]() mutable { of.register_memory(size); });
            })
+      .def("release_unused",
+           [](shown_world& self) {
+             return call_interruptibly([of = self.of()]() mutable { return of.release_unused(); });
+           })
       .def("suspend",
            [](shown_world& self) { return call_interruptibly([of = self.of()]() mutable { return of.suspend(); }); })
       .def("resume", [](shown_world& self) { call_interruptibly([of = self.of()]() mutable { of.resume(); }); })

@@ -105,6 +105,17 @@ def test_a_capsule_that_nobody_takes_is_deleted(world):
     np.testing.assert_array_equal(np.from_dlpack(made).shape, (4,))
 
 
+def test_memory_that_is_not_used_is_released_on_request():
+    with troupe.Runtime(backend="mock", ranks=2, pool_keep_bytes="8M") as runtime:
+        world = runtime.form_world()
+        kept = troupe.empty(world, 0, 1 << 20, "uint8")
+        del kept
+        gc.collect()
+        assert world.release_unused() == 1 << 20
+        assert world.release_unused() == 0
+        assert runtime.release_unused() == 0
+
+
 def test_a_world_holds_its_runtime():
     world = troupe.Runtime(backend="mock", mock_devices=2, log_level="off").form_world()
     gc.collect()

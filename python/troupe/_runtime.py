@@ -70,6 +70,10 @@ class Runtime(Closable):
     def __repr__(self) -> str:
         return f"<troupe.Runtime: {self.describe()}>"
 
+    def release_unused(self) -> int:
+        """Returns unused device memory and kept pinned memory to the system; returns the bytes. Waits for all GPU work."""
+        return int(self._native.release_unused())
+
     def close(self) -> None:
         """Stops its worlds and ends the runtime. Idempotent."""
         self._native.close()

@@ -467,6 +467,14 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
         """Registers memory with all ranks, which makes small requests on it faster: see troupe.empty_all()."""
         self._native.register_memory(whole("nbytes", nbytes, 0, LARGEST_SIZE))
 
+    def release_unused(self) -> int:
+        """Returns the memory that the pools of its GPUs keep unused to the GPUs; returns the bytes.
+
+        Does not wait for requests in flight. Other users of the GPU, for example PyTorch, can have the memory then. The
+        setting pool_keep_bytes limits what the pools keep by themselves.
+        """
+        return int(self._native.release_unused())
+
     def suspend(self) -> List[int]:
         """Frees the communicators' device memory; returns the bytes per local rank. Requests wait until resume()."""
         freed: List[int] = self._native.suspend()

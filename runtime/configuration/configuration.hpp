@@ -123,6 +123,9 @@ struct configuration {
   std::vector<std::size_t> hierarchy_nodes;
   across_choice hierarchy_across = across_choice::same;
   std::size_t pool_reserve_bytes = 0; ///< The size to which the pool of each device grows before the world is ready.
+  /// The unused memory that the pool of each device keeps for later allocations. The rest is returned to the device,
+  /// where other users of the GPU can have it. The reserve is kept in any case.
+  std::size_t pool_keep_bytes = std::size_t{1} << 30;
   /// Workers of the actor system. 0: an eighth of the cores, at least 2 and at most 4.
   std::size_t scheduler_threads = 0;
   fusion_limits fusion;        ///< Must be equal in all processes of a world.

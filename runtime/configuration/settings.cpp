@@ -277,6 +277,8 @@ void settings_table::fill() {
   add("nccl_library", "path of the NCCL library; empty: the one that the linker finds", optional_path, &c::nccl_library)
       .called("TROUPE_NCCL_LIBRARY", "--nccl");
   add("pool_reserve_bytes", "memory reserved on each device at the start", size(0, tebibyte), &c::pool_reserve_bytes);
+  add("pool_keep_bytes", "unused memory that the pool of each device keeps; the rest is returned to the device",
+      size(0, tebibyte), &c::pool_keep_bytes);
   add("scheduler_threads", "threads of the actor system; 0: an eighth of the cores, 2 to 4", number{0, most_threads},
       &c::scheduler_threads);
   add("fusion", "which requests are launched together: off (none), plans (those of a captured plan) or free (all)",

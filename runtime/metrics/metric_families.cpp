@@ -181,6 +181,10 @@ std::vector<prometheus::MetricFamily> families_of(const runtime_reading& seen) {
   all.add("troupe_start_time_seconds", {}, since_epoch(seen.started));
   for (const auto& [state, spent] : {std::pair{"busy", seen.poller.busy}, std::pair{"parked", seen.poller.parked}})
     all.add("troupe_poller_seconds_total", {{"state", state}}, in_seconds(spent));
+  for (const pool_reading& one : seen.pools) {
+    all.add("troupe_pool_reserved_bytes", {{"device", to_string(one.where)}}, one.now.reserved_bytes);
+    all.add("troupe_pool_used_bytes", {{"device", to_string(one.where)}}, one.now.used_bytes);
+  }
   for (const world_reading& one : seen.worlds) add_world(all, one);
   return all.take();
 }
@@ -196,6 +200,11 @@ constexpr std::array descriptions{
     metric_description{
         "troupe_poller_seconds_total", counter, "state", "seconds",
         "Time that the poller is busy with completions, or parked; the rest of the time it polls without a result."},
+    metric_description{
+        "troupe_pool_reserved_bytes", gauge, "device", "bytes",
+        "Memory of the device that this process's pool has taken, in use or kept for later allocations."},
+    metric_description{"troupe_pool_used_bytes", gauge, "device", "bytes",
+                       "Part of the pool's memory that is in use; pool_keep_bytes limits the rest."},
     metric_description{"troupe_world_phase", gauge, "world,phase", "1",
                        "1 for the present phase of the world, 0 for the others."},
     metric_description{"troupe_world_epoch", gauge, "world", "1",

@@ -6,6 +6,7 @@
 #include <troupe/collectives/recording/request_tally.hpp>
 #include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/poller/poller.hpp>
+#include <troupe/device/driver.hpp>
 #include <troupe/runtime/metrics/world_history.hpp>
 
 #include <chrono>
@@ -39,6 +40,12 @@ struct world_reading {
   std::vector<rank_reading> ranks;
 };
 
+/// The memory of one device that this process's pool has.
+struct pool_reading {
+  device_id where{};
+  pool_usage now{};
+};
+
 /// The counts of a runtime.
 struct runtime_reading {
   std::string version; ///< The version of troupe.
@@ -48,6 +55,7 @@ struct runtime_reading {
   std::chrono::system_clock::time_point started{};
   poller_load poller{};
   std::vector<world_reading> worlds;
+  std::vector<pool_reading> pools{}; ///< Of the devices whose driver answers, ascending.
 };
 
 /// Gives access to a runtime's counts until it is closed. Threads: any.

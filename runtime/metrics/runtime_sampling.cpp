@@ -3,6 +3,7 @@
 #include <troupe/runtime/runtime_parts.hpp>
 #include <troupe/runtime/world_core.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -65,6 +66,13 @@ runtime_reading runtime::parts::sample() const {
                        .poller = services.poller->load(),
                        .worlds = {}};
   for (const auto& one : worlds->all()) seen.worlds.push_back(sample_world(*one, *services.recorder));
+  for (const auto& pool : services.staging->pools()) {
+    try {
+      seen.pools.push_back({pool->where()->id(), pool->usage()});
+    } catch (const exception&) { // a failed device has no figures
+    }
+  }
+  std::ranges::sort(seen.pools, {}, &pool_reading::where);
   return seen;
 }
 

@@ -83,6 +83,52 @@ TROUPE_DRIVER_TEST(1, "work behind a gate has not run, and a stream behind it is
   CHECK(work.ref().idle());
 }
 
+TROUPE_DRIVER_TEST(1, "a pool keeps freed memory until it is trimmed, which waits for no work (BUF-1, TIM-1)",
+                   "[device]") {
+  const auto gpu = open_first(api);
+  const auto pool = memory_pool::create(gpu);
+  const stream work{gpu};
+  gate closed{gpu};
+  constexpr std::size_t size_bytes = std::size_t{256} << 20U;
+  const buffer held = pool->allocate(4096);
+  closed.hold(work);
+  work.ref().fill(held.data(), 1, 4096);
+  const std::uint64_t left = api->free_bytes(gpu->id());
+  static_cast<void>(pool->allocate(size_bytes));
+  CHECK(pool->usage().reserved_bytes >= size_bytes);
+  CHECK(api->free_bytes(gpu->id()) <= left - size_bytes);
+  CHECK(pool->release_unused() >= size_bytes);
+  CHECK_FALSE(work.ref().idle());
+  CHECK(pool->usage().unused_bytes() < size_bytes / 2);
+  CHECK(api->free_bytes(gpu->id()) > left - size_bytes / 2);
+  closed.open();
+  work.ref().synchronize();
+}
+
+TROUPE_DRIVER_TEST(1, "an allocation that is refused leaves the device's memory to others", "[device]") {
+  const auto gpu = open_first(api);
+  const auto pool = memory_pool::create(gpu);
+  const buffer held = pool->allocate(4096);
+  const std::uint64_t total = api->describe(gpu->id()).total_bytes;
+  const std::uint64_t left = api->free_bytes(gpu->id());
+  const auto refused = [&](std::size_t size_bytes) {
+    CHECK(code_of([&] { static_cast<void>(pool->allocate(size_bytes)); }) == errc::out_of_memory);
+    CHECK(api->free_bytes(gpu->id()) > left - (std::uint64_t{512} << 20U)); // a driver's own overhead
+  };
+  refused(total + 1);
+  refused(left + 4096);
+  // What the driver itself refuses is kept by the pool that tried, until it is trimmed.
+  const native_pool naive = api->create_pool(gpu->id());
+  const stream order{gpu};
+  CHECK(code_of([&] { static_cast<void>(api->allocate(gpu->id(), naive, total + 1, order.ref().native())); }) ==
+        errc::out_of_memory);
+  order.ref().synchronize();
+  api->trim(gpu->id(), naive, 0);
+  CHECK(api->usage(gpu->id(), naive).reserved_bytes == 0);
+  CHECK(api->free_bytes(gpu->id()) > left - (std::uint64_t{512} << 20U));
+  api->destroy_pool(gpu->id(), naive);
+}
+
 // A thread that waited here for the device would wait for ever where the device runs an operation that hangs.
 TROUPE_DRIVER_TEST(1, "pinned memory is released and allocated while the device works (TIM-1)", "[device]") {
   const auto gpu = open_first(api);

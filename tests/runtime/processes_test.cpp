@@ -123,8 +123,7 @@ public:
   [[nodiscard]] rank self() { return in().local_ranks().front(); }
   [[nodiscard]] driver& api() { return runtime_->api(); }
   [[nodiscard]] std::uint64_t used_bytes() {
-    const device_description now = runtime_->api().describe(device_id{0});
-    return now.total_bytes - now.free_bytes;
+    return dynamic_cast<mock_driver&>(runtime_->api()).used_bytes(device_id{0});
   }
 
 private:

@@ -9,6 +9,13 @@ void staging_stock::add(const std::shared_ptr<memory_pool>& pool) {
   pools_[pool->where().get()] = pool;
 }
 
+std::vector<std::shared_ptr<memory_pool>> staging_stock::pools() const {
+  const std::lock_guard lock{mutex_};
+  std::vector<std::shared_ptr<memory_pool>> all;
+  for (const auto& [where, pool] : pools_) all.push_back(pool);
+  return all;
+}
+
 buffer staging_stock::device_memory(const std::shared_ptr<device>& where, std::size_t size_bytes) {
   std::shared_ptr<memory_pool> pool;
   {

@@ -25,6 +25,8 @@ public:
 
   /// Uses \p pool for staging memory of its device. A device without a pool gets one when it needs it.
   void add(const std::shared_ptr<memory_pool>& pool);
+  /// Returns the pools of all devices.
+  [[nodiscard]] std::vector<std::shared_ptr<memory_pool>> pools() const;
   /// Errors: out_of_memory.
   [[nodiscard]] buffer device_memory(const std::shared_ptr<device>& where, std::size_t size_bytes);
 
@@ -39,7 +41,7 @@ public:
 
 private:
   staging_limits limits_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<const device*, std::shared_ptr<memory_pool>> pools_; ///< Each pool keeps its device alive.
   std::vector<buffer> pinned_;
   std::size_t pinned_count_ = 0; ///< Number of all chunks, including taken ones.

@@ -71,7 +71,13 @@ runtime_reading made_up() {
   rung.within[2] = 1; // 3 ms
   rung.within[7] = 1; // 100 ms
   world.ranks = {busy_rank(0, 40, 30), busy_rank(2, 35, 33)};
-  return {.version = "1", .backend = "b", .driver = "d", .profile = "p", .poller = {2s, 6s}, .worlds = {world}};
+  return {.version = "1",
+          .backend = "b",
+          .driver = "d",
+          .profile = "p",
+          .poller = {2s, 6s},
+          .worlds = {world},
+          .pools = {{device_id{3}, {4096, 1024}}}};
 }
 
 } // namespace
@@ -134,6 +140,8 @@ TEST_CASE("a world's state, faults and recoveries are shown", "[runtime][metrics
   CHECK(rung->histogram.bucket.back().cumulative_count == 2);
   CHECK(value_of(all, "troupe_poller_seconds_total", {"busy"}) == 2);
   CHECK(value_of(all, "troupe_poller_seconds_total", {"parked"}) == 6);
+  CHECK(value_of(all, "troupe_pool_reserved_bytes", {"3"}) == 4096);
+  CHECK(value_of(all, "troupe_pool_used_bytes", {"3"}) == 1024);
 }
 
 TEST_CASE("lead is counted from what the slowest rank has finished", "[runtime][metrics]") {

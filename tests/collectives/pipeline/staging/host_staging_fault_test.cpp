@@ -51,7 +51,7 @@ TEST_CASE("a peer that never comes to a chunk: memory stays until the abort, and
   CAPTURE(to_string(strategy), to_string(kind));
   {
     pipeline_rig rig{2, {.strategy = strategy, .staging = small_chunks}};
-    const auto before = rig.api->describe(device_id{0}).free_bytes;
+    const auto before = rig.api->used_bytes(device_id{0});
     std::weak_ptr<void> owners[3];
     std::deque<outcome_log> logs(3);
     for (std::size_t i = 0; i < 3; ++i) {
@@ -65,7 +65,7 @@ TEST_CASE("a peer that never comes to a chunk: memory stays until the abort, and
     rig.abort({.code = errc::communicator_failed});
     rig.await_idle();
     for (const auto& owner : owners) CHECK(owner.expired());
-    while (rig.api->describe(device_id{0}).free_bytes != before) std::this_thread::yield(); // in stream order
+    while (rig.api->used_bytes(device_id{0}) != before) std::this_thread::yield(); // in stream order
     for (const auto& log : logs) {
       CHECK(log.count() == 1);
       CHECK(log.failure().effect == effect::unknown_outcome);
