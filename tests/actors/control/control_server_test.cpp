@@ -3,6 +3,8 @@
 
 #include <troupe/actors/control/control_codec.hpp>
 #include <troupe/actors/control/control_server.hpp>
+#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
+#include <troupe/collectives/order/distributed/codec/host_frame.hpp>
 #include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -90,6 +92,20 @@ order_batch asks_barrier(epoch of, nanoseconds deadline = 1h, std::uint64_t numb
   REQUIRE_FALSE(asks.ask(barrier{}, {}, 0, {}, deadline));
   return {of, asks.take({.epoch = of, .number = number})};
 }
+/// What a rank has been told of its requests, in order.
+std::vector<decision_record::form> decisions(const server_scene& at, peer_id to) {
+  std::vector<decision_record::form> found;
+  decision_reader reader{2};
+  for (const order_batch& batch : at.told<order_batch>(to)) {
+    wire_reader in{batch.bytes};
+    static_cast<void>(batch_header::read(in));
+    for (decision_record one; reader.next(in, one);) found.push_back(one.kind);
+    REQUIRE(in.ok());
+  }
+  return found;
+}
+using decided = std::vector<decision_record::form>;
+
 attach_request service_on(const std::string& host) {
   return {.who = {.name = "s", .host = host, .pid = 9}, .is_order_service = true};
 }
@@ -181,7 +197,7 @@ TEST_CASE("a world that stops while order services open decides nothing in the n
   CHECK(at.told<stop_order>(second).size() == 1);
   at.sent.clear();
   at.hear(second, other, asks_barrier(epoch{1}));
-  CHECK_FALSE(at.told<order_batch>(second).empty()); // it is refused, and does not wait for rank 0
+  CHECK(decisions(at, second) == decided{decision_record::form::refusal}); // it does not wait for rank 0
 }
 
 TEST_CASE("bytes that are no message, and messages of no session, change nothing (SEC-2)", "[control]") {
@@ -341,9 +357,9 @@ TEST_CASE("a request whose peer does not come is late first, and refused after i
   CHECK(at.stragglers == 0);
   at.pass(5s);
   CHECK(at.stragglers == 1);
-  const std::size_t before = at.told<order_batch>(second).size();
+  CHECK(decisions(at, second).empty());
   at.pass(2s);
-  CHECK(at.told<order_batch>(second).size() == before + 1);
+  CHECK(decisions(at, second) == decided{decision_record::form::refusal});
   CHECK(at.server.state().event().phase == control_phase::serving);
 }
 
@@ -583,6 +599,74 @@ TEST_CASE("an order service that was started again serves from the next epoch on
   REQUIRE(at.told<serve_order>(successor)[0].candidates.size() == 2);
   CHECK(at.told<serve_order>(successor)[0].candidates[0].nonce == ring_session{{3, 0}});
   CHECK(at.told<serve_order>(successor)[0].candidates[1].nonce == ring_session{{4, 0}});
+}
+
+TEST_CASE("requests are released when both have asked, and refused when the world stops or forms again", "[control]") {
+  timed_scene at;
+  CHECK(at.told<serve_order>(service).empty()); // the processes have come to no gate
+  at.hear(second, at.ranks[1], asks_barrier(epoch{1}));
+  CHECK(decisions(at, second).empty());
+  SECTION("both") {
+    at.hear(first, at.ranks[0], asks_barrier(epoch{1}));
+    CHECK(decisions(at, first) == decided{decision_record::form::release});
+    CHECK(decisions(at, second) == decided{decision_record::form::release});
+  }
+  SECTION("a stop") {
+    at.server.stop();
+    CHECK(decisions(at, second) == decided{decision_record::form::refusal});
+    CHECK(at.told<stop_order>(second).at(0).decided == at.told<order_batch>(second).size());
+    CHECK(at.heard.back().phase == control_phase::stopping);
+  }
+  SECTION("a fault") {
+    at.hear(first, at.ranks[0],
+            failed_report{epoch{1}, {.code = errc::device_failed, .text = "it burns", .rank = rank{0}}});
+    CHECK(decisions(at, second) == decided{decision_record::form::refusal});
+    CHECK(at.told<failure_order>(second).at(0).why.text == "it burns");
+  }
+  SECTION("a peer that has left") {
+    at.hear(first, at.ranks[0], leave_notice{});
+    CHECK(at.told<stop_order>(first).size() == 1);
+    CHECK(at.server.state().event().phase == control_phase::finishing);
+  }
+}
+
+TEST_CASE("without order services of other hosts nobody is waited for", "[control]") {
+  server_scene at;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  CHECK(at.told<formation_order>(second).size() == 1);
+}
+
+TEST_CASE("an order service passes on what the ranks of its host ask, and hears what is decided", "[control]") {
+  server_scene at;
+  at.hear(service, 0, service_on("h0"));
+  const session_id host = at.last_session;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}}});
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  REQUIRE(at.server.state().event().phase == control_phase::serving);
+  const std::string asked = encode(host_frame{.batches = {{.of = rank{0}, .bytes = asks_barrier(epoch{1}).bytes}}});
+  at.hear(service, host, order_batch{epoch{1}, asked});
+  CHECK(at.server.state().event().phase == control_phase::serving);
+  at.hear(second, other, asks_barrier(epoch{1}));
+  CHECK(decisions(at, second) == decided{decision_record::form::release});
+  const auto told = at.told<order_batch>(service);
+  REQUIRE_FALSE(told.empty());
+  error why;
+  const host_frame last = decode_host_frame(told.back().bytes, 2, why);
+  CHECK_FALSE(why);
+  REQUIRE(last.batches.size() == 1);
+  CHECK(last.batches[0].of == rank{0});
+  // It loses a rank of its host.
+  at.hear(service, host,
+          order_batch{epoch{1}, encode(host_frame{.losses = {{.of = rank{0},
+                                                              .why = {.code = errc::rank_lost, .text = "it died"}}}})});
+  CHECK(at.killed == std::vector<std::string>{"0"});
+  CHECK_THAT(at.told<failure_order>(second).at(0).why.text, ContainsSubstring("it died"));
 }
 
 } // namespace troupe::tests::control_server_test

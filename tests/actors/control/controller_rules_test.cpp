@@ -473,4 +473,101 @@ TEST_CASE("a process of fewer than the controller waits for is refused, while it
   CHECK(world.phase() == control_phase::forming);
 }
 
+TEST_CASE("an event of a controller is told in words", "[control]") {
+  control_event event{.phase = control_phase::serving, .epoch = epoch{3}, .ranks = 2, .world_size = 3};
+  CHECK(describe(event) == "world serving in epoch 3 with 2 of 3 ranks");
+  event.ring_ranks = 1;
+  event.spares = 1;
+  event.lost = process_identity{.name = "1", .host = "here", .pid = 5};
+  event.since_detection = 1500ms;
+  event.reason = {.code = errc::rank_lost, .text = "it died"};
+  CHECK(describe(event) == "world serving in epoch 3 with 2 of 3 ranks, 1 through shared memory, 1 standing by; lost: "
+                           "process 1 (pid 5 on here); 1500 ms after the fault was known; because of " +
+                               to_string(event.reason));
+}
+
+TEST_CASE("places that nobody has taken in time are named", "[control]") {
+  const int came = GENERATE(1, 2);
+  controller_terms terms = terms_of(3);
+  terms.gather = 5s;
+  controller_scene world{terms};
+  std::vector<link_id> all;
+  for (int i = 0; i < came; ++i) {
+    all.push_back(static_cast<link_id>(11 + i));
+    world.join(all.back(), i);
+  }
+  world.pass(6s, all);
+  REQUIRE(world.phase() == control_phase::failed);
+  const std::string missing = came == 1 ? "those of places 1, 2 have not joined" : "that of place 2 has not joined";
+  CHECK_THAT(world.state.event().reason.text, ContainsSubstring("needs 3 processes, and " + missing));
+}
+
+TEST_CASE("a deadline that begins with an end after a pause is not extended by the pause", "[control][TIM-1]") {
+  controller_terms terms = terms_of(2);
+  terms.gather = 20s;
+  controller_scene world = serving_scene(2, terms);
+  world.now += 1h;
+  SECTION("a connection ends") {
+    world.note(world.state.on_link_down(12, world.now));
+  }
+  SECTION("rings fail") {
+    world.note(world.state.on_rank_lost(12, "its rings", world.now));
+  }
+  SECTION("the launcher says so") {
+    world.note(world.state.on_process_ended("12", 12, "it died", world.now));
+  }
+  SECTION("another takes its place") {
+    world.join(13, 1, [](join_request& asked) { asked.who.pid = 12, asked.who.name = "12"; });
+    world.note(world.state.on_link_down(13, world.now));
+  }
+  REQUIRE(world.phase() == control_phase::rebuilding);
+  world.pass(19s, {11});
+  CHECK(world.phase() == control_phase::rebuilding);
+  world.pass(2s, {11});
+  CHECK(world.phase() == control_phase::failed);
+}
+
+TEST_CASE("a stop is announced, and a process that leaves before the first epoch does not end the world", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.say(11, leave_notice{});
+  CHECK(world.phase() == control_phase::gathering);
+  CHECK(world.count<control_effect::end>() == 0);
+  world.join(12, 0);
+  world.note(world.state.on_stop(world.now));
+  CHECK(last_event(world).phase == control_phase::stopping);
+  CHECK(last_event(world).reason.code == errc::stopping);
+}
+
+TEST_CASE("what a spare says of an epoch that forms changes nothing", "[control][EPO-1]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.join(12, 1);
+  world.join(13, 1, as_spare);
+  world.say(11, id_offer{epoch{1}, {}});
+  world.say(13, failed_report{epoch{1}, {.code = errc::device_failed, .text = "not its own"}});
+  world.say(13, formed_report{epoch{1}});
+  CHECK(world.phase() == control_phase::forming);
+  CHECK(world.state.current_epoch() == epoch{1});
+  world.form({11, 12});
+  world.say(13, failed_report{epoch{1}, {.code = errc::device_failed, .text = "not its own"}});
+  CHECK(world.phase() == control_phase::serving);
+}
+
+TEST_CASE("a process must have every setting that the world has, and a GPU of its own also when it comes again",
+          "[control]") {
+  controller_scene world{terms_of(3)};
+  world.join(11, 0, [](join_request& asked) { asked.who.gpu = "a"; });
+  world.join(12, 1, [](join_request& asked) { asked.facts.clear(); });
+  REQUIRE(world.told<join_refusal>(12).size() == 1);
+  CHECK_THAT(world.told<join_refusal>(12)[0].why.text, ContainsSubstring("troupe is nothing in process 12"));
+  world.join(13, 1, [](join_request& asked) {
+    asked.who.gpu = "a";
+    as_next_attempt(asked);
+  });
+  REQUIRE(world.told<join_refusal>(13).size() == 1);
+  CHECK_THAT(world.told<join_refusal>(13)[0].why.text, ContainsSubstring("cannot share a GPU"));
+  CHECK(last_event(world).ranks == 0);
+}
+
 } // namespace troupe::tests

@@ -457,6 +457,10 @@ TEST_CASE("a world has ended well when all ranks have left while it rebuilds, an
   CHECK(world.phase() == control_phase::rebuilding);
   world.say(12, leave_notice{});
   CHECK(world.phase() == control_phase::finishing);
+  CHECK(std::ranges::any_of(world.all, [](const auto& one) {
+    const auto* const told = std::get_if<control_effect::announce>(&one);
+    return told != nullptr && told->event.phase == control_phase::finishing;
+  }));
   REQUIRE(world.told<stop_order>(23).size() == 1);
   CHECK(world.told<stop_order>(23).front().why.code == errc::stopping);
   REQUIRE(world.count<control_effect::end>() == 1);

@@ -183,6 +183,7 @@ TEST_CASE("a driver follows the world from epoch to epoch, and a request ends wi
   const outcome_log early = ask(one);
   CHECK(early.failure().code == errc::rebuilding);
   CHECK(early.failure().effect == effect::rejected);
+  CHECK(early.failure().text == "the world is not ready");
   at.begin(epoch{1});
   REQUIRE_FALSE(one.heard.empty());
   CHECK(one.heard.back().is_ready);
@@ -470,6 +471,12 @@ TEST_CASE("a driver that leaves or is cut off frees its place, and its requests 
     CHECK_FALSE(at.drivers.lose(one.peer));
     one.link->disconnected({.code = errc::missing, .text = "the network is down"});
     CHECK_FALSE(one.link->state().is_over); // it connects again
+    CHECK_FALSE(one.heard.back().is_ready);
+    CHECK(one.heard.back().reason.text == "the controller is lost: the network is down");
+    one.sent.clear();
+    at.time->advance(1h);
+    static_cast<void>(one.link->tick());
+    CHECK(one.sent.empty()); // nobody hears it
     CHECK_THAT(log.failure().text, ContainsSubstring("the network is down"));
   }
   CHECK(at.drivers.size() == 1);
@@ -524,8 +531,27 @@ TEST_CASE("memory that a driver gives back while the world forms again is releas
   CHECK_FALSE(one.link->tick());
   at.pass();
   CHECK(at.batches_for[1] == before + 1);
+  one.link->give_back({rank{1}, 6, 1, 0, 64});
+  at.pass();
+  CHECK(at.batches_for[1] == before + 2); // at once
   one.link->close({.code = errc::stopping, .text = "the driver ends"});
   one.link->give_back({rank{1}, 5, 1, 0, 64});
+}
+
+TEST_CASE("a driver that is refused is over, and says why once", "[control][drivers]") {
+  scene at;
+  auto& one = at.join();
+  at.begin(epoch{1});
+  one.heard.clear();
+  for (const char* const why : {"too many drivers", "again"})
+    one.link->receive(encode(controller_frame{0, join_refusal{{.code = errc::busy, .text = why}}}));
+  REQUIRE(one.heard.size() == 1);
+  CHECK(one.heard[0].is_over);
+  CHECK_FALSE(one.heard[0].is_ready);
+  CHECK(one.heard[0].reason.text == "too many drivers");
+  CHECK(ask(one).failure().text == "too many drivers");
+  one.link->receive("no frame");
+  CHECK(one.warnings == 1);
 }
 
 TEST_CASE("a driver's plan goes to all ranks in one batch each, and nothing is sent for one that cannot be sent",

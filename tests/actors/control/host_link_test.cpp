@@ -106,6 +106,11 @@ TEST_CASE("a host's service notices a controller of which it hears nothing", "[c
   host_scene at;
   CHECK_FALSE(at.link->beat());
   at.hear(usual);
+  at.said.clear();
+  CHECK_FALSE(at.pass(5s));
+  CHECK(at.said.size() >= 18); // heartbeats
+  CHECK(at.said.size() <= 20);
+  at.hear(heartbeat{});
   CHECK_FALSE(at.pass(10s + 20ms)); // the last beat is the first over the limit
   at.hear(heartbeat{});             // it was behind that beat
   CHECK_FALSE(at.pass(9900ms));
