@@ -134,6 +134,27 @@ void draw_recovery(scenario& made) {
   made.recovery.first_rung = (shrinks ? shrinking : keeping)[chance.below(keeping.size())];
 }
 
+/// Lets some processes ask late for a capture, or not at all, so that the others' turn is granted late or refused.
+void draw_turns(prng chance, const scenario& of, planned_request& one) {
+  if (one.what != operation_kind::capture) return;
+  if (chance.one_in(3)) one.jitter = 1ms + chance.within(60ms);
+  if (chance.one_in(8)) one.silent = draw_rank(chance, of.ranks);
+}
+
+/// Draws a limit of pending requests, and clients that reserve a part of it.
+void draw_credits(scenario& made) {
+  prng chance{mix(made.seed, 26)};
+  if (!chance.one_in(3)) return;
+  made.processes->pending_operations = 4 + chance.below(12);
+  for (std::size_t i = 0, count = 1 + chance.below(6); i < count; ++i)
+    made.credits.push_back({.number = i,
+                            .at = chance.within(made.length),
+                            .where = draw_rank(chance, made.ranks),
+                            .operations = 1 + chance.below(made.processes->pending_operations),
+                            .deadline = chance.one_in(3) ? 5ms + chance.within(40ms) : 400ms,
+                            .span = chance.within(60ms)});
+}
+
 /// Adds losses that follow each other closely, which faults drawn one by one rarely do: a process is lost soon after
 /// the controller, and a place is lost twice.
 void draw_losses(scenario& made, const std::vector<fault_kind>& kinds) {
@@ -239,8 +260,12 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
       one.disagreeing.reset();
     }
   }
+  for (planned_request& one : made.requests) draw_turns(prng{mix(seed, 25, one.number)}, made, one);
   number_commits(made);
   draw_losses(made, kinds);
+  draw_credits(made);
+  made.processes->replaces_wanted = made.processes->policy == loss_policy::respawn &&
+                                    made.processes->orphans == orphan_policy::leave && prng{mix(seed, 27)}.one_in(3);
   return made;
 }
 

@@ -96,12 +96,15 @@ struct planned_request {
   /// The lane in which each rank's client makes the request. Empty: the request goes to the world.
   std::optional<std::size_t> lane{};
   nanoseconds at{};
-  nanoseconds jitter{}; ///< The ranks' clients make the request late by up to this time.
+  /// The ranks' clients make the request late by up to this time. For a capture: only over processes.
+  nanoseconds jitter{};
   operation_kind what{};
   std::size_t count = 1;
   rank root{}; ///< The root. If that rank has left the world, another rank is chosen.
   nanoseconds deadline{};
-  std::optional<rank> silent{};      ///< This rank makes no request in the lane from this one on, until the epoch ends.
+  /// This rank makes no request in the lane from this one on, until the epoch ends. For a capture over processes: its
+  /// process takes no part, so the others' turn is refused.
+  std::optional<rank> silent{};
   std::optional<rank> disagreeing{}; ///< This rank requests one element less.
   std::optional<rank> cancelling{};  ///< This rank withdraws its request.
   /// For a barrier in a lane: it is a commit with this number. Later commits of a lane have larger numbers.
@@ -116,6 +119,16 @@ struct planned_request {
   bool gives_back = false;
   bool of_requests = false; ///< For a capture: whether the plan consists of requests, not of a function.
   bool throws = false;      ///< For a capture: whether its function may throw.
+};
+
+/// A client that reserves quota of its process's world, holds it for a while, and returns it.
+struct planned_credit {
+  std::size_t number = 0; ///< Identifies it.
+  nanoseconds at{};
+  rank where{}; ///< Its process.
+  std::size_t operations = 1;
+  nanoseconds deadline{};
+  nanoseconds span{}; ///< The time for which it holds the quota.
 };
 
 /// The time limits of a run. They are far shorter than in production, so that a run ends soon.
@@ -134,6 +147,9 @@ struct process_terms {
   int smallest = 2;                             ///< The minimum number of ranks under loss_policy::shrink.
   orphan_policy orphans = orphan_policy::leave; ///< With leave, a launcher ends and restarts processes.
   bool stops_by_itself = false;                 ///< Whether the processes leave the world one by one at its end.
+  /// Whether a killed process is replaced only when the controller asks for it, not by the launcher itself.
+  bool replaces_wanted = false;
+  std::size_t pending_operations = 0; ///< Limit of the pending requests of each world; 0: that of production.
 };
 
 struct scenario {
@@ -148,6 +164,7 @@ struct scenario {
   bool stops_busy = false; ///< Whether the world is stopped after the last request, before all answers.
   std::vector<planned_request> requests{};
   std::vector<planned_fault> faults{};
+  std::vector<planned_credit> credits{};    ///< Only over processes.
   std::optional<process_terms> processes{}; ///< Set: each rank lives in a process of its own.
 };
 

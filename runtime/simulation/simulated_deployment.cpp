@@ -67,6 +67,7 @@ simulated_deployment::simulated_deployment(const scenario& of, simulated_machine
   for (std::size_t lane = 0; lane < of.lanes; ++lane)
     for (int r = 0; r < of.ranks; ++r) begin([this, lane, r] { ask_in(lane, rank{r}); });
   for (const planned_fault& one : of.faults) begin([this, &one] { raise(one); });
+  for (const planned_credit& one : of.credits) begin([this, &one] { ask_credit(one); });
 }
 
 simulated_deployment::~simulated_deployment() {
@@ -280,6 +281,41 @@ void simulated_deployment::ask_registration(const planned_request& one) {
                                  }));
 }
 
+void simulated_deployment::ask_credit(const planned_credit& one) {
+  wait_until(began_ + one.at);
+  const std::uint64_t process = where_.process_of(one.where);
+  const epoch asked_in = where_.latest().epoch;
+  const auto is_served = [&] {
+    const world_event now = where_.latest();
+    return now.phase == world_phase::ready && now.epoch == asked_in && where_.process_of(one.where) == process &&
+           where_.has_client(one.where, asked_in);
+  };
+  if (!is_served()) return;
+  const std::string name = "credit " + std::to_string(one.number);
+  const auto answer = std::make_shared<std::optional<std::variant<credit, error>>>();
+  where_.ask_credit(one.where, {.operations = one.operations, .epoch = asked_in, .deadline = one.deadline},
+                    std::make_shared<credit_answer>([answer, name, to = &ledger_](std::variant<credit, error> given) {
+                      if (*answer) to->doubled(name);
+                      *answer = std::move(given);
+                    }));
+  const time_point latest = steady_now() + longest(of_);
+  while (!*answer && steady_now() < latest && where_.process_of(one.where) == process)
+    fibers::current()->sleep(between_looks);
+  if (!*answer) {
+    if (steady_now() >= latest) ledger_.stuck(name + " was not answered in time");
+    return;
+  }
+  if (const auto* const refusal = std::get_if<error>(&**answer)) {
+    const std::string why = to_string(*refusal);
+    if (refusal->code == errc::deadline_exceeded) return;
+    fibers::current()->sleep(20ms); // clients learn of the end of an epoch after the refusals
+    if (is_served()) ledger_.wrong(name + " was refused by a world that serves: " + why);
+    return;
+  }
+  fibers::current()->sleep(one.span);
+  answer->reset();
+}
+
 void simulated_deployment::ask_capture(const planned_request& one) {
   if (of_.processes) return ask_captures(one);
   wait_for_time_of(one);
@@ -341,7 +377,7 @@ void simulated_deployment::ask_missing_captures(const planned_request& one, cons
   for (const rank self : ranks_in(now)) {
     const auto place = static_cast<std::size_t>(self.value());
     const std::uint64_t process = where_.process_of(self);
-    if (held->parts[place].process == process || !where_.has_client(self, now.epoch)) continue;
+    if (held->parts[place].process == process || !where_.has_client(self, now.epoch) || one.silent == self) continue;
     held->parts[place] = {.process = process};
     capture_request asked{.options = {.deadline = one.deadline, .name = name_of_plan(one.number)}, .epoch = now.epoch};
     try {
@@ -355,7 +391,13 @@ void simulated_deployment::ask_missing_captures(const planned_request& one, cons
     auto reply = expect<capture_reply>(one, self, now.epoch, [held, place, process](capture_reply& made) {
       if (held->parts[place].process == process) held->parts[place].plan = std::move(made.plan);
     });
-    begin([this, self, asked = std::move(asked), reply = std::move(reply)] { where_.capture(self, asked, reply); });
+    const auto drawn = mix(of_.seed, one.number, static_cast<std::uint64_t>(self.value()));
+    const nanoseconds late =
+        one.jitter == 0ns ? 0ns : nanoseconds{static_cast<nanoseconds::rep>(drawn >> 16U)} % one.jitter;
+    begin([this, self, late, asked = std::move(asked), reply = std::move(reply)] {
+      if (late > 0ns) fibers::current()->sleep(late);
+      where_.capture(self, asked, reply);
+    });
   }
   wait_for(one);
 }

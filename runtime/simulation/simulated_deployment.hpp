@@ -38,6 +38,8 @@ private:
   void ask_world();
   void ask_in(std::size_t lane, rank self);
   void ask_registration(const planned_request& one);
+  /// Reserves quota, holds it, and returns it. A world that serves may refuse it only because others hold the quota.
+  void ask_credit(const planned_credit& one);
   /// Captures a plan and requests its replays, one after the other, because all use the same memory.
   void ask_capture(const planned_request& one);
   void ask_replay(const planned_request& one, const std::shared_ptr<captured_plan>& plan);

@@ -51,6 +51,12 @@ control_sources sources_of(const scenario& of, std::uint64_t number) {
 /// the controller has seen two batches, and messages take up to 4 ms.
 constexpr nanoseconds time_to_tell_successes = 50ms;
 
+/// Returns whether a process that was started may be unable to join.
+bool may_keep_away(fault_kind one) {
+  return one == fault_kind::stopped_process || one == fault_kind::cut_link || one == fault_kind::slow_link ||
+         one == fault_kind::jump || one == fault_kind::lost_controller;
+}
+
 bool delays_messages(fault_kind one) {
   return one == fault_kind::killed_process || one == fault_kind::stopped_process || one == fault_kind::cut_link ||
          one == fault_kind::slow_link || one == fault_kind::jump;
@@ -110,6 +116,8 @@ public:
   /// Sends \p bytes from the controller to this end, through the connection numbered \p through.
   void carry(std::uint64_t through, std::string bytes);
   [[nodiscard]] fibers::group group() const noexcept { return group_; }
+  /// Returns the number of connections that it has made.
+  [[nodiscard]] std::size_t connections() const noexcept { return connections_; }
 
 protected:
   /// Returns whether it has ended. It then neither sends nor receives.
@@ -141,6 +149,7 @@ private:
     std::unique_ptr<simulated_link> up, down;
   };
   std::optional<connection> connection_;
+  std::size_t connections_ = 0;
 };
 
 void simulated_processes::connected::suspend(nanoseconds span) {
@@ -184,6 +193,7 @@ void simulated_processes::connected::connect() {
     };
     self->connection_ = connection{number, link(16, 0), link(17, self->group_)};
     self->above_.connections_[number] = self;
+    ++self->connections_;
     self->send(self->introduce());
   });
 }
@@ -522,12 +532,17 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
   }};
   for (int place = 0; place < of.ranks; ++place) start(place);
   start_driver();
+  constexpr int number_of_idle = 1000;
+  idle_ = std::make_shared<driver>(*this, number_of_idle);
+  ++unended_;
+  idle_->begin();
 }
 
 simulated_processes::~simulated_processes() {
   is_over_ = true;
   for (const auto& one : places_) one->kill(true);
   driver_->end(true);
+  idle_->end(true);
   ticks_.join();
   fibers::current()->run([this] { return unended_ == 0; });
 }
@@ -542,6 +557,16 @@ controller_hooks simulated_processes::make_hooks() {
           .heard =
               [this](const control_event& event) {
                 if (log_.is_kept()) log_.note("controller: " + describe(event));
+                if (event.phase == control_phase::forming) {
+                  if (std::exchange(formed_by_, controllers_) != controllers_) ledger_.forms_again(event.epoch);
+                }
+                const bool misses_one = event.phase == control_phase::failed &&
+                                        event.reason.code == errc::deadline_exceeded &&
+                                        event.reason.text.find("not joined in time") != std::string::npos;
+                // A process that is wanted starts soon.
+                if (misses_one && std::ranges::none_of(of_.faults, may_keep_away, &planned_fault::kind))
+                  ledger_.wrong("the world has ended because a process has not joined (FLT-1): " +
+                                to_string(event.reason));
               },
           .refused =
               [](const error& why) {
@@ -558,7 +583,7 @@ controller_hooks simulated_processes::make_hooks() {
           .order_closed =
               [this](epoch closed) {
                 // Even a process without new requests has reported its successes, unless a fault delayed its messages.
-                if (std::ranges::any_of(of_.faults, delays_messages, &planned_fault::kind)) return;
+                if (!is_undisturbed()) return;
                 for (int place = 0; place < of_.ranks; ++place)
                   ledger_.counted(rank{place}, closed, steady_now() - time_to_tell_successes);
               }};
@@ -640,7 +665,7 @@ void simulated_processes::ended(const process& one) {
   const control_phase now = controller_ ? controller_->state().event().phase : control_phase::gathering;
   const bool is_ending =
       now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
-  if (!is_stopping_ && !is_ending) start_later(one.place());
+  if (!is_stopping_ && !is_ending && !of_.processes->replaces_wanted) start_later(one.place());
 }
 
 void simulated_processes::wanted(int place) {
@@ -733,6 +758,15 @@ void simulated_processes::ask_rank(rank self, std::size_t lane, rank_request ask
   world->ask_rank(rank{0}, lane, std::move(asked), std::move(reply));
 }
 
+void simulated_processes::ask_credit(rank by, const credit_request& asked, std::shared_ptr<credit_answer> reply) {
+  const auto one = places_[static_cast<std::size_t>(by.value())];
+  if (simulated_world* const world = one->enter()) world->ask_credit(rank{0}, asked, std::move(reply));
+}
+
+bool simulated_processes::is_undisturbed() const {
+  return std::ranges::none_of(of_.faults, delays_messages, &planned_fault::kind);
+}
+
 void simulated_processes::withdraw(rank self, std::size_t lane) {
   const auto one = places_[static_cast<std::size_t>(self.value())];
   if (simulated_world* const world = one->enter()) world->withdraw(rank{0}, lane);
@@ -771,7 +805,13 @@ void simulated_processes::strike(const planned_fault& one) {
 }
 
 void simulated_processes::stop() {
+  if (is_undisturbed() && controllers_ == 1 && !is_stopping_)
+    for (const auto& one : {driver_, idle_})
+      if (one->connections() != 1)
+        ledger_.wrong(one->name() + " has connected " + std::to_string(one->connections()) +
+                      " times, although nothing has disturbed it");
   is_stopping_ = true;
+  later(driver_chance_.within(200ms), [this] { idle_->end(false); });
   later(driver_chance_.within(200ms), [this] { driver_->end(driver_chance_.one_in(4)); });
   const bool by_controller = !of_.processes->stops_by_itself;
   if (by_controller && controller_) controller_->stop();

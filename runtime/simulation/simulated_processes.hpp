@@ -46,6 +46,7 @@ public:
   [[nodiscard]] bool is_over() const override;
   [[nodiscard]] bool has_client(rank self, epoch of) const override;
   [[nodiscard]] std::uint64_t process_of(rank self) const override;
+  void ask_credit(rank by, const credit_request& asked, std::shared_ptr<credit_answer> reply) override;
   void strike(const planned_fault& one) override;
 
   /// Receives an event of the process with this number.
@@ -66,6 +67,8 @@ private:
   void start(int place);
   void start_later(int place);
   void start_driver();
+  /// Returns whether no fault of the run delays messages or ends a process.
+  [[nodiscard]] bool is_undisturbed() const;
   [[nodiscard]] controller_hooks make_hooks();
   /// Passes a message that the process of \p place, or with -1 the driver, sent at \p sent through connection \p
   /// through to the controller.
@@ -88,6 +91,7 @@ private:
   event_listener heard_;
   std::unique_ptr<control_server> controller_; ///< Null while there is none.
   std::uint64_t controllers_ = 0;              ///< The number of controllers that were started.
+  std::uint64_t formed_by_ = 0;                ///< The number of that controller.
   worker ticks_;
   std::vector<std::shared_ptr<process>> places_; ///< The present or last process of each place.
   std::vector<int> starts_;                      ///< The number of processes that were started, by place.
@@ -97,6 +101,7 @@ private:
   std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
   std::shared_ptr<driver> driver_; ///< The current or last driver.
   int drivers_ = 0;                ///< Number of drivers that were started.
+  std::shared_ptr<driver> idle_;   ///< A driver that asks nothing.
   std::uint64_t last_connection_ = 0;
   std::vector<std::unique_ptr<simulated_link>> closing_; ///< The links of processes that have closed their connections.
   world_event served_{};                                 ///< The latest epoch in which all ranks were ready.

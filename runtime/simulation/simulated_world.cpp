@@ -29,6 +29,9 @@ simulated_terms terms_of(const scenario& of) {
                         .abort = of.limits.abort},
           .recovery = of.recovery,
           .fused = {.mode = of.fused},
+          .pending = of.processes && of.processes->pending_operations > 0
+                         ? pending_limits{.operations = of.processes->pending_operations}
+                         : pending_limits{},
           .seed = of.seed};
 }
 
@@ -209,6 +212,10 @@ void simulated_world::register_memory(const registration_request& asked, std::sh
 
 void simulated_world::capture(rank, capture_request asked, std::shared_ptr<capture_answer> reply) {
   mail_->put([asked = std::move(asked), reply = std::move(reply)](world_executor& to) { to.perform(asked, reply); });
+}
+
+void simulated_world::ask_credit(rank, const credit_request& asked, std::shared_ptr<credit_answer> reply) {
+  mail_->put([asked, reply = std::move(reply)](world_executor& to) { to.perform(asked, reply); });
 }
 
 std::optional<std::size_t> simulated_world::held_up() const {

@@ -61,6 +61,9 @@ public:
   [[nodiscard]] virtual bool has_client([[maybe_unused]] rank self, [[maybe_unused]] epoch of) const { return true; }
   /// Identifies the present process of \p self.
   [[nodiscard]] virtual std::uint64_t process_of([[maybe_unused]] rank self) const { return 0; }
+  /// Reserves quota of the world of \p by's process.
+  virtual void ask_credit([[maybe_unused]] rank by, [[maybe_unused]] const credit_request& asked,
+                          [[maybe_unused]] std::shared_ptr<credit_answer> reply) {}
   /// Injects \p one, a fault of a process or of its connection.
   virtual void strike([[maybe_unused]] const planned_fault& one) {}
 };
@@ -120,6 +123,7 @@ public:
   void withdraw(rank self, std::size_t lane) override;
   void end_client(rank self, std::size_t lane) override { withdraw(self, lane); }
   void end_rank(rank self) override;
+  void ask_credit(rank by, const credit_request& asked, std::shared_ptr<credit_answer> reply) override;
   void end_world(fault_kind) override {} // there is no actor that could end
   void stop() override;
   [[nodiscard]] bool is_over() const override { return over_; }

@@ -126,6 +126,16 @@ void simulation_ledger::told(std::uint64_t process, epoch now, std::vector<std::
                    .has_survivors = has_survivors});
 }
 
+void simulation_ledger::forms_again(epoch next) {
+  for (const told_event& one : told_) {
+    if (one.in < next) continue;
+    began_anew_ = true;
+    if (!ended_.contains(one.process))
+      return wrong("the world begins anew, and process " + std::to_string(one.process) +
+                   ", which lives, was part of epoch " + to_string(one.in) + " (CUT-1)");
+  }
+}
+
 bool simulation_ledger::may_still_run(const planned_request& what) const {
   const auto found = entries_of_.find(what.number);
   if (found == entries_of_.end()) return false;
@@ -249,6 +259,7 @@ verdict simulation_ledger::judge() {
   }
   judge_orders();
   judge_lanes();
+  if (began_anew_) return verdict_;
   judge_commits();
   epoch served{1}; // the latest epoch that was ready
   epoch counted_from{1};
@@ -459,7 +470,7 @@ void simulation_ledger::judge_commits() {
       const entry& part = entries_[index];
       if (!part.first || failure_of(*part.first) != nullptr) continue;
       const auto [before, is_first] = seen.try_emplace({part.process, part.asked_in, *one.lane}, *one.commit);
-      if (!is_first)
+      if (!is_first && before->second != *one.commit) // of another rank of the process
         known.push_back({part.process, part.asked_in, *one.lane, std::exchange(before->second, *one.commit)});
     }
   }

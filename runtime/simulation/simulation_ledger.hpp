@@ -101,6 +101,9 @@ public:
   /// world.
   void began(rank self, std::uint64_t process) { processes_[self] = process; }
   void ended(std::uint64_t process) { ended_.try_emplace(process, steady_now()); }
+  /// Records that a new controller forms \p next as its first epoch. It begins anew if a process was part of that epoch
+  /// or of a later one, which is right only if no such process is left (CUT-1).
+  void forms_again(epoch next);
   /// Records that the event of epoch \p now has told \p process the last commit of each lane (CUT-1).
   /// \p has_survivors: see resume_points.
   void told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits, bool has_survivors);
@@ -190,6 +193,7 @@ private:
     bool has_survivors = true;
   };
   std::vector<told_event> told_;
+  bool began_anew_ = false; ///< Numbers of epochs are ambiguous.
   std::optional<time_point> ended_at_;
   verdict verdict_;
   std::vector<std::string> findings_;
