@@ -38,17 +38,22 @@ std::string_view to_string(errc code) noexcept {
   return index < enum_names<errc>.size() ? enum_names<errc>[index] : "unknown";
 }
 
-std::string to_string(const error& failure) {
-  std::string line{to_string(failure.code)};
-  if (!failure.text.empty()) line += ": " + failure.text;
-  if (!failure.call.empty()) {
-    line += " [" + failure.call + " returned " + std::to_string(failure.native_code);
-    if (!failure.native_text.empty()) line += ", " + failure.native_text;
+std::string describe_reason(const error& reason) {
+  std::string line{to_string(reason.code)};
+  if (!reason.text.empty()) line += ": " + reason.text;
+  if (!reason.call.empty()) {
+    line += " [" + reason.call + " returned " + std::to_string(reason.native_code);
+    if (!reason.native_text.empty()) line += ", " + reason.native_text;
     line += ']';
   }
-  if (failure.rank) line += " (rank " + to_string(*failure.rank) + ")";
-  if (failure.ticket) line += " (ticket " + to_string(*failure.ticket) + ")";
-  if (failure.epoch) line += " (epoch " + to_string(*failure.epoch) + ")";
+  if (reason.rank) line += " (rank " + to_string(*reason.rank) + ")";
+  if (reason.ticket) line += " (ticket " + to_string(*reason.ticket) + ")";
+  if (reason.epoch) line += " (epoch " + to_string(*reason.epoch) + ")";
+  return line;
+}
+
+std::string to_string(const error& failure) {
+  std::string line = describe_reason(failure);
   if (failure.effect == effect::unknown_outcome)
     line += "; the work may have run: the contents of its output buffers are undefined";
   if (failure.undefined && !failure.undefined->empty()) line += ": " + describe(*failure.undefined);

@@ -51,12 +51,12 @@ enum class errc : std::uint8_t {
   busy,                ///< Retry when earlier requests have been answered: too many are waiting.
   cancelled,           ///< Nothing, or retry: the request was withdrawn by its client or a peer of the operation.
   stopping,            ///< Nothing: the world is shutting down.
-  rebuilding,          ///< Retry when the world is ready: it is being rebuilt after a fault.
+  rebuilding,          ///< Retry when the world is ready (wait_ready()): it is being rebuilt after a fault.
   rank_lost,           ///< Use a remaining rank: this one has left its world, which continues without it.
   world_failed,        ///< Form a new world: this one has failed and says why.
   deadline_exceeded,   ///< Retry later or allow more time; output buffers are undefined if the work ran.
-  communicator_failed, ///< Form a new world: the communicator reported an error or was aborted.
-  device_failed,       ///< Form a new world: the device reported an error.
+  communicator_failed, ///< Continue when the world is ready again (wait_ready()): its communicator has failed.
+  device_failed,       ///< Continue when the world is ready again (wait_ready()): the device reported an error.
   process_poisoned,    ///< Replace the process: a sticky device error cannot be undone in it.
   abandoned,           ///< Retry: the actor that held the request has terminated.
   internal,            ///< Report a bug in troupe.
@@ -95,6 +95,9 @@ struct error {
 
 /// Returns \p failure as one line of text.
 [[nodiscard]] std::string to_string(const error& failure);
+/// Returns \p reason as one line for the text of another error, or of an event. It does not state the effect, which is
+/// that on another request.
+[[nodiscard]] std::string describe_reason(const error& reason);
 
 /// Returns \p failure with its effect set to unknown_outcome.
 [[nodiscard]] error with_unknown_outcome(error failure);

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -48,11 +49,28 @@ class standard_error_sink final : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override {}
 };
 
+/// Blocks all signals on this thread, and so on the threads that it starts.
+class signals_blocked {
+public:
+  signals_blocked() noexcept {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &former_);
+  }
+  signals_blocked(const signals_blocked&) = delete;
+  signals_blocked& operator=(const signals_blocked&) = delete;
+  ~signals_blocked() { ::pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+
+private:
+  sigset_t former_{};
+};
+
 /// The lines that wait for the thread that writes them. Never destroyed, because the thread may be blocked in a write
 /// while the process exits. std::condition_variable, because simulated threads log, too.
 class log_queue final : public ends_with_process {
 public:
   log_queue() {
+    const signals_blocked none; // a signal that the program handles on another thread must not reach this one
     worker{[this] { write_lines(); }}.detach();
   }
 
@@ -162,6 +180,10 @@ void open_log(const std::string& level) {
     the_queue.store(queue, std::memory_order_release);
   }
   queue->use(logger);
+}
+
+void log_debug(std::string_view line) {
+  add_line(spdlog::level::debug, line);
 }
 
 void log_info(std::string_view line) {

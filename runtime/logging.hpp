@@ -15,7 +15,11 @@ void open_log(const std::string& level);
 
 // These add a line to a queue of 1 MiB. If it is full, the line is dropped; the number of dropped lines is logged when
 // there is room again. They never wait for the reader. Threads: any.
+/// Details: the placement of threads, reports of faults as JSON.
+void log_debug(std::string_view line);
+/// Changes of state.
 void log_info(std::string_view line);
+/// Faults, and what needs attention.
 void log_warning(std::string_view line);
 
 /// Waits until all lines so far have been written, at most \p at_most. Returns whether they have. The process's exit

@@ -461,7 +461,7 @@ error controller_state::stopping_error() {
 
 error controller_state::ended_session(const error& why) {
   return {.code = errc::world_failed,
-          .text = "this process is no longer part of its world: " + to_string(why) +
+          .text = "this process is no longer part of its world: " + describe_reason(why) +
                   "; start it again, so that it can join"};
 }
 
@@ -635,7 +635,7 @@ std::string describe(const control_event& event) {
   if (event.lost) text += "; lost: " + describe(*event.lost);
   if (event.since_detection)
     text += "; " + milliseconds_text(event.since_detection->count()) + " after the fault was known";
-  if (event.reason) text += "; because of " + to_string(event.reason);
+  if (event.reason) text += "; because of " + describe_reason(event.reason);
   return text;
 }
 
@@ -650,7 +650,7 @@ error controller_state::objection_to_peer(std::uint32_t protocol, const std::str
   if (phase_ == control_phase::stopping || phase_ == control_phase::finishing)
     return {.code = errc::stopping, .text = "the world is stopping: no process can join it any more"};
   if (phase_ == control_phase::failed)
-    return {.code = errc::world_failed, .text = "the world has ended: " + to_string(reason_)};
+    return {.code = errc::world_failed, .text = "the world has ended: " + describe_reason(reason_)};
   return {};
 }
 
@@ -708,7 +708,7 @@ error controller_state::objection_to_place(const join_request& asked) const {
                 describe(holder->who) + " has it: give each process a different rank");
   } else if (free_places(&asked.who).empty()) {
     return no("the world has all its " + std::to_string(terms_.world_size) + " processes: " + describe(asked.who) +
-              " can only join it as a spare (control.spare)");
+              " can only join it as a spare (TROUPE_SPARE=1)");
   }
   if (const member* user = user_of_gpu(asked.who))
     return no(describe(asked.who) + " wants to use GPU " + asked.who.gpu + ", which " + describe(user->who) +

@@ -39,7 +39,7 @@ std::string describe(const world_event& event) {
   if (event.restored) line += "; restoration: " + describe(*event.restored);
   if (event.resume)
     if (const std::string points = describe(*event.resume); !points.empty()) line += "; " + points;
-  if (event.reason) line += ": " + to_string(event.reason);
+  if (event.reason) line += ": " + describe_reason(event.reason);
   return line;
 }
 

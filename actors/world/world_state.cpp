@@ -120,7 +120,7 @@ world_effects world_state::on_stop() {
   if (phase_ == world_phase::failed) return released_ ? finish() : world_effects{};
   error reason = stopping_error();
   if (phase_ == world_phase::ready && unjudged_.epoch == epoch_) { // the controller may no longer answer
-    reason.text = "the world was stopped after " + to_string(unjudged_);
+    reason.text = "the world was stopped after " + describe_reason(unjudged_);
     return fail(std::move(reason));
   }
   if (std::exchange(quiescing_, false)) { // a world that stops forms no further epoch
@@ -133,7 +133,7 @@ world_effects world_state::on_stop() {
     phase_ = world_phase::failed;
     if (reason_)
       reason_ = {.code = errc::stopping,
-                 .text = "the world was stopped while it was rebuilt after " + to_string(reason_)};
+                 .text = "the world was stopped while it was rebuilt after " + describe_reason(reason_)};
     waits_for_retired_.reset();
     releasing_ = released_ = true;
     return std::exchange(unaborted_, false) ? world_effects{world_effect::abort_retired{}} : finish();
@@ -225,7 +225,7 @@ world_effect::lose world_state::lose(const std::vector<rank>& ranks) {
           {.code = errc::rank_lost,
            .text = "this rank has left its world, which continues with " + std::to_string(world_size_) +
                    " ranks from epoch " + to_string(epoch_.next()) + " on: ask one of those (world_event::origins); " +
-                   "it left because of " + to_string(reason_),
+                   "it left because of " + describe_reason(reason_),
            .epoch = epoch_.next()}};
 }
 
@@ -303,11 +303,11 @@ error world_state::phase_objection() const {
     case world_phase::rebuilding:
       return {.code = errc::rebuilding,
               .text = "the world is being formed again: wait until it is ready in its next epoch; the reason was " +
-                      to_string(reason_),
+                      describe_reason(reason_),
               .epoch = epoch_};
     case world_phase::failed:
       return {.code = errc::world_failed,
-              .text = "the world has failed, form a new one; the reason was " + to_string(reason_),
+              .text = "the world has failed, form a new one; the reason was " + describe_reason(reason_),
               .epoch = epoch_};
     case world_phase::stopping:
     case world_phase::stopped: return stopping_error();

@@ -25,7 +25,7 @@ struct operation_mark {
   troupe::lane lane{};
   std::uint64_t position = 0; ///< Position among the rank's requests in the lane, from 0.
   operation_reach reach = operation_reach::all_ranks;
-  std::optional<troupe::rank> peer{}; ///< For a send or recv.
+  std::optional<troupe::rank> peer{}; ///< For a send or recv, and for a group whose transfers have one peer.
 
   friend bool operator==(const operation_mark&, const operation_mark&) = default;
 };

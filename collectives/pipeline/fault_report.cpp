@@ -56,6 +56,7 @@ std::string last_errors(const fault_report& report) {
 std::shared_ptr<const fault_report>
 take_fault_report(fault_scope scope, std::span<const std::shared_ptr<rank_pipeline>> pipelines, time_point now) {
   auto made = std::make_shared<fault_report>(fault_report{.fault = std::move(scope.fault),
+                                                          .is_verdict = scope.is_verdict,
                                                           .world = scope.world,
                                                           .epoch = scope.epoch,
                                                           .world_size = scope.world_size,
@@ -68,9 +69,20 @@ take_fault_report(fault_scope scope, std::span<const std::shared_ptr<rank_pipeli
   return made;
 }
 
+error fault_of(const fault_report& report) {
+  error why = report.fault;
+  if (report.suspects.empty() || (why.rank && is_suspect(report, *why.rank))) return why;
+  std::vector<rank> all;
+  for (const suspect& one : report.suspects) all.push_back(one.rank);
+  if (why.rank) why.text += "; rank " + to_string(*why.rank) + " has noticed it";
+  why.text += "; " + name_ranks(all) + (all.size() == 1 ? " is" : " are") + " suspected";
+  why.rank = all.size() == 1 ? std::optional{all.front()} : std::nullopt;
+  return why;
+}
+
 std::string describe(const fault_report& report) {
-  std::string text =
-      "world " + std::to_string(report.world) + ", epoch " + to_string(report.epoch) + ": " + to_string(report.fault);
+  std::string text = "world " + std::to_string(report.world) + ", epoch " + to_string(report.epoch) + ": " +
+                     describe_reason(report.fault);
   std::size_t named = 0;
   for (const suspect& one : report.suspects) {
     if (named++ == most_named) break;

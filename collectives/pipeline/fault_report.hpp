@@ -49,6 +49,7 @@ enum class suspicion : std::uint8_t {
   unfinished,   ///< The rank's device has not finished an operation that most other ranks have finished.
   alone_done,   ///< The rank has finished an operation in which most others wait: its part may never have run.
   absent_peer,  ///< Another rank waits for this rank in a send or recv.
+  named,        ///< The fault names the rank: it is in another process, or the controller has determined it.
 };
 
 /// A rank that may have caused a fault.
@@ -71,7 +72,8 @@ struct fault_report {
     std::string last_error{};  ///< The last error of the communicator's library (library_diagnostics).
   };
 
-  error fault{}; ///< The fault that the report is about.
+  error fault{};           ///< The fault that the report is about.
+  bool is_verdict = false; ///< Whether the controller has determined the rank that the fault names.
   std::uint64_t world = 0;
   troupe::epoch epoch{};
   int world_size = 0;
@@ -88,6 +90,7 @@ struct fault_scope {
   std::uint64_t world = 0;
   troupe::epoch epoch{};
   int world_size = 0;
+  bool is_verdict = false; ///< See fault_report.
 };
 
 /// Reads the state of \p pipelines, which are those of this process in rank order, and determines the suspects. Call it
@@ -95,6 +98,10 @@ struct fault_scope {
 /// Threads: any. Waits for no launcher, device or peer (BLK-1).
 [[nodiscard]] std::shared_ptr<const fault_report>
 take_fault_report(fault_scope scope, std::span<const std::shared_ptr<rank_pipeline>> pipelines, time_point now);
+
+/// Returns the fault of \p report for clients. If other ranks are suspected than the one that has noticed it, the text
+/// says so, and the fault names the suspect, if it is the only one.
+[[nodiscard]] error fault_of(const fault_report& report);
 
 /// Returns one line: the fault, the suspected ranks with reasons, and the state of at most eight ranks, suspects first.
 [[nodiscard]] std::string describe(const fault_report& report);

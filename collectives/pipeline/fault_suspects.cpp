@@ -45,9 +45,9 @@ public:
 
   diagnosis find() {
     for (const auto check :
-         {&suspect_finder::check_reports, &suspect_finder::check_missing_launches, &suspect_finder::check_absent_peers,
-          &suspect_finder::check_launch_calls, &suspect_finder::check_running, &suspect_finder::check_minority,
-          &suspect_finder::check_unlaunched}) {
+         {&suspect_finder::check_verdict, &suspect_finder::check_reports, &suspect_finder::check_missing_launches,
+          &suspect_finder::check_absent_peers, &suspect_finder::check_launch_calls, &suspect_finder::check_running,
+          &suspect_finder::check_minority, &suspect_finder::check_unlaunched}) {
       std::invoke(check, this);
       if (!found_.suspects.empty()) return std::move(found_);
     }
@@ -60,6 +60,9 @@ private:
 
   void add_suspect(const standing& one, suspicion why, std::string reason) {
     found_.suspects.push_back({one.rank, why, std::move(reason)});
+  }
+  [[nodiscard]] bool is_here(rank who) const {
+    return std::ranges::find(all_, who, [](const standing* one) { return one->rank; }) != all_.end();
   }
   [[nodiscard]] standings standings_where(const std::function<bool(const standing&)>& which) const {
     standings some;
@@ -88,9 +91,15 @@ private:
     return name;
   }
 
+  void check_verdict() {
+    const auto& named = report_.fault.rank;
+    if (named && (report_.is_verdict || !is_here(*named)))
+      found_.suspects.push_back({*named, suspicion::named, "the fault names it"});
+  }
+
   void check_reports() {
     const auto add = [&](const standing& one, const error& why) {
-      add_suspect(one, suspicion::reported, "it reported " + to_string(why));
+      add_suspect(one, suspicion::reported, "it reported " + describe_reason(why));
     };
     const auto own = standings_where([](const standing& one) { return is_of_its_own(one.fault.code); });
     const auto first = std::ranges::find_if(all_, [&](const standing* one) {
@@ -137,10 +146,13 @@ private:
       if (!one->progress.running_since || !runs || !runs->peer) continue;
       const auto peer = std::ranges::find(all_, *runs->peer, [](const standing* other) { return other->rank; });
       if (peer == all_.end() || runs_transfer_with(**peer, one->rank) || has_suspect((*peer)->rank)) continue;
-      add_suspect(**peer, suspicion::absent_peer,
+      const bool is_done = has_finished(**peer, *runs);
+      add_suspect(**peer, is_done ? suspicion::alone_done : suspicion::absent_peer,
                   "rank " + to_string(one->rank) + " has waited in " + describe(*runs) + " for " +
                       describe(report_.taken - *one->progress.running_since) + ", and it " +
-                      ((*peer)->in_flight == 0 ? "has nothing in flight" : "runs no matching transfer"));
+                      (is_done ? "reports that it has finished its end, which may never have reached the device"
+                       : (*peer)->in_flight == 0 ? "has nothing in flight"
+                                                 : "runs no matching transfer"));
     }
   }
 
@@ -214,7 +226,10 @@ private:
     else if (std::ranges::all_of(all_, [](const standing* one) { return one->progress.launching_since.has_value(); }))
       text = "all ranks here are inside a launch call";
     else if (std::ranges::none_of(all_, [&](const standing* one) { return has_launched(*one); }))
-      text = "no collective is in flight, and both ends of each transfer in flight have made the same progress";
+      text = std::string{"no collective is in flight, and "} +
+             (std::ranges::any_of(all_, runs_several_transfers)
+                  ? "it cannot be determined for which of its peers a group of transfers waits"
+                  : "both ends of each transfer in flight have made the same progress");
     else
       text = "all ranks here have made the same progress in " + stuck_name() +
              ": a device or a link hangs, but it cannot be determined which";
@@ -231,6 +246,16 @@ private:
   }
   [[nodiscard]] bool has_suspect(rank who) const {
     return std::ranges::find(found_.suspects, who, &suspect::rank) != found_.suspects.end();
+  }
+  [[nodiscard]] static bool runs_several_transfers(const standing* one) {
+    const auto& runs = one->progress.started;
+    return one->progress.running_since && runs && runs->reach == operation_reach::peers && !runs->peer;
+  }
+  /// Returns whether \p one has finished its end of \p transfer, which is one request to both ranks.
+  [[nodiscard]] static bool has_finished(const standing& one, const operation_mark& transfer) {
+    const auto& last = one.progress.finished;
+    return last && last->reach == operation_reach::peers && last->lane == transfer.lane &&
+           last->position == transfer.position;
   }
   [[nodiscard]] static bool runs_transfer_with(const standing& one, rank who) {
     return one.progress.running_since && one.progress.started &&

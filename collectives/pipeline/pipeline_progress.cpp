@@ -25,13 +25,35 @@ sketched unpacked(const operation_sketch::words& packed) noexcept {
   return std::bit_cast<sketched>(packed);
 }
 
+constexpr std::int32_t several_peers = -1;
+
+/// Returns the only part of a group of one, which says more than "group of 1"; else \p what.
+const operation& told_of(const operation& what) noexcept {
+  const auto* const several = std::get_if<group>(&what);
+  return several != nullptr && several->parts.size() == 1 ? several->parts.front() : what;
+}
+
+/// Returns the peer of all transfers in \p several.
+std::int32_t common_peer(const group& several) noexcept {
+  std::int32_t found = several_peers;
+  for (const operation& one : several.parts) {
+    if (!std::holds_alternative<send>(one) && !std::holds_alternative<recv>(one)) continue;
+    const std::int32_t peer = compact_unstaged(one).root;
+    if (found != several_peers && found != peer) return several_peers;
+    found = peer;
+  }
+  return found;
+}
+
 } // namespace
 
 operation_sketch::operation_sketch(const operation& what, request_origin from) noexcept {
   if (what.valueless_by_exception()) return;
-  const compact_signature one = compact_unstaged(what);
+  const operation& told = told_of(what);
+  const compact_signature one = compact_unstaged(told);
+  const auto* const several = std::get_if<group>(&told);
   words_ = std::bit_cast<words>(sketched{.count = one.count,
-                                         .root = one.root,
+                                         .root = several != nullptr ? common_peer(*several) : one.root,
                                          .tag = one.tag,
                                          .kind = one.kind,
                                          .type = one.type,
@@ -53,7 +75,7 @@ operation_mark operation_sketch::unpack() const {
       .lane = one.lane,
       .position = one.position,
       .reach = one.reach};
-  if (signature{.kind = one.kind}.is_point_to_point()) made.peer = rank{one.root};
+  if (one.reach == operation_reach::peers && one.root != several_peers) made.peer = rank{one.root};
   return made;
 }
 

@@ -31,7 +31,7 @@ public:
   /// Returns 1 if it needs all ranks, else 0.
   [[nodiscard]] std::uint64_t collectives() const noexcept;
   /// Returns "all_reduce of 1024 f32, sum", its lane and position. For v-forms it states only the sum of the counts,
-  /// for a group only the number of parts.
+  /// for a group of several parts only their number.
   [[nodiscard]] operation_mark unpack() const;
 
 private:
@@ -81,7 +81,7 @@ struct progress_record {
   alignas(64) latest_sketch finished;
   success_count successes; ///< Of the requests that were released to the rank; the writer is that of `finished`.
   std::shared_ptr<commit_record> commits; ///< Null: not recorded. Set before the first request.
-  latest_sketch running;   ///< The last one seen running; written rarely, by the writer of `finished`.
+  latest_sketch running;                  ///< The last one seen running; written rarely, by the writer of `finished`.
   /// Records every request; null: requests are not recorded. Set before the first request; afterwards all threads may
   /// read the pointer.
   alignas(64) std::shared_ptr<flight_line> line;

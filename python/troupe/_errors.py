@@ -89,7 +89,7 @@ class Stopping(Error):
 
 
 class Rebuilding(Error):
-    """Retry when the world is ready: it is rebuilding after a fault."""
+    """Retry when the world is ready (wait_ready()): it is rebuilding after a fault."""
 
 
 class RankLost(Error):
@@ -105,11 +105,11 @@ class DeadlineExceeded(Error):
 
 
 class CommunicatorFailed(Error):
-    """Form a new world: the communicator reported an error or was aborted."""
+    """Continue when the world is ready again (wait_ready()): its communicator has failed."""
 
 
 class DeviceFailed(Error):
-    """Form a new world: the device reported an error."""
+    """Continue when the world is ready again (wait_ready()): the device reported an error."""
 
 
 class ProcessPoisoned(Error):

@@ -155,6 +155,12 @@ void write_beside(const std::filesystem::path& folder, const std::shared_ptr<con
       });
 }
 
+/// Returns whether \p report names no other cause than its fault.
+bool repeats_reason(const fault_report& report) {
+  return !report.suspects.empty() &&
+         std::ranges::all_of(report.suspects, [](const suspect& one) { return one.why == suspicion::named; });
+}
+
 } // namespace
 
 world_status::listener make_world_log(std::optional<std::filesystem::path> report_folder,
@@ -162,16 +168,16 @@ world_status::listener make_world_log(std::optional<std::filesystem::path> repor
   return [folder = std::move(report_folder), helpers = std::move(helpers),
           recorder = std::move(recorder)](const world_event& event) {
     try {
-      if (event.reason)
+      if (event.reason && event.phase != world_phase::forming) // forming repeats the reason of rebuilding
         log_warning(describe(event));
       else if (!event.report) // an event with a report is not a change of phase
         log_info(describe(event));
       if (!event.report) return;
-      log_warning(describe(*event.report));
+      repeats_reason(*event.report) ? log_info(describe(*event.report)) : log_warning(describe(*event.report));
       if (folder)
         write_beside(*folder, event.report, recorder, *helpers);
       else
-        log_info(as_json(*event.report, record_stamp::now()));
+        log_debug(as_json(*event.report, record_stamp::now()));
     } catch (...) { // a failure to report or log must not fail the world
       log_warning(to_string(current_error()));
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <string>
 #include <variant>
@@ -76,6 +77,18 @@ TEST_CASE("a fault closes the gates and sets the mark before it aborts", "[actor
   CHECK(at<world_effect::fail>(effects) < at<world_effect::abort>(effects));
   CHECK(world.admission().objection_to(barriers(world)).code == errc::world_failed);
   CHECK(world.on_fault(epoch{1}, some_fault).empty());
+}
+
+TEST_CASE("a refusal after a fault does not state the effect of the fault (ONE-2)", "[actors]") {
+  const auto policy = GENERATE(recovery_policy::fail_fast, recovery_policy::keep_size);
+  world_state world{1, {rank{0}}, {.policy = policy}};
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  static_cast<void>(world.on_fault(epoch{1}, with_unknown_outcome(some_fault)));
+  const error refusal = world.admission().refusal;
+  CHECK(refusal.effect == effect::rejected);
+  CHECK(to_string(refusal).find("a fault") != std::string::npos);
+  CHECK(to_string(refusal).find("may have run") == std::string::npos);
 }
 
 TEST_CASE("reports of another epoch are fenced out (EPO-1)", "[actors]") {

@@ -152,6 +152,61 @@ TEST_CASE("a rank that another waits for in a transfer is suspected", "[collecti
   CHECK_THAT(found.remark, StartsWith("no collective is in flight"));
 }
 
+TEST_CASE("of a transfer's two ends the one that reports to have finished is suspected", "[collectives][report]") {
+  auto report = standing_at({{5, 5, 5}, {5, 5, 5}, {5, 5, 5}});
+  transfers(report, 0, 2, false);
+  auto& other = report.ranks[2].progress;
+  other.finished = operation_mark{.what = "recv of 4 f32", .reach = operation_reach::peers, .peer = rank{0}};
+  const auto found = diagnose(report);
+  CHECK(accused_in(found) == std::vector<accused>{{2, suspicion::alone_done}});
+  CHECK(found.suspects.front().reason ==
+        "rank 0 has waited in send of 4 f32 (lane default, request 0) for 2.0 s, and it "
+        "reports that it has finished its end, which may never have reached the device");
+  other.finished->position = 1; // another transfer
+  CHECK(accused_in(diagnose(report)) == std::vector<accused>{{2, suspicion::absent_peer}});
+}
+
+TEST_CASE("of a group of transfers with several peers nothing is claimed that is not known", "[collectives][report]") {
+  auto report = standing_at({{5, 5, 5}, {5, 5, 5}, {5, 5, 5}});
+  transfers(report, 0, 2, false);
+  report.ranks[0].progress.started = operation_mark{.what = "group of 2", .reach = operation_reach::peers};
+  const auto found = diagnose(report);
+  CHECK(found.suspects.empty());
+  CHECK(found.remark == "no collective is in flight, and it cannot be determined for which of its peers a group of "
+                        "transfers waits");
+}
+
+TEST_CASE("a rank that the fault names is suspected, if it is in another process or the controller has found it",
+          "[collectives][report]") {
+  auto report = standing_at({{5, 5, 5}});
+  report.world_size = 4;
+  report.fault = {.code = errc::communicator_failed, .text = "process 2 has ended", .rank = rank{2}};
+  const auto found = diagnose(report);
+  CHECK(accused_in(found) == std::vector<accused>{{2, suspicion::named}});
+  report.suspects = found.suspects;
+  CHECK_THAT(describe(report),
+             ContainsSubstring("process 2 has ended (rank 2); suspected: rank 2, because the fault names it"));
+  report.fault.rank = rank{0};
+  CHECK(diagnose(report).suspects.empty()); // it has only noticed the fault
+  report.is_verdict = true;
+  CHECK(accused_in(diagnose(report)) == std::vector<accused>{{0, suspicion::named}});
+}
+
+TEST_CASE("the fault for clients names the suspect, and who has noticed it", "[collectives][report]") {
+  const place waits{.asked = 18, .launched = 18, .finished = 17, .runs = true};
+  auto report = standing_at({waits, {17, 17, 17}, waits});
+  report.fault = {.code = errc::deadline_exceeded, .text = "hung", .rank = rank{0}};
+  CHECK(describe_reason(fault_of(report)) == "deadline_exceeded: hung (rank 0)");
+  report.suspects = diagnose(report).suspects;
+  CHECK(describe_reason(fault_of(report)) ==
+        "deadline_exceeded: hung; rank 0 has noticed it; rank 1 is suspected (rank 1)");
+  report.suspects.push_back({.rank = rank{2}});
+  CHECK(describe_reason(fault_of(report)) ==
+        "deadline_exceeded: hung; rank 0 has noticed it; ranks 1, 2 are suspected");
+  report.suspects.push_back({.rank = rank{0}});
+  CHECK(describe_reason(fault_of(report)) == "deadline_exceeded: hung (rank 0)");
+}
+
 TEST_CASE("a copy that hangs is its own rank's fault", "[collectives][report]") {
   auto report = standing_at({{5, 5, 5}, {5, 5, 5}});
   report.ranks[1].in_flight = 1;

@@ -93,7 +93,7 @@ public:
     spdlog::drop("troupe");
     spdlog::register_logger(
         std::make_shared<spdlog::logger>("troupe", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-    open_log("info");
+    open_log("debug");
   }
   kept_log(const kept_log&) = delete;
   kept_log& operator=(const kept_log&) = delete;
@@ -195,7 +195,7 @@ TEST_CASE("a report without a folder goes into the log as JSON too", "[runtime][
   const kept_log log;
   make_world_log({}, std::make_shared<deadline_pool>())(faulty_event());
   CHECK_THAT(log.text(), ContainsSubstring("[warning] world 3, epoch 2: ") &&
-                             ContainsSubstring("[info] {\"schema\":1,\"written\":"));
+                             ContainsSubstring("[debug] {\"schema\":1,\"written\":"));
 }
 
 TEST_CASE("a report that is of no change of phase is logged alone", "[runtime][report]") {
@@ -205,6 +205,30 @@ TEST_CASE("a report that is of no change of phase is logged alone", "[runtime][r
   late.reason = {};
   make_world_log({}, std::make_shared<deadline_pool>())(late);
   CHECK_THAT(log.text(), ContainsSubstring("world 3, epoch 2: ") && !ContainsSubstring("world of 2 is"));
+}
+
+TEST_CASE("a fault is a warning once: not when the world forms, nor a report that only names the same rank",
+          "[runtime][report]") {
+  const auto warnings_of = [](world_event event) {
+    const kept_log log;
+    make_world_log({}, std::make_shared<deadline_pool>())(event);
+    const std::string text = log.text();
+    std::size_t count = 0;
+    for (auto at = text.find("[warning]"); at != std::string::npos; at = text.find("[warning]", at + 1)) ++count;
+    return count;
+  };
+  world_event event = faulty_event();
+  event.phase = world_phase::rebuilding;
+  CHECK(warnings_of(event) == 2);
+  auto named = sample();
+  named.fault = {.code = errc::communicator_failed, .text = "process 3 has ended", .rank = rank{3}};
+  named.suspects = diagnose(named).suspects;
+  event.report = std::make_shared<const fault_report>(named);
+  CHECK(warnings_of(event) == 1);
+  event.report = nullptr;
+  CHECK(warnings_of(event) == 1);
+  event.phase = world_phase::forming;
+  CHECK(warnings_of(event) == 0);
 }
 
 TEST_CASE("a report that cannot be written is a warning and nothing else", "[runtime][report]") {
