@@ -58,13 +58,14 @@ void receive(std::string_view bytes) {
 TROUPE_FUZZ_TARGET() {
   if (text.empty()) return;
   const std::string_view bytes = text.substr(1);
-  switch (static_cast<unsigned char>(text.front()) % 7U) {
+  switch (static_cast<unsigned char>(text.front()) % 8U) {
     case 0: return check<completion>(bytes);
     case 1: return check<error>(bytes);
     case 2: return check<remote_buffer>(bytes);
     case 3: return check<find_memory_request>(bytes);
     case 4: return check<world_event>(bytes);
     case 5: return check_request(bytes);
+    case 7: return check<ready_query>(bytes);
     default: return receive(bytes);
   }
 }

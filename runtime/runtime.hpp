@@ -85,8 +85,8 @@ public:
   [[nodiscard]] driver& api() noexcept;
   /// Returns the backend that moves the data.
   [[nodiscard]] troupe::backend& collectives() noexcept;
-  /// Returns the metrics of this runtime and its worlds, which are read anew at each read(). It may outlive the runtime
-  /// and is empty then. <troupe/runtime/metrics.hpp> turns it into metrics for Prometheus.
+  /// Returns the source of the metrics of this runtime and its worlds. Its header is internal: programs read the
+  /// metrics through <troupe/runtime/metrics.hpp> or the endpoint. It may outlive the runtime and is empty then.
   [[nodiscard]] std::shared_ptr<const metrics_source> metrics() const noexcept;
   /// Returns the address of the metrics endpoint, for example "127.0.0.1:9464". Empty if there is none
   /// (metrics.address).

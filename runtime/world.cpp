@@ -153,6 +153,18 @@ world_event world::status() const {
   return core_->status->latest();
 }
 
+world_event world::wait_ready(troupe::epoch after, nanoseconds at_most) const {
+  return core_->status->wait_ready(after, at_most);
+}
+
+world_event world::wait_ready(nanoseconds at_most) const {
+  return wait_ready(troupe::epoch{}, at_most);
+}
+
+void world::wait_ready(troupe::epoch after, std::shared_ptr<value_promise<world_event>> reply) const {
+  core_->status->when_ready(after, [reply = std::move(reply)](const world_event& now) { reply->deliver(now); });
+}
+
 void world::on_event(std::function<void(const world_event&)> heard) {
   core_->status->listen(std::move(heard));
 }

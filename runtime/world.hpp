@@ -69,6 +69,15 @@ public:
   [[nodiscard]] troupe::epoch epoch() const;
   /// Returns the current state. It is a snapshot: its parts agree with each other.
   [[nodiscard]] world_event status() const;
+  /// Waits until the world is ready in an epoch later than \p after, has failed or stops, or \p at_most has passed.
+  /// Returns the state. After an error, pass the epoch of the request that failed: the world may not have noticed the
+  /// fault yet. Not for actors, which send a ready_query instead, nor for on_event().
+  world_event wait_ready(troupe::epoch after, nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
+  /// Does the same in any epoch.
+  world_event wait_ready(nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
+  /// Does the same without blocking or a limit: delivers the state to \p reply, whose sink must neither block nor
+  /// throw.
+  void wait_ready(troupe::epoch after, std::shared_ptr<value_promise<world_event>> reply) const;
   /// Calls \p heard for every later event: changes of phase, and reports. It runs on the thread of the world's actor
   /// and must neither block nor throw.
   void on_event(std::function<void(const world_event&)> heard);

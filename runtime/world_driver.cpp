@@ -91,13 +91,17 @@ world_driver_event world_driver::status() const {
 }
 
 world_driver_event world_driver::wait_ready(nanoseconds at_most) const {
+  return wait_ready(troupe::epoch{}, at_most);
+}
+
+world_driver_event world_driver::wait_ready(troupe::epoch after, nanoseconds at_most) const {
   std::unique_lock lock{parts_->mutex};
-  static_cast<void>(parts_->changed.wait_for(lock, at_most, [this] {
-    const world_driver_event now = parts_->link->state(); // what hear() was told last may be older
-    return now.is_ready || now.is_over;
+  world_driver_event now;
+  static_cast<void>(parts_->changed.wait_for(lock, at_most, [&] {
+    now = parts_->link->state(); // what hear() was told last may be older
+    return (now.is_ready && now.epoch > after) || now.is_over;
   }));
-  lock.unlock();
-  return status();
+  return now;
 }
 
 void world_driver::on_event(std::function<void(const world_driver_event&)> heard) {

@@ -43,6 +43,8 @@ public:
   [[nodiscard]] world_driver_event status() const;
   /// Waits until the world is ready, has ended, or \p at_most has passed. Returns the state.
   world_driver_event wait_ready(nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
+  /// Waits in the same way for an epoch later than \p after. After an error, pass the epoch of the request that failed.
+  world_driver_event wait_ready(troupe::epoch after, nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
   /// Calls \p heard for every later change, in their order; the last one is the end of the world, but not that of this
   /// object. It runs on a thread of the driver, and must neither block nor throw. It may ask, but must not destroy this
   /// object.

@@ -15,9 +15,15 @@ error from_caf(const caf::error& failure) {
     const caf::message& context = failure.context();
     if (context.size() == 1 && context.match_element<error>(0)) return context.get_as<error>(0);
   }
-  return error{.code = errc::abandoned,
-               .effect = effect::unknown_outcome,
-               .text = "the actor that was asked has ended (" + to_string(failure) + ")"};
+  const std::string text = " (" + to_string(failure) + ")";
+  if (failure == caf::sec::request_timeout)
+    return error{.code = errc::deadline_exceeded,
+                 .effect = effect::unknown_outcome,
+                 .text = "the actor has not answered within the timeout that its client has given to CAF, and the "
+                         "request continues: use request_unbounded(), and the request's own deadline" +
+                         text};
+  return error{
+      .code = errc::abandoned, .effect = effect::unknown_outcome, .text = "the actor that was asked has ended" + text};
 }
 
 reply_promise answer_to(compat::foreign_reply to) {

@@ -14,8 +14,9 @@ namespace troupe {
 /// Returns a caf::error that carries \p why completely.
 [[nodiscard]] caf::error to_caf(const error& why);
 
-/// Returns the troupe error that \p failure carries. CAF's own errors (the actor has ended) become errc::abandoned.
-/// Call it in error handlers of requests.
+/// Returns the troupe error that \p failure carries. A timeout that the client has set in CAF becomes
+/// errc::deadline_exceeded, and CAF's other errors (the actor has ended) become errc::abandoned. Call it in error
+/// handlers of requests.
 [[nodiscard]] error from_caf(const caf::error& failure);
 
 /// Returns a promise that delivers its outcome through \p to.

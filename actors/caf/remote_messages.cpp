@@ -38,6 +38,7 @@ void add_message_types([[maybe_unused]] caf::actor_system_config& settings) {
   settings.add_message_type<completion>("troupe::completion")
       .add_message_type<error>("troupe::error")
       .add_message_type<find_memory_request>("troupe::find_memory_request")
+      .add_message_type<ready_query>("troupe::ready_query")
       .add_message_type<remote_buffer>("troupe::remote_buffer")
       .add_message_type<remote_request>("troupe::remote_request")
       .add_message_type<status_query>("troupe::status_query")
@@ -126,6 +127,8 @@ void message_fields(Wire& wire, Message& one) {
     wire.ordinal(target, most_sent_ranks);
     if constexpr (reads) one.target = target;
     wire.text(one.name, longest_export_name_bytes);
+  } else if constexpr (std::is_same_v<type, ready_query>) {
+    wire.field(one.after);
   } else {
     auto world_size = static_cast<std::uint64_t>(std::max(0, one.world_size));
     wire.field(one.phase, world_phase::stopped);
@@ -183,6 +186,8 @@ template std::string encode_message(const remote_request&);
 template bool decode_message(std::string_view, remote_request&);
 template std::string encode_message(const find_memory_request&);
 template bool decode_message(std::string_view, find_memory_request&);
+template std::string encode_message(const ready_query&);
+template bool decode_message(std::string_view, ready_query&);
 template std::string encode_message(const world_event&);
 template bool decode_message(std::string_view, world_event&);
 

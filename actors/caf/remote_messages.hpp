@@ -2,9 +2,9 @@
 ///
 /// A program that links CAF's I/O module may publish a world's actor (caf::io::middleman::publish(actor_of(world),
 /// port)); another one obtains it by remote_actor<world_handle>(). Between nodes only these messages can be sent:
-/// remote_request, find_memory_request, status_query, subscribe, and in reply completion, error, remote_buffer and
-/// world_event. All others stay in their process. CAF's I/O knows neither tokens nor certificates: see
-/// docs/drivers.md.
+/// remote_request, find_memory_request, status_query, ready_query, subscribe, and in reply completion, error,
+/// remote_buffer and world_event. All others stay in their process. CAF's I/O knows neither tokens nor certificates:
+/// see docs/drivers.md.
 #pragma once
 
 #include <troupe/actors/caf/caf_compat.hpp>
@@ -65,11 +65,18 @@ struct find_memory_request {
   std::string name{};
 };
 
+/// Asks a world for its state as soon as it is ready in an epoch later than \p after, has failed, or stops. Does the
+/// same as world::wait_ready() without blocking.
+struct ready_query {
+  troupe::epoch after{};
+};
+
 /// The types that are encoded as bytes. An error is encoded without `undefined`, whose addresses mean nothing
 /// elsewhere, and of a world_event only the phase, epoch, size, reason, resume points and suspension.
 template <class T>
 concept encoded_message = std::same_as<T, completion> || std::same_as<T, error> || std::same_as<T, remote_buffer> ||
-    std::same_as<T, remote_request> || std::same_as<T, find_memory_request> || std::same_as<T, world_event>;
+    std::same_as<T, ready_query> || std::same_as<T, remote_request> || std::same_as<T, find_memory_request> ||
+    std::same_as<T, world_event>;
 
 /// Encodes \p one. The encoding is the same in both release lines of CAF, but may differ between versions of troupe.
 template <encoded_message T>

@@ -237,7 +237,12 @@ world_actor::behavior_type world_actor::make_behavior() {
       [this](resumption_request& asked) { return answer_later<resumption_reply>(asked); },
       [this](capture_request& asked) { return answer_later<capture_reply>(asked); },
       [this](credit_request& asked) { return answer_later<credit>(asked); },
-      [this](status_query) { return executor_.event(); },
+      [this](status_query) { return executor_.plan().status->latest(); },
+      [this](const ready_query& asked) -> caf::result<world_event> {
+        executor_.plan().status->when_ready(asked.after, [reply = take_value_promise<world_event>(this)](
+                                                             const world_event& now) { reply->deliver(now); });
+        return caf::delegated<world_event>{};
+      },
       [this](capabilities_query) {
         const auto& able = executor_.plan().services.able;
         return able ? *able : capabilities{};

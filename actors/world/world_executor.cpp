@@ -66,7 +66,7 @@ void world_executor::on(world_note note) {
   std::visit(overloaded{
                  [this](rank_report& one) {
                    if (one.what == rank_report::kind::late) return announce_late(one);
-                   if (one.failure) take_report(one.epoch, one.failure);
+                   if (one.failure) one.failure = take_report(one.epoch, std::move(one.failure));
                    switch (one.what) {
                      case rank_report::kind::late: break;
                      case rank_report::kind::formed:
@@ -107,7 +107,7 @@ void world_executor::on_rank_ended(std::size_t place, const std::string& reason)
             .text = "the collective actor of rank " + to_string(self) + " has ended: " + reason,
             .rank = self};
   ended_.insert(place);
-  take_report(state_.current_epoch(), why);
+  why = take_report(state_.current_epoch(), std::move(why));
   carry_out(state_.on_fault(state_.current_epoch(), why, blamed_for(why)));
 }
 
@@ -117,6 +117,11 @@ void world_executor::stop() {
 }
 
 void world_executor::kill(const error& why) {
+  world_event last = state_.event();
+  last.phase = world_phase::stopped;
+  last.reason = why;
+  last.recovery = nullptr;
+  plan_.status->set(last); // first, as in close_gates()
   drop_maintenance(why);
   for (auto& one : std::exchange(retired_, {})) pipelines_.push_back(std::move(one));
   for (const auto& one : pipelines_) one->fail(why);
@@ -126,10 +131,7 @@ void world_executor::kill(const error& why) {
   error refusal = why;
   refusal.effect = effect::rejected;
   gate_->publish({.admission = {.refusal = std::move(refusal)}});
-  world_event last = state_.event();
-  last.phase = world_phase::stopped;
-  last.reason = why;
-  announce(last);
+  announce(std::move(last));
 }
 
 void world_executor::let_go() {
@@ -169,7 +171,7 @@ void world_executor::follow(const controller_directive& from) {
                              return world_effects{};
                            },
                            [this](const failure_order& order) {
-                             if (order.why) take_report(order.of, order.why);
+                             if (order.why) take_report(order.of, order.why, true);
                              const world_event now = state_.event();
                              // A world that leaves would otherwise wait for a confirmation that will not arrive.
                              if (distributed_order_ && now.phase == world_phase::stopping && order.of == now.epoch)
@@ -245,6 +247,7 @@ void world_executor::close_order(const error& reason) {
 }
 
 void world_executor::close_gates(const error& reason) {
+  plan_.status->set(event()); // first: a client that is refused may ask for the status
   publish();
   plan_.pending->close(reason);
   for (const std::size_t place : places_) states_[place]->close(reason);
@@ -306,10 +309,12 @@ void world_executor::retire() {
   distributed_order_ = nullptr;
 }
 
-void world_executor::take_report(epoch of, const error& why) {
-  if (of != state_.current_epoch() || reported_ >= of) return;
+error world_executor::take_report(epoch of, error why, bool is_verdict) {
+  if (of != state_.current_epoch() || reported_ >= of) return why;
   reported_ = of;
-  report_ = take_fault_report({why, number_, of, plan_.world_size}, pipelines_, plan_.services.time->now());
+  report_ = take_fault_report({why, number_, of, plan_.world_size, is_verdict}, pipelines_, plan_.services.time->now());
+  // A controller compares what the ranks have noticed.
+  return plan_.recovery.policy == recovery_policy::guided ? why : fault_of(*report_);
 }
 
 void world_executor::announce_late(const rank_report& one) {
@@ -679,6 +684,19 @@ void world_executor::adopt() {
     first_ = state_.current_epoch();
     plan_.services.poller->attach(plan_.pending);
   }
+  plan_.status->revise_by(
+      [ranks = pipelines_, order = distributed_order_, policy = plan_.recovery.policy](world_event& now) {
+        const auto failed = std::ranges::find_if(ranks, [](const auto& one) { return one->failed(); });
+        error why = failed != ranks.end() ? (*failed)->fault() : order ? order->ending() : error{};
+        if (!why) return;
+        now.reason = std::move(why);
+        const bool ends = policy == recovery_policy::fail_fast || now.reason.code == errc::process_poisoned;
+        now.phase = ends ? world_phase::failed : world_phase::rebuilding;
+        now.is_suspended = false;
+        now.recovery = nullptr;
+        now.restored = nullptr;
+        now.resume = nullptr;
+      });
   const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
                                             : order_                           ? std::shared_ptr<rank_order>{order_}
                                                                                : distributed_order_;

@@ -195,8 +195,9 @@ private:
   void drain();
   /// Publishes \p event on the world's status, whose listeners are the subscribers.
   void announce(world_event event);
-  /// Takes a fault report at the first failure of an epoch, before the pipelines are marked as failed.
-  void take_report(epoch of, const error& why);
+  /// Takes a fault report at the first failure of an epoch, before the pipelines are marked as failed. Returns \p why
+  /// with the suspects (fault_of()). \p is_verdict: see fault_report.
+  error take_report(epoch of, error why, bool is_verdict = false);
   /// Announces that a request's deadline has passed. This alone is not a fault.
   void announce_late(const rank_report& one);
   [[nodiscard]] local_names local_names_here() const;

@@ -17,6 +17,10 @@ namespace troupe {
 
 class request_gate;
 
+/// Returns whether \p now is ready in an epoch later than \p after, or has failed, stops or has stopped: there is
+/// nothing to wait for.
+[[nodiscard]] bool is_ready_after(const world_event& now, epoch after) noexcept;
+
 /// Stores the latest event of a world and gives access to its request gate. Threads: safe from any.
 class world_status {
 public:
@@ -32,23 +36,45 @@ public:
   /// Returns the gate that admits requests to the whole world. Null before the world has been spawned.
   [[nodiscard]] const std::shared_ptr<request_gate>& gate() const noexcept { return gate_; }
 
+  /// Sets the latest event, and tells the listeners.
   void publish(const world_event& event);
+  /// Sets the latest event without telling the listeners, so that no client is refused while it still says `ready`. The
+  /// world's executor calls it before the first refusal, and publishes the event later.
+  void set(const world_event& event);
+  /// Lets \p revise correct the latest event whenever it is read, until an event with another phase than `ready` is
+  /// set: a rank may have failed before the world's executor has been told. It must neither block nor throw.
+  void revise_by(std::function<void(world_event&)> revise);
   [[nodiscard]] world_event latest() const;
   /// Returns the epoch of the latest event without copying the event.
   [[nodiscard]] troupe::epoch epoch() const;
   /// Waits until \p enough returns true for the latest event, for at most \p at_most. Returns whether it did.
   [[nodiscard]] bool wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const;
+  /// Waits until the latest event is_ready_after() \p after, for at most \p at_most. Returns the latest event.
+  [[nodiscard]] world_event wait_ready(troupe::epoch after, nanoseconds at_most) const;
+  /// Calls \p heard once, as soon as the latest event is_ready_after() \p after: at once, or later on the world actor's
+  /// thread. It must neither block nor throw.
+  void when_ready(troupe::epoch after, listener heard);
   /// Calls \p heard for every later event on the world actor's thread. It must neither block nor throw. It is dropped
   /// after the last event, world_phase::stopped.
   void listen(listener heard);
 
 private:
+  struct waiter {
+    troupe::epoch after;
+    listener heard;
+  };
+  [[nodiscard]] world_event revised() const;
+  /// Returns the correction that has ended with the event. Requires mutex_ to be locked.
+  [[nodiscard]] std::function<void(world_event&)> replace_latest(const world_event& event);
+
   std::atomic<std::uint64_t> world_{0};
   std::shared_ptr<request_gate> gate_;
   mutable std::mutex mutex_;
   mutable condition changed_;
   world_event latest_;
+  std::function<void(world_event&)> revise_;
   std::vector<listener> listeners_;
+  std::vector<waiter> waiters_;
 };
 
 } // namespace troupe

@@ -340,7 +340,7 @@ void rank_pipeline::submit_together(pipeline_calls all) {
   if (const auto odd = std::ranges::find_if_not(all, [](const auto& one) { return may_be_fused(one->what()); });
       odd != all.end()) {
     const error why{.code = errc::internal,
-                    .text = "a " + describe((*odd)->what()) +
+                    .text = describe((*odd)->what()) +
                             " cannot be launched together with others: copies, barriers and requests on host memory "
                             "are launched by themselves",
                     .rank = self()};
@@ -481,9 +481,9 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
       one->note_launched(at, several.size(), ended);
     }
   } catch (...) {
-    error why = launch_failure();
+    const error why = launch_failure();
+    report(why); // first: the world's state must not be `ready` when a client is told
     for (const auto& one : several) one->refuse(with_unknown_outcome(why));
-    report(std::move(why));
   }
 }
 

@@ -2,12 +2,8 @@
 
 #include "snippets.hpp"
 
-#include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
-#include <troupe/collectives/backend/hierarchy/node_map.hpp>
-#include <troupe/device/topology/topology.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <future>
@@ -31,19 +27,6 @@ void capabilities() {
   // [capabilities]
   expect(found.available == troupe::availability::yes, "the mock has multicast");
   expect(!objection, "a barrier can be asked for");
-}
-
-void hierarchy() {
-  troupe::testing::mock_world on_mock{4};
-  const std::shared_ptr<troupe::backend> flat{std::shared_ptr<troupe::backend>{}, &on_mock.runtime().collectives()};
-  const std::vector<std::string> host_of_each_rank{"a", "a", "b", "b"};
-  const troupe::hierarchy_terms terms{.mode = troupe::hierarchy_mode::always};
-  // [hierarchy]
-  const auto nodes =
-      troupe::node_map::of_hosts(host_of_each_rank); // in rank order; hosts may be uneven and interleaved
-  const auto composed = troupe::make_hierarchical_backend(flat, nodes, terms);
-  // [hierarchy]
-  expect(composed != nullptr && nodes.node_count() == 2, "two hosts are two nodes");
 }
 
 void host_memory() {
@@ -120,7 +103,8 @@ void resume_points() {
   for (auto& one : replies) one.get();
   on_mock.script().on(troupe::rank{1}).operation(1).fail();
   world.barrier().wait();
-  expect(on_mock.wait_until_ready(troupe::epoch{2}, std::chrono::seconds{60}), "the world comes back");
+  expect(on_mock.world().wait_ready(troupe::epoch{1}, std::chrono::seconds{60}).phase == troupe::world_phase::ready,
+         "the world comes back");
   for (troupe::rank_lane& mine : ranks)
     expect(go_on(mine, world.status(), steps) == 5, "both continue from the commit that both have done");
 }
@@ -146,18 +130,6 @@ void credit() {
   reply.get();
   // [credit]
   expect(all_are(values, 3.F), "what is asked under a credit is done");
-}
-
-void topology() {
-  troupe::testing::mock_world on_mock{2};
-  troupe::runtime& runtime = on_mock.runtime();
-  // [topology]
-  const std::array devices{troupe::device_id{0}, troupe::device_id{1}};
-  const troupe::topology found = troupe::topology::examine(runtime.api(), devices);
-  const troupe::locality& near = found.places()[0].local;                       // near.cpus: the CPUs near GPU 0
-  const troupe::link_kind between = found.between(devices[0], devices[1]).link; // link_kind::nvlink, …
-  // [topology]
-  expect(near.cpus.empty() && between == found.pairs()[1].link, "nothing is known of where a mock's devices are");
 }
 
 void sub_worlds() {
@@ -201,14 +173,12 @@ void groups() {
 
 void run_pages() {
   capabilities();
-  hierarchy();
   host_memory();
   suspension();
   staged();
   lanes();
   resume_points();
   credit();
-  topology();
   sub_worlds();
   groups();
 }

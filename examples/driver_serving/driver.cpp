@@ -125,7 +125,7 @@ private:
         epoch_ = {}; // prepare again even in the same epoch: the ranks may have released this driver's memory
         if (std::exchange(last_failure_, failure.what()) != failure.what())
           std::printf("in epoch %s, step %llu: %s\n", to_string(now.epoch).c_str(), number_of_step(), failure.what());
-        std::this_thread::sleep_for(10ms);
+        driver_.wait_ready(now.epoch, 10ms); // for the next epoch, or for a moment
       }
     }
     return true;

@@ -200,7 +200,7 @@ public:
 
   int run() {
     while (told_by() == 0) {
-      const troupe::world_event now = world_.status();
+      const troupe::world_event now = world_.wait_ready(has_own_sums_ ? troupe::epoch{} : epoch_, 100ms);
       if (now.phase > troupe::world_phase::rebuilding) {
         std::fprintf(stderr, "the world has ended: %s\n", to_string(now.reason).c_str());
         return out_of_its_world;
@@ -211,7 +211,7 @@ public:
         } catch (const troupe::exception&) {
           // The epoch has failed, or will: the loop prepares for the next one.
         }
-      std::this_thread::sleep_for(2ms);
+      if (has_own_sums_) std::this_thread::sleep_for(2ms); // between two sums
     }
     return 0;
   }

@@ -42,36 +42,40 @@ struct checkpoint {
   std::vector<number> weights;
 };
 
+struct work_plan {
+  number ranks; ///< Of the complete world.
+  std::size_t elements;
+  number steps;
+  number commit_every;
+  number die_at;                       ///< The step at which this process kills itself.
+  std::chrono::milliseconds step_time; ///< In place of the computation of gradients.
+};
+
 /// Trains in place: each step overwrites the weights in device-visible memory, so a step that a fault interrupts leaves
 /// memory that is undefined. The process keeps copies of the last two commits, and continues from the one that the
 /// world names after a fault.
 class training {
 public:
-  training(troupe::world where, std::size_t count, number steps, number commit_every, number die_at)
-    : world_{std::move(where)},
-      steps_{steps},
-      commit_every_{commit_every},
-      die_at_{die_at},
-      weights_(count),
-      kept_{{first_step, weights_}} {}
+  training(troupe::world where, const work_plan& plan)
+    : world_{std::move(where)}, plan_{plan}, weights_(plan.elements), kept_{{first_step, weights_}} {}
 
   /// Returns false if the world has ended before the work was done, or a signal ends this process.
   bool run() {
     while (received_signal == 0) {
-      const troupe::world_event now = world_.status();
+      // After a fault the world forms its next epoch, where another process replaces the lost one. 100ms: for signals.
+      const troupe::world_event now = world_.wait_ready(100ms);
       if (now.phase > troupe::world_phase::rebuilding) return false;
       if (now.phase == troupe::world_phase::ready && serve(now)) return true;
-      std::this_thread::sleep_for(1ms); // the world forms its next epoch, where another process replaces the lost one
     }
     return false;
   }
 
   [[nodiscard]] number step() const { return step_; }
 
-  [[nodiscard]] bool is_right(number ranks) const {
+  [[nodiscard]] bool is_right() const {
     for (std::size_t i = 0; i < weights_.size(); ++i) { // the sum over all steps s of the ranks' (r + 1) (s + i)
-      const number over_steps = steps_ * (steps_ - 1) / 2 + steps_ * i;
-      if (weights_[i] != ranks * (ranks + 1) / 2 * over_steps) return false;
+      const number over_steps = plan_.steps * (plan_.steps - 1) / 2 + plan_.steps * i;
+      if (weights_[i] != sum_to(plan_.ranks) * over_steps) return false;
     }
     return true;
   }
@@ -88,15 +92,19 @@ private:
     load(now, self, lane, memory);
     say(now, self, "begins at");
 
-    while (step_ < steps_) {
+    while (step_ < plan_.steps) {
       if (received_signal != 0) return false;
-      if (step_ == die_at_) static_cast<void>(std::raise(SIGKILL));
+      if (step_ == plan_.die_at) static_cast<void>(std::raise(SIGKILL));
+      std::this_thread::sleep_for(plan_.step_time); // in place of the computation of gradients
       // The sum is one rank's weights and all ranks' gradients.
+      // Rank 0 adds those of ranks that the world continues without, so that the result is always the same.
+      const number share = self.value() == 0 ? 1 + sum_to(plan_.ranks) - sum_to(static_cast<number>(now.world_size))
+                                             : static_cast<number>(self.value()) + 1;
       for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = (self.value() == 0 ? values[i] : 0) + (static_cast<number>(self.value()) + 1) * (step_ + i);
+        values[i] = (self.value() == 0 ? values[i] : 0) + share * (step_ + i);
       lane.all_reduce(memory, memory, values.size(), troupe::dtype::u64, troupe::reduction::sum).get();
       ++step_;
-      if (step_ % commit_every_ != 0 && step_ != steps_) continue;
+      if (step_ % plan_.commit_every != 0 && step_ != plan_.steps) continue;
       kept_.push_back({step_, {values.begin(), values.end()}});
       lane.commit(step_).get();
       if (kept_.size() > 2) kept_.erase(kept_.begin());
@@ -133,6 +141,8 @@ private:
     kept_ = {{step_, {values.begin(), values.end()}}};
   }
 
+  [[nodiscard]] static number sum_to(number last) { return last * (last + 1) / 2; }
+
   [[noreturn]] void stop(const char* why) const {
     std::printf("process %s: %s %llu\n", variable("TROUPE_PROCESS").c_str(), why,
                 static_cast<unsigned long long>(step_));
@@ -148,9 +158,7 @@ private:
   }
 
   troupe::world world_;
-  number steps_;
-  number commit_every_;
-  number die_at_;
+  work_plan plan_;
   number step_ = first_step;
   std::vector<number> weights_;
   std::vector<checkpoint> kept_; ///< The last two commits, the older one first.
@@ -161,7 +169,7 @@ private:
 int main(int count, char** words) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0); // line-buffered, because the launcher reads lines
   for (const int one : {SIGTERM, SIGINT}) std::signal(one, take_signal);
-  const command_line line{count, words, {"--steps", "--elements", "--commit-every", "--die-at"}};
+  const command_line line{count, words, {"--steps", "--elements", "--commit-every", "--die-at", "--step-ms"}};
   const auto steps = line.number<number>("--steps", 1000);
   // For --die-at: the first process of place 1 kills itself.
   constexpr number never = std::numeric_limits<number>::max();
@@ -170,8 +178,14 @@ int main(int count, char** words) try {
 
   troupe::runtime runtime{line.settings()};
   troupe::world world = runtime.form_world();
-  training work{world, line.number<std::size_t>("--elements", 1024), steps, line.number<number>("--commit-every", 10),
-                die_at};
+  const std::string size = variable("WORLD_SIZE"); // a world that has shrunk has fewer ranks
+  training work{world,
+                {.ranks = size.empty() ? static_cast<number>(world.size()) : std::stoull(size),
+                 .elements = line.number<std::size_t>("--elements", 1024),
+                 .steps = steps,
+                 .commit_every = line.number<number>("--commit-every", 10),
+                 .die_at = die_at,
+                 .step_time = std::chrono::milliseconds{line.number<int>("--step-ms", 0)}}};
   if (!work.run()) {
     const troupe::error reason = world.status().reason;
     const std::string why = received_signal != 0 ? "told to end by signal " + std::to_string(int{received_signal})
@@ -181,7 +195,7 @@ int main(int count, char** words) try {
                  static_cast<unsigned long long>(work.step()), static_cast<unsigned long long>(steps), why.c_str());
     return received_signal != 0 ? 128 + received_signal : out_of_its_world;
   }
-  const bool right = work.is_right(static_cast<number>(world.size()));
+  const bool right = work.is_right();
   std::printf("process %s: %llu steps, every weight is %s\n", variable("TROUPE_PROCESS").c_str(),
               static_cast<unsigned long long>(steps), right ? "right" : "WRONG");
   world.stop();

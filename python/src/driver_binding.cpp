@@ -10,7 +10,10 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,25 +33,34 @@ constexpr std::chrono::seconds default_capture_deadline{60};
 /// The replies that wait until a driver's world is ready or has ended. Threads: safe from any.
 class readiness {
 public:
-  void add(std::shared_ptr<value_reply> one) {
+  void add(epoch after, std::shared_ptr<value_reply> one) {
     const std::lock_guard lock{mutex_};
-    waiting_.push_back(std::move(one));
+    waiting_.emplace_back(after, std::move(one));
   }
   void hear(const world_driver_event& now) {
-    if (now.is_ready || now.is_over) answer(now);
+    answer(now, [&](epoch after) { return (now.is_ready && now.epoch > after) || now.is_over; });
   }
-  void answer(const value_reply::value& with) {
-    std::vector<std::shared_ptr<value_reply>> answered;
-    {
-      const std::lock_guard lock{mutex_};
-      answered.swap(waiting_);
-    }
-    for (const auto& one : answered) one->deliver(with);
+  void close() {
+    answer(error{.code = errc::stopping, .text = "the driver has been closed: make another"},
+           [](epoch) { return true; });
   }
 
 private:
+  template <class Condition>
+  void answer(const value_reply::value& with, Condition is_due) {
+    std::vector<std::pair<epoch, std::shared_ptr<value_reply>>> due;
+    {
+      const std::lock_guard lock{mutex_};
+      const auto first =
+          std::stable_partition(waiting_.begin(), waiting_.end(), [&](const auto& one) { return !is_due(one.first); });
+      due.assign(std::make_move_iterator(first), std::make_move_iterator(waiting_.end()));
+      waiting_.erase(first, waiting_.end());
+    }
+    for (const auto& one : due) one.second->deliver(with);
+  }
+
   std::mutex mutex_;
-  std::vector<std::shared_ptr<value_reply>> waiting_;
+  std::vector<std::pair<epoch, std::shared_ptr<value_reply>>> waiting_;
 };
 
 /// The object behind Python's Driver. Threads: those that hold the GIL.
@@ -59,20 +71,18 @@ public:
   }
 
   [[nodiscard]] world_driver& get() const { return held_.get(); }
-  [[nodiscard]] std::shared_ptr<value_reply> ready() const {
+  [[nodiscard]] std::shared_ptr<value_reply> ready(std::uint64_t after) const {
     auto answered = std::make_shared<value_reply>();
     world_driver& of = get();
-    waiting_->add(answered);
+    waiting_->add(epoch{after}, answered);
     waiting_->hear(of.status());
     return answered;
   }
   void close() {
-    waiting_->answer(error{.code = errc::stopping, .text = "the driver has been closed: make another"});
+    waiting_->close();
     held_.close();
   }
-  ~shown_driver() {
-    waiting_->answer(error{.code = errc::stopping, .text = "the driver has been closed: make another"});
-  }
+  ~shown_driver() { waiting_->close(); }
   shown_driver(const shown_driver&) = delete;
   shown_driver& operator=(const shown_driver&) = delete;
 
@@ -90,7 +100,7 @@ real_time_ptr<shown_driver> make_driver(const py::dict& given, const py::object&
 
 given_operand import_operand(const py::object& what, const py::object& as) {
   if (!py::isinstance<shown_remote>(what))
-    throw invalid("a " + type_name_of(what) +
+    throw invalid("an operand of type " + type_name_of(what) +
                   " is memory of this process, which has no rank: give a troupe.RemoteBuffer of the rank");
   return import_remote(what.cast<const shown_remote&>(), optional_dtype_of(as));
 }

@@ -213,7 +213,7 @@ std::optional<stream_source> chosen_source(const std::shared_ptr<device>& on, co
   if (py::isinstance<py::int_>(streams)) return stream_source{on, handle_of(streams)};
   for (const char* name : {"cuda_stream", "ptr"}) // streams of PyTorch, of CuPy
     if (py::hasattr(streams, name)) return stream_source{on, handle_of(streams.attr(name))};
-  throw invalid("stream is a " + py::cast<std::string>(py::str(py::type::of(streams))) +
+  throw invalid("stream is of type " + type_name_of(streams) +
                 ": give \"producer\", None (the tensor is ready), an int, or a stream of PyTorch or CuPy");
 }
 
@@ -274,7 +274,7 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
     return own;
   }
   if (!py::hasattr(what, "__dlpack__"))
-    throw invalid("a " + type_name_of(what) +
+    throw invalid("an operand of type " + type_name_of(what) +
                   " is not a tensor: give an object with __dlpack__ (NumPy, PyTorch, CuPy, JAX) or a troupe.Buffer");
   const std::shared_ptr<device>& on = where.device_of(target);
   const py::tuple lives = what.attr("__dlpack_device__")();

@@ -58,7 +58,7 @@ std::string call_with_gil(const py::object& what, const rank_call& with) {
 
 rank_function::work make_rank_function(std::string name, const py::object& what) {
   if (PyCallable_Check(what.ptr()) == 0)
-    throw invalid("the function '" + name + "' is a " + type_name_of(what) + ", which cannot be called");
+    throw invalid("the function '" + name + "' is of type " + type_name_of(what) + ", which cannot be called");
   return [name = std::move(name), called = held_object{what}](const rank_call& with) {
     std::string failure;
     {

@@ -131,6 +131,9 @@ py::object value_of(const value_reply& one) {
     py::object operator()(const error& failure) const { raise(failure); }
     py::object operator()(const remote_buffer& found) const { return py::cast(shown_remote{found, from.type()}); }
     py::object operator()(const std::string& bytes) const { return py::bytes{bytes}; }
+    py::object operator()(const world_event& now) const {
+      return py::module_::import("troupe._world").attr("event_of")(shown_event(now));
+    }
     py::object operator()(const world_driver_event& now) const {
       return py::module_::import("troupe._driver").attr("status_of")(shown_event(now));
     }

@@ -3,10 +3,11 @@
 
 #include "deferred_release.hpp"
 
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
-#include <troupe/device/time.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/device/time.hpp>
 #include <troupe/runtime/world_driver.hpp>
 
 #include <pybind11/pybind11.h>
@@ -112,7 +113,7 @@ private:
 /// The answer to a question whose result is a value: the Python class troupe.ValueReply. Threads: safe from any.
 class value_reply final : public awaited {
 public:
-  using value = std::variant<error, remote_buffer, std::string, world_driver_event>;
+  using value = std::variant<error, remote_buffer, std::string, world_event, world_driver_event>;
 
   /// \p type is the element type that a remote buffer in the answer has in Python.
   explicit value_reply(std::optional<dtype> type = {}) : type_{type} {}
@@ -140,8 +141,8 @@ template <class Value, class Ask>
   return answered;
 }
 
-/// Converts a duration: seconds or a datetime.timedelta, or None for \p otherwise. Errors: invalid_argument, which names
-/// the parameter \p name.
+/// Converts a duration: seconds or a datetime.timedelta, or None for \p otherwise. Errors: invalid_argument, which
+/// names the parameter \p name.
 [[nodiscard]] nanoseconds duration_of(const pybind11::object& span, nanoseconds otherwise,
                                       const char* name = "deadline");
 

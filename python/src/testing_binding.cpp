@@ -124,14 +124,17 @@ void bind_fault_scripts(py::module_& module) {
       .def("lose_device", &fault_place_line::lose_device, py::arg("code") = "device_failed",
            "The rank's device fails there: device_failed, or process_poisoned, which fails all devices.");
   py::class_<shown_rank_lines>(module, "RankFaults")
-      .def("in_epoch",
-           [](const shown_rank_lines& one, const py::object& which) {
-             return shown_rank_lines{one.of, one.target, epoch{place_of("epoch", which)}};
-           },
-           py::arg("epoch"))
+      .def(
+          "in_epoch",
+          [](const shown_rank_lines& one, const py::object& which) {
+            return shown_rank_lines{one.of, one.target, epoch{place_of("epoch", which)}};
+          },
+          py::arg("epoch"))
       .def(
           "operation",
-          [](const shown_rank_lines& one, const py::object& n) { return one.at(kind::operation, place_of("number", n)); },
+          [](const shown_rank_lines& one, const py::object& n) {
+            return one.at(kind::operation, place_of("number", n));
+          },
           py::arg("number"), "The rank's operation of that number, from 0 in each epoch.")
       .def(
           "forming",
@@ -139,11 +142,15 @@ void bind_fault_scripts(py::module_& module) {
           py::arg("number"))
       .def(
           "registering",
-          [](const shown_rank_lines& one, const py::object& n) { return one.at(kind::registering, place_of("number", n)); },
+          [](const shown_rank_lines& one, const py::object& n) {
+            return one.at(kind::registering, place_of("number", n));
+          },
           py::arg("number"))
       .def(
           "aborting",
-          [](const shown_rank_lines& one, const py::object& n) { return one.at(kind::aborting, place_of("number", n)); },
+          [](const shown_rank_lines& one, const py::object& n) {
+            return one.at(kind::aborting, place_of("number", n));
+          },
           py::arg("number"))
       .def(
           "out_of_memory_after",
@@ -393,19 +400,6 @@ void bind_testing(py::module_& module) {
            py::arg("script"))
       .def("world", [](shown_mock_world& self) { return show(self.get().world()); })
       .def("script", &shown_mock_world::script)
-      .def("wait_until_ready",
-           [](shown_mock_world& self, std::uint64_t wanted, const py::object& at_most) {
-             const nanoseconds span = duration_of(at_most, std::chrono::seconds{60}, "timeout");
-             mock_world& in = self.get();
-             const time_point until = later(std::chrono::steady_clock::now(), span);
-             bool is_ready = false;
-             wait_interruptibly([&](nanoseconds longest) {
-               const nanoseconds left = std::max(until - std::chrono::steady_clock::now(), nanoseconds{0});
-               is_ready = in.wait_until_ready(epoch{wanted}, std::min(left, longest));
-               return is_ready || left == nanoseconds{0};
-             });
-             return is_ready;
-           })
       .def("close", &shown_mock_world::close);
   bind_virtual_worlds(module);
 }

@@ -143,6 +143,10 @@ void bind_worlds(py::module_& module) {
       .def("local_ranks", [](shown_world& self) { return numbers_of(self.of().local_ranks()); })
       .def("epoch", [](shown_world& self) { return self.of().epoch().value(); })
       .def("status", [](shown_world& self) { return shown_event(self.of().status()); })
+      .def("ready",
+           [](shown_world& self, std::uint64_t after) {
+             return ask_for<world_event>([&](auto to) { self.of().wait_ready(epoch{after}, std::move(to)); });
+           })
       .def("listen",
            [](shown_world& self, const std::shared_ptr<event_queue>& queue) {
              self.of().on_event([queue](const world_event& one) { queue->put(one); });

@@ -268,12 +268,7 @@ def test_an_exception_in_a_function_ends_the_epoch(job, driver):
     failure = driver.call("fail").exception(PATIENCE)
     assert isinstance(failure, troupe.Error) and failure.effect == "unknown_outcome"
     assert "raised ValueError: no such kernel" in str(failure)
-    pause = threading.Event()
-    for _ in range(PATIENCE * 100):
-        if driver.epoch >= 2 and driver.status.is_ready:
-            break
-        pause.wait(0.01)
-    assert driver.epoch >= 2
+    assert driver.wait_ready(PATIENCE, after_epoch=1).epoch >= 2
     assert any(not one.is_ready for one in job.events) and job.events[-1].epoch >= 2
     driver.barrier().result(PATIENCE)
     found = job.find("values")

@@ -128,7 +128,7 @@ def test_events_are_heard_in_order():
         mock.world.events(heard.append)
         mock.script.on(0).operation(0).fail()
         assert isinstance(mock.world.barrier().exception(), troupe.Error)
-        assert mock.wait_until_ready(2)
+        assert mock.world.wait_ready(60, after_epoch=1).phase == "ready"
     until = time.monotonic() + 10
     while (not heard or heard[-1].phase != "stopped") and time.monotonic() < until:
         time.sleep(0.001)

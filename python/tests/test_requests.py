@@ -125,7 +125,7 @@ def test_prepared_requests_of_single_ranks_acknowledge_the_epoch_after_a_rebuild
             assert reply.result(30).epoch == 1
         mock.script.on(1).operation(1).fail()
         assert isinstance(world.barrier().exception(30), troupe.CommunicatorFailed)
-        assert mock.wait_until_ready(2)
+        assert world.wait_ready(60, after_epoch=1).phase == "ready"
         for one in prepared:
             assert isinstance(one.ask().exception(30), troupe.StaleEpoch)
         for rank in ranks:
@@ -159,7 +159,7 @@ def test_a_lane_is_left_at_the_rank_that_has_its_number_after_a_loss():
             assert reply.result(30).epoch == 1
         mock.script.on(0).operation(1).lose_device()
         assert world.barrier().exception(30) is not None
-        assert mock.wait_until_ready(2) and world.size == 2
+        assert world.wait_ready(60, after_epoch=1).phase == "ready" and world.size == 2
         for lane in lanes[:2]:  # now the ranks that were 1 and 2
             lane.acknowledge(2)
         waits = lanes[0].barrier()

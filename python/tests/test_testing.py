@@ -46,9 +46,34 @@ def test_a_lost_device_is_told_and_the_world_comes_back():
         mock.script.on(1).operation(0).lose_device()
         with pytest.raises(troupe.DeviceFailed):
             mock.world.all_reduce(ones(2)).result(30)
-        assert mock.wait_until_ready(2)
+        assert mock.world.wait_ready(60, after_epoch=1).phase == "ready"
         mock.world.rank(1).copy(held, np.zeros(4, "float32")).result()
         assert not held.is_stale
+
+
+def test_a_world_is_awaited_until_it_serves_again():
+    with MockWorld(2, recovery_policy="keep_size") as mock:
+        world = mock.world
+        assert world.wait_ready(60).epoch == 1
+        assert world.wait_ready(0, after_epoch=1).epoch == 1  # its time passes
+        mock.script.on(1).operation(0).fail()
+        failure = world.barrier().exception(60)
+        assert isinstance(failure, troupe.CommunicatorFailed)
+        assert world.status.phase != "ready" or world.epoch == 2  # never ready in the epoch that has failed
+        assert world.ready(after_epoch=failure.epoch).result(60).epoch == 2
+
+        async def serves_again():
+            mock.script.on(0).in_epoch(2).operation(0).fail()
+            try:
+                await world.barrier()
+            except troupe.Error:
+                return await world.ready(after_epoch=2)
+
+        now = asyncio.run(serves_again())
+        assert (now.phase, now.epoch) == ("ready", 3)
+        waits = world.ready(after_epoch=3)
+        assert not waits.done()
+    assert waits.result(60).phase in ("stopping", "stopped")  # nothing to wait for any more
 
 
 def test_faults_that_make_no_sense_are_refused():
@@ -208,8 +233,7 @@ def test_what_worlds_in_real_time_let_go_of_does_not_end_in_a_virtual_world():
 def test_a_closed_world_says_so():
     mock = MockWorld(1)
     mock.close()
-    with pytest.raises(troupe.Stopping):
-        mock.wait_until_ready(1)
+    assert mock.world.wait_ready(0).phase == "stopped"
     world = VirtualWorld(1)
     world.close()
     with pytest.raises(troupe.Stopping):

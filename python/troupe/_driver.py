@@ -112,15 +112,21 @@ class Driver(_ToAllRanks[Reply], Closable):
         """The number of the current epoch, 0 before the first."""
         return self.status.epoch
 
-    def ready(self) -> "ValueReply[DriverStatus]":
-        """Returns the status as soon as the world is ready or over: `status = await driver.ready()`."""
-        reply: "ValueReply[DriverStatus]" = self._native.ready()
+    def ready(self, *, after_epoch: int = 0) -> "ValueReply[DriverStatus]":
+        """Returns the status as soon as the world is ready or over: `status = await driver.ready()`.
+
+        after_epoch: wait for a later epoch than this one, e.g. than that of a request that failed.
+        """
+        reply: "ValueReply[DriverStatus]" = self._native.ready(after_epoch)
         return reply
 
-    def wait_ready(self, timeout: Optional[Seconds] = None) -> DriverStatus:
-        """Waits until the world is ready, is over, or timeout seconds have passed. Returns the status."""
+    def wait_ready(self, timeout: Optional[Seconds] = None, *, after_epoch: int = 0) -> DriverStatus:
+        """Waits until the world is ready in a later epoch than after_epoch, is over, or timeout seconds have passed.
+
+        Returns the status.
+        """
         try:
-            return self.ready().result(timeout)
+            return self.ready(after_epoch=after_epoch).result(timeout)
         except TimeoutError:
             return self.status
 

@@ -396,6 +396,21 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
         """Calls heard for every later change of phase, in order, on a thread of this module."""
         listen(self._native, lambda fields: heard(event_of(fields)))
 
+    def ready(self, *, after_epoch: int = 0) -> "ValueReply[WorldEvent]":
+        """Returns the status as soon as the world is ready in a later epoch than after_epoch, or has failed or stops.
+
+        `status = await world.ready(after_epoch=epoch)`, where epoch is that of the request that failed.
+        """
+        reply: "ValueReply[WorldEvent]" = self._native.ready(after_epoch)
+        return reply
+
+    def wait_ready(self, timeout: Optional[Seconds] = None, *, after_epoch: int = 0) -> WorldEvent:
+        """Waits as ready() does, but at most timeout seconds. Returns the status."""
+        try:
+            return self.ready(after_epoch=after_epoch).result(timeout)
+        except TimeoutError:
+            return self.status
+
     def export_memory(self, rank: int, tensor: Tensor, name: str = "") -> RemoteBuffer:
         """Exports memory of a rank in this process. Returns a handle that requests of other processes can name.
 

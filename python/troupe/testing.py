@@ -55,10 +55,6 @@ class MockWorld(Closable):
     def launches(self, rank: int) -> List[Launch]:
         return launches(self.script, rank)
 
-    def wait_until_ready(self, epoch: int, timeout: float = 60.0) -> bool:
-        """Waits until the world is ready in that epoch or a later one. Returns whether it is."""
-        return bool(self._native.wait_until_ready(whole("epoch", epoch, 0, LARGEST_SIZE), timeout))
-
     def close(self) -> None:
         """Releases operations that hang by the script, answers pending requests and ends the world. Idempotent."""
         self._native.close()

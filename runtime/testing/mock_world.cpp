@@ -38,9 +38,4 @@ mock_world::~mock_world() {
   script_->release();
 }
 
-bool mock_world::wait_until_ready(epoch wanted, nanoseconds at_most) const {
-  return core_of(*world_).status->wait(
-      [wanted](const world_event& now) { return now.phase == world_phase::ready && now.epoch >= wanted; }, at_most);
-}
-
 } // namespace troupe::testing

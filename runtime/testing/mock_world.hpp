@@ -47,8 +47,6 @@ public:
   [[nodiscard]] std::vector<buffer> make_ranked(std::size_t count) const {
     return testing::make_ranked<float>(*world_, count);
   }
-  /// Waits until the world is ready in \p wanted or a later epoch, for at most \p at_most. Returns whether it is.
-  [[nodiscard]] bool wait_until_ready(epoch wanted, nanoseconds at_most) const;
 
 private:
   std::shared_ptr<fault_script> script_;

@@ -42,6 +42,11 @@ bool world_in_virtual_time::run_until_ready(troupe::epoch wanted, nanoseconds at
       at_most);
 }
 
+world_event world_in_virtual_time::wait_ready(troupe::epoch after, nanoseconds at_most) {
+  static_cast<void>(run_until([&] { return is_ready_after(status(), after); }, at_most));
+  return status();
+}
+
 const std::vector<virtual_event>& world_in_virtual_time::events() const noexcept {
   return shared().events;
 }

@@ -79,6 +79,8 @@ public:
   /// Lets time pass until the world is ready in \p wanted or a later epoch, for at most \p at_most. Returns whether it
   /// is.
   [[nodiscard]] bool run_until_ready(troupe::epoch wanted, nanoseconds at_most);
+  /// Same as world::wait_ready(): time passes meanwhile.
+  world_event wait_ready(troupe::epoch after, nanoseconds at_most);
 
   /// Returns all events so far, from "forming" on.
   [[nodiscard]] const std::vector<virtual_event>& events() const noexcept;

@@ -370,6 +370,10 @@ error order_connection::decide(decision_record& one) {
   if (one.kind == decision_record::form::capture) return decide_capture(one);
   if (one.kind == decision_record::form::closed) return decide_close(one);
   if (one.kind == decision_record::form::message) return decide_message(one);
+  if (one.kind == decision_record::form::ending) {
+    ending_ = std::move(one.why);
+    return {};
+  }
   auto node = asks_.extract(one.number);
   if (node.empty())
     return {.code = errc::internal,
@@ -569,6 +573,11 @@ void order_connection::close(error why) {
   }
 }
 
+error order_connection::ending() const {
+  const std::lock_guard lock{mutex_};
+  return ending_;
+}
+
 std::size_t order_connection::waiting() const {
   const std::lock_guard lock{mutex_};
   return asks_.size();
@@ -639,6 +648,10 @@ const std::shared_ptr<peer_requests>& distributed_order::peers() const noexcept 
 
 std::size_t distributed_order::waiting() const {
   return through_->waiting();
+}
+
+error distributed_order::ending() const {
+  return through_->ending();
 }
 
 } // namespace troupe

@@ -90,6 +90,8 @@ public:
 
   /// Returns order_connection::waiting().
   [[nodiscard]] std::size_t waiting() const;
+  /// Returns order_connection::ending().
+  [[nodiscard]] error ending() const;
 
 private:
   const std::shared_ptr<order_connection> through_;
@@ -143,6 +145,9 @@ public:
   /// more, except a batch that another thread is sending. Only the first call has an effect.
   void close(error why);
 
+  /// Returns why the controller has closed the order of the epoch: later requests are refused, and the controller's
+  /// order to end the epoch follows. errc::none if it has not.
+  [[nodiscard]] error ending() const;
   /// Returns the number of requests, in all worlds, that the controller has not decided.
   [[nodiscard]] std::size_t waiting() const;
   /// Returns the number of the controller's batches of decisions for the rank that have been followed.
@@ -263,6 +268,7 @@ private:
   std::map<std::uint64_t, std::vector<std::pair<process_address, std::string>>> early_;
   std::atomic<bool> has_parts_{false}; ///< Whether a sub-world has been opened.
   time_point due_ = time_point::max(); ///< No request is given up before this time.
+  error ending_;                       ///< See ending().
   error closed_;
   std::atomic<bool> is_closed_{false}; ///< True once closed_ is set. Readable without the lock.
 

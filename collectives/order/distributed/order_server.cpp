@@ -259,6 +259,9 @@ order_server::world& order_server::open_group(const world& parent, const rank_gr
 
 void order_server::close(const error& why) {
   if (!order_ || std::exchange(closed_, true)) return;
+  for (const auto& one : ranks_)
+    if (one) one->out.add({.kind = decision_record::form::ending, .why = why});
+  composed_ = nullptr;
   for (const auto& one : worlds_)
     if (one->is_decided_here) order_->close_world(one->ordered, why, effects_);
   settle();
@@ -579,7 +582,8 @@ void order_server::follow(connection& to, decision_record& one) {
   switch (one.kind) {
     case decision_record::form::release: to.out.release(number(), one.position, one.joins); break;
     case decision_record::form::refusal: to.out.refuse(number(), one.why, one.absence); break;
-    case decision_record::form::capture: to.out.add(one); break;
+    case decision_record::form::capture:
+    case decision_record::form::ending: to.out.add(one); break;
     case decision_record::form::closed:
       if (member* const left = find_member(one.world, to)) left->has_left = true;
       to.out.add(one);

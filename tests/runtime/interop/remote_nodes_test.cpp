@@ -156,6 +156,7 @@ void require_served(asker& by, Read read) {
     CHECK(now.epoch == epoch{1});
     CHECK(now.world_size == 2);
     CHECK_FALSE(now.reason);
+    CHECK(std::get<world_event>(by.ask<world_event>(ready_query{})).epoch == epoch{1});
   }
 }
 
@@ -274,7 +275,8 @@ TEST_CASE("another node reads the resume points of a world that has shrunk, whos
   sent.phase = world_phase::ready;
   sent.epoch = epoch{2};
   sent.world_size = 7; // there were eight ranks before
-  sent.resume = std::make_shared<const resume_points>(resume_points{.lanes = {point}, .counted_from = epoch{2}, .has_survivors = false});
+  sent.resume = std::make_shared<const resume_points>(
+      resume_points{.lanes = {point}, .counted_from = epoch{2}, .has_survivors = false});
   REQUIRE(decode_message(encode_message(sent), event));
   CHECK(event.world_size == 7);
   REQUIRE(event.resume);

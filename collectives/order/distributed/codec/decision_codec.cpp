@@ -40,6 +40,7 @@ void decision_fields(Wire& wire, Record& one, int world_size) {
       wire.field(one.agreed);
       return failure_field(wire, one.why);
     case decision_form::message: wire.field(one.from); return wire.field(one.message, longest_message_bytes);
+    case decision_form::ending: return failure_field(wire, one.why);
     case decision_form::closed:
     case decision_form::release:
     case decision_form::refusal: return;
@@ -122,7 +123,7 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
   const auto marks = static_cast<std::uint8_t>(head & ~form_bits);
   if ((marks & ~(into.kind == decision_form::release ? is_in_step | has_position | joins_previous : 0)) != 0)
     in.refuse("a record has unknown flags");
-  if (into.kind > decision_form::message) in.refuse("a record has an unknown kind");
+  if (into.kind > decision_form::ending) in.refuse("a record has an unknown kind");
   if (!in.ok()) return false;
   if (into.kind == decision_form::release) {
     into.number = (marks & is_in_step) != 0 ? released_ + 1 : in.varint();

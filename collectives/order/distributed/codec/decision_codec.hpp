@@ -39,6 +39,7 @@ struct decision_record {
     capture, ///< The rank may continue in a capture, because its peers have launched the same; or it has failed.
     closed,  ///< Nothing more is decided in `world`, which the rank has left.
     message, ///< From another process of `world`.
+    ending,  ///< The order is closed because of `why`: the refusals that follow are due to it.
   };
 
   form kind = form::release;
@@ -46,7 +47,7 @@ struct decision_record {
   std::uint64_t number = 0; ///< The number of the request (release, refusal) or turn; the place of a capture.
   std::optional<std::uint64_t> position{}; ///< For a release: the position, if the client gave none.
   bool joins = false;                      ///< For a release: it is launched together with the previous one.
-  error why{};                             ///< For a refusal, also of a turn or a capture: the reason.
+  error why{};                             ///< For a refusal, also of a turn or a capture, and the end: the reason.
   /// For a refusal: the report. Requests that are refused for one reason share it.
   std::shared_ptr<absence_report> absence{};
   std::size_t agreed = 0;             ///< For a capture: the number of collectives to launch.

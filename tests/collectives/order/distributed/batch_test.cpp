@@ -114,6 +114,7 @@ std::string all_decisions() {
                       opened_world{
                           5, 2, nullptr, {.of = epoch{3}, .lanes = {{.where = lane::named("batch"), .number = 4}}}}}});
   out.add({.kind = form::closed, .world = 4});
+  out.add({.kind = form::ending, .why = {.code = errc::communicator_failed, .text = "a process is lost"}});
   auto report = std::make_shared<absence_report>();
   report->what = "barrier";
   report->lane = lane::named("batch");
@@ -307,7 +308,7 @@ TEST_CASE("decisions come back as they were told, and one report for all whom it
   std::vector<decision_record> all;
   for (decision_record one; reader.next(in, one);) all.push_back(one);
   CHECK_FALSE(in.failure("a batch"));
-  REQUIRE(all.size() == 11);
+  REQUIRE(all.size() == 12);
   CHECK(all[0].number == 1);
   CHECK(all[0].position == 0);
   CHECK(all[1].number == 9);
@@ -331,17 +332,19 @@ TEST_CASE("decisions come back as they were told, and one report for all whom it
   CHECK_FALSE(all[6].opened[1].resume);
   CHECK(all[7].kind == decision_record::form::closed);
   CHECK(all[7].world == 4);
-  CHECK(all[8].why.code == errc::deadline_exceeded);
-  CHECK(all[8].why.rank == rank{1});
-  REQUIRE(all[8].absence);
-  CHECK(all[8].absence_is_new);
-  CHECK(all[8].absence->missing() == std::vector{rank{1}});
-  CHECK(all[8].absence->lane == lane::named("batch"));
-  CHECK(all[8].absence->waited == 3ms);
-  CHECK(all[8].absence->ranks[1].last_asked->position == 6);
-  CHECK(all[9].absence == all[8].absence);
-  CHECK_FALSE(all[9].absence_is_new);
-  CHECK_FALSE(all[10].absence);
+  CHECK(all[8].kind == decision_record::form::ending);
+  CHECK(all[8].why.text == "a process is lost");
+  CHECK(all[9].why.code == errc::deadline_exceeded);
+  CHECK(all[9].why.rank == rank{1});
+  REQUIRE(all[9].absence);
+  CHECK(all[9].absence_is_new);
+  CHECK(all[9].absence->missing() == std::vector{rank{1}});
+  CHECK(all[9].absence->lane == lane::named("batch"));
+  CHECK(all[9].absence->waited == 3ms);
+  CHECK(all[9].absence->ranks[1].last_asked->position == 6);
+  CHECK(all[10].absence == all[9].absence);
+  CHECK_FALSE(all[10].absence_is_new);
+  CHECK_FALSE(all[11].absence);
 }
 
 TEST_CASE("the usual request takes two bytes, and its release one", "[collectives][wire]") {
@@ -413,8 +416,8 @@ TEST_CASE("a batch that ends early is refused but where a record ends", "[collec
     counts.insert(count);
     ++accepted;
   }
-  CHECK(accepted == 11);
-  CHECK(counts.size() == 11);
+  CHECK(accepted == 12);
+  CHECK(counts.size() == 12);
 }
 
 TEST_CASE("a turn without a name, and one that is a capture and a split, are refused", "[collectives][wire]") {

@@ -322,6 +322,28 @@ TEST_CASE("a keeper that is closed refuses what waits, and what comes", "[collec
   CHECK(code_of_all({waits, late}) == errc::world_failed);
 }
 
+TEST_CASE("whoever is refused because the controller has closed the order can learn why, on each host (FLT-1)",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig rig{3, {}, {.mode = fusion::off}, {{rank{2}}}};
+  std::string known[3];
+  for (int r = 0; r < 2; ++r) {
+    lane_request terms;
+    terms.what = rig.add(r, 4);
+    terms.deadline = 1h;
+    terms.reply = make_reply_promise(
+        [&, r](const outcome&) { known[r] = rig.orders[static_cast<std::size_t>(r)]->ending().text; });
+    rig.orders[static_cast<std::size_t>(r)]->ask(rank{r}, std::move(terms));
+  }
+  rig.deliver_all();
+  for (const auto& one : rig.orders) CHECK_FALSE(one->ending());
+  rig.close_above({.code = errc::communicator_failed, .text = "a process is lost"});
+  rig.deliver_all();
+  rig.finish();
+  CHECK(known[0] == "a process is lost"); // when the refusal came
+  CHECK(known[1] == "a process is lost");
+  CHECK(rig.orders[2]->ending().code == errc::communicator_failed);
+}
+
 TEST_CASE("what is of an older epoch is dropped, and of a newer one refused (EPO-1)",
           "[collectives][sequencing][distributed][EPO-1]") {
   distributed_rig one{2};
