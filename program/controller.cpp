@@ -4,6 +4,7 @@
 #include <troupe/program/support/interruption.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
+#include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/controller.hpp>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace troupe::program {
 
@@ -92,6 +94,8 @@ void add_controller(CLI::App& program, action& chosen) {
   add_number(*command, "--rebuilds", options->options.terms.rebuilds, "rebuilds allowed within ten minutes", 0,
              1'000'000);
   command->add_option("--log", options->log, "log level: trace, debug, info, warn, error or off")
+      ->envname("TROUPE_LOG")
+      ->check(CLI::IsMember(std::vector<std::string>(log_levels.begin(), log_levels.end())))
       ->capture_default_str();
   command->callback([options, &chosen] { chosen = [options] { return run_controller(*options); }; });
 }

@@ -22,11 +22,6 @@ namespace {
 
 constexpr std::size_t slots_per_device = 256;
 
-std::size_t worker_count(const configuration& settings) {
-  if (settings.scheduler_threads > 0) return settings.scheduler_threads;
-  return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 4);
-}
-
 /// Returns the observer of launches, or null if neither faults are injected nor NVTX ranges are on.
 std::shared_ptr<launch_observer> observer_for(const configuration& settings) {
   auto faults = observer_of(settings.faults);
@@ -82,7 +77,7 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
   if (system != nullptr) {
     require_prepared_host();
     for (const std::string& one : host_shortcomings(system->config(), settings))
-      log_warning("the client's actor system is not set up for troupe: " + one + " (troupe::prepare_host)");
+      log_warning("the client's actor system lacks a setting of troupe::prepare_host(): " + one);
   } else {
     own_system = std::make_unique<compat::own_actor_system>(make_system_settings(settings, wait.used, threads.poller),
                                                             settings.deadlines.drain);

@@ -56,7 +56,7 @@ void prepare_operands(std::span<operation> parts, const per_rank<shared_event>& 
     if (!event) continue;
     operand* const waits = operand_to_wait(parts[i]);
     if (waits == nullptr)
-      throw exception{errc::invalid_argument, "no operand of a " + std::string{name_of(parts[i])} +
+      throw exception{errc::invalid_argument, "no operand of " + std::string{name_of(parts[i])} +
                                                   " can take the ready event: all have one already, or there are none"};
     waits->ready = event;
   }

@@ -401,7 +401,7 @@ objection validate_group(const group& what, const rank_context& at) {
     if (std::holds_alternative<group>(part) || std::holds_alternative<replay>(part) ||
         std::holds_alternative<call>(part))
       return in_part(i, refuse(errc::invalid_argument,
-                               "a " + std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
+                               std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
     if (staging_of(part) == staging::copy)
       return in_part(i, refuse(errc::invalid_argument,
                                "a copy of pageable memory, or from host to host, cannot be in a group: use pinned "

@@ -38,12 +38,21 @@ public:
           in_, [this](int depth, json::parse_event_t event, json& parsed) { return take(depth > 0, event, parsed); },
           with_exceptions, with_comments);
     } catch (const json::exception& why) {
-      refuse(line(), why.what());
+      refuse(line(), reason_of(why));
     }
     return std::move(entries_);
   }
 
 private:
+  /// Returns the text of \p why without the prefixes "[json.exception.parse_error.101] " and "parse error at line 3,
+  /// column 1: ".
+  static std::string reason_of(const json::exception& why) {
+    std::string_view text{why.what()};
+    text.remove_prefix(text.find(' ') + 1);
+    if (text.starts_with("parse error at ")) text.remove_prefix(text.find(": ") + 2);
+    return std::string{text};
+  }
+
   bool take(bool is_inside, json::parse_event_t event, const json& parsed) {
     using event_t = json::parse_event_t;
     if (event == event_t::key) {

@@ -175,6 +175,15 @@ constexpr std::uint64_t most_requests = 1'000'000'000;
 constexpr std::size_t tebibyte = std::size_t{1} << 40U;
 constexpr nanoseconds microsecond{1'000}, millisecond{1'000'000}, hour{3'600'000'000'000}, year = 365 * 24 * hour;
 
+/// Returns the name of the member that \p Member points to, as Clang and GCC print it.
+template <auto Member>
+constexpr std::string_view member_name() {
+  const std::string_view text{__PRETTY_FUNCTION__};
+  const std::size_t from = text.find("Member = ");
+  const std::string_view path = text.substr(from, text.find_first_of(";]", from) - from);
+  return path.substr(path.rfind(':') + 1);
+}
+
 /// Builds the table.
 class settings_table {
 public:
@@ -185,10 +194,10 @@ private:
   void fill();
   void begin_group(std::string_view group) { group_ = group; }
 
-  /// Adds a setting. \p path: the pointers to members that lead from a configuration to the setting's value. Its
+  /// Adds a setting. \p Path: the pointers to members that lead from a configuration to the setting's value. Its
   /// variable and option are derived from its name: a.b_c and a.bC become TROUPE_A_B_C and --a-b-c.
-  template <class Form, class... Path>
-  settings_table& add(std::string_view name, std::string_view description, Form form, Path... path) {
+  template <auto... Path, class Form>
+  settings_table& add(std::string_view name, std::string_view description, Form form) {
     setting& made = all_.emplace_back(setting{name, group_, description, form.name});
     made.variable = "TROUPE_";
     made.option = "--";
@@ -204,38 +213,40 @@ private:
       made.option += is_letter ? static_cast<char>(std::tolower(code)) : '-';
       was_small = is_small;
     }
+    ((made.member += (made.member.empty() ? "" : ".") + std::string{member_name<Path>()}), ...);
     if constexpr (requires { form.range(); }) made.range = form.range();
-    made.set = [form, path...](configuration& settings, std::string_view text) {
-      auto& value = (settings.*....*path);
+    made.set = [form](configuration& settings, std::string_view text) {
+      auto& value = (settings.*....*Path);
       value = static_cast<std::remove_reference_t<decltype(value)>>(form.parse(text));
     };
-    made.text = [form, path...](const configuration& settings) { return form.print((settings.*....*path)); };
+    made.text = [form](const configuration& settings) { return form.print((settings.*....*Path)); };
     return *this;
   }
-  /// Adds a setting whose value is also checked by check() of its \p owner, whose other members have their defaults.
-  template <class Form, class Owner, class Value>
-  settings_table& add_checked(std::string_view name, std::string_view description, Form form,
-                              Owner configuration::*owner, Value Owner::*member) {
-    add(name, description, form, owner, member);
-    all_.back().set = [form, owner, member](configuration& settings, std::string_view text) {
-      Owner alone;
-      alone.*member = form.parse(text);
+  /// Adds a setting whose value is also checked by check() of its \p Owner, whose other members have their defaults.
+  template <auto Owner, auto Member, class Form>
+  settings_table& add_checked(std::string_view name, std::string_view description, Form form) {
+    add<Owner, Member>(name, description, form);
+    all_.back().set = [form](configuration& settings, std::string_view text) {
+      std::remove_reference_t<decltype(settings.*Owner)> alone;
+      alone.*Member = form.parse(text);
       check(alone);
-      settings.*owner.*member = std::move(alone.*member);
+      settings.*Owner.*Member = std::move(alone.*Member);
     };
     return *this;
   }
   /// Adds the setting of a field of ncclConfig_t. It has the field's name.
-  void add_field(std::string_view name, std::string_view description, std::optional<int> nccl_options::*member) {
-    const nccl_field& field = *std::ranges::find(nccl_fields(), member, &nccl_field::member);
-    add(name, description,
-        nccl_number{{static_cast<std::uint64_t>(field.least), static_cast<std::uint64_t>(field.most)}},
-        &configuration::nccl, member);
+  template <auto Member>
+  void add_field(std::string_view name, std::string_view description) {
+    const nccl_field& field = *std::ranges::find(nccl_fields(), Member, &nccl_field::member);
+    add<&configuration::nccl, Member>(
+        name, description,
+        nccl_number{{static_cast<std::uint64_t>(field.least), static_cast<std::uint64_t>(field.most)}});
   }
   /// Adds the setting of an environment variable of NCCL. The setting uses that same variable, so that one precedence
   /// applies. Empty: the variable is not changed.
-  void add_variable(std::string_view name, std::string_view description, std::string nccl_environment::*member) {
-    add_checked(name, description, plain_text, &configuration::nccl_environment, member);
+  template <auto Member>
+  void add_variable(std::string_view name, std::string_view description) {
+    add_checked<&configuration::nccl_environment, Member>(name, description, plain_text);
     all_.back().variable = name.substr(std::string_view{"nccl."}.size());
     all_.back().option.erase(0, std::string_view{"--nccl"}.size()).insert(0, "-");
   }
@@ -264,169 +275,187 @@ void settings_table::fill() {
   using t = hierarchy_terms;
   using m = metrics_settings;
   begin_group("Runtime");
-  add("backend", "the backend that moves the data: auto, mock, nccl or gloo", named(parse_backend_choice), &c::backend);
-  add("ranks", "ranks of a world in this process alone; 0: one for each device", number{0, most_ranks}, &c::ranks);
-  add("profile", "how long threads spin before parking: latency, balanced or frugal", named(parse_latency_profile),
-      &c::profile);
-  add("strategy", "how completions are detected: auto, flag, event or host_fn", named(parse_completion_strategy),
-      &c::strategy);
-  add("placement", "where launchers and poller run: near (their GPUs) or none", named(parse_thread_placement),
-      &c::placement);
-  add("ordering", "who orders requests to single ranks: agreed (troupe) or caller", named(parse_ordering),
-      &c::ordering);
-  add("nccl_library", "path of the NCCL library; empty: the one that the linker finds", optional_path, &c::nccl_library)
+  add<&c::backend>("backend", "the backend that moves the data: auto, mock, nccl or gloo", named(parse_backend_choice));
+  add<&c::ranks>("ranks", "ranks of a world in this process alone; 0: one for each device", number{0, most_ranks});
+  add<&c::profile>("profile", "how long threads spin before parking: latency, balanced or frugal",
+                   named(parse_latency_profile));
+  add<&c::strategy>("strategy", "how completions are detected: auto, flag, event or host_fn",
+                    named(parse_completion_strategy));
+  add<&c::placement>("placement", "where launchers and poller run: near (their GPUs) or none",
+                     named(parse_thread_placement));
+  add<&c::ordering>("ordering", "who orders requests to single ranks: agreed (troupe) or caller",
+                    named(parse_ordering));
+  add<&c::nccl_library>("nccl_library", "path of the NCCL library; empty: the one that the linker finds", optional_path)
       .called("TROUPE_NCCL_LIBRARY", "--nccl");
-  add("pool_reserve_bytes", "memory reserved on each device at the start", size(0, tebibyte), &c::pool_reserve_bytes);
-  add("pool_keep_bytes", "unused memory that the pool of each device keeps; the rest is returned to the device",
-      size(0, tebibyte), &c::pool_keep_bytes);
-  add("scheduler_threads", "threads of the actor system; 0: an eighth of the cores, 2 to 4", number{0, most_threads},
-      &c::scheduler_threads);
-  add("fusion", "which requests are launched together: off (none), plans (those of a captured plan) or free (all)",
-      named(parse_fusion), &c::fusion, &f::mode);
-  add("fusion_max_operations", "most requests in one launch", number{1, 65'536}, &c::fusion, &f::max_operations);
-  add("fusion_max_bytes", "most bytes in one launch of several requests", size(1, tebibyte), &c::fusion, &f::max_bytes);
-  add("fusion_max_operation_bytes", "an operation with more bytes is launched by itself", size(1, tebibyte), &c::fusion,
-      &f::max_operation_bytes);
-  add("host_staging.chunk_bytes", "bytes of host memory in one launch; the same in all processes of a world",
-      size(1, tebibyte), &c::host_staging, &h::chunk_bytes);
-  add("host_staging.slots", "chunks of host memory on a device at once, of inputs and of results", number{1, 1'024},
-      &c::host_staging, &h::slots);
-  add("hierarchy.mode", "whether to compose operations in worlds over several nodes: auto, always or never",
-      named(parse_hierarchy_mode), &c::hierarchy, &t::mode);
-  add("hierarchy.min_bytes", "least size of an operation's longest buffer to compose it under auto", size(0, tebibyte),
-      &c::hierarchy, &t::min_bytes);
-  add("hierarchy.scratch_bytes",
-      "memory on each device for results between steps; the same in all processes of a world", size(1, tebibyte),
-      &c::hierarchy, &t::scratch_bytes);
-  add("metrics.address", "HOST:PORT that serves metrics to Prometheus and troupe top; empty: none", metrics_place,
-      &c::metrics, &m::address);
-  add("metrics.allow_remote", "whether metrics.address may be beyond loopback, where it is unprotected: yes or no",
-      yes_or_no, &c::metrics, &m::allow_remote);
-  add("log_level", "trace, debug, info, warn, error or off", level_name, &c::log_level).called("TROUPE_LOG", "--log");
-  add("hierarchy.nodes",
+  add<&c::pool_reserve_bytes>("pool_reserve_bytes", "memory reserved on each device at the start", size(0, tebibyte));
+  add<&c::pool_keep_bytes>("pool_keep_bytes",
+                           "unused memory that the pool of each device keeps; the rest is returned to the device",
+                           size(0, tebibyte));
+  add<&c::scheduler_threads>("scheduler_threads", "threads of the actor system; 0: an eighth of the cores, 2 to 4",
+                             number{0, most_threads});
+  add<&c::fusion, &f::mode>(
+      "fusion", "which requests are launched together: off (none), plans (those of a captured plan) or free (all)",
+      named(parse_fusion));
+  add<&c::fusion, &f::max_operations>("fusion_max_operations", "most requests in one launch", number{1, 65'536});
+  add<&c::fusion, &f::max_bytes>("fusion_max_bytes", "most bytes in one launch of several requests", size(1, tebibyte));
+  add<&c::fusion, &f::max_operation_bytes>("fusion_max_operation_bytes",
+                                           "an operation with more bytes is launched by itself", size(1, tebibyte));
+  add<&c::host_staging, &h::chunk_bytes>("host_staging.chunk_bytes",
+                                         "bytes of host memory in one launch; the same in all processes of a world",
+                                         size(1, tebibyte));
+  add<&c::host_staging, &h::slots>(
+      "host_staging.slots", "chunks of host memory on a device at once, of inputs and of results", number{1, 1'024});
+  add<&c::hierarchy, &t::mode>("hierarchy.mode",
+                               "whether to compose operations in worlds over several nodes: auto, always or never",
+                               named(parse_hierarchy_mode));
+  add<&c::hierarchy, &t::min_bytes>(
+      "hierarchy.min_bytes", "least size of an operation's longest buffer to compose it under auto", size(0, tebibyte));
+  add<&c::hierarchy, &t::scratch_bytes>(
+      "hierarchy.scratch_bytes",
+      "memory on each device for results between steps; the same in all processes of a world", size(1, tebibyte));
+  add<&c::metrics, &m::address>(
+      "metrics.address", "HOST:PORT that serves metrics to Prometheus and troupe top; empty: none", metrics_place);
+  add<&c::metrics, &m::allow_remote>(
+      "metrics.allow_remote", "whether metrics.address may be beyond loopback, where it is unprotected: yes or no",
+      yes_or_no);
+  add<&c::log_level>("log_level", "trace, debug, info, warn, error or off", level_name).called("TROUPE_LOG", "--log");
+  add<&c::hierarchy_nodes>(
+      "hierarchy.nodes",
       "ranks on each node in order, for example 2,3; empty: from the controller, else all on one node",
-      list_of<number>{"COUNT,COUNT...", ',', {1, 65'536}}, &c::hierarchy_nodes);
-  add("hierarchy.across", "backend of composed operations between nodes: same or gloo", named(parse_across_choice),
-      &c::hierarchy_across);
+      list_of<number>{"COUNT,COUNT...", ',', {1, 65'536}});
+  add<&c::hierarchy_across>("hierarchy.across", "backend of composed operations between nodes: same or gloo",
+                            named(parse_across_choice));
   begin_group("NCCL communicators");
-  add_field("nccl.cgaClusterSize", "thread blocks in a cluster, 0 to 8", &n::cgaClusterSize);
-  add_field("nccl.minCTAs", "fewest thread blocks of a kernel, 1 to 64", &n::minCTAs);
-  add_field("nccl.maxCTAs", "most thread blocks of a kernel", &n::maxCTAs);
-  add("nccl.netName", "name of the network, for example IB or Socket", plain_text, &c::nccl, &n::netName);
-  add_field("nccl.splitShare", "1: a split communicator shares its parent's resources", &n::splitShare);
-  add_field("nccl.trafficClass", "traffic class of network packets", &n::trafficClass);
-  add("nccl.commName", "name of communicators in NCCL's logs and profilers", plain_text, &c::nccl, &n::commName);
-  add_field("nccl.collnetEnable", "1: reduce in the network's switches (SHARP) where possible", &n::collnetEnable);
-  add("nccl.CTAPolicy", "default, efficiency or zero (copy engines where possible)", cta_policy, &c::nccl,
-      &n::CTAPolicy)
+  add_field<&n::cgaClusterSize>("nccl.cgaClusterSize", "thread blocks in a cluster, 0 to 8");
+  add_field<&n::minCTAs>("nccl.minCTAs", "fewest thread blocks of a kernel, 1 to 64");
+  add_field<&n::maxCTAs>("nccl.maxCTAs", "most thread blocks of a kernel");
+  add<&c::nccl, &n::netName>("nccl.netName", "name of the network, for example IB or Socket", plain_text);
+  add_field<&n::splitShare>("nccl.splitShare", "1: a split communicator shares its parent's resources");
+  add_field<&n::trafficClass>("nccl.trafficClass", "traffic class of network packets");
+  add<&c::nccl, &n::commName>("nccl.commName", "name of communicators in NCCL's logs and profilers", plain_text);
+  add_field<&n::collnetEnable>("nccl.collnetEnable", "1: reduce in the network's switches (SHARP) where possible");
+  add<&c::nccl, &n::CTAPolicy>("nccl.CTAPolicy", "default, efficiency or zero (copy engines where possible)",
+                               cta_policy)
       .called("TROUPE_NCCL_CTA_POLICY", "--nccl-cta-policy");
-  add_field("nccl.shrinkShare", "1: a shrunk communicator shares its parent's resources", &n::shrinkShare);
-  add_field("nccl.nvlsCTAs", "thread blocks of NVLS kernels", &n::nvlsCTAs);
-  add_field("nccl.nChannelsPerNetPeer", "channels between two ranks over the network", &n::nChannelsPerNetPeer);
-  add_field("nccl.nvlinkCentricSched", "1: schedule for NVLink first", &n::nvlinkCentricSched);
-  add_field("nccl.graphUsageMode", "0: no captured plans; 2: plans and other requests in any mix", &n::graphUsageMode);
-  add_field("nccl.maxP2pPeers", "peers for which sends and receives are tuned", &n::maxP2pPeers);
+  add_field<&n::shrinkShare>("nccl.shrinkShare", "1: a shrunk communicator shares its parent's resources");
+  add_field<&n::nvlsCTAs>("nccl.nvlsCTAs", "thread blocks of NVLS kernels");
+  add_field<&n::nChannelsPerNetPeer>("nccl.nChannelsPerNetPeer", "channels between two ranks over the network");
+  add_field<&n::nvlinkCentricSched>("nccl.nvlinkCentricSched", "1: schedule for NVLink first");
+  add_field<&n::graphUsageMode>("nccl.graphUsageMode", "0: no captured plans; 2: plans and other requests in any mix");
+  add_field<&n::maxP2pPeers>("nccl.maxP2pPeers", "peers for which sends and receives are tuned");
   begin_group("NCCL environment");
-  add_variable("nccl.NCCL_ALGO", "algorithms to choose from, for example ring,tree or ^nvls", &e::algo);
-  add_variable("nccl.NCCL_PROTO", "protocols to choose from, for example LL,Simple", &e::proto);
-  add_variable("nccl.NCCL_P2P_DISABLE", "1: GPUs do not access each other directly", &e::p2p_disable);
-  add_variable("nccl.NCCL_P2P_LEVEL", "longest distance for direct access: LOC, NVL, PIX, PXB, PHB or SYS",
-               &e::p2p_level);
-  add_variable("nccl.NCCL_SHM_DISABLE", "1: no transport through shared host memory", &e::shm_disable);
-  add_variable("nccl.NCCL_IB_DISABLE", "1: no InfiniBand or RoCE", &e::ib_disable);
-  add_variable("nccl.NCCL_SOCKET_IFNAME", "network interfaces to use, for example eth0,eth1 or ^docker",
-               &e::socket_ifname);
-  add_variable("nccl.NCCL_NET_PLUGIN", "network plugin", &e::net_plugin);
-  add_variable("nccl.NCCL_NVLS_ENABLE", "0: no reductions inside NVSwitch; 2: where devices support them",
-               &e::nvls_enable);
-  add_variable("nccl.NCCL_CUMEM_ENABLE", "0: no memory by handle and no windows; 1: both", &e::cumem_enable);
-  add_variable("nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1: several GPUs of a process register buffers",
-               &e::single_proc_mem_reg_enable);
-  add_variable("nccl.NCCL_LAUNCH_ORDER_IMPLICIT", "1 (also if empty): launches of worlds on one GPU begin in one order",
-               &e::launch_order_implicit);
-  add_variable("nccl.NCCL_DEBUG", "NCCL's own log: VERSION, WARN, INFO or TRACE", &e::debug);
-  add_variable("nccl.NCCL_DEBUG_SUBSYS", "parts that NCCL's log covers, for example INIT,GRAPH", &e::debug_subsys);
-  add_variable("nccl.NCCL_DEBUG_FILE", "file of NCCL's log; %h is the host and %p the process", &e::debug_file);
-  add_checked("nccl.environment", "other variables that NCCL reads",
-              list_of<converted<nccl_assignment>>{"NAME=VALUE;NAME=VALUE...", ';', assignment}, &c::nccl_environment,
-              &e::others);
+  add_variable<&e::algo>("nccl.NCCL_ALGO", "algorithms to choose from, for example ring,tree or ^nvls");
+  add_variable<&e::proto>("nccl.NCCL_PROTO", "protocols to choose from, for example LL,Simple");
+  add_variable<&e::p2p_disable>("nccl.NCCL_P2P_DISABLE", "1: GPUs do not access each other directly");
+  add_variable<&e::p2p_level>("nccl.NCCL_P2P_LEVEL",
+                              "longest distance for direct access: LOC, NVL, PIX, PXB, PHB or SYS");
+  add_variable<&e::shm_disable>("nccl.NCCL_SHM_DISABLE", "1: no transport through shared host memory");
+  add_variable<&e::ib_disable>("nccl.NCCL_IB_DISABLE", "1: no InfiniBand or RoCE");
+  add_variable<&e::socket_ifname>("nccl.NCCL_SOCKET_IFNAME",
+                                  "network interfaces to use, for example eth0,eth1 or ^docker");
+  add_variable<&e::net_plugin>("nccl.NCCL_NET_PLUGIN", "network plugin");
+  add_variable<&e::nvls_enable>("nccl.NCCL_NVLS_ENABLE",
+                                "0: no reductions inside NVSwitch; 2: where devices support them");
+  add_variable<&e::cumem_enable>("nccl.NCCL_CUMEM_ENABLE", "0: no memory by handle and no windows; 1: both");
+  add_variable<&e::single_proc_mem_reg_enable>("nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE",
+                                               "1: several GPUs of a process register buffers");
+  add_variable<&e::launch_order_implicit>("nccl.NCCL_LAUNCH_ORDER_IMPLICIT",
+                                          "1 (also if empty): launches of worlds on one GPU begin in one order");
+  add_variable<&e::debug>("nccl.NCCL_DEBUG", "NCCL's own log: VERSION, WARN, INFO or TRACE");
+  add_variable<&e::debug_subsys>("nccl.NCCL_DEBUG_SUBSYS", "parts that NCCL's log covers, for example INIT,GRAPH");
+  add_variable<&e::debug_file>("nccl.NCCL_DEBUG_FILE", "file of NCCL's log; %h is the host and %p the process");
+  add_checked<&c::nccl_environment, &e::others>(
+      "nccl.environment", "other variables that NCCL reads",
+      list_of<converted<nccl_assignment>>{"NAME=VALUE;NAME=VALUE...", ';', assignment});
   begin_group("Gloo");
-  add_checked("gloo.interface_address",
-              "numeric address where other ranks reach this process; unprotected beyond loopback", plain_text, &c::gloo,
-              &gloo_options::interface_address);
-  add("gloo.memory",
+  add_checked<&c::gloo, &gloo_options::interface_address>(
+      "gloo.interface_address", "numeric address where other ranks reach this process; unprotected beyond loopback",
+      plain_text);
+  add<&c::gloo, &gloo_options::memory>(
+      "gloo.memory",
       "memory of buffers: host (mock devices) or device (GPUs, through pinned memory; mock devices without GPUs)",
-      named(parse_gloo_memory), &c::gloo, &gloo_options::memory);
+      named(parse_gloo_memory));
   begin_group("Mock");
-  add("mock.devices", "number of mock devices", number{1, most_ranks}, &c::mock_devices);
-  add("mock.memory_bytes", "memory of each mock device", size(1, tebibyte), &c::mock_memory_bytes);
-  add("mock.cpus", "CPUs near each mock device, for example 0-3;4-7",
-      list_of<converted<cpu_set>>{"CPUS;CPUS...", ';', named(parse_cpu_set)}, &c::mock_cpus);
-  add("mock.without", "features that the mock lacks, for example fp8_reductions",
-      list_of<converted<feature>>{"NAME,NAME...", ',', named(parse_feature)}, &c::mock_without);
-  add("mock.results", "results of collectives: computed, or none to measure only the overhead around them",
-      named(parse_mock_results), &c::mock_results);
+  add<&c::mock_devices>("mock.devices", "number of mock devices", number{1, most_ranks});
+  add<&c::mock_memory_bytes>("mock.memory_bytes", "memory of each mock device", size(1, tebibyte));
+  add<&c::mock_cpus>("mock.cpus", "CPUs near each mock device, for example 0-3;4-7",
+                     list_of<converted<cpu_set>>{"CPUS;CPUS...", ';', named(parse_cpu_set)});
+  add<&c::mock_without>("mock.without", "features that the mock lacks, for example fp8_reductions",
+                        list_of<converted<feature>>{"NAME,NAME...", ',', named(parse_feature)});
+  add<&c::mock_results>("mock.results",
+                        "results of collectives: computed, or none to measure only the overhead around them",
+                        named(parse_mock_results));
   begin_group("Deadlines and limits");
-  add("deadlines.form", "time to form a world, including other processes", duration(millisecond, year), &c::deadlines,
-      &d::form);
-  add("deadlines.operation", "time to answer a request without its own deadline", duration(millisecond, year),
-      &c::deadlines, &d::operation);
-  add("deadlines.drain", "time to finish requests in flight when a world stops", duration(millisecond, year),
-      &c::deadlines, &d::drain);
-  add("deadlines.release", "time to release a stopped world's communicators", duration(millisecond, year),
-      &c::deadlines, &d::release);
-  add("deadlines.abort", "time to abort a failed world's communicators", duration(millisecond, year), &c::deadlines,
-      &d::abort);
-  add("limits.lead", "most requests of one rank that wait for its peers; more are refused as busy",
-      number{1, most_requests}, &c::sequencing, &s::lead);
-  add("limits.pending_operations",
+  add<&c::deadlines, &d::form>("deadlines.form", "time to form a world, including other processes",
+                               duration(millisecond, year));
+  add<&c::deadlines, &d::operation>("deadlines.operation", "time to answer a request without its own deadline",
+                                    duration(millisecond, year));
+  add<&c::deadlines, &d::drain>("deadlines.drain", "time to finish requests in flight when a world stops",
+                                duration(millisecond, year));
+  add<&c::deadlines, &d::release>("deadlines.release", "time to release a stopped world's communicators",
+                                  duration(millisecond, year));
+  add<&c::deadlines, &d::abort>("deadlines.abort", "time to abort a failed world's communicators",
+                                duration(millisecond, year));
+  add<&c::sequencing, &s::lead>("limits.lead",
+                                "most requests of one rank that wait for its peers; more are refused as busy",
+                                number{1, most_requests});
+  add<&c::pending, &p::operations>(
+      "limits.pending_operations",
       "most unanswered requests of a world beyond the first of each lane; more are refused as busy; 0: no limit",
-      number{0, most_requests}, &c::pending, &p::operations);
-  add("limits.pending_bytes", "most bytes that these requests name in all; 0: no limit", size(0, tebibyte), &c::pending,
-      &p::bytes);
-  add("limits.straggling", "time until a request that waits for peers is reported; 0: never",
-      duration(millisecond, year, or_zero), &c::sequencing, &s::straggling);
-  add("limits.launch", "time after which a launch call is stuck", duration(millisecond, year), &c::limits, &l::launch);
-  add("limits.hang", "time after which an operation on a device is hung", duration(millisecond, year), &c::limits,
-      &l::hang);
-  add("limits.check_interval", "time between checks of these limits", duration(10 * microsecond, hour), &c::limits,
-      &l::check_interval);
-  add("limits.quiet", "time without completions until a stream is queried for errors", duration(10 * microsecond, hour),
-      &c::limits, &l::quiet);
+      number{0, most_requests});
+  add<&c::pending, &p::bytes>("limits.pending_bytes", "most bytes that these requests name in all; 0: no limit",
+                              size(0, tebibyte));
+  add<&c::sequencing, &s::straggling>("limits.straggling",
+                                      "time until a request that waits for peers is reported; 0: never",
+                                      duration(millisecond, year, or_zero));
+  add<&c::limits, &l::launch>("limits.launch", "time after which a launch call is stuck", duration(millisecond, year));
+  add<&c::limits, &l::hang>("limits.hang", "time after which an operation on a device is hung",
+                            duration(millisecond, year));
+  add<&c::limits, &l::check_interval>("limits.check_interval", "time between checks of these limits",
+                                      duration(10 * microsecond, hour));
+  add<&c::limits, &l::quiet>("limits.quiet", "time without completions until a stream is queried for errors",
+                             duration(10 * microsecond, hour));
   begin_group("Recovery");
-  add("recovery.policy",
+  add<&c::recovery, &r::policy>(
+      "recovery.policy",
       "after a fault: fail_fast (the world ends), keep_size (the ranks form again) or shrink (the survivors do)",
-      named(parse_recovery_policy), &c::recovery, &r::policy);
-  add("recovery.rebuilds", "rebuilds of a world within recovery.window; the next fault ends the world",
-      number{1, 1'000'000}, &c::recovery, &r::rebuilds);
-  add("recovery.window",
+      named(parse_recovery_policy));
+  add<&c::recovery, &r::rebuilds>("recovery.rebuilds",
+                                  "rebuilds of a world within recovery.window; the next fault ends the world",
+                                  number{1, 1'000'000});
+  add<&c::recovery, &r::window>(
+      "recovery.window",
       "time in which rebuilds are counted; 0: derived from deadlines and limits, at least ten minutes",
-      duration(millisecond, 10 * year, or_zero), &c::recovery, &r::window);
-  add("recovery.backoff", "longest pause before the second rebuild in the window; doubled before each later one",
-      duration(microsecond, year, or_zero), &c::recovery, &r::backoff);
-  add("report.folder", "folder for fault reports, one file each; empty: reports go into the log", optional_path,
-      &c::report_folder);
-  add("recorder.requests", "latest requests of each rank that the flight recorder keeps; 0: it only counts",
-      number{0, 1'048'576}, &c::recorder_requests);
-  add("recorder.signal", "signal that writes the flight record into report.folder or the working folder: USR1 or USR2",
-      signal_name, &c::recorder_signal);
-  add("nvtx", "NVTX ranges named like requests: auto (when a profiler listens), on or off", named(parse_nvtx_choice),
-      &c::nvtx);
-  add("recovery.first_rung",
+      duration(millisecond, 10 * year, or_zero));
+  add<&c::recovery, &r::backoff>("recovery.backoff",
+                                 "longest pause before the second rebuild in the window; doubled before each later one",
+                                 duration(microsecond, year, or_zero));
+  add<&c::report_folder>("report.folder", "folder for fault reports, one file each; empty: reports go into the log",
+                         optional_path);
+  add<&c::recorder_requests>("recorder.requests",
+                             "latest requests of each rank that the flight recorder keeps; 0: it only counts",
+                             number{0, 1'048'576});
+  add<&c::recorder_signal>(
+      "recorder.signal", "signal that writes the flight record into report.folder or the working folder: USR1 or USR2",
+      signal_name);
+  add<&c::nvtx>("nvtx", "NVTX ranges named like requests: auto (when a profiler listens), on or off",
+                named(parse_nvtx_choice));
+  add<&c::recovery, &r::first_rung>(
+      "recovery.first_rung",
       "first step of a recovery: form_beside (failed communicators are aborted afterwards), abort_first, shrink or "
       "revoke",
-      named(parse_first_rung), &c::recovery, &r::first_rung);
+      named(parse_first_rung));
   begin_group("Worlds over processes");
-  add("control.address", "HOST:PORT of the controller of a world over processes; empty: no controller", plain_text,
-      &c::control, &k::address)
+  add<&c::control, &k::address>(
+      "control.address", "HOST:PORT of the controller of a world over processes; empty: no controller", plain_text)
       .called("TROUPE_CONTROL", "--control");
-  add("control.orphaned", "action without a controller: leave (the world ends) or rejoin", named(parse_orphan_policy),
-      &c::control, &k::orphaned);
-  add("control.ca", "the CA's certificate, for mutual TLS with the controller", plain_path, &c::control, &k::ca);
-  add("control.certificate", "this process's own certificate", plain_path, &c::control, &k::certificate);
-  add("control.key", "this process's private key", plain_path, &c::control, &k::key);
-  add("control.patience", "time until a process without a controller gives up", duration(millisecond, year),
-      &c::control, &k::patience);
+  add<&c::control, &k::orphaned>("control.orphaned", "action without a controller: leave (the world ends) or rejoin",
+                                 named(parse_orphan_policy));
+  add<&c::control, &k::ca>("control.ca", "the CA's certificate, for mutual TLS with the controller", plain_path);
+  add<&c::control, &k::certificate>("control.certificate", "this process's own certificate", plain_path);
+  add<&c::control, &k::key>("control.key", "this process's private key", plain_path);
+  add<&c::control, &k::patience>("control.patience", "time until a process without a controller gives up",
+                                 duration(millisecond, year));
 }
 
 } // namespace setting_forms

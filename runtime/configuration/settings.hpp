@@ -22,6 +22,7 @@ struct setting {
   std::string_view form;        ///< The form of the value: NAME, NUMBER (not quoted in a file), SIZE, DURATION or PATH.
   std::string variable{};       ///< The environment variable, for example "TROUPE_DEADLINES_FORM".
   std::string option{};         ///< The program option, for example "--deadlines-form".
+  std::string member{};         ///< The member of a configuration, for example "deadlines.form".
   /// The range of a number, for example "1 to 256", or "1ms to 60s, or 0". Empty: not a number.
   std::string range{};
   /// Sets the value. Errors: invalid_argument with the text and the valid values.

@@ -3,6 +3,7 @@
 #include <troupe/runtime/placement/thread_plan.hpp>
 
 #include <algorithm>
+#include <thread>
 
 namespace troupe {
 
@@ -13,6 +14,11 @@ bool place_is_known(const device_place& place) {
 }
 
 } // namespace
+
+std::size_t worker_count(const configuration& settings) {
+  if (settings.scheduler_threads > 0) return settings.scheduler_threads;
+  return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 8, 2, 4);
+}
 
 cpu_set thread_plan::launcher_of(device_id id) const {
   const auto found = launchers.find(id);
@@ -68,7 +74,7 @@ void place_thread(const std::string& name, const cpu_set& near) noexcept {
     if (bound.why)
       log_warning("the thread " + name + " runs anywhere: " + to_string(bound.why));
     else
-      log_info("the thread " + name + " runs on the CPUs " + to_string(bound.cpus));
+      log_debug("the thread " + name + " runs on the CPUs " + to_string(bound.cpus));
   });
 }
 

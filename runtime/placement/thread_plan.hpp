@@ -1,9 +1,11 @@
-/// Decides on which CPUs a runtime's launchers and poller run.
+/// Decides on which CPUs a runtime's launchers and poller run, and how many workers its actor system has.
 #pragma once
 
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/device/topology/topology.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 
+#include <cstddef>
 #include <map>
 #include <span>
 #include <string>
@@ -30,6 +32,9 @@ struct thread_plan {
 /// Plans the threads for devices of \p api, whose locations it queries. Never throws: if the machine or a device does
 /// not report its location, threads may run anywhere, and the log says why.
 [[nodiscard]] thread_plan plan_threads(driver& api, std::span<const device_id> in_use, bool spinning) noexcept;
+
+/// Returns the number of workers of an actor system that a runtime with \p settings makes or prepares.
+[[nodiscard]] std::size_t worker_count(const configuration& settings);
 
 /// Names the calling thread and binds it as place_thread() does.
 void begin_thread(const std::string& name, const cpu_set& near) noexcept;

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <regex>
 #include <set>
@@ -159,6 +160,25 @@ TEST_CASE("every number among the options of every subcommand is taken in its ra
     }
   }
   CHECK(numbers > 80);
+}
+
+TEST_CASE("a controller's log level is that of TROUPE_LOG, unless it has an option, and must be a level", "[program]") {
+  const words called{"controller", "-n", "1"};
+  const auto level_with = [&](const char* variable, words all) -> std::string {
+    ::setenv("TROUPE_LOG", variable, 1);
+    command_line program;
+    const bool is_taken = program.takes(std::move(all));
+    ::unsetenv("TROUPE_LOG");
+    return is_taken ? program.app().get_subcommand("controller")->get_option("--log")->as<std::string>() : "refused";
+  };
+  CHECK(level_with("", called) == "info");
+  CHECK(level_with("warn", called) == "warn");
+  CHECK(level_with("loud", called) == "refused");
+  words chosen = called;
+  chosen.push_back("--log=off");
+  CHECK(level_with("warn", chosen) == "off");
+  chosen.back() = "--log=loud";
+  CHECK(level_with("warn", chosen) == "refused");
 }
 
 TEST_CASE("a mistyped subcommand or option is told with the nearest one", "[program]") {

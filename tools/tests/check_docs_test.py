@@ -60,6 +60,16 @@ class CheckDocs(DocumentedTree):
         self.plant("device/cuda/inner.hpp", "#pragma once\n")
         self.assert_passes("check-docs")
 
+    def test_a_header_that_users_are_told_to_include_and_that_is_not_installed_is_caught(self):
+        self.plant("device/cuda/inner.hpp", "#pragma once\n")
+        self.plant("docs/guide.md", "# Guide\n\n## Second part\nInclude `<troupe/device/cuda/inner.hpp>` or <troupe/troupe.hpp>.\n")
+        self.assert_catches("check-docs", "docs/guide.md:4: <troupe/device/cuda/inner.hpp> is not installed")
+        self.plant("docs/guide.md", "# Guide\n\n## Second part\n")
+        self.plant("docs/design/0001-inner.md", "Reads `<troupe/device/cuda/inner.hpp>`.\n")
+        self.assert_passes("check-docs")
+        self.plant("docs/snippets/pages.cpp", "#include <troupe/device/cuda/inner.hpp>\n")
+        self.assert_catches("check-docs", "docs/snippets/pages.cpp:1: <troupe/device/cuda/inner.hpp> is not installed")
+
     def test_a_package_that_does_not_say_what_is_installed_is_caught(self):
         self.plant("cmake/public_headers.cmake", "install(EXPORT all)\n")
         self.assert_catches("check-docs", "adapt tools/parts/public_headers.py to its new form")

@@ -158,7 +158,7 @@ private:
         failure = thrown.why();
       } catch (const std::exception& thrown) { // thrown by Gloo
         failure = {.code = errc::communicator_failed,
-                   .text = "a peer has ended, or the network failed: form a new world",
+                   .text = "a peer has ended, or the network failed",
                    .call = "gloo",
                    .native_text = thrown.what()};
       } catch (...) {

@@ -174,7 +174,7 @@ bool formation_memory::open_board() {
       ::unlink(path_.c_str());
       throw exception{errc::communicator_failed, "rank " + std::to_string(board->rank) + " (process " +
                                                      std::to_string(board->process) +
-                                                     ") has ended while the ranks joined: form a new world"};
+                                                     ") has ended while the ranks joined"};
     }
     try {
       if (!opened) throw_memory_failure("open", what() + " cannot be opened");

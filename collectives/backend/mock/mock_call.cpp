@@ -24,7 +24,7 @@ mock_call call_of(const operation& what, rank self, int world_size) {
   if (std::holds_alternative<copy>(what) || std::holds_alternative<group>(what) ||
       std::holds_alternative<replay>(what) || std::holds_alternative<call>(what))
     throw exception{errc::internal,
-                    "a " + std::string{name_of(what)} + " must not reach a communicator as a single operation"};
+                    std::string{name_of(what)} + " must not reach a communicator as a single operation"};
   mock_call made;
   made.what = signatures_of(what).front();
   std::visit(

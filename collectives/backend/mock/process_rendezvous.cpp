@@ -100,7 +100,7 @@ error process_rendezvous::absence_of(std::size_t peer) const {
   }
   if (links_[peer].peer && links_[peer].peer->process.has_ended()) why = "has ended";
   if (why == nullptr) return {};
-  return {.code = errc::communicator_failed, .text = name_of(peer) + " " + why + ": form a new world"};
+  return {.code = errc::communicator_failed, .text = name_of(peer) + " " + why};
 }
 
 void process_rendezvous::join(rank self, std::shared_ptr<mock_waker> engine) {
@@ -148,7 +148,7 @@ void process_rendezvous::connect(std::unique_lock<std::mutex>& lock) {
         // A process that is ending closes its files before its end becomes visible.
         throw exception{errc::communicator_failed,
                         "rank " + std::to_string(i) + " (process " + std::to_string(seat.process) +
-                            ") has ended or left while the ranks joined (" + failed.why().text + "): form a new world"};
+                            ") has ended or left while the ranks joined (" + failed.why().text + ")"};
       }
       if (--missing == 0) memory_->connected();
     }
@@ -284,7 +284,7 @@ bool process_rendezvous::flush(link& to) {
       fail({.code = errc::internal,
             .text = name_of(static_cast<std::size_t>(&to - links_.data())) + " has written " +
                     std::string{describe(to.writer->fault())} + " into the ring that rank " + to_string(self_) +
-                    " writes: form a new world"});
+                    " writes"});
       break;
     }
     if (written == ring_write::full) break;
@@ -320,7 +320,7 @@ bool process_rendezvous::drain(std::size_t from) {
       fail({.code = errc::internal,
             .text = name_of(from) + " has written " +
                     (got == ring_read::forged ? std::string{describe(one.reader->fault())} : "a message without end") +
-                    " into the ring that rank " + to_string(self_) + " reads: form a new world"});
+                    " into the ring that rank " + to_string(self_) + " reads"});
     else if (got == ring_read::last)
       accept(from, std::exchange(one.partial, {}));
   }

@@ -29,8 +29,8 @@ namespace {
 std::string advice(errc code) {
   switch (code) {
     case errc::invalid_argument: return "NCCL refused an argument";
-    case errc::device_failed: return "a CUDA call inside NCCL failed: form a new world";
-    default: return "the communicator has failed: form a new world";
+    case errc::device_failed: return "a CUDA call inside NCCL failed";
+    default: return "the communicator has failed";
   }
 }
 

@@ -156,7 +156,7 @@ nccl_communicator::nccl_communicator(derivation from, rank self, int world_size)
 /// Throws unless the communicator is ready. Requires mutex_ to be locked.
 void nccl_communicator::require_ready() const {
   if (phase_ == phase::ready) return;
-  const char* text = "the communicator has been aborted or destroyed: form a new world";
+  const char* text = "the communicator has been aborted or destroyed";
   if (phase_ == phase::fresh || phase_ == phase::forming)
     text = "the communicator has not been formed yet: call init() first";
   if (phase_ == phase::spent) text = "another communicator was derived from this one: use that one";
@@ -175,7 +175,7 @@ nccl_communicator::~nccl_communicator() {
 
 error nccl_communicator::aborted(const char* during) const {
   return error{.code = errc::communicator_failed,
-               .text = std::string{"the communicator was aborted during "} + during + ": form a new world",
+               .text = std::string{"the communicator was aborted during "} + during,
                .rank = self()};
 }
 

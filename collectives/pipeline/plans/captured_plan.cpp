@@ -152,8 +152,7 @@ void captured_plan::fail(error why) {
 namespace {
 
 error refuse(const operation& what, std::string why) {
-  return error{.code = errc::invalid_argument,
-               .text = "a " + describe(what) + " cannot be captured: " + std::move(why)};
+  return error{.code = errc::invalid_argument, .text = describe(what) + " cannot be captured: " + std::move(why)};
 }
 
 bool waits_for_events(const operation& what) {

@@ -87,6 +87,9 @@ TEST_CASE("a settings file of another shape is refused", "[runtime]") {
 
 TEST_CASE("what is no JSON is refused with the line where it stops being it", "[runtime]") {
   CHECK(says(refusal("{\n  \"ranks\": 1\n  \"backend\": \"mock\"\n}"), ":3: "));
+  CHECK(refusal("{\n  \"ranks\": 1,\n}") ==
+        ":3: syntax error while parsing object key - unexpected '}'; expected string literal");
+  CHECK(refusal("{\"ranks\": 1e999}") == ":1: number overflow parsing '1e999'");
   CHECK(says(refusal("{\"ranks\": 1} {\"ranks\": 2}"), ":1: "));
   CHECK(says(refusal("{\"ranks\": 1"), ":1: "));
   CHECK(refusal("") == ":1: the file is empty: write {} for no settings");

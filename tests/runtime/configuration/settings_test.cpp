@@ -331,9 +331,9 @@ TEST_CASE("each setting has its line in docs/configuration.md", "[runtime]") {
   document << file.rdbuf();
   for (const setting& one : all_settings()) {
     const std::string standard = one.text(defaults);
-    const std::string line = "| `" + std::string{one.name} + "` | `" + one.variable + "` | `" + one.option + "` | " +
-                             (standard.empty() ? "empty" : standard) + " | " + std::string{one.description} +
-                             (one.range.empty() ? "" : " (" + one.range + ")") + " |\n";
+    const std::string line = "| `" + std::string{one.name} + "` | `" + one.variable + "` | `" + one.option + "` | `" +
+                             one.member + "` | " + (standard.empty() ? "empty" : standard) + " | " +
+                             std::string{one.description} + (one.range.empty() ? "" : " (" + one.range + ")") + " |\n";
     INFO("expected: " << line);
     CHECK(says(document.str(), line));
   }
