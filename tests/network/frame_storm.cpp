@@ -237,15 +237,12 @@ std::string mutated(std::string bytes, random_bits& draw) {
 /// A message of a process, good but for its session.
 std::string message_of(random_bits& draw, session_id session) {
   const epoch of{below(draw, 4)};
-  std::vector<process_message> all{request_to_join(token),
-                                   heartbeat{},
-                                   id_offer{of, {}},
-                                   commits_report{.of = of},
-                                   formed_report{of},
-                                   failed_report{of, {.code = errc::internal, .text = "storm"}, {rank{0}, rank{1}}},
-                                   drained_report{of},
-                                   order_batch{of, std::string(below(draw, 200), static_cast<char>(draw()))},
-                                   leave_notice{}};
+  std::vector<process_message> all{
+      request_to_join(token), heartbeat{},
+      id_offer{of, {}},       commits_report{.of = of},
+      formed_report{of},      failed_report{of, {.code = errc::internal, .text = "storm"}, {rank{0}, rank{1}}},
+      drained_report{of},     order_batch{of, std::string(below(draw, 200), static_cast<char>(draw()))},
+      leave_notice{}};
   return encode(process_frame{draw() % 2 == 0 ? session : draw(), all[below(draw, all.size())]});
 }
 

@@ -82,6 +82,7 @@ TEST_CASE("the doctor writes capabilities and what was probed, as text and as JS
                 .by_proxy = false},
                {.operation = "all_to_all", .size_bytes = 8, .function = "Send", .channels = 2, .by_proxy = true}},
       .transports = {{device_id{0}, device_id{1}, {"P2P", "peer access over nvlink"}}},
+      .pools = {},
       .note = {}};
   const std::string text = as_text(findings);
   CHECK(says(text, "can        nccl     NCCL 2.28.9\n"));

@@ -119,9 +119,10 @@ struct pipeline_rig {
   }
   /// Releases the ranks, and waits until they have ended: a launcher holds those that it checks.
   void release_ranks() {
-    for (auto& one : ranks)
-      await("a rank's end",
-            [released = std::weak_ptr<rank_pipeline>{std::exchange(one, nullptr)}] { return released.expired(); });
+    for (auto& one : ranks) {
+      const std::weak_ptr<rank_pipeline> released{std::exchange(one, nullptr)};
+      await("a rank's end", [&] { return released.expired(); });
+    }
     settle(); // the last reference may have been a launcher's
     ranks.clear();
   }

@@ -3,9 +3,11 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace troupe::tests {
@@ -100,6 +102,15 @@ std::vector<controller_frame> controller_frames() {
                           .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}}}}};
 }
 
+/// Returns the first frame with a message of that type.
+template <class Message, class Frame>
+Frame of_type(const std::vector<Frame>& all) {
+  const auto found =
+      std::ranges::find_if(all, [](const Frame& one) { return std::holds_alternative<Message>(one.what); });
+  REQUIRE(found != all.end());
+  return *found;
+}
+
 } // namespace
 
 TEST_CASE("every message crosses as it is", "[control]") {
@@ -121,7 +132,7 @@ TEST_CASE("every message crosses as it is", "[control]") {
     CHECK(back->what.index() == one.what.index());
     CHECK(encode(*back) == bytes);
   }
-  const auto back = decode_process_frame(encode(process_frames()[4]), why);
+  const auto back = decode_process_frame(encode(of_type<failed_report>(process_frames())), why);
   REQUIRE(back);
   const auto& failed = std::get<failed_report>(back->what);
   CHECK(failed.why.text == sample_error.text);
@@ -156,7 +167,7 @@ TEST_CASE("what is cut short, goes on or is no message at all is refused", "[con
 
 TEST_CASE("every field crosses as it is", "[control]") {
   error why;
-  const auto joins = decode_process_frame(encode(process_frames()[0]), why);
+  const auto joins = decode_process_frame(encode(of_type<join_request>(process_frames())), why);
   REQUIRE(joins);
   const auto& join = std::get<join_request>(joins->what);
   CHECK(join.protocol == control_protocol);
@@ -177,11 +188,23 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(join.device_count == 8);
   CHECK(join.last_epoch == epoch{5});
   CHECK(join.wall_clock_ns == -12);
-  const auto offers = decode_process_frame(encode(process_frames()[2]), why);
+  const auto offers = decode_process_frame(encode(of_type<id_offer>(process_frames())), why);
   REQUIRE(offers);
   CHECK(std::get<id_offer>(offers->what).of == epoch{2});
   CHECK(std::get<id_offer>(offers->what).id.bytes == sample_id().bytes);
-  const auto fails = decode_process_frame(encode(process_frames()[4]), why);
+  const auto tells = decode_process_frame(encode(of_type<commits_report>(process_frames())), why);
+  REQUIRE(tells);
+  const auto& report = std::get<commits_report>(tells->what);
+  CHECK(report.of == epoch{2});
+  CHECK(report.told.of == epoch{1});
+  CHECK_FALSE(report.told.has_survivors);
+  REQUIRE(report.told.lanes.size() == 2);
+  CHECK(report.told.lanes[0].where == lane::named("codec"));
+  CHECK(report.told.lanes[0].seen == 2);
+  CHECK(report.told.lanes[0].number == 7);
+  CHECK_FALSE(report.told.lanes[1].where);
+  CHECK_FALSE(report.told.lanes[1].number);
+  const auto fails = decode_process_frame(encode(of_type<failed_report>(process_frames())), why);
   REQUIRE(fails);
   const auto& failed = std::get<failed_report>(fails->what);
   CHECK(failed.of == epoch{2});
@@ -190,12 +213,12 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(failed.why.native_text == sample_error.native_text);
   CHECK(failed.why.epoch == sample_error.epoch);
   CHECK(failed.blamed == std::vector{rank{1}, rank{2}});
-  const auto batches = decode_process_frame(encode(process_frames()[6]), why);
+  const auto batches = decode_process_frame(encode(of_type<order_batch>(process_frames())), why);
   REQUIRE(batches);
   CHECK(std::get<order_batch>(batches->what).of == epoch{2});
   CHECK(std::get<order_batch>(batches->what).bytes == std::string(1000, '\0'));
 
-  const auto welcomes = decode_controller_frame(encode(controller_frames()[0]), why);
+  const auto welcomes = decode_controller_frame(encode(of_type<join_welcome>(controller_frames())), why);
   REQUIRE(welcomes);
   CHECK(welcomes->session == 1);
   const auto& welcome = std::get<join_welcome>(welcomes->what);
@@ -203,7 +226,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(welcome.heartbeat == nanoseconds{5});
   CHECK(welcome.suspicion == nanoseconds{6});
   CHECK(welcome.is_spare);
-  const auto forms = decode_controller_frame(encode(controller_frames()[4]), why);
+  const auto forms = decode_controller_frame(encode(of_type<formation_order>(controller_frames())), why);
   REQUIRE(forms);
   const auto& order = std::get<formation_order>(forms->what);
   CHECK(order.of == epoch{3});
@@ -221,24 +244,24 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(order.resume->lanes.front().later[0].position == 120);
   CHECK(order.resume->lanes.front().later[0].succeeded == std::vector{rank{0}});
   CHECK(order.resume->lanes.front().later[0].unknown == std::vector{rank{1}});
-  const auto quiesces = decode_controller_frame(encode(controller_frames()[6]), why);
+  const auto quiesces = decode_controller_frame(encode(of_type<quiesce_order>(controller_frames())), why);
   REQUIRE(quiesces);
   CHECK(std::get<quiesce_order>(quiesces->what).decided == 1ULL << 40U);
-  const auto stops = decode_controller_frame(encode(controller_frames()[9]), why);
+  const auto stops = decode_controller_frame(encode(of_type<stop_order>(controller_frames())), why);
   REQUIRE(stops);
   CHECK(std::get<stop_order>(stops->what).decided == 9);
 }
 
 TEST_CASE("what concerns the order services of other hosts crosses as it is", "[control]") {
   error why;
-  const auto joins = decode_process_frame(encode(process_frames()[8]), why);
+  const auto joins = decode_process_frame(encode(of_type<attach_request>(process_frames())), why);
   REQUIRE(joins);
   CHECK(std::get<attach_request>(joins->what).protocol == control_protocol);
   CHECK(std::get<attach_request>(joins->what).token == "secret");
   CHECK(std::get<attach_request>(joins->what).who.pid == 7);
   CHECK(std::get<attach_request>(joins->what).is_order_service);
   CHECK(std::get<attach_request>(joins->what).nonce == ring_session{{8, 9}});
-  auto report = serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}, .resume = sample_points()};
+  const serving_report report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}, .resume = sample_points()};
   const auto serves = decode_process_frame(encode(process_frame{9, report}), why);
   REQUIRE(serves);
   CHECK(std::get<serving_report>(serves->what).of == epoch{4});
@@ -248,10 +271,10 @@ TEST_CASE("what concerns the order services of other hosts crosses as it is", "[
   const auto notice = decode_process_frame(encode(process_frame{9, gate_notice{ring_session{{~0ULL, 4}}}}), why);
   REQUIRE(notice);
   CHECK(std::get<gate_notice>(notice->what).nonce == ring_session{{~0ULL, 4}});
-  const auto claims = decode_controller_frame(encode(controller_frames()[10]), why);
+  const auto claims = decode_controller_frame(encode(of_type<claim_order>(controller_frames())), why);
   REQUIRE(claims);
   CHECK(std::get<claim_order>(claims->what).nonce == ring_session{{3, ~0ULL}});
-  const auto orders = decode_controller_frame(encode(controller_frames()[11]), why);
+  const auto orders = decode_controller_frame(encode(of_type<serve_order>(controller_frames())), why);
   REQUIRE(orders);
   const auto& order = std::get<serve_order>(orders->what);
   CHECK(order.of == epoch{4});

@@ -51,7 +51,17 @@ struct server_scene {
              {.draw_session = [this] { return ++last_session; }, .wall_clock = [] { return std::int64_t{0}; }}} {}
 
   void hear(peer_id from, session_id session, process_message what) {
+    report_commits();
     server.hear(from, encode(process_frame{session, std::move(what)}));
+    report_commits();
+  }
+  /// Every process that has been asked reports that it knows no commits.
+  void report_commits() {
+    for (; answered < sent.size(); ++answered) {
+      const auto& [to, frame] = sent[answered];
+      if (const auto* const question = std::get_if<commits_wanted>(&frame.what))
+        server.hear(to, encode(process_frame{frame.session, commits_report{.of = question->of}}));
+    }
   }
   /// A process joins. Returns its session.
   session_id join(peer_id from, int place, std::optional<ring_session> nonce = {}) {
@@ -69,6 +79,7 @@ struct server_scene {
   }
 
   std::vector<std::pair<peer_id, controller_frame>> sent{};
+  std::size_t answered = 0; ///< Frames of `sent` that report_commits() has seen.
   std::vector<control_event> heard{};
   int stragglers = 0;
   std::vector<error> refused{};
@@ -216,8 +227,6 @@ TEST_CASE("batches of requests are added to the order of their epoch, and one th
   server_scene at;
   const session_id one = at.join(first, 0);
   const session_id other = at.join(second, 1);
-  at.hear(first, one, commits_report{.of = epoch{1}});
-  at.hear(second, other, commits_report{.of = epoch{1}});
   at.hear(first, one, id_offer{epoch{1}, {}});
   REQUIRE(at.told<formation_order>(second).size() == 1);
   const auto batch = [](epoch of) { return order_batch{of, request_writer{}.take({.epoch = of, .number = 1})}; };
@@ -244,8 +253,6 @@ TEST_CASE("orders to form wait until the order services of other hosts have answ
   const session_id one = at.join(first, 0, ring_session{{1, 0}});
   const session_id other = at.join(second, 1, ring_session{{2, 0}});
   CHECK(at.told<claim_order>(service).size() == 2);
-  at.hear(first, one, commits_report{.of = epoch{1}});
-  at.hear(second, other, commits_report{.of = epoch{1}});
   at.hear(first, one, id_offer{epoch{1}, {}});
   REQUIRE(at.told<serve_order>(service).size() == 1);
   CHECK(at.told<serve_order>(service)[0].candidates.size() == 2);
@@ -329,6 +336,8 @@ TEST_CASE("a controller whose owner listens to nothing decides as ever", "[contr
   hear(driver, 0, attach_request{.who = {.name = "d", .host = "h8", .pid = 8}});
   const session_id one = join(first, 0);
   session_id other = join(second, 1);
+  hear(first, one, commits_report{.of = epoch{1}});
+  hear(second, other, commits_report{.of = epoch{1}});
   hear(first, one, id_offer{epoch{1}, {}});
   hear(service, host, serving_report{.of = epoch{1}});
   hear(first, one, formed_report{epoch{1}});
@@ -518,6 +527,7 @@ TEST_CASE("a driver of a world of a single rank is told that nobody can ask it",
   };
   hear(driver, 0, attach_request{.who = {.name = "d", .host = "h8", .pid = 8}});
   hear(first, 0, join_request{.who = {.name = "0", .host = "h0", .pid = 1}, .place = 0});
+  hear(first, session, commits_report{.of = epoch{1}});
   hear(first, session, formed_report{epoch{1}});
   CHECK(server.state().event().phase == control_phase::serving);
   CHECK_FALSE(told.back().is_ready);
@@ -613,14 +623,14 @@ TEST_CASE("requests are released when both have asked, and refused when the worl
   }
   SECTION("a stop") {
     at.server.stop();
-    CHECK(decisions(at, second) == decided{decision_record::form::refusal});
+    CHECK(decisions(at, second) == decided{decision_record::form::ending, decision_record::form::refusal});
     CHECK(at.told<stop_order>(second).at(0).decided == at.told<order_batch>(second).size());
     CHECK(at.heard.back().phase == control_phase::stopping);
   }
   SECTION("a fault") {
     at.hear(first, at.ranks[0],
             failed_report{epoch{1}, {.code = errc::device_failed, .text = "it burns", .rank = rank{0}}});
-    CHECK(decisions(at, second) == decided{decision_record::form::refusal});
+    CHECK(decisions(at, second) == decided{decision_record::form::ending, decision_record::form::refusal});
     CHECK(at.told<failure_order>(second).at(0).why.text == "it burns");
   }
   SECTION("a peer that has left") {

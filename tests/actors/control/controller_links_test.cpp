@@ -392,8 +392,8 @@ TEST_CASE("links are judged a moment after the first report, and the reason name
   const error why = told.back().why;
   CHECK(why.rank == rank{3});
   CHECK(why.text == "process 11 (pid 11 on h1) could not reach process 13 (pid 13 on h3), although the controller "
-                    "reaches both: check the network between them; the world continues without process 13, and tries "
-                    "again after 10 s");
+                    "reaches both: check the network between them; it reported: no way; the world continues without "
+                    "process 13, and tries again after 10 s");
 }
 
 } // namespace troupe::tests

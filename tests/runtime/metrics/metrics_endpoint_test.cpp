@@ -105,6 +105,7 @@ public:
     spdlog::drop("troupe");
     spdlog::register_logger(
         std::make_shared<spdlog::logger>("troupe", std::make_shared<spdlog::sinks::ostream_sink_mt>(out_)));
+    open_log("warn");
   }
   log_lines(const log_lines&) = delete;
   log_lines& operator=(const log_lines&) = delete;

@@ -621,7 +621,7 @@ TEST_CASE("a sub-world that all its ranks have left has no resume points, whoeve
     static_cast<void>(one.parts.at({"both", r})->close({.code = errc::stopping, .text = "its work is done"}));
     one.deliver_all();
   }
-  for (const auto& points : points_after_next_split(one, both)) CHECK((points == nullptr || points->empty()));
+  for (const auto& points : points_after_next_split(one, both)) CHECK((points == nullptr || points->lanes.empty()));
 }
 
 TEST_CASE("the orders of several hosts have no cycle, however their messages are delayed (ORD-3)",
