@@ -184,6 +184,8 @@ def main(troupe, many_hosts, backend, kills, ranks="4", seed=None, kind="spare")
     steps_of_a_kill = STEPS_OF_A_KILL.get(backend, 200)
     steps = steps_of_a_kill * (kills + 1)
     words = [many_hosts, "--backend", backend, "--steps", str(steps), "--commit-every", "7", "--elements", "512"]
+    if kind == "shrink":  # a rank that is alone must not do all steps before another process has started
+        words += ["--step-ms", "2"]
     if kind == "restarts":
         job = Restarted(troupe, words, ranks)
     else:
