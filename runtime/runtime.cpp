@@ -1,7 +1,7 @@
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/memory/leak_report.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/device/threads/own_thread.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/recording/world_log.hpp>
 #include <troupe/runtime/runtime_parts.hpp>

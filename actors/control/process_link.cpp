@@ -83,11 +83,11 @@ void process_link::receive(std::string_view bytes) {
                  [](const heartbeat&) {},
                  [&](const id_wanted& wanted) {
                    services_.make_id(
-                       [of = wanted.of, weak = weak_from_this()](const error& why, const unique_id& made) {
+                       [of = wanted.of, weak = weak_from_this()](const error& failure, const unique_id& made) {
                          const auto self = weak.lock();
                          if (!self) return;
-                         if (why)
-                           self->tell(failed_report{.of = of, .why = why});
+                         if (failure)
+                           self->tell(failed_report{.of = of, .why = failure});
                          else
                            self->tell(id_offer{of, made});
                        });

@@ -130,8 +130,7 @@ operation asked_operation::ready_now(bool first) const {
       keeps_read = from->ready != nullptr;
       keeps_written = to != nullptr && to->ready != nullptr;
     });
-  const fresh_events now =
-      record_now(keeps_read ? stream_source{} : read, keeps_written ? stream_source{} : written);
+  const fresh_events now = record_now(keeps_read ? stream_source{} : read, keeps_written ? stream_source{} : written);
   operation made = what;
   visit_streamed(made, [&](operand* from, operand* to) {
     set_ready(*from, now.read);

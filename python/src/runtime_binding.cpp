@@ -194,8 +194,8 @@ using shown_controller = ended_without_gil<controller>;
 
 /// Checks for signals (Ctrl-C) at intervals. Returns false once another thread has closed the controller.
 bool wait_for(const shown_controller& self, const py::object& timeout) {
-  const auto until =
-      timeout.is_none() ? time_point::max() : later(std::chrono::steady_clock::now(), duration_of(timeout, {}, "timeout"));
+  const auto until = timeout.is_none() ? time_point::max()
+                                       : later(std::chrono::steady_clock::now(), duration_of(timeout, {}, "timeout"));
   static_cast<void>(self.get());
   bool is_over = false;
   wait_interruptibly([&](nanoseconds longest) {
