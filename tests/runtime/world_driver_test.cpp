@@ -1,4 +1,5 @@
 /// Drivers of a world over processes, on the mock: here each "process" is a runtime of this one.
+#include "support/comes_true.hpp"
 #include "support/runtimes.hpp"
 
 #include <troupe/runtime/controller.hpp>
@@ -169,8 +170,11 @@ TEST_CASE("a driver captures a plan of requests and calls, and replays it by nam
   CHECK(one.ranks[1]->first() == 3.F);
 
   one.driver->drop_plan("steps");
-  const error gone = thrown([&] { one.driver->replay("steps").get(); });
-  CHECK(gone.code == errc::invalid_argument);
+  error gone; // the replay before may still hold the plan for a moment after its reply
+  CHECK(comes_true([&] {
+    gone = thrown([&] { one.driver->replay("steps").get(); });
+    return gone.code == errc::invalid_argument;
+  }));
   CHECK_THAT(gone.text, ContainsSubstring("no plan called 'steps'"));
 }
 
