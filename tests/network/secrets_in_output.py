@@ -39,7 +39,7 @@ def play(troupe, folder):
     """The token, and everything that was said."""
     report, output = folder / "report", folder / "output"
     report.touch()
-    member = f'echo "$TROUPE_JOIN_TOKEN $TROUPE_CONTROL $$" >>"{folder}/seats"; exec "$0" "$@"'
+    member = f'echo "$TROUPE_JOIN_TOKEN $TROUPE_CONTROL $$ ${{TROUPE_SPARE:-0}}" >>"{folder}/seats"; exec "$0" "$@"'
     environment = {**os.environ, "TROUPE_LOG": "trace", "TROUPE_BENCH_REPORT": str(report),
                    "TROUPE_REPORT_FOLDER": str(folder / "faults"), "TROUPE_PROFILE": "frugal"}
     program = [troupe, "bench", "process-member", "--backend", "mock"]
@@ -51,7 +51,8 @@ def play(troupe, folder):
             return {line.split()[2] for line in report.read_text().splitlines() if line.startswith("good ")}
 
         wait_for(lambda: "1" in epochs(), 60, "no world served")
-        token, control, pid = (folder / "seats").read_text().splitlines()[0].split()
+        seats = [line.split() for line in (folder / "seats").read_text().splitlines()]
+        token, control, pid = next(seat[:3] for seat in seats if seat[3] == "0")  # not the spare
         lines = command_lines()
         stranger = subprocess.run(program, capture_output=True, timeout=60, check=False,
                                   env={**environment, "TROUPE_JOIN_TOKEN": "f" * 64, "TROUPE_CONTROL": control})
