@@ -5,6 +5,7 @@ Needs root, iproute2 and /dev/net/tun. The kernel's own shaper (netem) is not in
 import ctypes
 import fcntl
 import heapq
+import itertools
 import os
 import random
 import selectors
@@ -47,6 +48,8 @@ class Link:
 class VirtualNetwork:
     """Hosts 0 to count-1, of the addresses 10.77.0.1 and so on, each with one interface, eth0."""
 
+    _numbers = itertools.count()  # of the networks of this process
+
     def __init__(self, count, seed=1):
         if os.geteuid() != 0:
             raise Unavailable("only root can make network namespaces")
@@ -56,6 +59,7 @@ class VirtualNetwork:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._draw = random.Random(seed)
         self._links = {(a, b): Link() for a in range(count) for b in range(count)}
+        self._number = next(VirtualNetwork._numbers)
         self._names = []
         self._devices = []
         self._due = []
@@ -102,7 +106,7 @@ class VirtualNetwork:
         self._devices, self._names, self._thread = [], [], None
 
     def _make_host(self, host):
-        name = f"troupe-{os.getpid()}-{host}"
+        name = f"troupe-{os.getpid()}-{self._number}-{host}"
         run("ip", "netns", "add", name)
         self._names.append(name)
         self._devices.append(self._open_tun(name))
