@@ -21,7 +21,7 @@ std::string describe(const resume_points& all) {
   }
   if (!all.has_survivors)
     text += std::string{text.empty() ? "" : "; "} +
-            "every process that knew the last commits has ended, and later ones may have been complete";
+            "every process that knew the last commits is lost, and later ones may have been complete";
   return text;
 }
 

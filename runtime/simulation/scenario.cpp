@@ -162,7 +162,7 @@ void draw_losses(scenario& made, const std::vector<fault_kind>& kinds) {
   const auto has = [&](fault_kind one) { return std::ranges::find(kinds, one) != kinds.end(); };
   if (!has(fault_kind::killed_process) || !chance.one_in(2)) return;
   const rank where = draw_rank(chance, made.ranks);
-  nanoseconds at = chance.within(made.length / 2);
+  nanoseconds at = 20ms + chance.within(made.length / 2); // the world has formed by then
   const auto add = [&](fault_kind kind) {
     made.faults.push_back({.number = made.faults.size(), .kind = kind, .at = at, .where = where, .span = 1ms});
     at += chance.within(chance.one_in(2) ? 30ms : 150ms);

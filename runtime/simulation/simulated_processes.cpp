@@ -557,6 +557,7 @@ controller_hooks simulated_processes::make_hooks() {
           .heard =
               [this](const control_event& event) {
                 if (log_.is_kept()) log_.note("controller: " + describe(event));
+                if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
                 if (event.phase == control_phase::forming) {
                   if (std::exchange(formed_by_, controllers_) != controllers_) ledger_.forms_again(event.epoch);
                 }
@@ -665,7 +666,9 @@ void simulated_processes::ended(const process& one) {
   const control_phase now = controller_ ? controller_->state().event().phase : control_phase::gathering;
   const bool is_ending =
       now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
-  if (!is_stopping_ && !is_ending && !of_.processes->replaces_wanted) start_later(one.place());
+  // While the world gathers for the first time, the controller asks for no process.
+  const bool is_wanted_later = of_.processes->replaces_wanted && now != control_phase::gathering;
+  if (!is_stopping_ && !is_ending && !is_wanted_later) start_later(one.place());
 }
 
 void simulated_processes::wanted(int place) {

@@ -485,7 +485,13 @@ void simulation_ledger::judge_commits() {
     const auto is_forgotten = [&](const knowledge& one) {
       const std::optional<std::uint64_t>& told = event.commits[one.lane];
       const bool is_known = told && *told >= one.commit;
-      const bool may_be_lost = has_ended(one) && (is_restarted || !event.has_survivors);
+      // A rank that is alone and cut off goes on until it notices. Nobody else can know what it commits meanwhile.
+      const auto lost = lost_in_.find(one.process);
+      const bool was_cut_off = lost != lost_in_.end() && lost->second >= one.from &&
+                               std::ranges::any_of(told_, [&](const told_event& other) {
+                                 return !other.has_survivors && one.from < other.in && other.in <= event.in;
+                               });
+      const bool may_be_lost = was_cut_off || (has_ended(one) && (is_restarted || !event.has_survivors));
       return one.from < event.in && !is_known && !may_be_lost;
     };
     const auto one = std::ranges::find_if(known, is_forgotten);

@@ -101,6 +101,8 @@ public:
   /// world.
   void began(rank self, std::uint64_t process) { processes_[self] = process; }
   void ended(std::uint64_t process) { ended_.try_emplace(process, steady_now()); }
+  /// Records that the controller has declared \p process lost in epoch \p of, although it may live.
+  void declared_lost(std::uint64_t process, epoch of) { lost_in_[process] = of; }
   /// Records that a new controller forms \p next as its first epoch. It begins anew if a process was part of that epoch
   /// or of a later one, which is right only if no such process is left (CUT-1).
   void forms_again(epoch next);
@@ -193,7 +195,8 @@ private:
     bool has_survivors = true;
   };
   std::vector<told_event> told_;
-  bool began_anew_ = false; ///< Numbers of epochs are ambiguous.
+  std::map<std::uint64_t, epoch> lost_in_; ///< The latest epoch in which a process was declared lost.
+  bool began_anew_ = false;                ///< Numbers of epochs are ambiguous.
   std::optional<time_point> ended_at_;
   verdict verdict_;
   std::vector<std::string> findings_;

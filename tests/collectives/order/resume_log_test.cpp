@@ -213,7 +213,7 @@ TEST_CASE("a log says that all processes which knew its commits have ended (CUT-
   world.log.learn({}); // the ranks of the next epoch are new
   CHECK(world.end(step).commit == 5);
   CHECK_FALSE(world.log.points()->has_survivors);
-  CHECK(describe(*world.log.points()).find("every process that knew the last commits has ended") != std::string::npos);
+  CHECK(describe(*world.log.points()).find("every process that knew the last commits is lost") != std::string::npos);
   world.log.learn({.of = epoch{2}, .has_survivors = false}); // they have committed nothing since they were told
   world.begin(3, 2);
   CHECK_FALSE(world.log.points()->has_survivors);
