@@ -83,13 +83,18 @@ class Job:
     def await_end(self, patience):
         """Until all have ended by themselves, with success."""
         until = time.monotonic() + patience
-        for name, process in self.all.items():
-            try:
-                status = process.wait(max(until - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                raise Failed(f"{name} does not end") from None
-            if status != 0:
-                raise Failed(f"{name} has ended with {status}")
+        running = dict(self.all)
+        while running:
+            for name, process in list(running.items()):
+                status = process.poll()
+                if status is None:
+                    continue
+                if status != 0:
+                    raise Failed(f"{name} has ended with {status}")
+                del running[name]
+            if running and time.monotonic() > until:
+                raise Failed(f"{', '.join(running)} does not end")
+            time.sleep(0.02)
 
     def await_epoch(self, number, patience=60):
         """Until every rank has verified a result in that epoch."""
