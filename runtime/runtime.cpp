@@ -167,7 +167,7 @@ world runtime::form_world(const world_options& options) {
   if (has_controller) {
     plan.recovery = {.policy = recovery_policy::guided};
     member = p.join(plan.locals.front().where->id());
-    plan.to_controller = member->link();
+    plan.to_controller = member->channel();
     first_device = plan.locals.front().where;
   }
   shared->status = plan.status;
@@ -203,9 +203,8 @@ world runtime::form_world(const world_options& options) {
   if (!is_settled && has_controller) {
     // A spare waits until a place becomes free, without a limit. The controller, whose own limit for other processes
     // has the same default, can name those that are missing.
-    const auto& link = *member->link();
-    const bool stands_by = p.settings.assignment.spare || link.is_spare();
-    if (stands_by || link.is_joined())
+    const bool stands_by = p.settings.assignment.spare || member->is_spare();
+    if (stands_by || member->is_joined())
       is_settled = shared->status->wait(settled, stands_by ? nanoseconds::max()
                                                            : std::min<nanoseconds>(time_for_verdict, limit / 16));
   }

@@ -4,6 +4,7 @@
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/packages.hpp>
 #include <troupe/runtime/placement/backend_selection.hpp>
 #include <troupe/runtime/placement/device_claim.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
@@ -322,8 +323,13 @@ std::shared_ptr<membership> runtime::parts::join(device_id where) {
   if (member)
     throw exception{errc::invalid_argument, "this runtime has joined its controller's world already: it holds one rank "
                                             "of that world, from which other worlds can be split"};
-  member = std::make_shared<membership>(describe_process(settings, *selected.api, *selected.collectives, where),
-                                        settings, helpers, selected, services.time, wait.wait);
+  member = need_processes_package("a controller (control.address, TROUPE_CONTROL) needs worlds over processes")
+               .join({.settings = settings,
+                      .selected = selected,
+                      .where = where,
+                      .helpers = helpers,
+                      .time = services.time,
+                      .wait = wait.wait});
   return member;
 }
 

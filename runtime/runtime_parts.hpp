@@ -8,7 +8,7 @@
 #include <troupe/device/memory/memory_reserve.hpp>
 #include <troupe/device/process_exit.hpp>
 #include <troupe/device/threads/condition.hpp>
-#include <troupe/runtime/membership/membership.hpp>
+#include <troupe/runtime/membership.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 #include <troupe/runtime/placement/backend_selection.hpp>

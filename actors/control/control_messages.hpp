@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/actors/control/controller_terms.hpp>
+#include <troupe/actors/world/controller_directives.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/collectives/order/told_commits.hpp>
@@ -62,34 +63,11 @@ struct id_offer {
   epoch of;
   unique_id id{};
 };
-/// Process → controller, the answer to commits_wanted: the commits that the process knows, of all epochs before `of`.
-struct commits_report {
-  epoch of;
-  told_commits told{};
-};
-/// Process → controller: its rank has formed epoch `of`.
-struct formed_report {
-  epoch of;
-};
-/// Process → controller: its rank failed in epoch `of`, while forming or later.
-struct failed_report {
-  epoch of;
-  error why;
-  std::vector<rank> blamed{}; ///< The ranks that the process's own fault report blames.
-};
-/// Process → controller, after quiesce_order: no operation is in flight in this process.
-struct drained_report {
-  epoch of;
-};
 /// In both directions: the process sends requests of its rank for the common order; the controller sends the decisions.
 /// Between the controller and the order service of another host: a host_frame.
 struct order_batch {
   epoch of;
   std::string bytes;
-};
-/// Process → controller: the process leaves because of `why`; errc::none: it has finished its work.
-struct leave_notice {
-  error why;
 };
 
 /// Process that is not a member of the world → controller: the first message. The process is a driver, which sends
@@ -133,50 +111,6 @@ struct join_refusal {
 /// Controller → rank 0 of the epoch that is to form: send an id_offer.
 struct id_wanted {
   epoch of;
-};
-/// Controller → process: send a commits_report. The process's earlier epochs have ended; epoch `of` is to form.
-struct commits_wanted {
-  epoch of;
-};
-/// Controller → process: form this epoch. Requests of the previous epoch fail with `reason`, unless they have failed
-/// already.
-struct formation_order {
-  epoch of;
-  rank self;
-  int world_size = 1;
-  unique_id id{};
-  error reason{};                   ///< Why the previous epoch ended; errc::none for the first.
-  bool has_newcomers = false;       ///< Whether some process was not part of the previous epoch.
-  std::vector<std::string> hosts{}; ///< The host of each rank.
-  bool has_rings = false;           ///< Whether the process has been sent rings for its requests in this epoch.
-  /// Where the lanes stood when the previous epoch ended; null if there was none.
-  std::shared_ptr<const resume_points> resume{};
-};
-/// Controller → process: the epoch has failed at some rank. The outcome of its unanswered requests is unknown. May
-/// overtake decisions in rings: what this rank has not launched is rejected, and what its peers have launched fails.
-struct failure_order {
-  epoch of;
-  error why;
-};
-/// Controller → process: accept no more requests, finish those in flight, and report it. Another epoch follows without
-/// a fault.
-struct quiesce_order {
-  epoch of;
-  error why; ///< The error for requests that arrive meanwhile.
-  /// Number of batches of decisions for the process's rank in this epoch. They may come through rings, later than this
-  /// message. The process must follow all of them before it refuses undecided requests: its peers launch the released
-  /// ones, and would wait for it.
-  std::uint64_t decided = 0;
-};
-/// Controller → process: the process no longer belongs to the world, and its session has ended. May overtake decisions
-/// in rings, as failure_order.
-struct fence_notice {
-  error why;
-};
-/// Controller → process: the world ends; without a fault if `why` is errc::stopping.
-struct stop_order {
-  error why;
-  std::uint64_t decided = 0; ///< As in quiesce_order, for the process's latest epoch.
 };
 
 /// Controller → order services of other hosts: a process that has sent this nonce to the gate of its host has joined.

@@ -89,7 +89,7 @@ void process_link::receive(std::string_view bytes) {
                          if (failure)
                            self->tell(failed_report{.of = of, .why = failure});
                          else
-                           self->tell(id_offer{of, made});
+                           self->report(id_offer{of, made});
                        });
                  },
                  [&](const commits_wanted& wanted) { services_.deliver({wanted}); },
@@ -229,12 +229,12 @@ void process_link::send(process_message what) {
   services_.send(encode(process_frame{session_, std::move(what)}));
 }
 
-std::shared_ptr<distributed_order> process_link::open_order(std::shared_ptr<rank_pipeline> pipeline,
+std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                             std::shared_ptr<exported_memory> exported) {
   const epoch of = pipeline->formed_in();
   std::unique_lock lock{mutex_};
   std::function<void(std::string)> send = [weak = weak_from_this(), of](std::string bytes) {
-    if (const auto self = weak.lock()) self->tell(order_batch{of, std::move(bytes)});
+    if (const auto self = weak.lock()) self->report(order_batch{of, std::move(bytes)});
   };
   // The formation of the next epoch may have been ordered already: its rings are not for this epoch.
   if (accepted_ && of == epoch_) {
@@ -377,7 +377,11 @@ void process_link::lose_order(epoch of, const error& why) {
   tell(failed_report{.of = of, .why = why});
 }
 
-void process_link::tell(process_message what) {
+void process_link::tell(member_report what) {
+  std::visit([this](auto& one) { report(std::move(one)); }, what);
+}
+
+void process_link::report(process_message what) {
   const std::lock_guard lock{mutex_};
   const bool is_last = std::holds_alternative<leave_notice>(what);
   const bool is_heard = state_ == state::joined;

@@ -73,11 +73,11 @@ public:
   void beat();
 
   /// Sends \p what to the controller. Nothing is sent after a leave_notice.
-  void tell(process_message what) override;
+  void tell(member_report what) override;
   /// Waits after a leave_notice until the controller has confirmed it, for at most \p at_most. If the process ended
   /// earlier, the controller would treat it as lost.
   void await_farewell(nanoseconds at_most);
-  [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
+  [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                               std::shared_ptr<exported_memory> exported = {}) override;
   /// Stops using rings permanently, and waits for the thread that reads them.
   void close_rings();
@@ -112,6 +112,8 @@ private:
   void release_held(bool all);
   void end(const error& why);
   void take_leave();
+  /// Sends \p what if the process has been admitted. Nothing is sent after a leave_notice.
+  void report(process_message what);
   void send(process_message what);
 
   /// A message that waits for decisions in the rings.

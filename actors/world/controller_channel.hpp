@@ -2,8 +2,9 @@
 /// parent world.
 #pragma once
 
-#include <troupe/actors/control/control_messages.hpp>
-#include <troupe/collectives/order/distributed/order_connection.hpp>
+#include <troupe/actors/world/controller_directives.hpp>
+#include <troupe/collectives/operation/remote_buffer.hpp>
+#include <troupe/collectives/order/world_order.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 
 #include <memory>
@@ -19,12 +20,12 @@ public:
   controller_channel& operator=(const controller_channel&) = delete;
   virtual ~controller_channel() = default;
 
-  virtual void tell(process_message what) = 0;
+  virtual void tell(member_report what) = 0;
   /// Called when the world begins to form an epoch. \p commits: those that it knows, and those that succeed there.
   virtual void begins([[maybe_unused]] std::shared_ptr<const commit_record> commits) {}
   /// Connects \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch. \p exported: the
   /// memory that requests of other processes may name; may be null.
-  [[nodiscard]] virtual std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
+  [[nodiscard]] virtual std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                                       std::shared_ptr<exported_memory> exported) = 0;
   /// Returns the initialised communicator for the ordered epoch; null if the world must create it.
   [[nodiscard]] virtual std::shared_ptr<communicator> take_communicator() { return nullptr; }

@@ -86,7 +86,7 @@ error resolve(std::vector<operation>& parts, const local_names& here) {
 } // namespace
 
 void request_gate::find(rank target, const std::string& name, nanoseconds deadline,
-                        peer_requests::handle_promise reply) const {
+                        remote_ranks::handle_promise reply) const {
   const auto reading = terms_.read();
   const terms& now = *reading;
   if (now.peers) return now.peers->find(target, name, deadline, std::move(reply));

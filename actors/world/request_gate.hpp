@@ -5,7 +5,7 @@
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/collectives/order/arbiter.hpp>
-#include <troupe/collectives/order/distributed/peer_requests.hpp>
+#include <troupe/collectives/order/remote_ranks.hpp>
 #include <troupe/completion/admission/admission_quota.hpp>
 
 #include <atomic>
@@ -47,7 +47,7 @@ public:
     /// The order of requests; null while no request is admitted, and if not all ranks live in this process.
     std::shared_ptr<ordered_world> order{};
     local_names here{};                     ///< What requests can name in this process.
-    std::shared_ptr<peer_requests> peers{}; ///< Sends requests to the ranks, if not all of them live in this process.
+    std::shared_ptr<remote_ranks> peers{};  ///< Sends requests to the ranks, if not all of them live in this process.
     std::vector<std::shared_ptr<registered_pool>> registered{};
   };
 
@@ -63,7 +63,7 @@ public:
   void accept(world_request asked, reply_promise reply, std::uint64_t client = 0) noexcept;
 
   /// Asks the process of \p target for the handle of memory that it has exported under \p name.
-  void find(rank target, const std::string& name, nanoseconds deadline, peer_requests::handle_promise reply) const;
+  void find(rank target, const std::string& name, nanoseconds deadline, remote_ranks::handle_promise reply) const;
 
   /// Returns why \p parts cannot be sent to all ranks; errc::none if they can. They must be in rank order and agree.
   [[nodiscard]] error objection_to(const std::vector<operation>& parts) const {

@@ -143,7 +143,7 @@ void world_executor::let_go() {
   unregistered_.clear();
   contexts_ = nullptr;
   order_ = nullptr;
-  distributed_order_ = nullptr;
+  world_order_ = nullptr;
 }
 
 namespace {
@@ -174,8 +174,8 @@ void world_executor::follow(const controller_directive& from) {
                              if (order.why) take_report(order.of, order.why, true);
                              const world_event now = state_.event();
                              // A world that leaves would otherwise wait for a confirmation that will not arrive.
-                             if (distributed_order_ && now.phase == world_phase::stopping && order.of == now.epoch)
-                               distributed_order_->close(unasked_error());
+                             if (world_order_ && now.phase == world_phase::stopping && order.of == now.epoch)
+                               world_order_->close(unasked_error(), true);
                              return state_.on_failure(order);
                            },
                            [this](const quiesce_order& order) {
@@ -241,9 +241,9 @@ void world_executor::carry_out(const world_effects& effects) {
 
 void world_executor::close_order(const error& reason) {
   if (order_) closed_ = order_->close(reason);
-  if (!distributed_order_) return;
+  if (!world_order_) return;
   const bool for_good = state_.event().phase != world_phase::rebuilding;
-  closed_ = distributed_order_->close(reason, for_good);
+  closed_ = world_order_->close(reason, for_good);
 }
 
 void world_executor::close_gates(const error& reason) {
@@ -261,8 +261,8 @@ void world_executor::abort() {
 }
 
 void world_executor::drain() {
-  if (distributed_order_ && !is_order_over_ && state_.event().phase == world_phase::stopping)
-    closed_ = distributed_order_->leave(unasked_error());
+  if (world_order_ && !is_order_over_ && state_.event().phase == world_phase::stopping)
+    closed_ = world_order_->leave(unasked_error());
   else
     close_order(unasked_error());
   on_every_rank(
@@ -306,7 +306,7 @@ void world_executor::retire() {
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());
   failed_ = std::exchange(pipelines_, {});
   order_ = nullptr;
-  distributed_order_ = nullptr;
+  world_order_ = nullptr;
 }
 
 error world_executor::take_report(epoch of, error why, bool is_verdict) {
@@ -380,12 +380,12 @@ local_names world_executor::local_names_here() const {
 
 void world_executor::publish() {
   world_admission admission = state_.admission();
-  admission.has_peers = distributed_order_ != nullptr;
+  admission.has_peers = world_order_ != nullptr;
   gate_->publish({.admission = std::move(admission),
                   .contexts = contexts_,
                   .order = order_,
                   .here = local_names_here(),
-                  .peers = distributed_order_ ? distributed_order_->peers() : nullptr,
+                  .peers = world_order_ ? world_order_->ranks() : nullptr,
                   .registered = registered_});
 }
 
@@ -431,7 +431,7 @@ nanoseconds world_executor::patience_of(const captured_plan& plan) const {
 
 error world_executor::objection_to(const capture_request& asked) const {
   if (error objection = state_.maintenance_objection(asked.epoch)) return objection;
-  if (!order_ && !distributed_order_)
+  if (!order_ && !world_order_)
     return {.code = errc::unsupported,
             .text =
                 "only " + std::to_string(plan_.locals.size()) + " of the world's " + std::to_string(plan_.world_size) +
@@ -518,7 +518,7 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan, nan
     watch(session);
     ranks.front()->sequence([session](rank_pipeline& one) { session->take_part(one); });
   };
-  distributed_order_->capture(plan->options().name, wait_for_peers, patience, std::move(start));
+  world_order_->capture(plan->options().name, wait_for_peers, patience, std::move(start));
 }
 
 void world_executor::recapture_plans() {
@@ -672,8 +672,8 @@ void world_executor::adopt() {
     recapture_plans();
   }
   if (plan_.to_controller && !order_ && plan_.ordering == ordering::agreed) {
-    distributed_order_ = plan_.to_controller->open_order(pipelines_.front(), plan_.exported);
-    distributed_order_->set_registered(registered_);
+    world_order_ = plan_.to_controller->open_order(pipelines_.front(), plan_.exported);
+    world_order_->set_registered(registered_);
     captures_of_name_.clear();
     recapture_plans();
     for (const auto& pool : unregistered_) register_again(pool);
@@ -685,7 +685,7 @@ void world_executor::adopt() {
     plan_.services.poller->attach(plan_.pending);
   }
   plan_.status->revise_by(
-      [ranks = pipelines_, order = distributed_order_, policy = plan_.recovery.policy](world_event& now) {
+      [ranks = pipelines_, order = world_order_, policy = plan_.recovery.policy](world_event& now) {
         const auto failed = std::ranges::find_if(ranks, [](const auto& one) { return one->failed(); });
         error why = failed != ranks.end() ? (*failed)->fault() : order ? order->ending() : error{};
         if (!why) return;
@@ -699,11 +699,11 @@ void world_executor::adopt() {
       });
   const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
                                             : order_                           ? std::shared_ptr<rank_order>{order_}
-                                                                               : distributed_order_;
+                                                                               : world_order_;
   for (std::size_t i = 0; i < places_.size(); ++i)
     states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending, first_);
-  if (!distributed_order_) return;
-  distributed_order_->peers()->serve(services_for_peers());
+  if (!world_order_) return;
+  world_order_->ranks()->serve(services_for_peers());
 }
 
 namespace {
@@ -724,7 +724,7 @@ void world_executor::maintain(maintenance work) {
 
 void world_executor::maintain(std::deque<maintenance> steps) {
   if (!steps.front().restores) state_.on_maintenance_asked();
-  if (!distributed_order_) {
+  if (!world_order_) {
     maintenance_.push_back({std::move(steps), hold()});
     return carry_out(state_.on_maintenance_due());
   }
@@ -735,7 +735,7 @@ void world_executor::maintain(std::deque<maintenance> steps) {
                    .split = first.split,
                    .told = first.told};
   asked_.emplace(number, std::move(steps));
-  distributed_order_->turn(std::move(terms), [mail = mail_, now = state_.current_epoch(), all = pipelines_,
+  world_order_->turn(std::move(terms), [mail = mail_, now = state_.current_epoch(), all = pipelines_,
                                               number](const error& why, std::span<const opened_world> opened) {
     if (!why)
       for (const auto& one : all) one->hold();
@@ -812,7 +812,7 @@ void world_executor::enroll(const std::shared_ptr<regions>& made, std::size_t si
 void world_executor::add_registered(std::shared_ptr<registered_pool> pool) {
   registered_.push_back(std::move(pool));
   if (order_) order_->add_registered(registered_.back());
-  if (distributed_order_) distributed_order_->set_registered(registered_);
+  if (world_order_) world_order_->set_registered(registered_);
   publish();
 }
 
@@ -883,10 +883,10 @@ void world_executor::end_maintenance_step() {
 
 void world_executor::serve_again() {
   const auto over = [mail = mail_, now = state_.current_epoch()] { mail->post(maintenance_over{now}); };
-  if (distributed_order_) {
+  if (world_order_) {
     // Resume at the same place in the order at all ranks, so that all ranks launch the held operations and those of
     // other worlds in one order (ORD-3).
-    distributed_order_->turn({.name = "the end of maintenance"},
+    world_order_->turn({.name = "the end of maintenance"},
                              [all = pipelines_, over](const error&, std::span<const opened_world>) {
                                for (const auto& one : all) one->resume();
                                over();

@@ -10,7 +10,7 @@
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/actors/world/world_state.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
-#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
+#include <troupe/collectives/order/world_order.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/clock.hpp>
@@ -154,7 +154,7 @@ public:
 
   [[nodiscard]] request_gate& gate() noexcept { return *gate_; }
   /// Returns the order that the controller keeps, in the present epoch; null if there is none.
-  [[nodiscard]] const std::shared_ptr<distributed_order>& distributed() const noexcept { return distributed_order_; }
+  [[nodiscard]] const std::shared_ptr<world_order>& shared_order() const noexcept { return world_order_; }
   /// Returns whether the present epoch, in a world over processes, has a process that the previous one had not.
   [[nodiscard]] bool has_newcomers() const noexcept { return has_newcomers_; }
   [[nodiscard]] epoch current_epoch() const noexcept { return state_.current_epoch(); }
@@ -297,7 +297,7 @@ private:
   std::shared_ptr<const resume_points> told_points_;      ///< From the controller, for the present epoch.
   std::shared_ptr<commit_record> commits_;                ///< Those of the latest epoch, if a controller forms it.
   std::shared_ptr<ordered_world> order_;                  ///< Set after forming if all ranks live in this process.
-  std::shared_ptr<distributed_order> distributed_order_;  ///< Set if a controller keeps the order.
+  std::shared_ptr<world_order> world_order_;              ///< Set if a controller keeps the order.
   bool is_order_over_ = false;                 ///< Whether the controller has closed the order to stop the world.
   std::shared_ptr<latch> closed_;              ///< Opens when the order releases no more operations.
   std::shared_ptr<latch> quiet_;               ///< Opens when the sub-worlds are idle. May be null.

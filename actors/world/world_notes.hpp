@@ -1,11 +1,11 @@
 /// Defines the notes that a world receives from its own components.
 #pragma once
 
-#include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/world/controller_directives.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
-#include <troupe/collectives/order/distributed/peer_requests.hpp>
+#include <troupe/collectives/order/remote_ranks.hpp>
+#include <troupe/collectives/order/world_order.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
@@ -69,11 +69,6 @@ struct peer_capture {
   plan_options options;
   error objection; ///< Why the rank cannot capture them; errc::none if it can.
   rank_services::captured done;
-};
-
-/// An order of the controller of a world over processes.
-struct controller_directive {
-  std::variant<commits_wanted, formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
 };
 
 using world_note = std::variant<rank_report, rebuild_due, straggling_report, restored_report, maintenance_turn,

@@ -1,7 +1,7 @@
 /// Decides, without CAF, the phases and epochs of a world, the order of its maintenance, and the reaction to a fault.
 #pragma once
 
-#include <troupe/actors/control/control_messages.hpp>
+#include <troupe/actors/world/controller_directives.hpp>
 #include <troupe/actors/world/recovery/recovery_ladder.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/request.hpp>
@@ -27,7 +27,7 @@ struct form {
 };
 /// Send `what` to the world's controller.
 struct tell {
-  process_message what;
+  member_report what;
 };
 /// Give every collective actor its pipeline.
 struct adopt {};

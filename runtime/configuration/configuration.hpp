@@ -3,7 +3,6 @@
 
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
-#include <troupe/collectives/backend/gloo/gloo_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
@@ -11,6 +10,7 @@
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/topology/locality.hpp>
+#include <troupe/runtime/configuration/gloo_options.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/metrics.hpp>
 

@@ -112,7 +112,7 @@ std::vector<shared_fact> shared_settings(const configuration& settings, std::str
 }
 
 /// Forwards the controller's messages to the world once there is one.
-struct membership::listener {
+struct controlled_membership::listener {
   std::mutex mutex;
   world_inner_handle to;
 
@@ -122,7 +122,7 @@ struct membership::listener {
   }
 };
 
-membership::membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
+controlled_membership::controlled_membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
                        const selected_backend& selected, std::shared_ptr<const clock> time, const wait_profile& wait)
   : address_{settings.control.address},
     claim_{who.who.gpu.empty() ? device_claim{}
@@ -141,10 +141,9 @@ membership::membership(join_request who, const configuration& settings, std::sha
             if (const auto controller = weak.lock()) controller->send(std::move(bytes));
           },
       .deliver =
-          [world = world_, nodes = selected.nodes](controller_directive what) {
+          [world = world_, note = selected.note_hosts](controller_directive what) {
             const auto* const order = std::get_if<formation_order>(&what.what);
-            if (nodes && order != nullptr && !order->hosts.empty())
-              nodes->note(order->id, node_map::of_hosts(order->hosts));
+            if (note && order != nullptr && !order->hosts.empty()) note(order->id, order->hosts);
             world->hear(std::move(what));
           },
       .make_id =
@@ -181,7 +180,7 @@ membership::membership(join_request who, const configuration& settings, std::sha
                                          settings.control.patience);
 }
 
-void membership::begin(world_inner_handle target) {
+void controlled_membership::begin(world_inner_handle target) {
   {
     const std::lock_guard lock{world_->mutex};
     world_->to = std::move(target);
@@ -229,13 +228,13 @@ std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& se
                                }});
 }
 
-std::string membership::awaited() const {
+std::string controlled_membership::awaited() const {
   if (link_->is_joined())
     return "the controller at " + address_ + ", which this process has joined, waits for other processes: start them";
   return controller_->obstacle().value_or("the controller at " + address_ + " has not answered");
 }
 
-void membership::end() {
+void controlled_membership::end() {
   link_->await_farewell(leave_confirmation_limit);
   link_->close_rings();
   controller_->stop();

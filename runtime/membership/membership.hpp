@@ -6,6 +6,7 @@
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
 #include <troupe/collectives/transport/transport.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
+#include <troupe/runtime/membership.hpp>
 #include <troupe/runtime/membership/controller_connection.hpp>
 #include <troupe/runtime/placement/backend_selection.hpp>
 #include <troupe/runtime/placement/device_claim.hpp>
@@ -32,24 +33,23 @@ namespace troupe {
                                                                     std::string token);
 
 /// Connects this process and its world to the controller. It receives the controller's messages and sends heartbeats on
-/// threads of its own, so clients' actors that occupy all workers of the actor system delay neither. Lifetime: create
-/// it before the world, and call begin() when the world exists. It outlives the world and ends before the actor system.
-class membership {
+/// threads of its own, so clients' actors that occupy all workers of the actor system delay neither.
+class controlled_membership final : public membership {
 public:
   /// Errors: invalid_argument (the controller's address; certificates that are not valid, or are missing beyond
   /// loopback), missing (certificate files), device_occupied (another world uses the GPU). \p wait: of the thread that
   /// receives the decisions about this rank's requests.
-  membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
-             const selected_backend& selected, std::shared_ptr<const clock> time, const wait_profile& wait);
-  ~membership() { end(); }
+  controlled_membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
+                        const selected_backend& selected, std::shared_ptr<const clock> time, const wait_profile& wait);
+  ~controlled_membership() override { end(); }
 
   [[nodiscard]] const std::shared_ptr<process_link>& link() const noexcept { return link_; }
-  /// Starts to connect to the controller, whose messages are forwarded to \p target.
-  void begin(world_inner_handle target);
-  /// Describes what a process whose world has not formed waits for: the controller, or other processes.
-  [[nodiscard]] std::string awaited() const;
-  /// Leaves the world. Idempotent.
-  void end();
+  [[nodiscard]] std::shared_ptr<controller_channel> channel() const override { return link_; }
+  void begin(world_inner_handle target) override;
+  [[nodiscard]] bool is_joined() const override { return link_->is_joined(); }
+  [[nodiscard]] bool is_spare() const override { return link_->is_spare(); }
+  [[nodiscard]] std::string awaited() const override;
+  void end() final;
 
 private:
   struct listener;

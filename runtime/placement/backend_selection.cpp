@@ -1,22 +1,19 @@
 #include <troupe/runtime/placement/backend_selection.hpp>
 
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
-#include <troupe/collectives/backend/gloo/gloo_backend.hpp>
-#include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/packages.hpp>
 
 #include <optional>
 #include <string>
 #include <utility>
 
 namespace troupe {
-
-namespace {
 
 std::shared_ptr<driver> make_mock_devices(const configuration& settings) {
   mock_options options{.device_count = settings.mock_devices, .memory_bytes = settings.mock_memory_bytes};
@@ -25,11 +22,15 @@ std::shared_ptr<driver> make_mock_devices(const configuration& settings) {
   return make_mock_driver(std::move(options));
 }
 
+namespace {
+
 selected_backend select_mock(const configuration& settings, std::string why) {
   const bool spans_processes =
       !settings.control.address.empty() || (settings.position && settings.position->world_size > 1);
-  const auto ranks = spans_processes ? mock_ranks::in_processes : mock_ranks::in_this_process;
-  return {make_mock_devices(settings), make_mock_backend(settings.mock_without, settings.mock_results, ranks),
+  const auto connect =
+      spans_processes ? need_processes_package("the mock over several processes needs worlds over processes").connect_mocks
+                      : nullptr;
+  return {make_mock_devices(settings), make_mock_backend(settings.mock_without, settings.mock_results, connect),
           std::move(why)};
 }
 
@@ -39,23 +40,11 @@ selected_backend select_nccl(const configuration& settings, std::shared_ptr<driv
   return {std::move(api), make_nccl_backend(settings.nccl_library, settings.nccl), std::move(why)};
 }
 
-selected_backend select_gloo(const configuration& settings) {
-  auto made = make_gloo_backend(settings.gloo);
-  if (settings.gloo.memory == gloo_memory::device) {
-    try {
-      return {make_cuda_driver(), std::move(made), "Gloo was asked for, on GPUs"};
-    } catch (const exception& absent) {
-      if (absent.why().code != errc::missing) throw;
-    }
-  }
-  return {make_mock_devices(settings), std::move(made), "Gloo was asked for"};
-}
-
 selected_backend select_library(const configuration& settings) {
   switch (settings.backend) {
     case backend_choice::mock: return select_mock(settings, "the mock was asked for");
     case backend_choice::nccl: return select_nccl(settings, make_cuda_driver(), "NCCL was asked for");
-    case backend_choice::gloo: return select_gloo(settings);
+    case backend_choice::gloo: return need_backends_package("the backend gloo is one of the optional backends").select_gloo(settings);
     case backend_choice::automatic: break;
   }
   std::shared_ptr<driver> api;
@@ -68,43 +57,15 @@ selected_backend select_library(const configuration& settings) {
   return select_nccl(settings, std::move(api), "there are GPUs");
 }
 
-/// Returns the backend that moves data between nodes, or null if it is the one used inside a node.
-std::shared_ptr<backend> select_across(const configuration& settings, const driver& api) {
-  if (settings.hierarchy_across == across_choice::same) return nullptr;
-  gloo_options options = settings.gloo;
-  options.memory = api.name() == "mock" ? gloo_memory::host : gloo_memory::device;
-  return make_gloo_backend(std::move(options));
-}
-
-/// Returns whether operations are composed over nodes without hierarchy.nodes. NCCL finds the nodes of its ranks by
-/// itself.
-bool composes_by_itself(const configuration& settings, const backend& flat) {
-  return settings.hierarchy.mode == hierarchy_mode::always || settings.hierarchy_across != across_choice::same ||
-         flat.name() != "nccl";
-}
-
-/// Wraps the backend so that operations over several nodes are composed.
-void compose_over_nodes(selected_backend& selected, const configuration& settings) {
-  if (settings.hierarchy.mode == hierarchy_mode::never) return;
-  const bool is_asked = !settings.hierarchy_nodes.empty();
-  if (!is_asked && settings.control.address.empty()) {
-    if (settings.hierarchy.mode == hierarchy_mode::always)
-      log_warning("hierarchy.mode is always, but which ranks share a node is unknown, so no operation is composed: set "
-                  "hierarchy.nodes, or use a controller");
-    return;
-  }
-  if (!is_asked && !composes_by_itself(settings, *selected.collectives)) return;
-  selected.nodes = is_asked ? std::make_shared<node_directory>(node_map::of_sizes(settings.hierarchy_nodes))
-                            : std::make_shared<node_directory>();
-  selected.collectives = make_hierarchical_backend(std::move(selected.collectives), selected.nodes, settings.hierarchy,
-                                                   select_across(settings, *selected.api));
-}
-
 } // namespace
 
 selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_library(settings);
-  compose_over_nodes(selected, settings);
+  if (has_backends_package()) {
+    need_backends_package({}).compose_over_nodes(selected, settings);
+  } else if (settings.hierarchy.mode == hierarchy_mode::always || !settings.hierarchy_nodes.empty()) {
+    static_cast<void>(need_backends_package("hierarchy.mode and hierarchy.nodes need the optional backends"));
+  }
   if (settings.faults) selected.collectives = make_faulty_backend(std::move(selected.collectives), settings.faults);
   return selected;
 }

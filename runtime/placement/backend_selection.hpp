@@ -2,13 +2,14 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
-#include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
 #include <troupe/device/driver.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace troupe {
@@ -18,14 +19,17 @@ struct selected_backend {
   std::shared_ptr<driver> api;
   std::shared_ptr<backend> collectives;
   std::string why; ///< The reason for the choice: one line for the log.
-  /// Records which node each rank of a formation is on. Null: no operation is composed over nodes.
-  std::shared_ptr<node_directory> nodes{};
+  /// Notes the host of each rank of a formation. Empty: no operation is composed over nodes.
+  std::function<void(const unique_id& formation, std::span<const std::string> hosts)> note_hosts{};
 };
 
 /// Returns the driver and the backend for \p settings. `automatic` selects the mock only if the machine has no GPU. A
 /// GPU that cannot be used is an error, so that a broken installation is not mistaken for a test. Errors: those of the
 /// selected driver and library.
 [[nodiscard]] selected_backend select_backend(const configuration& settings);
+
+/// Returns the mock devices that the settings describe.
+[[nodiscard]] std::shared_ptr<driver> make_mock_devices(const configuration& settings);
 
 /// Returns the device of the process at \p position, which sees \p device_count devices: the only one if there is one,
 /// since a launcher may restrict each process to one device (CUDA_VISIBLE_DEVICES), else the one whose index is the

@@ -29,7 +29,7 @@ void sub_world_channel::epoch_ended() {
   idle = std::exchange(until_idle_, nullptr);
 }
 
-void sub_world_channel::tell(process_message what) {
+void sub_world_channel::tell(member_report what) {
   std::shared_ptr<void> idle; // dropped after the lock is released, because it opens a latch
   const std::lock_guard lock{mutex_};
   const auto end = [&] {
@@ -54,7 +54,7 @@ void sub_world_channel::tell(process_message what) {
              what);
 }
 
-std::shared_ptr<distributed_order> sub_world_channel::open_order(std::shared_ptr<rank_pipeline> pipeline,
+std::shared_ptr<world_order> sub_world_channel::open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                                  std::shared_ptr<exported_memory>) {
   const std::lock_guard lock{mutex_};
   return now_.order->open_world(now_.number, std::move(pipeline));

@@ -52,7 +52,7 @@ private:
 /// A split of a world over processes at its place in the order.
 struct ordered_split {
   epoch of{};
-  std::shared_ptr<distributed_order> order{}; ///< The parent's; null: this process orders the requests by itself.
+  std::shared_ptr<world_order> order{}; ///< The parent's; null: this process orders the requests by itself.
   std::vector<opened_world> opened{};         ///< The sub-worlds of the local rank at the controller.
 };
 

@@ -36,21 +36,14 @@ socket_address from_native(const Native& native) noexcept {
 } // namespace
 
 socket_address parse_socket_address(const std::string& numbers) {
+  check(gloo_options{.interface_address = numbers});
   sockaddr_in v4{};
   sockaddr_in6 v6{};
-  const bool is_v4 = ::inet_pton(AF_INET, numbers.c_str(), &v4.sin_addr) == 1;
-  const bool is_v6 = !is_v4 && ::inet_pton(AF_INET6, numbers.c_str(), &v6.sin6_addr) == 1;
-  if (!is_v4 && !is_v6)
-    throw exception{errc::invalid_argument,
-                    "'" + numbers + "' is not a numeric IPv4 or IPv6 address: write one, for example 127.0.0.1"};
-  if (is_v4 ? v4.sin_addr.s_addr == htonl(INADDR_ANY)
-            : std::memcmp(&v6.sin6_addr, &in6addr_any, sizeof in6addr_any) == 0)
-    throw exception{errc::invalid_argument, "'" + numbers +
-                                                "' stands for all interfaces, and no peer can connect to "
-                                                "it: name the address of one"};
   v4.sin_family = AF_INET;
   v6.sin6_family = AF_INET6;
-  return is_v4 ? from_native(v4) : from_native(v6);
+  if (::inet_pton(AF_INET, numbers.c_str(), &v4.sin_addr) == 1) return from_native(v4);
+  ::inet_pton(AF_INET6, numbers.c_str(), &v6.sin6_addr);
+  return from_native(v6);
 }
 
 bool equal(const gloo_secret& left, const gloo_secret& right) noexcept {
@@ -81,10 +74,6 @@ gloo_endpoint to_endpoint(const unique_id& id) {
     throw exception{errc::invalid_argument, "the unique id was not made by a gloo backend of this version: give all "
                                             "ranks the id that make_unique_id() of one of them returned"};
   return endpoint;
-}
-
-void check(const gloo_options& options) {
-  static_cast<void>(parse_socket_address(options.interface_address));
 }
 
 } // namespace troupe

@@ -1,6 +1,5 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/mock/mock_rendezvous.hpp>
-#include <troupe/collectives/backend/mock/process_rendezvous.hpp>
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
@@ -63,17 +62,17 @@ constexpr std::uint32_t for_shrinking = 1, for_revoking = 2;
 /// Behaviour and features of the mock's communicators.
 struct mock_features {
   mock_results results;
-  mock_ranks ranks;
+  mock_rendezvous_maker connect; ///< Null: all ranks are in this process.
   bool shrinks;
   bool revokes;
   bool suspends;
 };
 
 /// Returns the rendezvous of \p id for the rank \p self. \p launches: false if the ranks only join.
-std::shared_ptr<mock_rendezvous> make_rendezvous(const unique_id& id, rank self, int world_size, mock_ranks where,
-                                                 bool launches) {
-  if (where == mock_ranks::in_this_process) return local_rendezvous::find_or_make(id, world_size);
-  return std::make_shared<process_rendezvous>(id, self, world_size, launches);
+std::shared_ptr<mock_rendezvous> make_rendezvous(const unique_id& id, rank self, int world_size,
+                                                 mock_rendezvous_maker connect, bool launches) {
+  if (connect == nullptr) return local_rendezvous::find_or_make(id, world_size);
+  return connect(id, self, world_size, launches);
 }
 
 class mock_communicator final : public communicator {
@@ -82,7 +81,7 @@ public:
                     mock_features supported)
     : communicator{self, world_size, std::move(where)},
       id_{id},
-      place_{make_rendezvous(id, self, world_size, supported.ranks, true)},
+      place_{make_rendezvous(id, self, world_size, supported.connect, true)},
       driver_{driver},
       features_{supported} {}
 
@@ -202,7 +201,7 @@ private:
   }
 
   std::shared_ptr<mock_rendezvous> rendezvous_of(std::uint64_t ordinal) {
-    auto all = make_rendezvous(split_id(id_, ordinal, every_color), self(), world_size(), features_.ranks, false);
+    auto all = make_rendezvous(split_id(id_, ordinal, every_color), self(), world_size(), features_.connect, false);
     const std::lock_guard lock{splits_guard_};
     splits_ = all;
     if (life_ == life::ended) all->abort(self()); // abort() ran concurrently and has not seen this one
@@ -237,12 +236,12 @@ private:
 
 class mock_backend final : public backend {
 public:
-  mock_backend(std::vector<feature> without, mock_results results, mock_ranks ranks)
-    : without_{std::move(without)}, results_{results}, ranks_{ranks} {}
+  mock_backend(std::vector<feature> without, mock_results results, mock_rendezvous_maker connect)
+    : without_{std::move(without)}, results_{results}, connect_{connect} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mock"; }
   [[nodiscard]] std::string version() const override {
-    return ranks_ == mock_ranks::in_processes ? "mock, in processes of their own" : "mock, in this process's memory";
+    return connect_ != nullptr ? "mock, in processes of their own" : "mock, in this process's memory";
   }
 
   [[nodiscard]] capabilities examine(std::span<const std::shared_ptr<device>>) override {
@@ -250,7 +249,7 @@ public:
     for (const feature one : all_features) {
       const bool lacks = !has(one);
       const std::string why = lacks ? "the mock is configured without " + std::string{to_string(one)}
-                              : ranks_ == mock_ranks::in_processes
+                              : connect_ != nullptr
                                   ? "the mock's ranks exchange data in shared memory and compute on the host"
                                   : "the mock's ranks share one memory and compute on the host";
       found.features.push_back({one, lacks ? availability::no : availability::yes, why});
@@ -281,7 +280,7 @@ public:
                                                   (where ? std::string{where->api().name()} : "none")};
     return std::make_shared<mock_communicator>(id, self, world_size, std::move(where), *driver,
                                                mock_features{.results = results_,
-                                                             .ranks = ranks_,
+                                                             .connect = connect_,
                                                              .shrinks = has(feature::shrink),
                                                              .revokes = has(feature::revoke),
                                                              .suspends = has(feature::suspend)});
@@ -292,13 +291,14 @@ private:
 
   std::vector<feature> without_;
   mock_results results_;
-  mock_ranks ranks_;
+  mock_rendezvous_maker connect_;
 };
 
 } // namespace
 
-std::shared_ptr<backend> make_mock_backend(std::vector<feature> without, mock_results results, mock_ranks ranks) {
-  return std::make_shared<mock_backend>(std::move(without), results, ranks);
+std::shared_ptr<backend> make_mock_backend(std::vector<feature> without, mock_results results,
+                                           mock_rendezvous_maker connect) {
+  return std::make_shared<mock_backend>(std::move(without), results, connect);
 }
 
 } // namespace troupe

@@ -3,18 +3,19 @@
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/collective_settings.hpp>
+#include <troupe/device/identity.hpp>
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
 namespace troupe {
 
-/// The processes in which the ranks of a mock communicator are.
-enum class mock_ranks : std::uint8_t {
-  in_this_process, ///< All in this process.
-  in_processes     ///< Each in any process of this user on this host, over shared memory.
-};
+class mock_rendezvous;
+
+/// Returns the place where the ranks of a communicator meet: that of \p self in the formation \p id. \p launches: false
+/// if the ranks only join.
+using mock_rendezvous_maker = std::shared_ptr<mock_rendezvous> (*)(const unique_id& id, rank self, int world_size,
+                                                                   bool launches);
 
 /// Creates a backend whose communicators serve devices of a mock_driver. All communicators of a process connect by
 /// unique id, also across backend objects, drivers and runtimes.
@@ -27,9 +28,11 @@ enum class mock_ranks : std::uint8_t {
 /// create() errors: invalid_argument (rank or world size; a device that is not a mock device).
 /// If the ranks of one formation come from backends with different \p results, the setting of rank 0 applies; with
 /// ranks in processes, results are computed only if all settings say so. For a transfer, the sender's setting applies.
+/// \p connect: null if all ranks are in this process; connect_over_processes: each may be in any process of this user on
+/// this host, over shared memory.
 /// Supports all features except those in \p without: it refuses their calls like a library that lacks them.
 [[nodiscard]] std::shared_ptr<backend> make_mock_backend(std::vector<feature> without = {},
                                                          mock_results results = mock_results::computed,
-                                                         mock_ranks ranks = mock_ranks::in_this_process);
+                                                         mock_rendezvous_maker connect = nullptr);
 
 } // namespace troupe

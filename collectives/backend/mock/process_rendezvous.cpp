@@ -537,4 +537,8 @@ void process_rendezvous::ring_all() noexcept {
     if (one.peer) one.peer->bell.caller().ring();
 }
 
+std::shared_ptr<mock_rendezvous> connect_over_processes(const unique_id& id, rank self, int world_size, bool launches) {
+  return std::make_shared<process_rendezvous>(id, self, world_size, launches);
+}
+
 } // namespace troupe

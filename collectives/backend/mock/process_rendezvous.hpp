@@ -130,4 +130,8 @@ private:
   std::map<end_key, std::unique_ptr<incoming>> peer_ends_;
 };
 
+/// Makes a process_rendezvous: see mock_rendezvous_maker.
+[[nodiscard]] std::shared_ptr<mock_rendezvous> connect_over_processes(const unique_id& id, rank self, int world_size,
+                                                                      bool launches);
+
 } // namespace troupe

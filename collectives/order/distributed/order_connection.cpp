@@ -624,7 +624,7 @@ void distributed_order::set_registered(std::vector<std::shared_ptr<registered_po
   through_->set_registered(self_, std::move(pools));
 }
 
-std::shared_ptr<distributed_order> distributed_order::open_world(std::uint64_t number,
+std::shared_ptr<world_order> distributed_order::open_world(std::uint64_t number,
                                                                  std::shared_ptr<rank_pipeline> pipeline) {
   return through_->open(number, std::move(pipeline));
 }
@@ -640,6 +640,14 @@ std::shared_ptr<latch> distributed_order::close(error why, bool for_good) {
   else
     through_->leave(self_, std::move(why), for_good);
   return self_->ended;
+}
+
+std::shared_ptr<remote_ranks> distributed_order::ranks() const {
+  return peers();
+}
+
+error distributed_order::objection_to(std::span<const rank_group> split) const {
+  return check_groups_size(split);
 }
 
 const std::shared_ptr<peer_requests>& distributed_order::peers() const noexcept {

@@ -6,6 +6,7 @@
 #include <troupe/collectives/order/distributed/codec/part_codec.hpp>
 #include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/order/remote_ranks.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
@@ -44,15 +45,6 @@ inline constexpr int most_attached_lanes = 1024;
 /// shorter time that it asked for.
 inline constexpr nanoseconds longest_lease = std::chrono::seconds{10};
 
-/// One request to all ranks of a world, which live in separate processes.
-struct whole_request {
-  ticket name{};
-  std::vector<operation> parts{}; ///< By rank. Parts of other processes have remote buffers as operands.
-  nanoseconds deadline{0};        ///< Time from now to the reply.
-  reply_promise reply{};
-  call_site site{};
-};
-
 /// A plan of requests to all ranks, which each rank's process captures with its own parts.
 struct whole_capture {
   ticket name{};
@@ -65,30 +57,6 @@ struct whole_capture {
   reply_promise reply{};
 };
 
-/// The memory that a rank's process can export for another process (peer_requests::lend()).
-enum class lent_kind : std::uint8_t {
-  memory,        ///< Device memory.
-  metrics,       ///< Host memory with the process's metrics in the text format of Prometheus.
-  flight_record, ///< Host memory with its flight record, as JSON.
-};
-
-/// What a rank's process does for others. Its functions may be called from any thread, and must not block.
-struct rank_services {
-  /// Passes a request to the rank, which validates it. If \p objection is set, the request is not validated, and all
-  /// ranks refuse it for this reason.
-  std::function<void(rank_request asked, error objection, reply_promise reply, std::uint64_t client)> ask{};
-  /// The objects that requests can name.
-  local_names here{};
-  using lent = std::function<void(buffer memory, const error& why)>;
-  /// Allocates the memory in another thread, writes the report if \p what is one, and calls \p done. \p size_bytes:
-  /// for lent_kind::memory.
-  std::function<void(lent_kind what, std::size_t size_bytes, lent done)> lend{};
-  using captured = std::function<void(std::shared_ptr<captured_plan> plan, const error& why)>;
-  /// Captures the rank's steps at their place in the order. If \p objection is set, the capture fails at all ranks
-  /// for this reason.
-  std::function<void(std::vector<operation> steps, plan_options options, error objection, captured done)> capture{};
-};
-
 /// Asks the ranks of a world for their parts of a request, by a message to each of their processes, and does the same
 /// for other processes at its own rank. There is one object for each world and epoch in each process.
 ///
@@ -99,7 +67,7 @@ struct rank_services {
 ///
 /// Lifetime: until close(), which answers what is pending. Threads: all functions may be called from any thread;
 /// receive() and close() from one at a time.
-class peer_requests : public std::enable_shared_from_this<peer_requests> {
+class peer_requests final : public remote_ranks, public std::enable_shared_from_this<peer_requests> {
 public:
   using messages = std::vector<std::pair<process_address, std::string>>;
   /// Sends messages of at most longest_message_bytes each, in this order and without others between them. Does nothing
@@ -109,21 +77,16 @@ public:
   /// \p self: the address of this process in the world; negative if it has no rank. \p exported: null without a rank.
   peer_requests(process_address self, int world_size, epoch formed_in, std::shared_ptr<exported_memory> exported,
                 sender send);
-  ~peer_requests();
+  ~peer_requests() override;
 
-  /// Begins to serve requests of other processes to this process's rank, first those that have arrived already.
-  void serve(rank_services what);
-
-  /// Asks all ranks. Answers with invalid_argument, before anything is sent, if a part cannot be sent: it has events, a
-  /// buffer of this process for a rank of another, or more parts than fit in a message.
-  void ask(whole_request asked);
+  void serve(rank_services what) override;
+  void ask(whole_request asked) override;
   /// Captures a plan at all ranks. It replaces a plan of the same name that this process captured earlier, and can be
   /// replayed by its name until the epoch ends. The reply contains no times. Errors: those of world::capture();
   /// invalid_argument for steps of this process's own rank, for more steps than fit in a message, and as for ask().
   void capture(whole_capture asked);
   /// Makes all ranks release a plan that this process has captured. Replays in flight keep it.
   void drop_plan(std::string_view name);
-  using handle_promise = std::shared_ptr<value_promise<remote_buffer>>;
   using bytes_promise = std::shared_ptr<value_promise<std::string>>;
   static constexpr std::size_t most_read_bytes = std::size_t{1} << 20U;
   /// Limit of the bytes that this process awaits at one time in answers to read(); one read is sent in any case.
@@ -133,9 +96,7 @@ public:
   /// reported the arrival. Beyond it reads are refused (busy), so a process that ignores most_awaited_bytes, or that
   /// does not read its answers, costs nobody else.
   static constexpr std::size_t most_unreceived_bytes = 4 * most_awaited_bytes;
-  /// Asks the process of \p target for the handle of the memory that it has exported under \p name. Errors: missing (it
-  /// has not), deadline_exceeded (it has not answered).
-  void find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply);
+  void find(rank target, std::string_view name, nanoseconds deadline, handle_promise reply) override;
   /// Asks the process of \p target to allocate memory, or to write a report to memory, and to keep it while \p holder,
   /// a random number of this process, renews it at intervals shorter than \p lease, at most longest_lease. Contents of
   /// memory: undefined. That process does most_lends of these at one time. Errors: out_of_memory, missing (its troupe

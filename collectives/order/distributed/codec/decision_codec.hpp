@@ -9,6 +9,7 @@
 #include <troupe/collectives/order/distributed/codec/request_codec.hpp>
 #include <troupe/collectives/order/resume_points.hpp>
 #include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/order/world_order.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,15 +20,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// A world that a split has opened at the controller.
-struct opened_world {
-  std::uint64_t number = 0;                      ///< The controller's number of the world, in this epoch.
-  std::uint64_t group = 0;                       ///< Index of its group in the split.
-  std::shared_ptr<const resume_points> resume{}; ///< Where its lanes stood when the previous epoch ended, if known.
-  /// For the service that decides for the world, if that is not the controller: the commits that its ranks know.
-  told_commits told{};
-};
 
 /// One decision.
 struct decision_record {

@@ -16,6 +16,7 @@
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/matching/compact_signature.hpp>
 #include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/order/world_order.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 
@@ -60,16 +61,6 @@ inline constexpr std::size_t outline_slots = 64;
 inline constexpr std::size_t most_split_groups = 4096;
 inline constexpr std::size_t longest_group_name_bytes = 256;
 inline constexpr std::size_t longest_split_bytes = std::size_t{256} << 10U;
-
-/// A request for a place in the order that all ranks of a world share.
-struct turn_terms {
-  std::string name{};                        ///< At most longest_plan_name_bytes.
-  nanoseconds deadline = nanoseconds::max(); ///< Longest time for the others to request it.
-  nanoseconds capture_limit{0};              ///< If not 0, a capture begins there, which may take this long.
-  std::vector<rank_group> split{};           ///< If not empty, the order is opened for these groups there.
-  /// If the split is repeated: for each group the commits of its world that the rank knows. Else empty.
-  std::vector<told_commits> told{};
-};
 
 /// Encodes the groups of a split.
 [[nodiscard]] std::string encode_groups(std::span<const rank_group> groups);

@@ -48,7 +48,7 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-std::shared_ptr<backend> kind_of(mock_ranks where, mock_results results = mock_results::computed) {
+std::shared_ptr<backend> kind_of(mock_rendezvous_maker connect, mock_results results = mock_results::computed) {
   return make_mock_backend({}, results, where);
 }
 
@@ -122,7 +122,7 @@ std::vector<std::byte> outcome_of(own_rank& one, const sample_operation& what, s
 
 /// Compares every operation of \p one, whose peers do the same, with ranks that share one memory.
 void compare_operations(own_rank& one) {
-  const auto kind = kind_of(mock_ranks::in_this_process);
+  const auto kind = kind_of(nullptr);
   const int size = one.peers->world_size();
   auto expected = ranks_here(*kind, size);
   const ended_ranks ended{expected};
@@ -401,7 +401,7 @@ const std::map<std::string, part>& parts() {
 
 /// Plays rank 0 of \p role here and the others in processes of their own. Returns whether all have passed.
 void play(const std::string& role, int size) {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   std::vector<peer_rank> others;
   for (int i = 1; i < size; ++i) others.emplace_back(role, rank{i}, size, id);
@@ -425,7 +425,7 @@ TEST_CASE("the other processes of the next tests", "[.mock-peer]") {
   std::string role, id;
   int self = 0, size = 0;
   REQUIRE(static_cast<bool>(text >> role >> self >> size >> id));
-  own_rank mine{*kind_of(mock_ranks::in_processes), id_of(id), rank{self}, size};
+  own_rank mine{*kind_of(connect_over_processes), id_of(id), rank{self}, size};
   try {
     parts().at(role)(mine, line_to_peer{STDIN_FILENO});
   } catch (...) {
@@ -460,7 +460,7 @@ TEST_CASE("several mock ranks of one process meet as if each had its own, with o
           "[collectives][mock][mock-processes]") {
   const auto descriptors = open_descriptors();
   {
-    const auto kind = kind_of(mock_ranks::in_processes);
+    const auto kind = kind_of(connect_over_processes);
     auto all = ranks_here(*kind, 4), more = ranks_here(*kind, 2);
     const ended_ranks ended{all}, ended_more{more};
     on_each(all, [](own_rank& one) { one.peers->init(); });
@@ -478,7 +478,7 @@ TEST_CASE("several mock ranks of one process meet as if each had its own, with o
 }
 
 TEST_CASE("a sum in place that is longer than the rings is right at each rank", "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   auto all = ranks_here(*kind, 2);
   const ended_ranks ended{all};
   on_each(all, [](own_rank& one) {
@@ -505,7 +505,7 @@ TEST_CASE("a forked child has a pump of its own", "[collectives][mock][mock-proc
 }
 
 TEST_CASE("mock ranks in processes without results move and write nothing", "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes, mock_results::none);
+  const auto kind = kind_of(connect_over_processes, mock_results::none);
   auto all = ranks_here(*kind, 2);
   const ended_ranks ended{all};
   on_each(all, [](own_rank& one) {
@@ -522,7 +522,7 @@ TEST_CASE("mock ranks in processes without results move and write nothing", "[co
 
 TEST_CASE("FLT-1: an operation whose peer is killed is an error that names its process, and only abort ends it",
           "[collectives][mock][mock-processes][FLT-1]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   peer_rank other{"sums", rank{1}, 2, id};
   own_rank mine{*kind, id, rank{0}, 2};
@@ -549,7 +549,7 @@ TEST_CASE("FLT-1: an operation whose peer is killed is an error that names its p
 }
 
 TEST_CASE("an operation whose peer aborts is an error that names its process", "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   peer_rank other{"aborts", rank{1}, 2, id};
   own_rank mine{*kind, id, rank{0}, 2};
@@ -567,7 +567,7 @@ TEST_CASE("an operation whose peer aborts is an error that names its process", "
 
 TEST_CASE("a peer that is stopped hangs the operation, and the operation ends when it goes on",
           "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   peer_rank other{"sums", rank{1}, 2, id};
   own_rank mine{*kind, id, rank{0}, 2};
@@ -597,7 +597,7 @@ TEST_CASE("a peer that is stopped hangs the operation, and the operation ends wh
 
 TEST_CASE("abort ends a mock rank that waits for other processes to join, and nothing remains",
           "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   own_rank mine{*kind, id, rank{0}, 2};
   auto joining = std::async(std::launch::async, [&] { return error_of([&] { mine.peers->init(); }); });
@@ -609,7 +609,7 @@ TEST_CASE("abort ends a mock rank that waits for other processes to join, and no
 
 TEST_CASE("a process that is killed while the ranks join is named to the others",
           "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   peer_rank other{"joins", rank{1}, 3, id}; // rank 2 never comes
   await_seat(id, rank{1}, 3);
@@ -634,7 +634,7 @@ TEST_CASE("a process that is killed while the ranks join is named to the others"
 }
 
 TEST_CASE("the next formation removes what killed processes have left", "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   {
     peer_rank other{"joins", rank{1}, 2, id};
@@ -649,7 +649,7 @@ TEST_CASE("the next formation removes what killed processes have left", "[collec
 
 TEST_CASE("a mock rank that joins twice, or with another world size, is refused",
           "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   own_rank first{*kind, id, rank{0}, 2}, again{*kind, id, rank{0}, 2}, larger{*kind, id, rank{2}, 3};
   auto joining = std::async(std::launch::async, [&] { return error_of([&] { first.peers->init(); }); });
@@ -665,7 +665,7 @@ TEST_CASE("a mock rank that joins twice, or with another world size, is refused"
 }
 
 TEST_CASE("a forged or truncated board of a formation is an error", "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   const std::string name = "mock-forgery";
   const file_descriptor memory{::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)};
@@ -716,7 +716,7 @@ TEST_CASE("a forged or truncated board of a formation is an error", "[collective
 
 TEST_CASE("a message that no mock rank would write is an error of the communicator",
           "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const unique_id id = kind->make_unique_id();
   own_rank mine{*kind, id, rank{0}, 2};
   auto joining = std::async(std::launch::async, [&] { mine.peers->init(); });
@@ -741,7 +741,7 @@ TEST_CASE("a message that no mock rank would write is an error of the communicat
 
 TEST_CASE("a process without free descriptors is told to raise its limit when mock ranks join",
           "[collectives][mock][mock-processes]") {
-  const auto kind = kind_of(mock_ranks::in_processes);
+  const auto kind = kind_of(connect_over_processes);
   const auto pump = process_pump::of_this_process(); // it has a descriptor already
   own_rank mine{*kind, kind->make_unique_id(), rank{0}, 2};
   rlimit before{};

@@ -1,0 +1,94 @@
+/// Defines what the controller of a world over processes directs its processes to do, and what their worlds report to
+/// it. For a sub-world, its parent world is the controller.
+#pragma once
+
+#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+/// Controller → process: send a commits_report. The process's earlier epochs have ended; epoch `of` is to form.
+struct commits_wanted {
+  epoch of;
+};
+/// Controller → process: form this epoch. Requests of the previous epoch fail with `reason`, unless they have failed
+/// already.
+struct formation_order {
+  epoch of;
+  rank self;
+  int world_size = 1;
+  unique_id id{};
+  error reason{};                   ///< Why the previous epoch ended; errc::none for the first.
+  bool has_newcomers = false;       ///< Whether some process was not part of the previous epoch.
+  std::vector<std::string> hosts{}; ///< The host of each rank.
+  bool has_rings = false;           ///< Whether the process has been sent rings for its requests in this epoch.
+  /// Where the lanes stood when the previous epoch ended; null if there was none.
+  std::shared_ptr<const resume_points> resume{};
+};
+/// Controller → process: the epoch has failed at some rank. The outcome of its unanswered requests is unknown. May
+/// overtake decisions in rings: what this rank has not launched is rejected, and what its peers have launched fails.
+struct failure_order {
+  epoch of;
+  error why;
+};
+/// Controller → process: accept no more requests, finish those in flight, and report it. Another epoch follows without
+/// a fault.
+struct quiesce_order {
+  epoch of;
+  error why; ///< The error for requests that arrive meanwhile.
+  /// Number of batches of decisions for the process's rank in this epoch. They may come through rings, later than this
+  /// message. The process must follow all of them before it refuses undecided requests: its peers launch the released
+  /// ones, and would wait for it.
+  std::uint64_t decided = 0;
+};
+/// Controller → process: the process no longer belongs to the world, and its session has ended. May overtake decisions
+/// in rings, as failure_order.
+struct fence_notice {
+  error why;
+};
+/// Controller → process: the world ends; without a fault if `why` is errc::stopping.
+struct stop_order {
+  error why;
+  std::uint64_t decided = 0; ///< As in quiesce_order, for the process's latest epoch.
+};
+
+/// A message from the controller.
+struct controller_directive {
+  std::variant<commits_wanted, formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
+};
+
+/// Process → controller, the answer to commits_wanted: the commits that the process knows, of all epochs before `of`.
+struct commits_report {
+  epoch of;
+  told_commits told{};
+};
+/// Process → controller: its rank has formed epoch `of`.
+struct formed_report {
+  epoch of;
+};
+/// Process → controller: its rank failed in epoch `of`, while forming or later.
+struct failed_report {
+  epoch of;
+  error why;
+  std::vector<rank> blamed{}; ///< The ranks that the process's own fault report blames.
+};
+/// Process → controller, after quiesce_order: no operation is in flight in this process.
+struct drained_report {
+  epoch of;
+};
+/// Process → controller: the process leaves because of `why`; errc::none: it has finished its work.
+struct leave_notice {
+  error why;
+};
+
+using member_report = std::variant<commits_report, formed_report, failed_report, drained_report, leave_notice>;
+
+} // namespace troupe

@@ -1,0 +1,92 @@
+/// The interface through which a rank takes part in the order of a world whose ranks live in several processes.
+#pragma once
+
+#include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/rank_group.hpp>
+#include <troupe/collectives/order/rank_order.hpp>
+#include <troupe/collectives/order/remote_ranks.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/completion/poller/latch.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/time.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// A request for a place in the order that all ranks of a world share.
+struct turn_terms {
+  std::string name{};                        ///< At most longest_plan_name_bytes.
+  nanoseconds deadline = nanoseconds::max(); ///< Longest time for the others to request it.
+  nanoseconds capture_limit{0};              ///< If not 0, a capture begins there, which may take this long.
+  std::vector<rank_group> split{};           ///< If not empty, the order is opened for these groups there.
+  /// If the split is repeated: for each group the commits of its world that the rank knows. Else empty.
+  std::vector<told_commits> told{};
+};
+
+/// A world that a split has opened at the controller.
+struct opened_world {
+  std::uint64_t number = 0;                      ///< The controller's number of the world, in this epoch.
+  std::uint64_t group = 0;                       ///< Index of its group in the split.
+  std::shared_ptr<const resume_points> resume{}; ///< Where its lanes stood when the previous epoch ended, if known.
+  /// For the service that decides for the world, if that is not the controller: the commits that its ranks know.
+  told_commits told{};
+};
+
+/// One rank's access to the order of one world in one epoch: of a whole world over processes, or of a sub-world of such
+/// a world. Threads: all functions may be called from any thread.
+class world_order : public rank_order {
+public:
+  /// Called once. If the turn is granted, it is called at the turn's place in the order, after
+  /// everything released before and before everything released later. Otherwise \p why says why it is not granted.
+  /// \p opened: the worlds of a split in which the rank is.
+  using turn_work = std::function<void(const error& why, std::span<const opened_world> opened)>;
+  /// Requests a place in the order that all ranks share: the k-th calls of all ranks with the same name and groups form
+  /// one place. If not all ranks have called it by the deadline, it is refused (deadline_exceeded, with the missing
+  /// ranks).
+  virtual void turn(turn_terms asked, turn_work work) = 0;
+
+  /// Called once, with the agreement for a capture that begins now, or with the reason why it
+  /// will not begin.
+  using capture_start = std::function<void(std::shared_ptr<capture_agreement>, error)>;
+  /// Requests a turn for a capture of the plan called \p name. The controller fails a capture that takes longer than
+  /// \p limit. The agreement may outlive this object.
+  virtual void capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start) = 0;
+
+  /// Names the registered memory of the rank. Requests that use it must use the same places at all ranks (ORD-2).
+  virtual void set_registered(std::vector<std::shared_ptr<registered_pool>> pools) = 0;
+
+  /// Opens the order of a sub-world. \p number: from the turn of its split (opened_world::number). \p pipeline: the
+  /// rank's pipeline there.
+  [[nodiscard]] virtual std::shared_ptr<world_order> open_world(std::uint64_t number,
+                                                                std::shared_ptr<rank_pipeline> pipeline) = 0;
+
+  /// Ends this rank's part in the order of this world. Its requests that are not released, and all later ones, are
+  /// answered with \p why as rejected, and so are the requests of other ranks that need this rank. Requests that the
+  /// controller has released until then are launched. The latch opens when the controller has confirmed the end, after
+  /// which nothing more is released, or when the connection is closed. Leaving the whole world closes the connection.
+  virtual std::shared_ptr<latch> leave(error why) = 0;
+  /// Ends the order of this world in this process. Closing the whole world closes the connection at once: for an epoch
+  /// that has failed, or whose order the controller has closed. A sub-world is left as by leave(). If \p for_good is
+  /// false, because only the epoch ends, it only refuses later requests and ends with the whole world. Returns the
+  /// latch of leave().
+  virtual std::shared_ptr<latch> close(error why, bool for_good) = 0;
+
+  /// Returns why the controller has closed the order of the epoch: later requests are refused, and the controller's
+  /// directive to end the epoch follows. errc::none if it has not.
+  [[nodiscard]] virtual error ending() const = 0;
+  /// Returns the ranks of this world, which live in other processes.
+  [[nodiscard]] virtual std::shared_ptr<remote_ranks> ranks() const = 0;
+  /// Returns errc::none, or why the order cannot be opened for these groups of a split (invalid_argument).
+  [[nodiscard]] virtual error objection_to(std::span<const rank_group> split) const = 0;
+};
+
+} // namespace troupe
