@@ -1,5 +1,5 @@
-#include <troupe/collectives/backend/gloo/gloo_backend.hpp>
-#include <troupe/collectives/backend/hierarchy/hierarchical_backend.hpp>
+#include <troupe/backends/gloo/gloo_backend.hpp>
+#include <troupe/backends/hierarchy/hierarchical_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/packages.hpp>

@@ -8,9 +8,9 @@
 // requests per second of all ranks together (items_per_second), and bytes per request in both directions (bytes_each).
 // The row "min" has the minimum over the repetitions of each counter: the best ns_each, which is the value to compare
 // on a shared machine, but the worst items_per_second.
-#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
-#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
-#include <troupe/collectives/order/distributed/order_server.hpp>
+#include <troupe/processes/order/codec/decision_codec.hpp>
+#include <troupe/processes/order/codec/request_codec.hpp>
+#include <troupe/processes/order/order_server.hpp>
 
 #include <benchmark/benchmark.h>
 

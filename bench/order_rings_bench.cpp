@@ -15,9 +15,9 @@
 // Each figure is the median over blocks, with their range. Blocks of all rows alternate, so that a disturbance does not
 // affect one row only. p99 is that of the slowest client. The program is not a test: it fails only if a message is
 // lost, refused or late. Options: --blocks N, --block-ms MS.
-#include <troupe/collectives/order/distributed/codec/request_codec.hpp>
-#include <troupe/collectives/order/distributed/order_service.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
+#include <troupe/processes/order/codec/request_codec.hpp>
+#include <troupe/processes/order/order_service.hpp>
 
 #include <CLI/CLI.hpp>
 

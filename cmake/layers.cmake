@@ -28,3 +28,13 @@ function(troupe_layer name)
   # Requests carry the source location of their caller: this removes the build machine's folder from its path.
   target_compile_options(troupe_${name} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()
+
+# For a package beside the core, of which a runtime learns through a function with C linkage (runtime/packages.hpp). The
+# linker takes its file out of a static library only if it is told the function's name.
+function(troupe_package name symbol)
+  if(NOT BUILD_SHARED_LIBS)
+    target_link_options(troupe_${name} INTERFACE LINKER:-u,${symbol})
+  endif()
+  troupe_unity(troupe_${name})
+  troupe_use_precompiled(troupe_${name})
+endfunction()

@@ -1,10 +1,14 @@
-# What users link, in a tree of their own as after find_package(troupe): troupe::troupe, and troupe::testing for tests of
-# theirs with <troupe/testing/...>, which the runtime's layer brings along.
+# What users link, in a tree of their own as after find_package(troupe): troupe::troupe, which is everything;
+# troupe::core for worlds of one process on NCCL and the mock; and troupe::testing for tests with <troupe/testing/...>.
 #
 # A static build hands the layers' libraries on. A shared one (BUILD_SHARED_LIBS) makes one libtroupe.so of all layers:
 # docs/design/0045-packages.md. It has one of everything that there may be only one of in a program, however many
 # libraries of that program use troupe.
-set(TROUPE_LAYERS device completion collectives actors runtime)
+set(TROUPE_CORE_LAYERS device completion collectives actors runtime)
+set(TROUPE_LAYERS ${TROUPE_CORE_LAYERS})
+if(NOT TROUPE_CORE_ALONE)
+  list(APPEND TROUPE_LAYERS processes backends testing)
+endif()
 if(BUILD_SHARED_LIBS)
   add_library(troupe_troupe SHARED)
   set_target_properties(troupe_troupe PROPERTIES
@@ -28,11 +32,16 @@ if(BUILD_SHARED_LIBS)
   if(NOT TROUPE_SANITIZE) # whose libraries the program brings along
     target_link_options(troupe_troupe PRIVATE LINKER:-z,defs)
   endif()
+  add_library(troupe_core INTERFACE)
+  target_link_libraries(troupe_core INTERFACE troupe_troupe)
 else()
+  add_library(troupe_core INTERFACE)
+  target_link_libraries(troupe_core INTERFACE troupe::runtime)
   add_library(troupe_troupe INTERFACE)
   target_link_libraries(troupe_troupe INTERFACE troupe::runtime)
+  if(NOT TROUPE_CORE_ALONE)
+    target_link_libraries(troupe_troupe INTERFACE troupe::testing troupe::processes troupe::backends)
+  endif()
 endif()
 add_library(troupe::troupe ALIAS troupe_troupe)
-add_library(troupe_testing INTERFACE)
-add_library(troupe::testing ALIAS troupe_testing)
-target_link_libraries(troupe_testing INTERFACE troupe_troupe)
+add_library(troupe::core ALIAS troupe_core)

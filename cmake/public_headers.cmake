@@ -2,7 +2,7 @@
 # header is internal. tools/check-layers checks that they include no other, and that they do not become too many.
 #
 # Users include <troupe/troupe.hpp> (threads and futures; without CAF), <troupe/actors.hpp> (clients that are actors),
-# <troupe/testing/...>, <troupe/runtime/metrics.hpp>, <troupe/runtime/controller.hpp>, and, for the layers below the actors, the
+# <troupe/testing/...>, <troupe/runtime/metrics.hpp>, <troupe/processes/controller.hpp>, and, for the layers below the actors, the
 # headers of what they use there.
 set(TROUPE_PUBLIC_HEADERS
   device/cuda/cuda_driver.hpp
@@ -27,7 +27,7 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/backend/communicator.hpp
   collectives/backend/faults/armed_faults.hpp
   collectives/backend/faults/fault_injector.hpp
-  collectives/backend/gloo/gloo_backend.hpp
+  backends/gloo/gloo_backend.hpp
   collectives/backend/mock/mock_backend.hpp
   collectives/backend/nccl/nccl_backend.hpp
   collectives/backend/registered_pool.hpp
@@ -47,13 +47,13 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/pipeline/fault_report.hpp
   collectives/pipeline/launch_observer.hpp
   collectives/pipeline/plans/captured_plan.hpp
-  collectives/transport/transport_credentials.hpp
+  processes/transport/transport_credentials.hpp
   actors/caf/actor_error.hpp
   actors/caf/caf_compat.hpp
   actors/caf/messages.hpp
   actors/caf/remote_messages.hpp
   actors/caf/requests.hpp
-  actors/control/controller_terms.hpp
+  processes/control/controller_terms.hpp
   actors/world/recovery/recovery_terms.hpp
   actors/world/world_event.hpp
   runtime/actors.hpp
@@ -61,7 +61,7 @@ set(TROUPE_PUBLIC_HEADERS
   runtime/configuration/gathered_settings.hpp
   runtime/configuration/launch_environment.hpp
   runtime/configuration/settings.hpp
-  runtime/controller.hpp
+  processes/controller.hpp
   runtime/interop/ask_into.hpp
   runtime/interop/awaitable_reply.hpp
   runtime/interop/client_stream.hpp
@@ -74,15 +74,15 @@ set(TROUPE_PUBLIC_HEADERS
   runtime/metrics.hpp
   runtime/rank_lane.hpp
   runtime/runtime.hpp
-  runtime/testing/actor_world.hpp
-  runtime/testing/catch2.hpp
-  runtime/testing/fault_script.hpp
-  runtime/testing/memory.hpp
-  runtime/testing/mock_world.hpp
-  runtime/testing/virtual_reply.hpp
-  runtime/testing/virtual_world.hpp
+  testing/actor_world.hpp
+  testing/catch2.hpp
+  testing/fault_script.hpp
+  testing/memory.hpp
+  testing/mock_world.hpp
+  testing/virtual_reply.hpp
+  testing/virtual_world.hpp
   runtime/troupe.hpp
   runtime/world.hpp
-  runtime/world_driver.hpp
+  processes/world_driver.hpp
   runtime/world_group.hpp
 )

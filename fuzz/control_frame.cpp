@@ -1,7 +1,7 @@
 // Fuzzes the decoders of the frames between processes and their controller. The first byte selects the direction.
 #include "fuzz_target.hpp"
 
-#include <troupe/actors/control/control_codec.hpp>
+#include <troupe/processes/control/control_codec.hpp>
 
 #include <string>
 

@@ -4,9 +4,9 @@
 // header of the next batch is put before them.
 #include "fuzz_target.hpp"
 
-#include <troupe/collectives/order/distributed/codec/batch_header.hpp>
-#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
-#include <troupe/collectives/order/distributed/order_server.hpp>
+#include <troupe/processes/order/codec/batch_header.hpp>
+#include <troupe/processes/order/codec/decision_codec.hpp>
+#include <troupe/processes/order/order_server.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,9 +3,9 @@
 // are records, before which the header of the rank's next batch is put, so that inputs outlive the header's versions.
 #include "fuzz_target.hpp"
 
-#include <troupe/collectives/order/distributed/codec/batch_header.hpp>
-#include <troupe/collectives/order/distributed/codec/decision_codec.hpp>
-#include <troupe/collectives/order/distributed/order_server.hpp>
+#include <troupe/processes/order/codec/batch_header.hpp>
+#include <troupe/processes/order/codec/decision_codec.hpp>
+#include <troupe/processes/order/order_server.hpp>
 
 #include <algorithm>
 #include <array>

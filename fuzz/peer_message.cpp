@@ -3,7 +3,7 @@
 #include "fuzz_target.hpp"
 
 #include <troupe/actors/caf/remote_messages.hpp>
-#include <troupe/collectives/order/distributed/peer_requests.hpp>
+#include <troupe/processes/order/peer_requests.hpp>
 
 #include <memory>
 #include <string>

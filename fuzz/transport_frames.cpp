@@ -2,7 +2,7 @@
 // admitted already; the second byte is the size of the pieces in which the bytes arrive, minus 1.
 #include "fuzz_target.hpp"
 
-#include <troupe/collectives/transport/connection.hpp>
+#include <troupe/processes/transport/connection.hpp>
 
 #include <algorithm>
 #include <string>

@@ -1,5 +1,5 @@
-#include <troupe/collectives/backend/mock/process_rendezvous.hpp>
-#include <troupe/runtime/membership/membership.hpp>
+#include <troupe/processes/membership/membership.hpp>
+#include <troupe/processes/mock/process_rendezvous.hpp>
 #include <troupe/runtime/packages.hpp>
 
 #include <memory>

@@ -3,7 +3,7 @@
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
-#include <troupe/collectives/transport/certificates.hpp>
+#include <troupe/processes/transport/certificates.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -1,8 +1,8 @@
 #include <troupe/program/command_line.hpp>
 
 #include <troupe/device/error.hpp>
+#include <troupe/processes/launch/child_process.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
-#include <troupe/runtime/launch/child_process.hpp>
 
 #include <CLI/CLI.hpp>
 

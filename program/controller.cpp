@@ -4,10 +4,10 @@
 #include <troupe/program/support/interruption.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
+#include <troupe/processes/controller.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
-#include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <CLI/CLI.hpp>

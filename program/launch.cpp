@@ -3,9 +3,9 @@
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
+#include <troupe/processes/launch/launch_plan.hpp>
+#include <troupe/processes/launch/launched_job.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
-#include <troupe/runtime/launch/launch_plan.hpp>
-#include <troupe/runtime/launch/launched_job.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <troupe/device/error.hpp>

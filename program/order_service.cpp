@@ -4,8 +4,8 @@
 #include <troupe/program/support/interruption.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
+#include <troupe/processes/membership/order_host.hpp>
 #include <troupe/runtime/logging.hpp>
-#include <troupe/runtime/membership/order_host.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -7,8 +7,8 @@
 
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
-#include <troupe/completion/poller/wait_profile.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/membership.hpp>

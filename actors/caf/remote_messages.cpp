@@ -2,10 +2,10 @@
 
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/messages.hpp>
+#include <troupe/collectives/operation/wire.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/order/distributed/codec/part_codec.hpp>
-#include <troupe/collectives/order/distributed/codec/report_codec.hpp>
-#include <troupe/collectives/order/distributed/codec/wire.hpp>
+#include <troupe/collectives/order/part_codec.hpp>
+#include <troupe/collectives/order/report_codec.hpp>
 
 #include <algorithm>
 #include <cstdint>

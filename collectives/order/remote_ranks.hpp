@@ -3,7 +3,7 @@
 
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/order/distributed/codec/part_codec.hpp>
+#include <troupe/collectives/order/part_codec.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
@@ -52,8 +52,8 @@ struct rank_services {
   std::function<void(std::vector<operation> steps, plan_options options, error objection, captured done)> capture{};
 };
 
-/// The ranks of a world over processes in one epoch, as one of its processes reaches them. Threads: all functions may be
-/// called from any thread.
+/// The ranks of a world over processes in one epoch, as one of its processes reaches them. Threads: all functions may
+/// be called from any thread.
 class remote_ranks {
 public:
   using handle_promise = std::shared_ptr<value_promise<remote_buffer>>;

@@ -2,8 +2,8 @@
 
 #include "snippets.hpp"
 
+#include <troupe/processes/world_driver.hpp>
 #include <troupe/runtime/rank_lane.hpp>
-#include <troupe/runtime/world_driver.hpp>
 
 #include <memory>
 #include <span>

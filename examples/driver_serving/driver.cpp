@@ -3,7 +3,7 @@
 #include "http.hpp"
 #include "serving.hpp"
 
-#include <troupe/runtime/world_driver.hpp>
+#include <troupe/processes/world_driver.hpp>
 
 #include <charconv>
 #include <chrono>

@@ -6,9 +6,9 @@
 #include <troupe/program/support/statistics.hpp>
 
 #include <troupe/completion/poller/wake_signal.hpp>
-#include <troupe/runtime/launch/launched_job.hpp>
+#include <troupe/processes/launch/launched_job.hpp>
+#include <troupe/processes/world_driver.hpp>
 #include <troupe/runtime/rank_lane.hpp>
-#include <troupe/runtime/world_driver.hpp>
 
 #include <CLI/CLI.hpp>
 

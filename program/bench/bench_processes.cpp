@@ -13,7 +13,7 @@
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/file_descriptor.hpp>
 #include <troupe/device/identity.hpp>
-#include <troupe/runtime/launch/launched_job.hpp>
+#include <troupe/processes/launch/launched_job.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>

@@ -6,9 +6,9 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
-#include <troupe/runtime/launch/launched_job.hpp>
+#include <troupe/processes/launch/launched_job.hpp>
+#include <troupe/processes/world_driver.hpp>
 #include <troupe/runtime/runtime.hpp>
-#include <troupe/runtime/world_driver.hpp>
 
 #include <CLI/CLI.hpp>
 

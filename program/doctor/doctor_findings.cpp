@@ -2,7 +2,7 @@
 #include <troupe/program/doctor/doctor_findings.hpp>
 
 #include <troupe/actors/caf/caf_compat.hpp>
-#include <troupe/collectives/backend/gloo/gloo_backend.hpp>
+#include <troupe/backends/gloo/gloo_backend.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>

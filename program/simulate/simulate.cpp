@@ -2,7 +2,7 @@
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
-#include <troupe/runtime/simulation/simulation.hpp>
+#include <troupe/testing/simulation/simulation.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -5,7 +5,7 @@
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
-#include <troupe/runtime/launch/launched_job.hpp>
+#include <troupe/processes/launch/launched_job.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 

@@ -1,7 +1,7 @@
 #include <troupe/program/bench/frame/reference_values.hpp>
 #include <troupe/program/stress/stress_client.hpp>
 
-#include <troupe/runtime/world_driver.hpp>
+#include <troupe/processes/world_driver.hpp>
 
 #include <array>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include <troupe/program/support/finished_program.hpp>
 
-#include <troupe/runtime/launch/child_process.hpp>
+#include <troupe/processes/launch/child_process.hpp>
 
 #include <spawn.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 /// Runs another program to its end and captures its output, e.g. troupe-plot.
 #pragma once
 
-#include <troupe/runtime/launch/child_process.hpp>
+#include <troupe/processes/launch/child_process.hpp>
 
 #include <string>
 #include <string_view>

@@ -1,6 +1,6 @@
 #include <troupe/program/support/runtime_options.hpp>
 
-#include <troupe/runtime/launch/launched_job.hpp>
+#include <troupe/processes/launch/launched_job.hpp>
 #include <troupe/runtime/placement/backend_selection.hpp>
 
 #include <CLI/CLI.hpp>

@@ -6,7 +6,7 @@
 #include "runtime_binding.hpp"
 #include "world_binding.hpp"
 
-#include <troupe/runtime/world_driver.hpp>
+#include <troupe/processes/world_driver.hpp>
 
 #include <pybind11/stl.h>
 

@@ -8,7 +8,7 @@
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/time.hpp>
-#include <troupe/runtime/world_driver.hpp>
+#include <troupe/processes/world_driver.hpp>
 
 #include <pybind11/pybind11.h>
 

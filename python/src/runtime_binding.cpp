@@ -4,9 +4,9 @@
 #include "world_binding.hpp"
 
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/processes/controller.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
-#include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/testing/fault_script.hpp>
 

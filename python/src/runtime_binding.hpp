@@ -7,8 +7,8 @@
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
+#include <troupe/processes/world_driver.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
-#include <troupe/runtime/world_driver.hpp>
 
 #include <pybind11/pybind11.h>
 

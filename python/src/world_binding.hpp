@@ -6,8 +6,8 @@
 
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/device/time.hpp>
+#include <troupe/processes/world_driver.hpp>
 #include <troupe/runtime/world.hpp>
-#include <troupe/runtime/world_driver.hpp>
 
 #include <pybind11/pybind11.h>
 

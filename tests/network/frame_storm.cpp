@@ -6,13 +6,13 @@
 // such bytes of strangers, who do not. Without HOST:PORT the controller is one of this process's own. With it, it is
 // that of the job that process PID controls (`troupe launch`), and TROUPE_JOIN_TOKEN is its secret: no process of the
 // storm joins then, so that the job's own world must go on as if nothing had happened.
-#include <troupe/actors/control/control_codec.hpp>
-#include <troupe/collectives/transport/frame_cipher.hpp>
-#include <troupe/collectives/transport/join_handshake.hpp>
-#include <troupe/collectives/transport/transport.hpp>
 #include <troupe/device/file_descriptor.hpp>
+#include <troupe/processes/control/control_codec.hpp>
+#include <troupe/processes/controller.hpp>
+#include <troupe/processes/transport/frame_cipher.hpp>
+#include <troupe/processes/transport/join_handshake.hpp>
+#include <troupe/processes/transport/transport.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
-#include <troupe/runtime/controller.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <arpa/inet.h>

@@ -199,7 +199,7 @@ class Job:
 
 
 def frame(kind, length, rest=b""):
-    """The header of a frame (collectives/transport/frame.hpp), and what follows it."""
+    """The header of a frame (processes/transport/frame.hpp), and what follows it."""
     return struct.pack(">2sBBI", b"TR", 2, kind, length) + rest
 
 

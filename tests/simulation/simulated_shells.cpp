@@ -7,9 +7,9 @@
 #include <troupe/actors/world/world_actor.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>
-#include <troupe/runtime/simulation/simulated_deployment.hpp>
-#include <troupe/runtime/simulation/simulated_faults.hpp>
-#include <troupe/runtime/simulation/simulated_world.hpp>
+#include <troupe/testing/simulation/simulated_deployment.hpp>
+#include <troupe/testing/simulation/simulated_faults.hpp>
+#include <troupe/testing/simulation/simulated_world.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 /// their time. What only CAF can lose is lost here: actors that are killed, messages they had, handles let go of.
 #pragma once
 
-#include <troupe/runtime/simulation/simulation.hpp>
+#include <troupe/testing/simulation/simulation.hpp>
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 /// Drives a controller's state in simulated time, for tests of its decisions.
 #pragma once
 
-#include <troupe/actors/control/controller_state.hpp>
+#include <troupe/processes/control/controller_state.hpp>
 
 #include <algorithm>
 #include <chrono>

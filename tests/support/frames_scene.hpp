@@ -1,8 +1,8 @@
 /// The link of a process to its controller, whose frames a test writes and reads.
 #pragma once
 
-#include <troupe/actors/control/control_codec.hpp>
-#include <troupe/actors/control/process_link.hpp>
+#include <troupe/processes/control/control_codec.hpp>
+#include <troupe/processes/control/process_link.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,7 +1,7 @@
 /// Executes the hierarchy plans of all ranks of a world on vectors, without devices and communicators.
 #pragma once
 
-#include <troupe/collectives/backend/hierarchy/hierarchy_plan.hpp>
+#include <troupe/backends/hierarchy/hierarchy_plan.hpp>
 
 #include <cstddef>
 #include <string>

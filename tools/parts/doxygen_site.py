@@ -11,7 +11,7 @@ import subprocess
 
 from .public_headers import KIT, UMBRELLAS, NoList, includes_of, listed, name_of, path_of
 
-BY_NAME = (KIT, "runtime/interop/", "runtime/metrics.hpp", "runtime/controller.hpp")
+BY_NAME = (KIT, "runtime/interop/", "runtime/metrics.hpp", "processes/controller.hpp")
 FENCE = re.compile(r"^[ \t]*(```|~~~)")
 HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*$")
 LINK = re.compile(r"(!?)\[((?:[^\[\]`]|`[^`]*`|\[[^\[\]]*\])*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)?)(?:[ \t]+\"[^\"]*\")?\)")

@@ -4,7 +4,7 @@ import re
 
 LIST = pathlib.PurePosixPath("cmake/public_headers.cmake")
 UMBRELLAS = ("runtime/troupe.hpp", "runtime/actors.hpp")
-KIT = "runtime/testing/"
+KIT = "testing/"
 LIMIT = 80
 CLIENTS = ("python/src", "examples")  # programs of this tree that must also build against an installation
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)

@@ -4,7 +4,7 @@ import unittest
 from fixture import TreeTest, run
 
 PUBLIC = """set(TROUPE_PUBLIC_HEADERS
-  device/cuda/cuda_driver.hpp device/stream.hpp completion/slot.hpp runtime/controller.hpp runtime/troupe.hpp)
+  device/cuda/cuda_driver.hpp device/stream.hpp completion/slot.hpp processes/controller.hpp runtime/troupe.hpp)
 """
 STREAM = "/// A queue of work.\n#pragma once\nnamespace troupe {{\n{}}}\n"
 
@@ -20,7 +20,7 @@ class DocumentedTree(TreeTest):
             self.plant(f"docs/site/{page}", "")
         self.plant("completion/slot.hpp", "/// A slot.\n")
         self.plant("runtime/troupe.hpp", "/// All of it.\n#include <troupe/device/stream.hpp>\n")
-        self.plant("runtime/controller.hpp", "/// A controller.\n")
+        self.plant("processes/controller.hpp", "/// A controller.\n")
         self.plant("device/cuda/cuda_driver.hpp", "/// The door to CUDA.\n")
         self.plant("device/stream.hpp", STREAM.format("/// A stream.\nclass stream {\npublic:\n  stream() = default;\n"
                                                       "  /// Whether it is idle.\n  bool idle() const;\n};\n"))

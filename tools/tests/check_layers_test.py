@@ -47,7 +47,7 @@ class CheckLayers(TreeTest):
         for header in ("gloo/context.h", "gloo/transport/tcp/device.h"):
             with self.subTest(header):
                 self.plant("collectives/pipeline/launcher.cpp", f"#include <{header}>\n")
-                self.assert_catches("check-layers", "Gloo", "collectives/backend/gloo")
+                self.assert_catches("check-layers", "Gloo", "backends/gloo")
 
     def test_hwloc_outside_device_is_caught(self):
         for header in ("hwloc.h", "hwloc/helper.h"):
@@ -57,7 +57,7 @@ class CheckLayers(TreeTest):
 
     def test_openssl_outside_the_guard_is_caught(self):
         self.plant("actors/world/world_actor.cpp", "#include <openssl/ssl.h>\n")
-        self.assert_catches("check-layers", "actors/world/world_actor.cpp:1:", "OpenSSL", "allowed in collectives/transport")
+        self.assert_catches("check-layers", "actors/world/world_actor.cpp:1:", "OpenSSL", "allowed in processes/transport")
 
     def test_libraries_of_the_runtime_are_caught_below_it(self):
         for header, layer in (("spdlog/spdlog.h", "runtime"), ("CLI/CLI.hpp", "program"), ("nlohmann/json.hpp", "runtime")):
@@ -75,8 +75,8 @@ class PublicHeaders(TreeTest):
         super().setUp()
         self.plant("runtime/troupe.hpp", "#include <troupe/device/stream.hpp>\n#include <troupe/testing/world.hpp>\n")
         self.plant("runtime/actors.hpp", "#include <caf/actor.hpp>\n#include <troupe/troupe.hpp>\n")
-        self.plant("runtime/testing/world.hpp", "")
-        self.listed("device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp")
+        self.plant("testing/world.hpp", "")
+        self.listed("device/stream.hpp", "runtime/actors.hpp", "testing/world.hpp", "runtime/troupe.hpp")
 
     def listed(self, *paths):
         self.plant("cmake/public_headers.cmake", "# What is installed.\nset(TROUPE_PUBLIC_HEADERS\n  " + "\n  ".join(paths) + ")\n")
@@ -94,18 +94,18 @@ class PublicHeaders(TreeTest):
         self.assert_catches("check-layers", "python/src/request.cpp: device/inner.hpp is not installed")
 
     def test_caf_behind_the_threads_umbrella_is_caught_with_the_header_that_includes_it(self):
-        self.plant("runtime/testing/world.hpp", "#include <caf/actor.hpp>\n")
-        self.assert_catches("check-layers", "runtime/testing/world.hpp: <troupe/troupe.hpp> includes caf/actor.hpp through this header")
+        self.plant("testing/world.hpp", "#include <caf/actor.hpp>\n")
+        self.assert_catches("check-layers", "testing/world.hpp: <troupe/troupe.hpp> includes caf/actor.hpp through this header")
 
     def test_too_many_public_headers_are_caught(self):
         extra = [f"device/h{i}.hpp" for i in range(81)]
         for path in extra:
             self.plant(path, "")
-        self.listed("device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp", *extra)
+        self.listed("device/stream.hpp", "runtime/actors.hpp", "testing/world.hpp", "runtime/troupe.hpp", *extra)
         self.assert_catches("check-layers", "85 public headers, more than the limit of 80")
 
     def test_a_listed_header_that_does_not_exist_is_caught(self):
-        self.listed("device/gone.hpp", "device/stream.hpp", "runtime/actors.hpp", "runtime/testing/world.hpp", "runtime/troupe.hpp")
+        self.listed("device/gone.hpp", "device/stream.hpp", "runtime/actors.hpp", "testing/world.hpp", "runtime/troupe.hpp")
         self.assert_catches("check-layers", "device/gone.hpp does not exist")
 
     def test_a_missing_list_is_caught(self):

@@ -1,7 +1,7 @@
 /// The real actors under a scheduler that the seed turns, in virtual time.
 #include "simulation/simulated_shells.hpp"
 
-#include <troupe/runtime/simulation/simulation.hpp>
+#include <troupe/testing/simulation/simulation.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

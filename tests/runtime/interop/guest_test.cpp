@@ -5,7 +5,7 @@
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
-#include <troupe/runtime/controller.hpp>
+#include <troupe/processes/controller.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
 

@@ -1,8 +1,8 @@
 /// Reads the join token that `troupe certs` has written, as its users do.
 #pragma once
 
-#include <troupe/collectives/transport/join_secret.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/processes/transport/join_secret.hpp>
 
 #include <sys/stat.h>
 

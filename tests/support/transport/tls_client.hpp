@@ -3,9 +3,9 @@
 
 #include "support/transport/loopback_client.hpp"
 
-#include <troupe/collectives/transport/openssl_owner.hpp>
-#include <troupe/collectives/transport/tls_session.hpp>
-#include <troupe/collectives/transport/transport_options.hpp>
+#include <troupe/processes/transport/openssl_owner.hpp>
+#include <troupe/processes/transport/tls_session.hpp>
+#include <troupe/processes/transport/transport_options.hpp>
 
 #include <openssl/ssl.h>
 

@@ -1,7 +1,7 @@
 /// Records the events of listeners and dialers for tests.
 #pragma once
 
-#include <troupe/collectives/transport/transport_options.hpp>
+#include <troupe/processes/transport/transport_options.hpp>
 
 #include <chrono>
 #include <condition_variable>

@@ -4,10 +4,10 @@
 #include "support/transport/loopback_client.hpp"
 #include "support/transport/transport_events.hpp"
 
-#include <troupe/collectives/transport/certificates.hpp>
-#include <troupe/collectives/transport/frame_cipher.hpp>
-#include <troupe/collectives/transport/join_handshake.hpp>
-#include <troupe/collectives/transport/transport.hpp>
+#include <troupe/processes/transport/certificates.hpp>
+#include <troupe/processes/transport/frame_cipher.hpp>
+#include <troupe/processes/transport/join_handshake.hpp>
+#include <troupe/processes/transport/transport.hpp>
 
 #include <chrono>
 #include <condition_variable>

@@ -1,0 +1,151 @@
+/// Defines the messages between a controller and the processes of its world as plain values. control_codec.hpp encodes
+/// them.
+#pragma once
+
+#include <troupe/actors/world/controller_directives.hpp>
+#include <troupe/collectives/collective_settings.hpp>
+#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/processes/control/controller_terms.hpp>
+#include <troupe/processes/transport/shared_memory/shared_ring.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+/// The version of the control protocol. Both ends must use the same version.
+inline constexpr std::uint32_t control_protocol = 7;
+
+/// Identifies one membership of one process with one controller; 0 means no session. It is drawn at random, so that
+/// only a process that received it can use it. The session of a process that was declared lost is no longer valid, even
+/// if the process sends again (EPO-1).
+using session_id = std::uint64_t;
+
+/// A version or setting that must be equal in all processes of a world.
+struct shared_fact {
+  std::string name;
+  std::string value;
+};
+
+/// Process → controller: the first message.
+struct join_request {
+  std::uint32_t protocol = control_protocol;
+  std::string token{}; ///< The join token, which is never logged (SEC-1).
+  process_identity who{};
+  std::vector<shared_fact> facts{};
+  std::optional<int> place{}; ///< The rank that the launcher assigned to the process, if any.
+  /// The size of the world according to the launcher that assigned `place`. 0: it is not known.
+  int world_size = 0;
+  bool spare = false; ///< Whether it stands by until a place is free. It prefers `place` if that is set.
+  /// Number of processes started for this place before it. A process with `attempt` > 0 that finds the place taken
+  /// stands by.
+  int attempt = 0;
+  int local_device = 0;           ///< Index of the device that it is to use on its host.
+  int device_count = 0;           ///< Number of devices on its host.
+  epoch last_epoch{};             ///< The latest epoch that it was part of. A restarted controller continues from it.
+  std::int64_t wall_clock_ns = 0; ///< Send time in nanoseconds since 1970.
+  /// The nonce that it has sent to the gate of its host, if there is a gate (order_gate.hpp).
+  std::optional<ring_session> nonce{};
+};
+
+/// Process → controller: the process is alive.
+struct heartbeat {};
+/// Process → controller: the unique id for forming epoch `of`, as requested by id_wanted.
+struct id_offer {
+  epoch of;
+  unique_id id{};
+};
+/// In both directions: the process sends requests of its rank for the common order; the controller sends the decisions.
+/// Between the controller and the order service of another host: a host_frame.
+struct order_batch {
+  epoch of;
+  std::string bytes;
+};
+
+/// Process that is not a member of the world → controller: the first message. The process is a driver, which sends
+/// requests to the ranks, or the order service of another host.
+struct attach_request {
+  std::uint32_t protocol = control_protocol;
+  std::string token{}; ///< As in join_request.
+  process_identity who{};
+  bool is_order_service = false;
+  std::optional<ring_session> nonce{}; ///< Set by drivers only, as in join_request.
+};
+/// Order service of another host → controller, the answer to serve_order.
+struct serving_report {
+  epoch of;
+  std::vector<rank> ranks{}; ///< The ranks that have rings; empty if it serves none.
+  /// Set if `ranks` are all ranks of the world: the value of formation_order::resume, which only this service knows.
+  std::shared_ptr<const resume_points> resume{};
+};
+
+/// Process → controller: the process, which has joined, has connected to the gate of its host: there was none before,
+/// or the earlier one was closed. It can have rings from the next epoch on.
+struct gate_notice {
+  ring_session nonce{}; ///< As in join_request.
+};
+
+using process_message =
+    std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report, drained_report,
+                 order_batch, leave_notice, attach_request, serving_report, gate_notice>;
+
+/// Controller → process: the process has been admitted.
+struct join_welcome {
+  session_id session = 0;
+  nanoseconds heartbeat{};
+  nanoseconds suspicion{}; ///< Silence after which either side considers the other lost.
+  bool is_spare = false;   ///< The process stands by until a place is free, for an unlimited time.
+};
+/// Controller → process: the process may not join, for the reason `why`.
+struct join_refusal {
+  error why;
+};
+/// Controller → rank 0 of the epoch that is to form: send an id_offer.
+struct id_wanted {
+  epoch of;
+};
+
+/// Controller → order services of other hosts: a process that has sent this nonce to the gate of its host has joined.
+struct claim_order {
+  ring_session nonce{};
+};
+/// Controller → order services of other hosts: an epoch is about to form. Give rings to those candidates whose
+/// processes have connected to your gate, if there are at least two, and answer with a serving_report.
+struct serve_order {
+  struct candidate {
+    rank self{0};
+    ring_session nonce{};
+  };
+  epoch of;
+  int world_size = 1;
+  epoch previous{}; ///< The last epoch, if this service served in it; else 0 (order_server::open_host()).
+  sequencer_limits limits{};
+  told_commits told{}; ///< The last complete commits that the controller knows.
+  std::vector<candidate> candidates{};
+};
+
+/// Controller → process without a rank: the state of the world, at first and when it changes.
+struct world_report {
+  epoch of;               ///< 0 before the first epoch.
+  int world_size = 0;     ///< The number of ranks in this epoch.
+  int address = 0;        ///< The process's address in this epoch's order, negative; 0 while there is no order.
+  bool is_ready = false;  ///< The ranks serve requests in this epoch.
+  bool is_over = false;   ///< The world has ended, because of `reason`; errc::stopping: without a fault.
+  bool has_rings = false; ///< Whether it has been sent rings for its requests in this epoch.
+  error reason{};         ///< Why the world is not ready, or why the previous epoch ended.
+  std::shared_ptr<const resume_points> resume{}; ///< As in formation_order.
+};
+
+using controller_message =
+    std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted, formation_order, failure_order,
+                 quiesce_order, order_batch, fence_notice, stop_order, claim_order, serve_order, world_report>;
+
+} // namespace troupe

@@ -1,0 +1,431 @@
+#include <troupe/device/overloaded.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
+#include <troupe/processes/control/control_codec.hpp>
+#include <troupe/processes/control/control_server.hpp>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+#include <variant>
+
+namespace troupe {
+
+namespace {
+
+/// Time limit for an order service of another host to create rings. One that needs longer does not serve in that epoch.
+constexpr std::chrono::seconds time_for_rings{2};
+
+} // namespace
+
+control_sources system_sources() {
+  return {
+      .draw_session =
+          [] {
+            std::random_device entropy;
+            return (std::uint64_t{entropy()} << 32U) | entropy() | 1U;
+          },
+      .wall_clock =
+          [] {
+            return std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+          }};
+}
+
+control_server::control_server(controller_terms terms, const order_service_settings& ordering,
+                               std::shared_ptr<order_gate> gate, controller_hooks hooks, control_sources sources)
+  : state_{std::move(terms), steady_now()},
+    order_{ordering},
+    limits_{ordering.limits},
+    gate_{std::move(gate)},
+    hooks_{std::move(hooks)},
+    sources_{std::move(sources)} {}
+
+control_server::~control_server() {
+  end_order();
+}
+
+void control_server::run_order() {
+  if (!gate_) return;
+  ordering_ = worker{[this] {
+    name_this_thread("troupe/order");
+    order_.run();
+  }};
+}
+
+void control_server::end_order() {
+  order_.stop();
+  if (ordering_.joinable()) ordering_.join();
+  links_.clear();
+  latest_.clear();
+  hosts_.clear();
+}
+
+void control_server::tick() {
+  const time_point now = steady_now();
+  if (gate_) gate_->drain(now);
+  carry_out(state_.on_tick(now));
+  order_.expire(now);
+  hear_of_order();
+  watch_hosts(now);
+}
+
+void control_server::process_ended(std::string_view name, std::int64_t pid, const std::string& how) {
+  carry_out(state_.on_process_ended(name, pid, how, steady_now()));
+}
+
+void control_server::stop() {
+  carry_out(state_.on_stop(steady_now()));
+}
+
+void control_server::fail(const error& why) const {
+  control_event last = state_.event();
+  last.phase = control_phase::failed;
+  last.reason = why;
+  if (hooks_.heard) hooks_.heard(last);
+  if (hooks_.ended) hooks_.ended(why);
+}
+
+void control_server::hear(peer_id from, std::string_view bytes) {
+  error why;
+  auto frame = decode_process_frame(bytes, why);
+  if (!frame) {
+    if (hooks_.refused) hooks_.refused(why);
+    return;
+  }
+  if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
+  if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit(from, *asked);
+  if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now());
+  if (hosts_.contains(frame->session)) return hear_of_host(frame->session, frame->what);
+  if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
+  if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
+  if (const auto* notice = std::get_if<gate_notice>(&frame->what); notice && state_.has_member(frame->session))
+    note_gate(links_.at(frame->session), notice->nonce);
+  carry_out(state_.on_message(frame->session, frame->what, steady_now()));
+}
+
+void control_server::complete(link_id from, failed_report& report) {
+  const auto self = state_.rank_of(from, report.of);
+  if (!self || report.why.code != errc::deadline_exceeded) return;
+  hang_verdict verdict = judge_hang(std::move(report.why), *self, order_.open_operations(report.of));
+  report.why = std::move(verdict.why);
+  if (verdict.ends) state_.suspect_link(verdict.ends->first, verdict.ends->second);
+}
+
+void control_server::take(link_id from, const order_batch& asked) {
+  const time_point now = steady_now();
+  carry_out(state_.on_message(from, heartbeat{}, now)); // a batch also counts as a heartbeat
+  const auto self = state_.rank_of(from, asked.of);
+  if (!self) return; // the epoch has ended
+  if (asked.of != opened_) return;
+  const std::size_t with_rings = order_.connected();
+  if (const error why = order_.receive(*self, asked.bytes, now))
+    return carry_out(state_.on_message(from, failed_report{.of = asked.of, .why = why}, now));
+  if (hooks_.batch_added) hooks_.batch_added(*self, asked.of);
+  if (order_.connected() < with_rings) announce(state_.event()); // the process could not accept its rings
+}
+
+void control_server::hear_of_order() {
+  for (const order_service::loss& one : order_.take_losses()) {
+    const auto link = one.of == state_.current_epoch() ? state_.link_of(one.rank) : std::nullopt;
+    if (!link) continue; // its loss is already known
+    if (one.why.code == errc::rank_lost)
+      carry_out(state_.on_rank_lost(*link, one.why.text, steady_now()));
+    else
+      carry_out(state_.on_message(*link, failed_report{.of = one.of, .why = one.why}, steady_now()));
+  }
+  drivers_.detach_failed();
+  for (const auto& late : order_.take_straggling())
+    if (hooks_.straggling) hooks_.straggling(*late);
+}
+
+void control_server::open_order(const control_effect::open_order& begun) {
+  const epoch of = begun.of;
+  const int world_size = begun.world_size;
+  order_.learn(begun.told);
+  opening next{.of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size))};
+  serve_order asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
+  for (int i = 0; i < world_size; ++i) {
+    const auto link = state_.link_of(rank{i});
+    const auto to = link ? links_.find(*link) : links_.end();
+    if (to == links_.end()) continue; // its connection has just ended
+    order_route& route = next.routes[static_cast<std::size_t>(i)];
+    // A single rank has no peers to agree with.
+    if (world_size > 1) route.rings = offer_rings(to->second, rank{i}, of);
+    if (const auto& nonce = to->second.nonce; nonce && !route.rings) {
+      next.candidates.emplace_back(i);
+      asked.candidates.push_back({rank{i}, *nonce});
+    }
+    route.send = [send = hooks_.send, peer = to->second.to, link = *link, of](std::string bytes) {
+      if (send) send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
+    };
+  }
+  const epoch before = std::exchange(opened_, of);
+  is_ordering_ = true;
+  next.until = later(steady_now(), time_for_rings);
+  opening_ = std::move(next);
+  const bool is_any_asked = asked.candidates.size() > 1;
+  for (auto& [link, host] : hosts_) {
+    host.is_asked = is_any_asked;
+    host.ranks.clear();
+    asked.previous = host.served == before ? before : epoch{};
+    if (is_any_asked) tell_host(link, asked);
+  }
+  if (!is_any_asked || hosts_.empty()) finish_opening();
+}
+
+void control_server::finish_opening() {
+  opening begun = *std::exchange(opening_, std::nullopt);
+  std::vector<host_route> hosts;
+  std::vector<char> is_taken(begun.routes.size(), 0);
+  resume_ = nullptr;
+  for (auto& [link, host] : hosts_) {
+    if (std::exchange(host.is_asked, false)) continue; // it has not answered
+    std::erase_if(host.ranks, [&](rank one) {
+      return std::ranges::find(begun.candidates, one) == begun.candidates.end() ||
+             std::exchange(is_taken[static_cast<std::size_t>(one.value())], char{1}) != 0;
+    });
+    if (host.ranks.empty()) continue;
+    host.served = begun.of;
+    if (host.ranks.size() == begun.routes.size()) resume_ = host.resume;
+    host.index = hosts.size();
+    hosts.push_back({.ranks = host.ranks,
+                     .send = [send = hooks_.send, peer = host.to, to = link, of = begun.of](std::string message) {
+                       if (send) send(peer, encode(controller_frame{to, order_batch{of, std::move(message)}}));
+                     }});
+  }
+  order_.open(begun.of, std::move(begun.routes), std::move(hosts));
+  if (resume_) order_.learn(commits_of(*resume_, begun.of)); // in case that host and all ranks are lost
+  if (begun.closed) order_.close(begun.closed, steady_now());
+  carry_out(std::exchange(held_, {}));
+}
+
+void control_server::close_order(const error& why) {
+  if (!std::exchange(is_ordering_, false)) return;
+  if (hooks_.order_closed) hooks_.order_closed(opened_);
+  // Close the order before the next message to the ranks: that message carries the number of decisions, and the ranks
+  // launch all operations that these decisions release.
+  if (opening_)
+    opening_->closed = why;
+  else
+    order_.close(why, steady_now());
+}
+
+void control_server::tell_host(link_id which, const controller_message& what) const {
+  if (hooks_.send) hooks_.send(hosts_.at(which).to, encode(controller_frame{which, what}));
+}
+
+void control_server::add_host(peer_id from, const process_identity& who, const join_welcome& welcome) {
+  for (auto it = hosts_.begin(); it != hosts_.end();) { // the same service may have connected again
+    const auto one = it++;
+    if (one->second.to == from || is_same_process(one->second.who, who)) lose_host(one->first);
+  }
+  hosts_.emplace(welcome.session, order_host{.to = from, .who = who}).first->second.silence.end(steady_now());
+  tell_host(welcome.session, welcome);
+  for (const auto& process : links_)
+    if (process.second.nonce) tell_host(welcome.session, claim_order{*process.second.nonce});
+  if (hooks_.host_joined) hooks_.host_joined(who);
+}
+
+void control_server::hear_of_host(link_id from, const process_message& what) {
+  order_host& host = hosts_.at(from);
+  host.silence.end(steady_now());
+  if (const auto* report = std::get_if<serving_report>(&what)) {
+    if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
+    host.ranks = report->ranks;
+    host.resume = report->resume;
+    if (std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
+    return;
+  }
+  const auto* batch = std::get_if<order_batch>(&what);
+  if (batch == nullptr || batch->of != opened_ || opening_ || host.served != opened_) return;
+  if (const error why = order_.receive_from_host(host.index, batch->bytes, steady_now())) fail_host(from, why);
+  hear_of_order();
+}
+
+void control_server::fail_host(link_id which, error why) {
+  const order_host& host = hosts_.at(which);
+  if (host.served != state_.current_epoch() || host.ranks.empty()) return;
+  why.text = "the order service of " + describe(host.who) + ": " + why.text;
+  if (const auto link = state_.link_of(host.ranks.front()))
+    carry_out(state_.on_message(*link, failed_report{.of = host.served, .why = std::move(why)}, steady_now()));
+}
+
+void control_server::lose_host(link_id which) {
+  fail_host(which, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
+  hosts_.erase(which);
+  if (opening_ && std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
+}
+
+void control_server::watch_hosts(time_point now) {
+  // Time in which this process did not run does not count as silence.
+  const nanoseconds pause = ticks_.tick(now, state_.terms().heartbeat);
+  std::vector<link_id> silent;
+  for (auto& [link, host] : hosts_) {
+    host.silence.exclude(pause, now);
+    if (host.silence.exceeds(state_.terms().suspicion, now)) silent.push_back(link);
+  }
+  for (const link_id one : silent) lose_host(one); // a service that still runs notices the silence and joins again
+  if (now - beat_ >= state_.terms().heartbeat) {
+    beat_ = now;
+    for (const auto& host : hosts_) tell_host(host.first, heartbeat{});
+    drivers_.beat();
+  }
+  drivers_.detach_failed();
+  drivers_.watch(now, pause, state_.terms().suspicion);
+  if (opening_ && now >= opening_->until) finish_opening();
+}
+
+std::optional<ring_connection> control_server::offer_rings(process_connection& to, rank self, epoch of) {
+  if (!to.gate) return std::nullopt;
+  const auto& [socket, nonce] = *to.gate;
+  try {
+    return ring_connection::offer(socket, session_in(nonce, of), self, peer_process::of_socket(socket), order_.bell());
+  } catch (const exception& failure) {
+    error why = failure.why();
+    why.text = "the requests of rank " + to_string(self) + " go through its control connection, because it could not " +
+               "be given rings in shared memory: " + why.text;
+    if (hooks_.without_rings) hooks_.without_rings(why);
+    to.gate.reset();
+    return std::nullopt;
+  }
+}
+
+controller_message control_server::mark(link_id to, const controller_message& what) const {
+  controller_message marked = what;
+  const auto decided = [&](epoch of) {
+    const auto self = state_.rank_of(to, of);
+    return self ? order_.batches_for(*self, of) : 0;
+  };
+  std::visit(overloaded{
+                 [&](formation_order& one) {
+                   if (one.of != opened_) return;
+                   one.has_rings = order_.has_rings(one.self);
+                   one.resume = resume_ ? resume_ : order_.points();
+                 },
+                 [&](quiesce_order& one) { one.decided = decided(one.of); },
+                 [&](stop_order& one) { one.decided = decided(state_.current_epoch()); },
+                 [](auto&) {},
+             },
+             marked);
+  return marked;
+}
+
+void control_server::announce(control_event event) {
+  if (event.epoch == opened_) event.ring_ranks = static_cast<int>(order_.connected());
+  tell_drivers(event);
+  if (hooks_.heard) hooks_.heard(event);
+}
+
+void control_server::admit(peer_id from, const attach_request& asked) {
+  const link_id link = sources_.draw_session();
+  error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who);
+  if (!why && !asked.is_order_service) why = drivers_.objection();
+  if (why) {
+    if (hooks_.refused) hooks_.refused(why);
+    if (hooks_.send) hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
+    return;
+  }
+  if (latest_.contains(from)) return; // SEC-2: it has joined as a process
+  const join_welcome welcome{
+      .session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion};
+  if (asked.is_order_service) return add_host(from, asked.who, welcome);
+  drivers_.admit(from, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt, welcome,
+                 steady_now());
+  tell_drivers(state_.event());
+}
+
+void control_server::tell_drivers(const control_event& event) {
+  world_report now{.of = event.epoch,
+                   .world_size = event.ranks,
+                   .is_ready = event.phase == control_phase::serving && event.epoch == opened_,
+                   .reason = event.reason};
+  const auto refuse = [&](errc code, std::string text) {
+    now.is_ready = false;
+    now.reason = {.code = code, .text = std::move(text)};
+  };
+  if (state_.agreed_value("ordering") == "caller")
+    refuse(errc::unsupported, "the world's ordering is caller: only its own processes can ask its ranks");
+  else if (now.is_ready && event.ranks == 1)
+    refuse(errc::unsupported, "the world has a single rank, which only its own process can ask");
+  else if (!now.is_ready && !now.reason)
+    refuse(errc::rebuilding, "the world is not ready: " + describe(event));
+  if (now.is_ready) now.resume = resume_ ? resume_ : order_.points();
+  drivers_.tell(now, is_ordering_ && !opening_ && now.is_ready ? opened_ : epoch{});
+}
+
+void control_server::send(link_id to, const controller_message& what) {
+  const auto peer = links_.find(to);
+  if (peer == links_.end()) return;
+  if (const auto* refusal = std::get_if<join_refusal>(&what); refusal != nullptr && hooks_.refused)
+    hooks_.refused(refusal->why);
+  if (hooks_.send) hooks_.send(peer->second.to, encode(controller_frame{to, mark(to, what)}));
+}
+
+void control_server::admit(peer_id from, const join_request& asked) {
+  const link_id link = sources_.draw_session();
+  const control_effects effects = state_.on_join(link, asked, steady_now(), sources_.wall_clock());
+  process_connection& made = links_[link]; // at least until it has been answered
+  made.to = from;
+  // Before the effects, which may form an epoch. SEC-2: a request that was refused claims nothing.
+  if (asked.nonce && state_.has_member(link)) note_gate(made, *asked.nonce);
+  carry_out(effects);
+  if (!state_.has_member(link)) return; // SEC-2: refused, so nothing else changes
+  if (hooks_.joined) hooks_.joined(asked.who);
+  const auto [known, is_new] = latest_.try_emplace(from, link);
+  if (is_new) return;
+  const link_id before = std::exchange(known->second, link);
+  links_.erase(before); // the process uses the new link from now on
+  carry_out(state_.on_link_down(before, steady_now()));
+}
+
+void control_server::note_gate(process_connection& of, const ring_session& nonce) {
+  of.gate = gate_ ? gate_->claim(nonce, steady_now()) : std::nullopt;
+  of.nonce = of.gate ? std::nullopt : std::optional{nonce};
+  if (!of.nonce) return;
+  for (const auto& host : hosts_) tell_host(host.first, claim_order{nonce});
+}
+
+void control_server::lose(peer_id process) {
+  if (drivers_.lose(process)) return;
+  const auto host = std::ranges::find(hosts_, process, [](const auto& one) { return one.second.to; });
+  if (host != hosts_.end()) return lose_host(host->first);
+  const auto known = latest_.extract(process);
+  if (known.empty()) return;
+  links_.erase(known.mapped());
+  carry_out(state_.on_link_down(known.mapped(), steady_now()));
+}
+
+void control_server::carry_out(const control_effects& effects) {
+  for (const auto& effect : effects) {
+    const bool is_for_process = std::holds_alternative<control_effect::send>(effect) ||
+                                std::holds_alternative<control_effect::close_link>(effect);
+    if (opening_ && is_for_process) {
+      held_.push_back(effect);
+      continue;
+    }
+    std::visit(overloaded{
+                   [this](const control_effect::send& one) { send(one.to, one.what); },
+                   [this](const control_effect::close_link& one) { links_.erase(one.which); },
+                   [this](const control_effect::kill_process& one) {
+                     if (hooks_.kill) hooks_.kill(one.who);
+                   },
+                   [this](const control_effect::request_process& one) {
+                     if (hooks_.wanted) hooks_.wanted(one.place);
+                   },
+                   [this](const control_effect::announce& one) { announce(one.event); },
+                   [this](const control_effect::open_order& one) { open_order(one); },
+                   [this](const control_effect::close_order& one) { close_order(one.why); },
+                   [this](const control_effect::leave_order& one) {
+                     if (one.of == opened_) order_.release(one.self);
+                   },
+                   [this](const control_effect::end& one) {
+                     for (const auto& host : hosts_) tell_host(host.first, stop_order{.why = one.why});
+                     const error why = one.why ? one.why : error{.code = errc::stopping, .text = "the world has ended"};
+                     drivers_.tell({.of = opened_, .is_over = true, .reason = why}, {});
+                     if (hooks_.ended) hooks_.ended(one.why);
+                   },
+               },
+               effect);
+  }
+}
+
+} // namespace troupe

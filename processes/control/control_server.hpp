@@ -1,0 +1,184 @@
+/// Implements a controller without CAF: it connects controller_state and order_service to the connections of processes
+/// and of the order services of other hosts.
+#pragma once
+
+#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/worker.hpp>
+#include <troupe/processes/control/attached_drivers.hpp>
+#include <troupe/processes/control/controller_state.hpp>
+#include <troupe/processes/control/peer_silence.hpp>
+#include <troupe/processes/order/order_service.hpp>
+#include <troupe/processes/transport/shared_memory/order_gate.hpp>
+#include <troupe/processes/transport/transport.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Callbacks of a controller's owner, each of which may be empty. The controller calls them while it handles a message,
+/// so they must neither block nor throw.
+struct controller_hooks {
+  /// Sends a frame to a process. Called by the thread of the order, too.
+  std::function<void(peer_id to, std::string bytes)> send{};
+  std::function<void(const control_event&)> heard{};
+  /// Called when peers of an operation are late.
+  std::function<void(const absence_report&)> straggling{};
+  /// Called for input that is not a valid troupe message or not meant for this world.
+  std::function<void(const error&)> refused{};
+  /// Called when a rank cannot be given rings in shared memory although its process is on this host.
+  std::function<void(const error&)> without_rings{};
+  /// Called to ensure that a process is dead.
+  std::function<void(const process_identity&)> kill{};
+  /// Called when the order service of another host has joined.
+  std::function<void(const process_identity&)> host_joined{};
+  /// Called when a process has joined.
+  std::function<void(const process_identity&)> joined{};
+  /// Called when the world rebuilds and there is no process for this place.
+  std::function<void(int place)> wanted{};
+  /// Called when the world has ended. \p why is errc::none if all processes have finished their work.
+  std::function<void(const error& why)> ended{};
+  /// Called when a batch that arrived through a rank's control connection has been added to the order.
+  std::function<void(rank self, epoch of)> batch_added{};
+  /// Called before the order of an epoch is closed: no later batch of this epoch is added.
+  std::function<void(epoch of)> order_closed{};
+};
+
+/// The random numbers and the time of day that a controller uses.
+struct control_sources {
+  /// Returns a session that no process can guess, and that is not 0.
+  std::function<session_id()> draw_session;
+  /// Returns the nanoseconds since 1970.
+  std::function<std::int64_t()> wall_clock;
+};
+/// Returns the sources of this machine.
+[[nodiscard]] control_sources system_sources();
+
+/// Passes the frames of processes (control_codec.hpp) to controller_state or to the common order, and executes the
+/// effects that controller_state returns. It gives rings in shared memory to the processes that have connected to its
+/// gate, and owns the thread that reads the rings ("troupe/order").
+/// Threads: one call at a time. The thread of the order calls only controller_hooks::send and
+/// order_service_settings::on_news.
+class control_server {
+public:
+  /// The interval at which tick() is to be called.
+  static constexpr std::chrono::milliseconds tick_interval{20};
+
+  /// \p gate may be null: all requests then come through the control connections. After
+  /// order_service_settings::on_news the owner calls hear_of_order().
+  control_server(controller_terms terms, const order_service_settings& ordering, std::shared_ptr<order_gate> gate,
+                 controller_hooks hooks, control_sources sources = system_sources());
+  control_server(const control_server&) = delete;
+  control_server& operator=(const control_server&) = delete;
+  ~control_server();
+
+  /// Starts the thread of the order if there is a gate.
+  void run_order();
+  /// Ends this thread and drops all connections.
+  void end_order();
+
+  void tick();
+  /// Handles a frame from a connection.
+  void hear(peer_id from, std::string_view bytes);
+  /// Handles the end of a connection.
+  void lose(peer_id process);
+  /// Handles the end of a process, as observed by the program that started it.
+  void process_ended(std::string_view name, std::int64_t pid, const std::string& how);
+  /// Asks all processes to finish their work and end.
+  void stop();
+  /// Handles the findings of the order service: lost ranks and late peers.
+  void hear_of_order();
+  /// Reports that the world has failed because the controller itself has. No other function may be called afterwards.
+  void fail(const error& why) const;
+
+  [[nodiscard]] const controller_state& state() const noexcept { return state_; }
+
+private:
+  struct process_connection {
+    peer_id to{};
+    std::optional<gate_connection> gate{}; ///< Set if the process has connected to the gate.
+    std::optional<ring_session> nonce{};   ///< Set if it has connected to the gate of another host.
+  };
+
+  void admit(peer_id from, const join_request& asked);
+  void carry_out(const control_effects& effects);
+  void send(link_id to, const controller_message& what);
+  void announce(control_event event);
+  void admit(peer_id from, const attach_request& asked);
+  /// Tells drivers the state of the world.
+  void tell_drivers(const control_event& event);
+  /// Begins the order of an epoch: creates rings for the ranks whose processes have connected to the gate. If other
+  /// hosts have order services, first asks these to create rings for their ranks. Until they answer, messages to
+  /// processes are held back.
+  void open_order(const control_effect::open_order& begun);
+  /// Opens the order, together with those services of other hosts that have answered.
+  void finish_opening();
+  void close_order(const error& why);
+  /// Handles the nonce that a process has sent to the gate of its host.
+  void note_gate(process_connection& of, const ring_session& nonce);
+  void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
+  void hear_of_host(link_id from, const process_message& what);
+  void tell_host(link_id which, const controller_message& what) const;
+  /// Fails the epoch if the host serves it.
+  void fail_host(link_id which, error why);
+  void lose_host(link_id which);
+  /// Drops order services of other hosts that are silent, and stops waiting for those that are late with rings.
+  void watch_hosts(time_point now);
+  [[nodiscard]] std::optional<ring_connection> offer_rings(process_connection& to, rank self, epoch of);
+  /// Returns \p what with the number of decisions that precede it.
+  [[nodiscard]] controller_message mark(link_id to, const controller_message& what) const;
+  /// If \p report is about an operation that did not end in time, adds which operation hangs, considering all processes
+  /// (judge_hang()).
+  void complete(link_id from, failed_report& report);
+  /// Adds the requests of a process's rank to the common order.
+  void take(link_id from, const order_batch& asked);
+
+  /// An order service of another host.
+  struct order_host {
+    peer_id to{};
+    process_identity who{};
+    peer_silence silence{};
+    bool is_asked = false;                         ///< Its answer to serve_order is outstanding.
+    epoch served{};                                ///< The last epoch that it serves.
+    std::size_t index = 0;                         ///< Its number in order_ in that epoch.
+    std::vector<rank> ranks{};                     ///< The ranks that it serves in that epoch.
+    std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
+  };
+  /// An epoch whose order is about to begin.
+  struct opening {
+    epoch of;
+    std::vector<order_route> routes{};
+    std::vector<rank> candidates{};
+    time_point until{};
+    error closed{}; ///< Why the epoch ended before its order began; errc::none if it has not.
+  };
+
+  controller_state state_;
+  order_service order_;
+  const sequencer_limits limits_;
+  std::shared_ptr<order_gate> gate_;
+  const controller_hooks hooks_;
+  const control_sources sources_;
+  epoch opened_{}; ///< The epoch of the order.
+  bool is_ordering_ = false;
+  std::map<link_id, process_connection> links_;
+  std::map<link_id, order_host> hosts_;
+  attached_drivers drivers_{order_, hooks_.send};
+  std::optional<opening> opening_;
+  control_effects held_;                          ///< Effects for processes, held while opening_ is set.
+  std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.
+  pause_detector ticks_{steady_now()};
+  time_point beat_{};                 ///< The time of the latest heartbeat to order services and drivers.
+  std::map<peer_id, link_id> latest_; ///< The latest link of each connected process, which may join several times.
+  worker ordering_;                   ///< Runs order_. Ended by end_order().
+};
+
+} // namespace troupe

@@ -1,0 +1,913 @@
+#include <troupe/processes/control/controller_state.hpp>
+
+#include <troupe/collectives/pipeline/fault_suspects.hpp>
+#include <troupe/device/overloaded.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Returns the error of an epoch that has lost a process.
+error loss_error(std::string text) {
+  return {.code = errc::communicator_failed, .effect = effect::unknown_outcome, .text = std::move(text)};
+}
+
+/// The time to gather may begin anew at least this many times within controller_terms::window, even if
+/// controller_terms::rebuilds is smaller.
+constexpr std::size_t least_gatherings = 10;
+
+} // namespace
+
+controller_state::controller_state(controller_terms terms, time_point now)
+  : terms_{std::move(terms)}, due_{later(now, terms_.gather)}, ticks_{now} {}
+
+control_event controller_state::event() const {
+  std::size_t spares = 0;
+  std::vector<std::string> holders;
+  for (const auto& [link, one] : members_) {
+    spares += one.spare && !one.self ? 1 : 0;
+    if (one.self) holders.push_back(one.who.name);
+  }
+  return {.phase = phase_,
+          .epoch = epoch_,
+          .ranks = ranks_,
+          .world_size = terms_.world_size,
+          .spares = spares,
+          .holders = std::move(holders),
+          .reason = reason_};
+}
+
+void controller_state::announce(control_effects& out, std::optional<process_identity> lost) const {
+  control_event now = event();
+  now.lost = std::move(lost);
+  out.emplace_back(control_effect::announce{std::move(now)});
+}
+
+control_effects controller_state::on_join(link_id from, const join_request& asked, time_point now,
+                                          std::int64_t wall_clock_ns) {
+  control_effects out;
+  exclude_pause(now);
+  const auto refuse = [&](error why) {
+    out.emplace_back(control_effect::send{from, join_refusal{std::move(why)}});
+    out.emplace_back(control_effect::close_link{from});
+  };
+  if (error why = objection_to(asked, wall_clock_ns)) {
+    refuse(std::move(why));
+    return out;
+  }
+  // If the same process has joined through another connection before, its old membership has ended, even if this has
+  // not been noticed yet. The process keeps its place: nothing else happens before it has joined.
+  is_joining_ = true;
+  for (auto it = members_.begin(); it != members_.end();) {
+    const auto one = it++;
+    if (!is_same_process(one->second.who, asked.who)) continue;
+    if (one->second.is_away)
+      members_.erase(one);
+    else
+      lose(one, loss_error(describe(asked.who) + " has joined again"), false, now, out);
+  }
+  is_joining_ = false;
+  if (members_.empty()) begin_gathering(now, out);
+  if (error why = objection_to(asked, wall_clock_ns)) { // what was done above may have ended the world
+    refuse(std::move(why));
+    return out;
+  }
+  if (members_.empty() && !served_) agreed_ = asked.facts;
+  member newcomer{.who = asked.who, .joined_in = epoch_, .last_epoch = asked.last_epoch};
+  newcomer.silence.end(now);
+  give_place(newcomer, asked);
+  if (!newcomer.spare) replace_away(*newcomer.place, now, out);
+  out.emplace_back(control_effect::send{from, join_welcome{.session = from,
+                                                           .heartbeat = terms_.heartbeat,
+                                                           .suspicion = terms_.suspicion,
+                                                           .is_spare = newcomer.spare}});
+  members_.emplace(from, std::move(newcomer));
+  const control_phase before = phase_;
+  advance(now, out);
+  if (phase_ == before) announce(out); // reports the additional process
+  return out;
+}
+
+void controller_state::give_place(member& newcomer, const join_request& asked) {
+  newcomer.spare = asked.spare || (asked.place && holder_of(*asked.place) != nullptr); // a spare took the place first
+  newcomer.place = asked.place;
+  // a free place exists: objection_to_place() has checked it
+  if (!asked.spare && !asked.place) newcomer.place = free_places().front();
+}
+
+void controller_state::replace_away(int place, time_point now, control_effects& out) {
+  const auto found = std::ranges::find_if(
+      members_, [&](const auto& one) { return one.second.is_away && !one.second.spare && one.second.place == place; });
+  if (found == members_.end()) return;
+  is_joining_ = true;
+  lose(found, loss_error("another process has taken the place of " + describe(found->second.who)), true, now, out);
+  is_joining_ = false;
+}
+
+std::vector<int> controller_state::free_places(const process_identity* asker) const {
+  std::vector<int> free;
+  for (int place = 0; place < terms_.world_size; ++place)
+    if (holder_of(place, asker) == nullptr) free.push_back(place);
+  return free;
+}
+
+const controller_state::member* controller_state::user_of_gpu(const process_identity& who) const {
+  if (who.gpu.empty()) return nullptr;
+  for (const auto& [link, one] : members_)
+    if (!one.spare && !one.is_away && one.who.host == who.host && one.who.gpu == who.gpu &&
+        !is_same_process(one.who, who))
+      return &one;
+  return nullptr;
+}
+
+const controller_state::member* controller_state::holder_of(int place, const process_identity* asker) const {
+  for (const auto& [link, one] : members_)
+    if (!one.spare && !one.is_away && one.place == place && (asker == nullptr || !is_same_process(one.who, *asker)))
+      return &one;
+  return nullptr;
+}
+
+control_effects controller_state::on_message(link_id from, const process_message& what, time_point now) {
+  control_effects out;
+  exclude_pause(now);
+  const auto found = members_.find(from);
+  if (found == members_.end()) {
+    if (const auto gone = fenced_.find(from); gone != fenced_.end()) {
+      out.emplace_back(control_effect::send{from, fence_notice{ended_session(gone->second)}});
+      out.emplace_back(control_effect::close_link{from});
+    }
+    return out;
+  }
+  member& one = found->second;
+  one.silence.end(now);
+  const auto is_due = [&](epoch of, control_phase phase) {
+    return of == epoch_ && phase_ == phase && one.self && !one.reported;
+  };
+  std::visit(overloaded{
+                 [](const join_request&) {}, // it has joined already
+                 [](const heartbeat&) {},
+                 // Handled by control_server:
+                 [](const order_batch&) {},
+                 [](const attach_request&) {},
+                 [](const serving_report&) {},
+                 [](const gate_notice&) {},
+                 [&](const id_offer& offer) {
+                   if (offer.of != epoch_ || phase_ != control_phase::forming || id_ || one.self != rank{0}) return;
+                   id_ = offer.id;
+                   form_if_due(now, out);
+                 },
+                 [&](const commits_report& report) {
+                   if (report.of != epoch_ || report.told.of >= epoch_) return;
+                   one.told = report.told;
+                   one.has_told = true;
+                   form_if_due(now, out);
+                 },
+                 [&](const formed_report& report) {
+                   if (!is_due(report.of, control_phase::forming) || !ordered_) return;
+                   one.reported = true;
+                   if (!all_reported()) return;
+                   if (!unreached_.empty()) return judge_links(now, out);
+                   phase_ = control_phase::serving;
+                   served_ = true;
+                   forget_links_of_ranks();
+                   some_done_ = false;
+                   for (auto& [link, each] : members_) each.worked = each.self.has_value();
+                   control_event ready = event();
+                   if (detected_) ready.since_detection = now - *std::exchange(detected_, std::nullopt);
+                   out.emplace_back(control_effect::announce{std::move(ready)});
+                   reason_ = {};
+                   advance(now, out);
+                 },
+                 [&](const failed_report& report) {
+                   error why = report.why;
+                   if (one.self && !why.rank && report.blamed.empty()) why.rank = one.self;
+                   if (why.code == errc::process_poisoned)
+                     return lose(found, std::move(why), false, now, out); // the process ends itself
+                   const bool is_finishing = phase_ == control_phase::finishing;
+                   if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
+                   if (report.of == epoch_ && phase_ == control_phase::forming && one.self)
+                     return on_forming_failed(one, report, now, out);
+                   if (report.of == epoch_ && phase_ == control_phase::serving && one.self &&
+                       why.code == errc::deadline_exceeded)
+                     return on_hang(std::move(why), now, out);
+                   if (report.of == epoch_ && (in_epoch() || is_finishing) && one.self)
+                     fail_epoch(std::move(why), {}, terms_.settle, now, out);
+                 },
+                 [&](const drained_report& report) {
+                   if (!is_due(report.of, control_phase::quiescing)) return;
+                   one.reported = true;
+                   if (!all_reported()) return;
+                   phase_ = control_phase::rebuilding;
+                   advance(now, out);
+                 },
+                 [&](const leave_notice& notice) {
+                   if (notice.why)
+                     lose(found, notice.why, false, now, out);
+                   else
+                     remove_finished(found, now, out);
+                 },
+             },
+             what);
+  return out;
+}
+
+control_effects controller_state::on_tick(time_point now) {
+  control_effects out;
+  exclude_pause(now);
+  for (auto it = members_.begin(); it != members_.end();) {
+    const auto one = it++;
+    if (!one->second.silence.exceeds(terms_.suspicion, now)) continue;
+    const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(one->second.silence.length(now));
+    lose(one, loss_error(describe(one->second.who) + " has been silent for " + std::to_string(silent.count()) + " ms"),
+         true, now, out);
+  }
+  if (now - spoke_ >= terms_.heartbeat) {
+    spoke_ = now;
+    for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, heartbeat{}});
+  }
+  const bool is_late = now >= due_;
+  switch (phase_) {
+    case control_phase::gathering:
+    case control_phase::rebuilding:
+      advance(now, out);
+      request_processes(now, out);
+      if (is_late && !members_.empty() && (phase_ == control_phase::gathering || phase_ == control_phase::rebuilding))
+        give_up({.code = errc::deadline_exceeded,
+                 .text = "the world needs " + std::to_string(terms_.world_size) + " processes, and " + missing_text() +
+                         " not joined in time: find out why, or give more time (controller_terms::gather, --gather)"},
+                out);
+      break;
+    case control_phase::forming:
+    case control_phase::quiescing:
+      if (!unreached_.empty() && now >= judged_at_)
+        judge_links(now, out);
+      else if (is_late)
+        fail_epoch({.code = errc::deadline_exceeded,
+                    .text = std::string{phase_ == control_phase::forming ? "an epoch has not formed"
+                                                                         : "the ranks have not become idle"} +
+                            " in time"},
+                   {}, nanoseconds{0}, now, out);
+      break;
+    case control_phase::serving: advance(now, out); break; // a broken link may be due for another attempt
+    case control_phase::finishing:
+    case control_phase::stopping:
+    case control_phase::failed: break;
+  }
+  return out;
+}
+
+void controller_state::exclude_pause(time_point now) {
+  const nanoseconds pause = ticks_.tick(now, terms_.heartbeat);
+  if (pause == nanoseconds{0}) return;
+  for (auto& [link, one] : members_) one.silence.exclude(pause, now);
+  if (2 * pause >= terms_.suspicion) in_doubt_until_ = later(now, terms_.suspicion);
+  due_ = later(due_, pause);
+  judged_at_ = later(judged_at_, pause);
+}
+
+std::string controller_state::missing_text() const {
+  std::string text;
+  const auto free = free_places();
+  for (const int place : free) text += (text.empty() ? "" : ", ") + std::to_string(place);
+  return (free.size() == 1 ? "that of place " : "those of places ") + text + (free.size() == 1 ? " has" : " have");
+}
+
+control_effects controller_state::on_stop(time_point) {
+  control_effects out;
+  if (phase_ == control_phase::stopping || phase_ == control_phase::failed) return out;
+  phase_ = control_phase::stopping;
+  reason_ = stopping_error();
+  // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
+  // ends.
+  out.emplace_back(control_effect::close_order{reason_});
+  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{reason_}});
+  announce(out);
+  if (members_.empty()) out.emplace_back(control_effect::end{});
+  return out;
+}
+
+void controller_state::send_to_ranks(const controller_message& what, control_effects& out) const {
+  for (const auto& [link, one] : members_)
+    if (one.self) out.emplace_back(control_effect::send{link, what});
+}
+
+std::optional<rank> controller_state::rank_of(link_id from, epoch of) const {
+  const auto found = members_.find(from);
+  return found == members_.end() || of != epoch_ ? std::nullopt : found->second.self;
+}
+
+std::optional<link_id> controller_state::link_of(rank one) const {
+  for (const auto& [link, who] : members_)
+    if (who.self == one) return link;
+  return std::nullopt;
+}
+
+void controller_state::advance(time_point now, control_effects& out) {
+  if (phase_ == control_phase::stopping || phase_ == control_phase::failed || phase_ == control_phase::forming ||
+      phase_ == control_phase::quiescing || phase_ == control_phase::finishing || is_joining_ || is_anyone_away())
+    return;
+  if (phase_ != control_phase::gathering) fill_places(now);
+  const auto free = free_places();
+  if (phase_ == control_phase::serving) {
+    const bool can_grow = terms_.world_size - static_cast<int>(free.size()) > ranks_;
+    if (can_grow) quiesce(now, out);
+    return;
+  }
+  if (now < not_before_) return;
+  const int present = terms_.world_size - static_cast<int>(free.size());
+  const bool may_shrink =
+      phase_ == control_phase::rebuilding && terms_.policy == loss_policy::shrink && present >= terms_.smallest;
+  if (present > 0 && (free.empty() || may_shrink)) begin_epoch(now, out);
+}
+
+void controller_state::request_processes(time_point now, control_effects& out) {
+  if (phase_ != control_phase::rebuilding || now < not_before_ || is_anyone_away()) return;
+  for (const int place : free_places())
+    if (wanted_.insert(place).second) out.emplace_back(control_effect::request_process{place});
+}
+
+void controller_state::begin_gathering(time_point now, control_effects& out) {
+  if (phase_ != control_phase::gathering && phase_ != control_phase::rebuilding) return;
+  while (!gatherings_.empty() && gatherings_.front() + terms_.window < now) gatherings_.pop_front();
+  if (gatherings_.size() > std::max(terms_.rebuilds, least_gatherings))
+    return give_up(
+        {.code = errc::deadline_exceeded,
+         .text = "all processes that had joined were lost " + std::to_string(gatherings_.size()) + " times within " +
+                 std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
+                 " s, before the world had its " + std::to_string(terms_.world_size) + ": find out why they end"},
+        out);
+  gatherings_.push_back(now);
+  due_ = later(now, terms_.gather);
+}
+
+void controller_state::fill_places(time_point now) {
+  for (const int place : free_places()) {
+    const auto stands_by = [&](bool here) {
+      return std::ranges::find_if(members_, [&](const auto& one) {
+        return one.second.spare && (!here || one.second.place == place) && user_of_gpu(one.second.who) == nullptr &&
+               !is_cut_off(one.second, now);
+      });
+    };
+    auto found = stands_by(true);
+    if (found == members_.end()) found = stands_by(false);
+    if (found == members_.end()) continue;
+    found->second.spare = false;
+    found->second.place = place;
+    found->second.joined_in = epoch_;
+  }
+}
+
+void controller_state::begin_epoch(time_point now, control_effects& out) {
+  // A restarted controller continues from the latest epoch that any process knows: a process forms only later ones.
+  epoch latest = epoch_;
+  for (const auto& [link, one] : members_) latest = std::max(latest, one.last_epoch);
+  for (auto& [link, one] : members_)
+    if (one.joined_in == epoch_) one.joined_in = latest;
+  epoch_ = latest.next();
+  phase_ = control_phase::forming;
+  id_.reset();
+  ordered_ = false;
+  unreached_.clear();
+  hanging_.reset();
+  wanted_.clear();
+  gatherings_.clear();
+  due_ = later(now, terms_.form);
+  std::map<int, member*> by_place;
+  for (auto& [link, one] : members_)
+    if (!one.spare && one.place) by_place[*one.place] = &one;
+  ranks_ = 0;
+  for (const auto& [place, one] : by_place) {
+    one->self = rank{ranks_++};
+    one->reported = false;
+  }
+  announce(out);
+  if (ranks_ == 1)
+    id_ = unique_id{};
+  else
+    out.emplace_back(control_effect::send{*link_of(rank{0}), id_wanted{epoch_}});
+  for (auto& [link, one] : members_) { // also those without a rank: they may have been ranks before
+    one.has_told = false;
+    out.emplace_back(control_effect::send{link, commits_wanted{epoch_}});
+  }
+}
+
+told_commits controller_state::known_commits() const {
+  std::vector<told_commits> all;
+  for (const auto& [link, one] : members_) all.push_back(one.told);
+  told_commits common = common_commits(all);
+  if (common.of >= lost_commits_.of) return common;
+  common = lost_commits_;
+  common.has_survivors = false;
+  return common;
+}
+
+void controller_state::keep_commits(const member& gone) {
+  lost_commits_ = common_commits(std::vector{lost_commits_, gone.told});
+}
+
+void controller_state::form_if_due(time_point now, control_effects& out) {
+  const bool all_told =
+      std::ranges::none_of(members_, [](const auto& one) { return one.second.self && !one.second.has_told; });
+  if (phase_ != control_phase::forming || ordered_ || !id_ || !all_told) return;
+  ordered_ = true;
+  due_ = later(now, terms_.form);
+  formation_order order{.of = epoch_, .self = {}, .world_size = ranks_, .id = *id_, .reason = reason_};
+  order.hosts.resize(static_cast<std::size_t>(ranks_));
+  for (auto& [link, one] : members_) {
+    if (!one.self) continue;
+    order.hosts[static_cast<std::size_t>(one.self->value())] = one.who.host;
+    order.has_newcomers = order.has_newcomers || one.joined_in.next() == epoch_;
+  }
+  out.emplace_back(control_effect::open_order{epoch_, ranks_, known_commits()});
+  for (const auto& [link, one] : members_) {
+    if (!one.self) continue;
+    order.self = *one.self;
+    out.emplace_back(control_effect::send{link, order});
+  }
+}
+
+void controller_state::quiesce(time_point now, control_effects& out) {
+  phase_ = control_phase::quiescing;
+  due_ = later(now, terms_.drain);
+  reason_ = {.code = errc::rebuilding,
+             .text = "the world is formed again with more ranks: ask again when it is ready in its next epoch",
+             .epoch = epoch_};
+  for (auto& [link, one] : members_) one.reported = false;
+  // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
+  // ends.
+  out.emplace_back(control_effect::close_order{reason_});
+  send_to_ranks(quiesce_order{epoch_, reason_}, out);
+  announce(out);
+}
+
+bool controller_state::is_anyone_away() const {
+  return std::ranges::any_of(members_, [](const auto& one) { return one.second.is_away; });
+}
+
+bool controller_state::all_reported() const {
+  return std::ranges::none_of(members_, [](const auto& one) { return one.second.self && !one.second.reported; });
+}
+
+error controller_state::stopping_error() {
+  return {.code = errc::stopping, .text = "the world is stopping and accepts no new requests"};
+}
+
+error controller_state::ended_session(const error& why) {
+  return {.code = errc::world_failed,
+          .text = "this process is no longer part of its world: " + describe_reason(why) +
+                  "; start it again, so that it can join"};
+}
+
+control_effects controller_state::on_link_down(link_id which, time_point now) {
+  control_effects out;
+  exclude_pause(now);
+  fenced_.erase(which);
+  const auto found = members_.find(which);
+  if (found == members_.end()) return out;
+  member& one = found->second;
+  error why = loss_error("the connection to " + describe(one.who) + " has ended");
+  const bool may_join_again = phase_ == control_phase::gathering || phase_ == control_phase::rebuilding || in_epoch();
+  if (now >= in_doubt_until_ || !may_join_again) {
+    lose(found, std::move(why), true, now, out);
+    return out;
+  }
+  // It took this controller's pause for its loss, and connects again. If it does not, its silence is noticed.
+  one.is_away = true;
+  why.text += " while the controller did not run";
+  if (one.self && in_epoch()) fail_epoch(std::move(why), {}, nanoseconds{0}, now, out);
+  return out;
+}
+
+control_effects controller_state::on_rank_lost(link_id which, const std::string& how, time_point now) {
+  control_effects out;
+  exclude_pause(now);
+  const auto found = members_.find(which);
+  if (found == members_.end()) return out;
+  lose(found, loss_error(describe(found->second.who) + " is lost: " + how), true, now, out);
+  return out;
+}
+
+control_effects controller_state::on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
+                                                   time_point now) {
+  control_effects out;
+  exclude_pause(now);
+  const auto found = std::ranges::find_if(
+      members_, [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; });
+  if (found == members_.end()) return out;
+  lose(found, loss_error(describe(found->second.who) + " has ended: " + how), false, now, out);
+  return out;
+}
+
+void controller_state::remove_finished(members::iterator which, time_point now, control_effects& out) {
+  const bool was_serving = which->second.self && phase_ == control_phase::serving;
+  const bool was_needed =
+      which->second.self && (phase_ == control_phase::forming || phase_ == control_phase::quiescing);
+  some_done_ = some_done_ || which->second.worked;
+  if (was_needed)
+    return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
+                now, out);
+  // Emit this before the confirmation: afterwards the process may end, which must not count as a loss.
+  if (which->second.self) out.emplace_back(control_effect::leave_order{epoch_, *which->second.self});
+  // Confirms the leave_notice: the process may end.
+  out.emplace_back(control_effect::send{which->first, stop_order{stopping_error()}});
+  keep_commits(which->second);
+  members_.erase(which);
+  const bool nobody_works = phase_ == control_phase::rebuilding && some_done_ &&
+                            std::ranges::none_of(members_, [](const auto& one) { return one.second.worked; });
+  if (was_serving || nobody_works) phase_ = control_phase::finishing;
+  const bool is_ending =
+      phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed;
+  // The end of the world does not wait for spares.
+  const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
+  if (phase_ == control_phase::finishing && !somebody)
+    for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{stopping_error()}});
+  if (is_ending && (members_.empty() || (phase_ == control_phase::finishing && !somebody)))
+    out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
+  if (was_serving || nobody_works) announce(out);
+}
+
+void controller_state::lose(members::iterator which, error why, bool kill, time_point now, control_effects& out) {
+  const member gone = std::move(which->second);
+  keep_commits(gone);
+  if (gone.self && !why.rank) why.rank = gone.self;
+  fenced_[which->first] = why;
+  if (gone.self) out.emplace_back(control_effect::leave_order{epoch_, *gone.self});
+  out.emplace_back(control_effect::send{which->first, fence_notice{ended_session(why)}});
+  members_.erase(which);
+  if (kill) out.emplace_back(control_effect::kill_process{gone.who});
+  if (phase_ == control_phase::stopping || phase_ == control_phase::failed) {
+    if (members_.empty()) out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
+    return;
+  }
+  if (phase_ == control_phase::finishing) {
+    if (!gone.self) return;
+    // The remaining ranks need a replacement, if only to finish.
+    const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
+    if (somebody && terms_.policy != loss_policy::fail)
+      return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
+    send_to_ranks(failure_order{epoch_, why}, out);
+    return give_up(std::move(why), out);
+  }
+  if (gone.self && in_epoch()) return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
+  announce(out, gone.who);
+  if (gone.is_away && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
+  advance(now, out);
+}
+
+void controller_state::fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause,
+                                  time_point now, control_effects& out, bool counts) {
+  why.epoch = epoch_;
+  why.effect = effect::unknown_outcome;
+  reason_ = why;
+  if (!detected_) detected_ = now;
+  out.emplace_back(control_effect::close_order{why});
+  send_to_ranks(failure_order{epoch_, why}, out);
+  for (auto& [link, one] : members_) {
+    // A process that was new to an epoch which never served still counts as new in the next.
+    if (phase_ == control_phase::forming && one.self && one.joined_in.next() == epoch_) one.joined_in = epoch_;
+    one.self.reset();
+  }
+  while (!faults_.empty() && faults_.front() + terms_.window < now) faults_.pop_front();
+  if (counts) faults_.push_back(now);
+  if (lost && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
+  if (faults_.size() > terms_.rebuilds) {
+    why.text = std::to_string(terms_.rebuilds) + " rebuilds within " +
+               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
+               " s did not restore the world, which ends. The last reason was: " + why.text;
+    return give_up(std::move(why), out);
+  }
+  phase_ = control_phase::rebuilding;
+  due_ = later(now, terms_.gather);
+  not_before_ = now + pause;
+  announce(out, lost);
+  advance(now, out);
+}
+
+void controller_state::give_up(error why, control_effects& out) {
+  phase_ = control_phase::failed;
+  reason_ = std::move(why);
+  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{reason_}});
+  announce(out);
+  if (members_.empty()) out.emplace_back(control_effect::end{reason_});
+}
+
+namespace {
+
+error no(std::string text) {
+  return {.code = errc::invalid_argument, .text = std::move(text)};
+}
+
+/// Compares in constant time, so that a token cannot be guessed character by character.
+bool is_same_secret(std::string_view one, std::string_view other) noexcept {
+  unsigned difference = one.size() == other.size() ? 0U : 1U;
+  for (std::size_t i = 0; i < other.size(); ++i)
+    difference |= static_cast<unsigned char>(other[i]) ^
+                  static_cast<unsigned>(i < one.size() ? static_cast<unsigned char>(one[i]) : 0U);
+  return difference == 0;
+}
+
+std::string milliseconds_text(std::int64_t ns) {
+  return std::to_string(ns / 1'000'000) + " ms";
+}
+
+} // namespace
+
+std::string describe(const process_identity& who) {
+  return "process " + who.name + " (pid " + std::to_string(who.pid) + " on " + who.host + ")";
+}
+
+bool is_same_process(const process_identity& one, const process_identity& other) {
+  return one.host == other.host && one.pid == other.pid && one.name == other.name;
+}
+
+std::string describe(const control_event& event) {
+  std::string text = "world " + std::string{to_string(event.phase)} + " in epoch " + to_string(event.epoch) + " with " +
+                     std::to_string(event.ranks) + " of " + std::to_string(event.world_size) + " ranks";
+  if (event.ring_ranks > 0) text += ", " + std::to_string(event.ring_ranks) + " through shared memory";
+  if (event.spares > 0) text += ", " + std::to_string(event.spares) + " standing by";
+  if (event.lost) text += "; lost: " + describe(*event.lost);
+  if (event.since_detection)
+    text += "; " + milliseconds_text(event.since_detection->count()) + " after the fault was known";
+  if (event.reason) text += "; because of " + describe_reason(event.reason);
+  return text;
+}
+
+error controller_state::objection_to_peer(std::uint32_t protocol, const std::string& token,
+                                          const process_identity& who) const {
+  if (protocol != control_protocol)
+    return no("the controller speaks control protocol " + std::to_string(control_protocol) + " and " + describe(who) +
+              " speaks " + std::to_string(protocol) + ": run the same version of troupe everywhere");
+  if (!terms_.token.empty() && !is_same_secret(terms_.token, token))
+    return no("the join token is not that of this world: give every process the token of its controller "
+              "(TROUPE_JOIN_TOKEN)");
+  if (phase_ == control_phase::stopping || phase_ == control_phase::finishing)
+    return {.code = errc::stopping, .text = "the world is stopping: no process can join it any more"};
+  if (phase_ == control_phase::failed)
+    return {.code = errc::world_failed, .text = "the world has ended: " + describe_reason(reason_)};
+  return {};
+}
+
+std::string controller_state::agreed_value(std::string_view name) const {
+  const auto found = std::ranges::find(agreed_, name, &shared_fact::name);
+  return found != agreed_.end() ? found->value : std::string{};
+}
+
+error controller_state::objection_to(const join_request& asked, std::int64_t wall_clock_ns) const {
+  if (error why = objection_to_peer(asked.protocol, asked.token, asked.who)) return why;
+  if (asked.device_count > 0 && asked.local_device >= asked.device_count)
+    return no(describe(asked.who) + " wants to use device " + std::to_string(asked.local_device) +
+              ", and its host has " + std::to_string(asked.device_count) +
+              ": start no more processes there than it has devices");
+  const std::int64_t skew = asked.wall_clock_ns - wall_clock_ns;
+  if (std::abs(skew) > terms_.clock_skew.count())
+    return no("the clock of " + asked.who.host + " says " + milliseconds_text(asked.wall_clock_ns) +
+              " since 1970 and the controller's " + milliseconds_text(wall_clock_ns) + ", which are " +
+              milliseconds_text(std::abs(skew)) + " apart, and the limit is " +
+              milliseconds_text(terms_.clock_skew.count()) + ": set the clocks, or raise controller_terms::clock_skew");
+  if (error why = objection_to_facts(asked)) return why;
+  return objection_to_place(asked);
+}
+
+error controller_state::objection_to_facts(const join_request& asked) const {
+  if (agreed_.empty()) return {};
+  const auto find = [](const std::vector<shared_fact>& all, const std::string& name) {
+    const auto found = std::ranges::find(all, name, &shared_fact::name);
+    return found == all.end() ? std::string{"nothing"} : "'" + found->value + "'";
+  };
+  std::set<std::string> names;
+  for (const shared_fact& one : agreed_) names.insert(one.name);
+  for (const shared_fact& one : asked.facts) names.insert(one.name);
+  for (const std::string& name : names)
+    if (const std::string mine = find(asked.facts, name), theirs = find(agreed_, name); mine != theirs)
+      return no(name + " is " + mine + " in " + describe(asked.who) + " and " + theirs +
+                " in those that joined before: all processes of a world must have the same value");
+  return {};
+}
+
+error controller_state::objection_to_place(const join_request& asked) const {
+  // More processes than ranks may have been started, as spares. Fewer would gather in vain.
+  if (phase_ == control_phase::gathering && asked.world_size > 0 && asked.world_size < terms_.world_size)
+    return no(describe(asked.who) + " was started as one of " + std::to_string(asked.world_size) +
+              " processes, and its controller waits for " + std::to_string(terms_.world_size) +
+              ": start as many, or give the controller the number of those that are started (troupe controller -n)");
+  if (asked.place && (*asked.place < 0 || *asked.place >= terms_.world_size))
+    return no(describe(asked.who) + " asks for rank " + std::to_string(*asked.place) + " in a world of " +
+              std::to_string(terms_.world_size) + ": start it with one of 0 to " +
+              std::to_string(terms_.world_size - 1));
+  if (asked.spare || (asked.place && asked.attempt > 0 && holder_of(*asked.place, &asked.who) != nullptr)) return {};
+  if (asked.place) {
+    if (const member* holder = holder_of(*asked.place, &asked.who))
+      return no("rank " + std::to_string(*asked.place) + " is claimed by " + describe(asked.who) + ", and " +
+                describe(holder->who) + " has it: give each process a different rank");
+  } else if (free_places(&asked.who).empty()) {
+    return no("the world has all its " + std::to_string(terms_.world_size) + " processes: " + describe(asked.who) +
+              " can only join it as a spare (TROUPE_SPARE=1)");
+  }
+  if (const member* user = user_of_gpu(asked.who))
+    return no(describe(asked.who) + " wants to use GPU " + asked.who.gpu + ", which " + describe(user->who) +
+              " uses: two ranks of one world cannot share a GPU");
+  return {};
+}
+
+namespace {
+
+using directed_links = std::set<std::pair<rank, rank>>;
+
+constexpr std::chrono::seconds first_pause{1}; ///< Delay before another forming with the same processes as the last.
+constexpr int most_pause_doublings = 5;
+/// The same for a rank that cannot form for a reason of its own, such as a lack of descriptors: the rebuilds would be
+/// used up within a second.
+constexpr int most_settle_doublings = 7;
+
+bool is_mutual(const directed_links& all, const std::pair<rank, rank>& one) {
+  return all.contains({one.second, one.first});
+}
+
+/// Returns the link that is most probably broken. A link that both ends have reported is preferred, because a rank
+/// whose peer is itself stuck reports its link too.
+std::pair<rank, rank> surest_of(const directed_links& all) {
+  const auto found = std::ranges::find_if(all, [&](const auto& one) { return is_mutual(all, one); });
+  return found == all.end() ? *all.begin() : *found;
+}
+
+} // namespace
+
+controller_state::link_name controller_state::name_link(const process_identity& one, const process_identity& other) {
+  const bool is_inside = one.host == other.host;
+  link_name made{is_inside ? one.host + "/" + one.name : one.host,
+                 is_inside ? other.host + "/" + other.name : other.host};
+  if (made.second < made.first) std::swap(made.first, made.second);
+  return made;
+}
+
+void controller_state::on_forming_failed(member& one, const failed_report& report, time_point now,
+                                         control_effects& out) {
+  one.reported = true;
+  if (unreached_.empty()) judged_at_ = later(now, terms_.judge);
+  for (const rank peer : report.blamed)
+    if (peer != *one.self && peer.value() < ranks_) unreached_.emplace(std::pair{*one.self, peer}, report.why.text);
+  // A rank whose connections were closed by other failed ranks fails after them, so its report adds no information.
+  if (unreached_.empty() || is_of_its_own(report.why.code)) {
+    error why = report.why;
+    if (!why.rank && report.blamed.empty()) why.rank = one.self;
+    const nanoseconds pause = terms_.settle * (1 << std::min(vain_formings_++, most_settle_doublings));
+    return fail_epoch(std::move(why), {}, pause, now, out);
+  }
+  if (all_reported()) judge_links(now, out);
+}
+
+/// Returns the links of the ranks to exclude. This is the rank with the most broken links (the last one, if several are
+/// equal). If its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the
+/// other end if these are fewer.
+std::vector<link_id> controller_state::choose_side(const directed_links& unreached) const {
+  std::map<rank, std::set<rank>> ends;
+  for (const auto& [from, to] : unreached) {
+    ends[from].insert(to);
+    ends[to].insert(from);
+  }
+  const bool has_mutual = is_mutual(unreached, surest_of(unreached));
+  rank worst = surest_of(unreached).first;
+  for (const auto& one : unreached) {
+    if (has_mutual && !is_mutual(unreached, one)) continue;
+    for (const rank end : {one.first, one.second})
+      if (std::pair{ends[end].size(), end} > std::pair{ends[worst].size(), worst}) worst = end;
+  }
+  const auto host_of = [&](rank one) -> const std::string& { return members_.at(*link_of(one)).who.host; };
+  const auto ranks_on = [&](const std::string& host) {
+    std::vector<link_id> found;
+    for (const auto& [link, one] : members_)
+      if (one.self && one.who.host == host) found.push_back(link);
+    return found;
+  };
+  const std::string& here = host_of(worst);
+  const std::string& there = host_of(*ends[worst].begin());
+  if (here == there) return {*link_of(worst)};
+  auto side = ranks_on(here);
+  auto other = ranks_on(there);
+  const bool is_one_link = std::ranges::all_of(ends[worst], [&](rank end) { return host_of(end) == there; });
+  return is_one_link && other.size() < side.size() ? other : side;
+}
+
+void controller_state::judge_links(time_point now, control_effects& out) {
+  const auto reports = std::exchange(unreached_, {});
+  directed_links unreached;
+  for (const auto& one : reports) unreached.insert(one.first);
+  const std::vector<link_id> side = choose_side(unreached);
+  const auto is_aside = [&](rank one) { return std::ranges::find(side, *link_of(one)) != side.end(); };
+  std::set<link_name> names;
+  directed_links across;
+  for (const auto& one : unreached) {
+    if (is_aside(one.first) == is_aside(one.second)) continue;
+    across.insert(one);
+    names.insert(name_link(members_.at(*link_of(one.first)).who, members_.at(*link_of(one.second)).who));
+  }
+  const auto [from, to] = surest_of(across);
+  error why{.code = errc::communicator_failed,
+            .text = describe(members_.at(*link_of(from)).who) + " could not reach " +
+                    describe(members_.at(*link_of(to)).who) +
+                    ", although the controller reaches both: check the network between them",
+            .rank = is_aside(from) ? from : to};
+  if (const std::string& told = reports.at({from, to}); !told.empty()) why.text += "; it reported: " + told;
+  forget_old_links(now);
+  const auto is_known = [&](const link_name& one) { return broken_.contains(one); };
+  const bool is_old = std::ranges::any_of(names, is_known);
+  // A single report may result from a short network outage or a pause of one process, so a link counts as broken only
+  // if it is also reported in the next forming.
+  if (!is_old && std::ranges::none_of(names, [&](const link_name& one) { return suspected_.contains(one); })) {
+    suspected_ = std::move(names);
+    return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  }
+  if (terms_.policy == loss_policy::fail)
+    return fail_epoch(std::move(why), members_.at(side.front()).who, nanoseconds{0}, now, out);
+  if (leave_out(side, names, why, now)) return fail_epoch(std::move(why), {}, nanoseconds{0}, now, out, !is_old);
+  why.text += "; the world cannot form without either, and tries again";
+  const nanoseconds pause = first_pause * (1 << std::min(vain_formings_++, most_pause_doublings));
+  fail_epoch(std::move(why), {}, std::min(pause, terms_.gather / 2), now, out);
+}
+
+bool controller_state::leave_out(const std::vector<link_id>& side, const std::set<link_name>& names, error& why,
+                                 time_point now) {
+  nanoseconds wait{};
+  for (const link_name& one : names) {
+    link_retry& next = broken_[one];
+    next.wait = next.wait == nanoseconds{0} ? terms_.link_retry : std::min(2 * next.wait, terms_.link_retry_most);
+    next.at = later(now, next.wait);
+    wait = next.wait;
+  }
+  if (!set_aside(side, now)) return false;
+  why.text += "; the world continues without ";
+  for (const link_id one : side)
+    why.text += (one == side.front() ? "" : ", ") + std::string{"process "} + members_.at(one).who.name;
+  why.text += ", and tries again after " +
+              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(wait).count()) + " s";
+  return true;
+}
+
+void controller_state::suspect_link(rank one, rank other) {
+  hanging_ = {one, other};
+}
+
+void controller_state::on_hang(error why, time_point now, control_effects& out) {
+  const auto ends = std::exchange(hanging_, std::nullopt);
+  const auto before = std::exchange(hung_, std::nullopt);
+  forget_old_links(now);
+  const auto one = ends ? link_of(ends->first) : std::nullopt;
+  const auto other = ends ? link_of(ends->second) : std::nullopt;
+  if (!one || !other) return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  const link_name name = name_link(members_.at(*one).who, members_.at(*other).who);
+  const bool is_old = broken_.contains(name);
+  const bool is_repeated = before == name && now - hung_at_ <= terms_.window;
+  hung_ = name;
+  hung_at_ = now;
+  if (terms_.policy == loss_policy::fail || (!is_old && !is_repeated))
+    return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  why.text += "; operations between these two have hung in consecutive epochs: check the network between them";
+  const bool continues = leave_out(choose_side({{ends->first, ends->second}}), {name}, why, now);
+  broken_.at(name).hangs = true;
+  fail_epoch(std::move(why), {}, continues ? nanoseconds{0} : terms_.settle, now, out, !(continues && is_old));
+}
+
+void controller_state::forget_old_links(time_point now) {
+  std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
+}
+
+bool controller_state::set_aside(const std::vector<link_id>& side, time_point now) {
+  members before = members_;
+  for (const link_id one : side) members_.at(one).spare = true;
+  fill_places(now);
+  const auto free = free_places();
+  const int present = terms_.world_size - static_cast<int>(free.size());
+  const bool can_form =
+      free.empty() || (terms_.policy == loss_policy::shrink && present > 0 && present >= terms_.smallest);
+  if (!can_form) members_ = std::move(before);
+  return can_form;
+}
+
+bool controller_state::is_cut_off(const member& one, time_point now) const {
+  return std::ranges::any_of(members_, [&](const auto& other) {
+    if (other.second.spare || &other.second == &one) return false;
+    const auto found = broken_.find(name_link(one.who, other.second.who));
+    return found != broken_.end() && now < found->second.at;
+  });
+}
+
+void controller_state::forget_links_of_ranks() {
+  vain_formings_ = 0;
+  suspected_.clear();
+  if (broken_.empty()) return;
+  for (const auto& [link, one] : members_)
+    for (const auto& [other_link, other] : members_)
+      if (one.self && other.self && link != other_link)
+        std::erase_if(broken_, [name = name_link(one.who, other.who)](const auto& each) {
+          return each.first == name && !each.second.hangs;
+        });
+}
+
+} // namespace troupe

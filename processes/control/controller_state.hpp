@@ -1,0 +1,256 @@
+/// Implements a controller's membership decisions without CAF: which processes belong to the world, and which of them
+/// form the next epoch.
+#pragma once
+
+#include <troupe/actors/world/recovery/recovery_ladder.hpp>
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/processes/control/control_messages.hpp>
+#include <troupe/processes/control/peer_silence.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+/// Identifies a connection to a process: the session that control_server draws for it.
+using link_id = session_id;
+
+/// Returns whether both describe the same process, regardless of its connections.
+[[nodiscard]] bool is_same_process(const process_identity& one, const process_identity& other);
+
+namespace control_effect {
+/// Sends \p what to a process.
+struct send {
+  link_id to;
+  controller_message what;
+};
+/// Closes a connection after all earlier messages have been sent.
+struct close_link {
+  link_id which;
+};
+/// Kills a process that may still be alive.
+struct kill_process {
+  process_identity who;
+};
+/// Requests a process for a place that has none during a rebuild.
+struct request_process {
+  int place;
+};
+/// Reports an event to the owner.
+struct announce {
+  control_event event;
+};
+/// Starts to order the requests of an epoch.
+struct open_order {
+  epoch of;
+  int world_size = 0;
+  told_commits told{}; ///< The commits that the processes know.
+};
+/// Stops ordering; waiting requests are refused with \p why.
+struct close_order {
+  error why;
+};
+/// Stops expecting requests of a rank of this epoch: its process has left the world.
+struct leave_order {
+  epoch of;
+  rank self;
+};
+/// Reports that the world has ended and waits for no further process.
+struct end {
+  error why;
+};
+} // namespace control_effect
+
+using control_effects =
+    std::vector<std::variant<control_effect::send, control_effect::close_link, control_effect::kill_process,
+                             control_effect::request_process, control_effect::announce, control_effect::open_order,
+                             control_effect::close_order, control_effect::leave_order, control_effect::end>>;
+
+/// Implements the membership decisions of a controller as a state machine whose calls return effects.
+/// SEC-2: a message of a process that has not been admitted changes no state; it is at most answered.
+/// Threads: one call at a time. Time advances only by the calls.
+class controller_state {
+public:
+  controller_state(controller_terms terms, time_point now);
+
+  [[nodiscard]] control_effects on_join(link_id from, const join_request& asked, time_point now,
+                                        std::int64_t wall_clock_ns);
+  /// Handles a message from the process behind \p from. A process whose session has ended is sent a fence_notice.
+  [[nodiscard]] control_effects on_message(link_id from, const process_message& what, time_point now);
+  [[nodiscard]] control_effects on_link_down(link_id which, time_point now);
+  /// Handles the report that the process called \p name, with this pid, has ended, as observed by the program that
+  /// started it.
+  [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
+                                                 time_point now);
+  /// Handles the report that a rank's process has been lost, as observed on this host.
+  [[nodiscard]] control_effects on_rank_lost(link_id which, const std::string& how, time_point now);
+  /// Notes that an operation between these two ranks of the present epoch does not end, although both have launched it.
+  /// Call it before on_message() with the failed_report about that.
+  void suspect_link(rank one, rank other);
+  [[nodiscard]] control_effects on_tick(time_point now);
+  [[nodiscard]] control_effects on_stop(time_point now);
+
+  [[nodiscard]] control_event event() const;
+  /// Checks the conditions that are the same for processes, drivers and the order services of other hosts. Returns why
+  /// \p who is refused, or errc::none.
+  [[nodiscard]] error objection_to_peer(std::uint32_t protocol, const std::string& token,
+                                        const process_identity& who) const;
+  /// Returns the value of a setting that all processes of the world have; empty if none has joined.
+  [[nodiscard]] std::string agreed_value(std::string_view name) const;
+  /// Returns whether the process behind \p from has been admitted and has not been lost since.
+  [[nodiscard]] bool has_member(link_id from) const { return members_.contains(from); }
+  [[nodiscard]] const controller_terms& terms() const noexcept { return terms_; }
+  [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
+  /// Returns the rank of the process behind \p from in epoch \p of, or nullopt if it is not a rank of that epoch.
+  [[nodiscard]] std::optional<rank> rank_of(link_id from, epoch of) const;
+  /// Returns the link of a rank of the present epoch.
+  [[nodiscard]] std::optional<link_id> link_of(rank one) const;
+
+private:
+  struct member {
+    process_identity who;
+    std::optional<int> place{}; ///< Its assigned place; for a spare, the preferred one.
+    bool spare = false;
+    std::optional<rank> self{}; ///< Its rank in the present epoch.
+    epoch joined_in{};          ///< The epoch before the first one that it is part of.
+    bool reported = false;      ///< Whether it has sent the report that the phase waits for.
+    epoch last_epoch{};         ///< The latest that it was part of when it joined.
+    told_commits told{};        ///< Its latest commits_report.
+    bool has_told = false;      ///< Whether it has sent that for the forming epoch.
+    bool worked = false;        ///< Whether it was a rank of the latest epoch that served.
+    /// Whether its connection has ended after a pause of the controller, and it is expected to join again.
+    bool is_away = false;
+    peer_silence silence{};
+  };
+  using members = std::map<link_id, member>;
+  /// Names a network link by its ends: two hosts, or two processes of one host, in alphabetical order.
+  using link_name = std::pair<std::string, std::string>;
+  /// The time at which a broken link is tried again, and the delay before it.
+  struct link_retry {
+    time_point at{};
+    nanoseconds wait{};
+    bool hangs = false; ///< Epochs form over it, and then hang: that one forms does not show that it is repaired.
+  };
+
+  [[nodiscard]] static error stopping_error();
+  [[nodiscard]] static error ended_session(const error& why);
+  /// Returns why \p asked is refused, or errc::none. Earlier connections of the same process are treated as closed.
+  [[nodiscard]] error objection_to(const join_request& asked, std::int64_t wall_clock_ns) const;
+  [[nodiscard]] error objection_to_facts(const join_request& asked) const;
+  [[nodiscard]] error objection_to_place(const join_request& asked) const;
+  /// Returns the holder of \p place; null if the place is free or \p asker itself holds it.
+  [[nodiscard]] const member* holder_of(int place, const process_identity* asker = nullptr) const;
+  /// Returns the process of a rank, other than \p who, that uses the GPU of \p who; null if there is none.
+  [[nodiscard]] const member* user_of_gpu(const process_identity& who) const;
+  void give_place(member& newcomer, const join_request& asked);
+  /// Gives up the process that was expected to return to \p place, which another process has been given.
+  void replace_away(int place, time_point now, control_effects& out);
+
+  /// Removes a process that has finished its work. The world finishes if it was serving, or if it is rebuilding and no
+  /// process is left that worked in the latest epoch.
+  void remove_finished(members::iterator which, time_point now, control_effects& out);
+  void lose(members::iterator which, error why, bool kill, time_point now, control_effects& out);
+  /// Ends the epoch with an error and starts to rebuild. \p counts: whether the fault counts towards the rebuilds
+  /// within the window.
+  void fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause, time_point now,
+                  control_effects& out, bool counts = true);
+  /// Requests, once per rebuild, a process for each place that has none.
+  void request_processes(time_point now, control_effects& out);
+  /// Takes the next step that the present phase allows: forms an epoch, or quiesces in order to form with more ranks.
+  void advance(time_point now, control_effects& out);
+  void fill_places(time_point now);
+  /// Begins the time to gather anew with the first process that joins a world without any. Ends the world if this has
+  /// happened too often: processes that join and are lost before the others come would postpone the end indefinitely.
+  void begin_gathering(time_point now, control_effects& out);
+  void begin_epoch(time_point now, control_effects& out);
+  /// Forms the epoch if its id and the commits that its ranks know have arrived.
+  void form_if_due(time_point now, control_effects& out);
+  /// Returns the commits that the processes know.
+  [[nodiscard]] told_commits known_commits() const;
+  /// Keeps what \p gone knew, in case no other process knows it.
+  void keep_commits(const member& gone);
+  void quiesce(time_point now, control_effects& out);
+  void give_up(error why, control_effects& out);
+  /// Excludes from all deadlines the time in which this process did not run. Called before anything else is done at
+  /// \p now, so that deadlines which begin after a pause are not extended by it.
+  void exclude_pause(time_point now);
+
+  // Broken links: decide which link is broken and which ranks are excluded.
+  /// Handles the report that \p one has not formed the epoch.
+  void on_forming_failed(member& one, const failed_report& report, time_point now, control_effects& out);
+  /// Ends an epoch that serves because an operation does not end. Two consecutive hangs between the same two processes
+  /// count as a broken link.
+  void on_hang(error why, time_point now, control_effects& out);
+  /// Excludes \p side because \p names are broken, and adds to \p why until when. Returns whether the world can form
+  /// without it now.
+  [[nodiscard]] bool leave_out(const std::vector<link_id>& side, const std::set<link_name>& names, error& why,
+                               time_point now);
+  /// Decides which links are broken, after all expected reports have arrived or the deadline has passed.
+  void judge_links(time_point now, control_effects& out);
+  [[nodiscard]] std::vector<link_id> choose_side(const std::set<std::pair<rank, rank>>& unreached) const;
+  /// Turns the processes in \p side into spares if the world can form without them now. Returns whether it can.
+  [[nodiscard]] bool set_aside(const std::vector<link_id>& side, time_point now);
+  [[nodiscard]] bool is_cut_off(const member& one, time_point now) const;
+  void forget_links_of_ranks();
+  void forget_old_links(time_point now);
+  [[nodiscard]] static link_name name_link(const process_identity& one, const process_identity& other);
+  void announce(control_effects& out, std::optional<process_identity> lost = {}) const;
+  void send_to_ranks(const controller_message& what, control_effects& out) const;
+  [[nodiscard]] bool in_epoch() const noexcept {
+    return phase_ == control_phase::forming || phase_ == control_phase::serving || phase_ == control_phase::quiescing;
+  }
+  [[nodiscard]] bool all_reported() const;
+  /// Returns whether a process is expected to join again. No epoch begins before it has, or is lost.
+  [[nodiscard]] bool is_anyone_away() const;
+  [[nodiscard]] std::vector<int> free_places(const process_identity* asker = nullptr) const;
+  [[nodiscard]] std::string missing_text() const;
+
+  controller_terms terms_;
+  members members_;
+  std::map<link_id, error> fenced_; ///< Former members, with the reason why they were excluded.
+  std::vector<shared_fact> agreed_; ///< The facts of the first process that joined.
+  control_phase phase_ = control_phase::gathering;
+  epoch epoch_{0};
+  int ranks_ = 0;
+  std::optional<unique_id> id_{}; ///< The epoch's unique id, once it has arrived.
+  bool ordered_ = false;          ///< Whether the ranks have been ordered to form the epoch.
+  told_commits lost_commits_{};   ///< The latest that processes knew which have left.
+  bool served_ = false;           ///< Whether any epoch has served.
+  bool some_done_ = false;        ///< Whether a rank of the latest epoch that served has finished its work.
+  std::set<int> wanted_;          ///< Places for which request_process has been emitted in this rebuild.
+  error reason_{};
+  time_point due_;          ///< Deadline of the present phase.
+  time_point not_before_{}; ///< Earliest time of the next epoch.
+  time_point spoke_{};      ///< Time of the last heartbeat to all processes.
+  std::optional<time_point> detected_{};
+  std::deque<time_point> faults_; ///< Times of the faults within the window.
+  /// Times within the window at which a process joined an empty world, since the last epoch began.
+  std::deque<time_point> gatherings_;
+  pause_detector ticks_;
+  /// After a pause that processes may have taken for the controller's loss: until when a connection that ends does not
+  /// mean that its process has.
+  time_point in_doubt_until_{};
+  bool is_joining_ = false; ///< A process is being admitted: no epoch begins meanwhile.
+
+  /// In the forming epoch: pairs of a rank and the peer that it could not reach.
+  std::map<std::pair<rank, rank>, std::string> unreached_; ///< With the text of the rank's report.
+  time_point judged_at_{};                         ///< Time at which unreached_ is judged; valid if that is not empty.
+  std::set<link_name> suspected_{};                ///< Links suspected in the previous forming.
+  std::optional<std::pair<rank, rank>> hanging_{}; ///< See suspect_link().
+  std::optional<link_name> hung_{};                ///< The link between the two processes of the latest hang, if known.
+  time_point hung_at_{};
+  std::map<link_name, link_retry> broken_{};
+  int vain_formings_ = 0; ///< Consecutive formings that a rank, or a link that the world needs, has made fail.
+};
+
+} // namespace troupe

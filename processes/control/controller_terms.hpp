@@ -1,0 +1,113 @@
+/// Defines the settings and credentials of a controller, and the events with which it reports the state of its world to
+/// its owner and to drivers.
+#pragma once
+
+#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/device/enum_names.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
+#include <troupe/processes/transport/transport_credentials.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Identifies a process to users and to the program that started it.
+struct process_identity {
+  std::string name{}; ///< The launcher's name for it ("0", "s1"), else its host and process id.
+  std::string host{};
+  std::int64_t pid = 0;
+  std::string gpu{}; ///< The GPU of its rank: the device's own name on that host; empty for a mock device.
+};
+[[nodiscard]] std::string describe(const process_identity& who);
+
+/// Reaction to the loss of a process.
+enum class loss_policy : std::uint8_t {
+  fail,    ///< The world ends.
+  respawn, ///< The world waits for a replacement, preferably a spare.
+  /// The world continues at once with a spare or with fewer ranks, and grows again when another process has joined.
+  shrink,
+};
+/// Parses the name of a policy. Errors: invalid_argument, which names the choices.
+[[nodiscard]] inline loss_policy parse_loss_policy(std::string_view name) {
+  return parse_enum<loss_policy>("policy for lost processes", name);
+}
+
+/// The configuration of a controller.
+struct controller_terms {
+  int world_size = 1; ///< Number of processes, one rank each.
+  loss_policy policy = loss_policy::respawn;
+  int smallest = 1; ///< The minimum number of ranks under loss_policy::shrink.
+  /// The token that a joining process must present. If it is empty (in simulations only), no token is required.
+  std::string token{};
+  nanoseconds heartbeat{std::chrono::milliseconds{250}};
+  /// Silence after which a process counts as lost. Only time in which the controller itself was running counts. The end
+  /// of a process is noticed immediately, by its connection or its launcher (docs/design/0050-failure-detection.md).
+  nanoseconds suspicion{std::chrono::seconds{10}};
+  nanoseconds gather{std::chrono::seconds{60}}; ///< Limit until all processes have joined, at first and after a loss.
+  nanoseconds form{std::chrono::seconds{60}};
+  nanoseconds drain{std::chrono::seconds{30}};
+  /// Delay between a rank's own fault and the next epoch. If a process died and its peers first saw only a communicator
+  /// error, its death is known by then.
+  nanoseconds settle{std::chrono::milliseconds{50}};
+  /// Delay from the first report of an unreachable peer until the forming is judged. The peer's own report arrives in
+  /// that time (docs/design/0051-broken-links.md).
+  nanoseconds judge{std::chrono::seconds{1}};
+  nanoseconds link_retry{std::chrono::seconds{10}}; ///< Delay before a broken link is tried again; doubles each time.
+  nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< Upper limit of this delay.
+  /// Maximum difference between the clock of a process's host and the controller's.
+  nanoseconds clock_skew{std::chrono::seconds{60}};
+  /// Maximum number of losses and faults within `window`; the next one ends the world. Losses of all processes while
+  /// the world gathers are counted separately, and at least ten of them are allowed.
+  std::size_t rebuilds = 10;
+  nanoseconds window{std::chrono::minutes{10}};
+};
+
+/// The phase of a controller's world.
+enum class control_phase : std::uint8_t {
+  gathering, ///< Processes join for the first time.
+  forming,   ///< The ranks of an epoch create their communicators.
+  serving,
+  quiescing,  ///< The epoch accepts no more requests, so that a larger epoch can form.
+  rebuilding, ///< The next epoch is being prepared after a loss or a fault.
+  finishing,  ///< Some processes have finished their work and left; the others may finish theirs.
+  stopping,   ///< All processes have been asked to end.
+  failed,
+};
+
+/// The state of a world as a controller reports it.
+struct control_event {
+  control_phase phase = control_phase::gathering;
+  troupe::epoch epoch{};
+  int ranks = 0;                      ///< Number of ranks in the epoch.
+  int world_size = 0;                 ///< Configured number of ranks.
+  int ring_ranks = 0;                 ///< Number of ranks whose requests arrive through shared memory.
+  std::size_t spares = 0;             ///< Number of processes that stand by.
+  std::vector<std::string> holders{}; ///< Names of the processes that are ranks of the epoch.
+  error reason{}; ///< Why the world rebuilds or failed; in phase serving, why the previous epoch ended.
+  std::optional<process_identity> lost{};       ///< The process whose loss caused the event.
+  std::optional<nanoseconds> since_detection{}; ///< In phase serving after a fault: time since the fault was detected.
+};
+[[nodiscard]] std::string describe(const control_event& event);
+
+/// The state of a world as a driver sees it.
+struct world_driver_event {
+  troupe::epoch epoch{};  ///< 0 before the first.
+  int world_size = 0;     ///< Number of ranks in this epoch.
+  bool is_ready = false;  ///< Requests are admitted.
+  bool is_over = false;   ///< The world has ended, or the controller has refused the driver. No event follows.
+  bool has_rings = false; ///< Requests go through shared memory.
+  error reason{};         ///< Why it is not ready; if it is, why the previous epoch ended.
+  /// Where the lanes stood when the previous epoch ended, if known; the ranks receive the same value.
+  std::shared_ptr<const resume_points> resume{};
+};
+
+} // namespace troupe

@@ -1,0 +1,75 @@
+/// Defines the controller of a world that spans processes. It runs in the launcher, in a process of its own, or beside
+/// rank 0.
+#pragma once
+
+#include <troupe/collectives/collective_settings.hpp>
+#include <troupe/completion/completion_settings.hpp>
+#include <troupe/processes/control/controller_terms.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+/// The options of a controller.
+struct controller_options {
+  controller_terms terms;
+  sequencer_limits sequencing{}; ///< Used with ordering::agreed.
+  /// The address to listen on: for processes of this machine, or, with certificates, also for those of other machines.
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0; ///< Port to listen on; 0: any free port.
+  /// The controller's certificates, for mutual TLS with its processes. Without them only the join token is checked.
+  /// (docs/security.md)
+  std::optional<transport_credentials> certificates{};
+  /// How the thread that orders the requests of this host's processes waits. Without requests it parks in any case. By
+  /// default as under latency_profile::balanced, or frugal if the processes need all cores of this host.
+  std::optional<wait_profile> wait{};
+};
+
+/// Decides which processes belong to the world, forms its epochs, detects lost processes, and keeps the order of its
+/// requests.
+///
+/// Lifetime: destroying it leaves the processes without a controller; call stop() first to let them finish.
+/// Threads: safe from any.
+class controller {
+public:
+  /// Functions that the controller calls. They run on a thread of the controller and must neither block nor throw.
+  struct hooks {
+    std::function<void(const control_event&)> heard{};
+    /// Kills a process that may still be running, if possible.
+    std::function<void(const process_identity&)> kill{};
+    /// Called when a process has joined.
+    std::function<void(const process_identity&)> joined{};
+    /// Called when the world is rebuilding and has no process for this place, at most once per rebuild.
+    std::function<void(int place)> wanted{};
+  };
+
+  /// Starts listening. Errors: invalid_argument (invalid terms or certificates, no join token, a port in use), missing
+  /// (certificate files).
+  explicit controller(controller_options options);
+  /// Starts listening, and calls \p reports on a thread of the controller. They must neither block nor throw.
+  controller(controller_options options, hooks reports);
+  ~controller();
+
+  /// Returns "HOST:PORT", the value of control.address for its processes.
+  [[nodiscard]] std::string address() const;
+  /// Reports that the process called \p name has ended. Its parent calls this, because it may notice the end before the
+  /// connection does.
+  void process_ended(std::string name, std::int64_t pid, std::string how);
+  /// Tells all processes to finish their work and leave.
+  void stop();
+  /// Waits until the last process has left or the world has failed, for at most \p at_most. Returns whether that has
+  /// happened.
+  [[nodiscard]] bool wait(nanoseconds at_most);
+  /// Returns why the world ended; errc::none if all processes finished their work.
+  [[nodiscard]] error reason() const;
+
+private:
+  struct parts;
+  std::unique_ptr<parts> parts_;
+};
+
+} // namespace troupe

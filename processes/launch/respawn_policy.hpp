@@ -1,0 +1,104 @@
+/// Decides how a job continues when one of its processes ends.
+#pragma once
+
+#include <troupe/processes/launch/child_process.hpp>
+#include <troupe/processes/launch/launch_plan.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::launch {
+
+enum class after_exit : std::uint8_t {
+  respawn, ///< Start the place's program again.
+  done,    ///< Leave the place empty. The job ends when all places are empty.
+  end_job, ///< End the other processes, and then the job. If this process failed, the job has its status.
+};
+
+struct exit_decision {
+  after_exit what = after_exit::done;
+  std::chrono::nanoseconds delay{}; ///< The delay before a respawn.
+  std::string reason{};             ///< Text for users that continues the description of the exit. May be empty.
+};
+
+/// The limits of respawns. The first respawn in a window is immediate. The second waits for first_delay, and each
+/// further one twice as long as the one before, up to longest_delay.
+struct respawn_terms {
+  std::size_t count = 10; ///< The number of respawns within the window, per place. 0: never.
+  std::chrono::nanoseconds window = std::chrono::minutes{10};
+  std::chrono::nanoseconds first_delay = std::chrono::milliseconds{500};
+  std::chrono::nanoseconds longest_delay = std::chrono::seconds{30};
+  /// A place where no process has ever joined a world is given up when two processes in a row end within this time of
+  /// their start, because this indicates a configuration error.
+  std::chrono::nanoseconds hasty = std::chrono::seconds{10};
+};
+
+/// The remaining respawns of one place. Threads: one at a time.
+class respawn_budget {
+public:
+  explicit respawn_budget(respawn_terms terms) : terms_{terms} {}
+
+  /// Uses one respawn. Returns the delay before it, or nothing if the limit is reached.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> take(std::chrono::steady_clock::time_point now);
+  /// Returns the number of respawns used within the window, as of the last take().
+  [[nodiscard]] std::size_t taken() const noexcept { return taken_.size(); }
+
+private:
+  respawn_terms terms_;
+  std::deque<std::chrono::steady_clock::time_point> taken_;
+};
+
+/// Returns the number of rebuilds within the window that a world of \p places needs, so that its controller does not
+/// end it while processes may still be started again under \p terms.
+[[nodiscard]] std::size_t rebuilds_under(const respawn_terms& terms, std::size_t places) noexcept;
+
+/// Returns the limit as text, for example "10 within 600s".
+[[nodiscard]] std::string to_string(const respawn_terms& terms);
+
+/// Starts failed processes again, within limits. A process that returns 0 is done. The job ends when all processes are
+/// done except spares that never took a rank. A process that ends otherwise is started again within the terms. Beyond
+/// the terms the job ends, or, if the process is a spare, the spare is given up.
+///
+/// Threads: one at a time.
+class respawn_policy {
+public:
+  /// With a count of 0, \p terms allow no respawn.
+  respawn_policy(const launch_plan& plan, respawn_terms terms);
+
+  void on_started(place_index place);
+  /// Decides after an exit. While the job ends, the decision has no effect. \p has_run is false for a process that
+  /// could not be started again.
+  [[nodiscard]] exit_decision on_exit(place_index place, bool has_run, const exit_status& status);
+  /// Call when a process of \p place has joined the job's world.
+  void on_joined(place_index place) { slots_[place].joined = true; }
+  /// Call when the process of \p place has become a rank of the world. If it is a spare, the job now waits for its end.
+  void on_rank(place_index place);
+  /// Call when the world needs a process at \p place, where none runs. Returns the delay before it is started, or
+  /// nothing beyond the terms.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> on_wanted(place_index place);
+
+private:
+  struct process_slot {
+    respawn_budget budget;
+    bool spare = false;
+    bool stands_in = false; ///< A spare that has a rank.
+    bool done = false;      ///< Its process returned 0, and it counted for the job.
+    bool joined = false;    ///< A process of the place has ever joined.
+    int hasty_ends = 0;     ///< The number of consecutive ends within respawn_terms::hasty.
+    std::chrono::steady_clock::time_point started{};
+  };
+
+  /// Returns, as text for users, why \p one is not started again. Empty: it may be started again.
+  [[nodiscard]] std::string objection(process_slot& one, bool has_run) const;
+
+  respawn_terms terms_;
+  std::vector<process_slot> slots_;
+  std::size_t undone_;
+};
+
+} // namespace troupe::launch

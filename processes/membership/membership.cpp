@@ -1,0 +1,246 @@
+#include <troupe/processes/membership/membership.hpp>
+
+#include <troupe/runtime/configuration/settings.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
+#include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/flight_record.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Delay between the notice that this process was removed from its world and its exit, so that clients receive the
+/// notice.
+constexpr std::chrono::milliseconds exit_delay_when_removed{500};
+/// Limit for the controller's answer to a leave_notice. Closing the connection earlier can destroy the notice, if
+/// messages of the controller are unread; the controller would then take the process for lost, and the launcher would
+/// kill it.
+constexpr std::chrono::seconds leave_confirmation_limit{5};
+constexpr int exit_status_when_removed = 75; ///< EX_TEMPFAIL: another start may help.
+
+constexpr std::array settings_of_all_processes{std::string_view{"ordering"},
+                                               std::string_view{"fusion"},
+                                               std::string_view{"fusion_max_operations"},
+                                               std::string_view{"fusion_max_bytes"},
+                                               std::string_view{"fusion_max_operation_bytes"},
+                                               std::string_view{"host_staging.chunk_bytes"},
+                                               std::string_view{"host_staging.slots"},
+                                               std::string_view{"hierarchy.mode"},
+                                               std::string_view{"hierarchy.nodes"},
+                                               std::string_view{"hierarchy.across"},
+                                               std::string_view{"hierarchy.min_bytes"},
+                                               std::string_view{"hierarchy.scratch_bytes"}};
+
+/// Settings of NCCL that may differ between hosts or processes.
+constexpr std::array local_nccl_settings{
+    std::string_view{"nccl.commName"},           std::string_view{"nccl.environment"},
+    std::string_view{"nccl.NCCL_SOCKET_IFNAME"}, std::string_view{"nccl.NCCL_NET_PLUGIN"},
+    std::string_view{"nccl.NCCL_DEBUG"},         std::string_view{"nccl.NCCL_DEBUG_SUBSYS"},
+    std::string_view{"nccl.NCCL_DEBUG_FILE"}};
+
+/// Removes the location from a version: "NCCL 2.28.9 from /usr/lib/libnccl.so.2" may have another path on another host,
+/// and "Gloo 0.5.0 over TCP at 10.0.0.1" has another address.
+std::string without_origin(std::string version) {
+  for (const char* const where : {" from ", " at "})
+    if (const auto found = version.find(where); found != std::string::npos) version.resize(found);
+  return version;
+}
+
+void leave_soon(const error& why) {
+  log_warning("this process ends in " + std::to_string(exit_delay_when_removed.count()) +
+              " ms, so that another can take its place: " + to_string(why));
+  std::thread{[] {
+    std::this_thread::sleep_for(exit_delay_when_removed);
+    std::_Exit(exit_status_when_removed);
+  }}.detach();
+}
+
+/// Returns why process_link has no connection. invalid_argument means that another attempt would fail too.
+error error_of(const transport_fault& why, bool admitted) {
+  if (!admitted) return {.code = is_refusal(why) ? errc::invalid_argument : errc::missing, .text = why.text};
+  return {.code = errc::communicator_failed,
+          .text = why.kind == transport_event_kind::ended ? why.text
+                                                          : "the connection to the controller has ended: " + why.text};
+}
+
+} // namespace
+
+join_request describe_process(const configuration& settings, driver& api, const backend& collectives, device_id where) {
+  join_request made{.who = {.name = settings.assignment.name,
+                            .host = settings.assignment.host.empty() ? host_name() : settings.assignment.host,
+                            .pid = ::getpid(),
+                            .gpu = name_to_claim(api, where)},
+                    .place = settings.assignment.place,
+                    .spare = settings.assignment.spare,
+                    .attempt = settings.assignment.attempt,
+                    .local_device = where.value(),
+                    .device_count = api.device_count()};
+  made.token = settings.assignment.token;
+  if (made.who.name.empty()) made.who.name = made.who.host + ":" + std::to_string(made.who.pid);
+  if (!made.place && !made.spare && settings.position && settings.position->world_size > 1) {
+    made.place = settings.position->rank;
+    made.world_size = settings.position->world_size;
+  }
+  made.facts = {{"troupe", TROUPE_VERSION},
+                {"backend", std::string{collectives.name()}},
+                {"version of the backend", without_origin(collectives.version())},
+                {"driver", api.version()}};
+  std::ranges::move(shared_settings(settings, collectives.name()), std::back_inserter(made.facts));
+  return made;
+}
+
+std::vector<shared_fact> shared_settings(const configuration& settings, std::string_view backend) {
+  std::vector<shared_fact> made;
+  for (const setting& one : all_settings()) {
+    const bool of_nccl = backend == "nccl" && one.name.starts_with("nccl.") &&
+                         std::ranges::find(local_nccl_settings, one.name) == local_nccl_settings.end();
+    if (of_nccl || std::ranges::find(settings_of_all_processes, one.name) != settings_of_all_processes.end())
+      made.push_back({std::string{one.name}, one.text(settings)});
+  }
+  return made;
+}
+
+/// Forwards the controller's messages to the world once there is one.
+struct controlled_membership::listener {
+  std::mutex mutex;
+  world_inner_handle to;
+
+  void hear(controller_directive what) {
+    const std::lock_guard lock{mutex};
+    if (to) compat::post(to, world_notice{std::move(what)});
+  }
+};
+
+controlled_membership::controlled_membership(join_request who, const configuration& settings,
+                                             std::shared_ptr<deadline_pool> helpers, const selected_backend& selected,
+                                             std::shared_ptr<const clock> time, const wait_profile& wait)
+  : address_{settings.control.address},
+    claim_{who.who.gpu.empty() ? device_claim{}
+                               : device_claim{device_claims_folder(), who.who.gpu, settings.control.address,
+                                              describe(who.who) + " of the controller at " + settings.control.address}},
+    api_{selected.api},
+    world_{std::make_shared<listener>()},
+    // process_link decides when the process gives up
+    controller_{
+        std::make_shared<controller_connection>(settings.control, settings.assignment.token, nanoseconds::max())} {
+  const auto deadline = settings.deadlines.form;
+  link_services services{
+      .time = std::move(time),
+      .send =
+          [weak = std::weak_ptr{controller_}](std::string bytes) {
+            if (const auto controller = weak.lock()) controller->send(std::move(bytes));
+          },
+      .deliver =
+          [world = world_, note = selected.note_hosts](controller_directive what) {
+            const auto* const order = std::get_if<formation_order>(&what.what);
+            if (note && order != nullptr && !order->hosts.empty()) note(order->id, order->hosts);
+            world->hear(std::move(what));
+          },
+      .make_id =
+          [pool = std::move(helpers), collectives = selected.collectives, deadline](const auto& take) {
+            pool->run(
+                "the creation of a unique id", deadline,
+                [collectives, take] { take({}, collectives->make_unique_id()); },
+                [take](error failure) {
+                  if (!failure) return;
+                  failure.text = "no unique id could be created for an epoch: " + failure.text;
+                  log_warning(to_string(failure));
+                  take(failure, {});
+                });
+          },
+      .abandoned =
+          [is_watched = settings.assignment.is_watched](const error& why) {
+            if (is_watched) leave_soon(why);
+          },
+      .without_rings =
+          [](const error& why) {
+            log_warning("requests go through the control connection, not through shared memory: " + to_string(why));
+          },
+      .order_opened =
+          [](epoch of, bool through_rings) {
+            log_info("requests of epoch " + to_string(of) + " are ordered through " +
+                     (through_rings ? "shared memory" : "the control connection"));
+          },
+      .fused = settings.fusion,
+      .ring_wait = wait,
+      .enter_ring_thread = [api = selected.api] { api->enter_thread(std::nullopt); }};
+  if (settings.ordering == ordering::agreed) // else there is no order to agree on
+    services.knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); };
+  link_ = std::make_shared<process_link>(std::move(who), std::move(services), settings.control.orphaned,
+                                         settings.control.patience);
+}
+
+void controlled_membership::begin(world_inner_handle target) {
+  {
+    const std::lock_guard lock{world_->mutex};
+    world_->to = std::move(target);
+  }
+  controller_->begin({.introduction =
+                          [link = link_, api = api_] {
+                            api->enter_thread(std::nullopt); // this thread applies the decisions about requests
+                            link->connected();
+                            return link->introduction();
+                          },
+                      .receive = [link = link_](std::string_view bytes) { link->receive(bytes); },
+                      .disconnected = [link = link_](const transport_fault& why,
+                                                     bool admitted) { link->disconnected(error_of(why, admitted)); },
+                      .tick =
+                          [link = link_] {
+                            link->beat();
+                            const bool is_needed = link->tick();
+                            return controller_connection::finding{.is_silent = is_needed, .is_wanted = is_needed};
+                          }},
+                     "troupe/pulse");
+}
+
+std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& settings, std::string token) {
+  const control_address where = parse_control_address(settings.address);
+  const bool has_certificates = settings.has_certificates();
+  if (!has_certificates && !where.is_loopback())
+    throw exception{errc::invalid_argument, "the controller at " + settings.address +
+                                                " is on another machine, which needs certificates: set control.ca, "
+                                                "control.certificate and control.key (troupe certs makes them)"};
+  if (token.empty())
+    throw exception{errc::invalid_argument,
+                    "TROUPE_JOIN_TOKEN is not set: give this process the token of the controller at " +
+                        settings.address};
+  return std::make_shared<transport_dialer>(
+      transport_dialer_options{.mode = has_certificates ? transport_mode::mutual_tls : transport_mode::plain,
+                               .host = where.host,
+                               .port = where.port,
+                               .version = TROUPE_VERSION,
+                               .credentials = {.ca_file = settings.ca,
+                                               .certificate_file = settings.certificate,
+                                               .key_file = settings.key,
+                                               .token = std::move(token)},
+                               .on_event = [](const transport_event& event) {
+                                 if (event.kind == transport_event_kind::warning) log_warning(event.text);
+                               }});
+}
+
+std::string controlled_membership::awaited() const {
+  if (link_->is_joined())
+    return "the controller at " + address_ + ", which this process has joined, waits for other processes: start them";
+  return controller_->obstacle().value_or("the controller at " + address_ + " has not answered");
+}
+
+void controlled_membership::end() {
+  link_->await_farewell(leave_confirmation_limit);
+  link_->close_rings();
+  controller_->stop();
+  const std::lock_guard lock{world_->mutex};
+  world_->to = world_inner_handle{};
+}
+
+} // namespace troupe

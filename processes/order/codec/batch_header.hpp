@@ -1,0 +1,54 @@
+/// The header of every batch of bytes between a rank's process and the controller.
+#pragma once
+
+#include <troupe/collectives/operation/wire.hpp>
+#include <troupe/device/identity.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe {
+
+/// Size limit of a batch. A reader refuses a longer one. Writers end a batch much earlier.
+inline constexpr std::size_t longest_batch_bytes = std::size_t{8} << 20U;
+/// Size at which a writer begins a new batch. One record is shorter than the difference to longest_batch_bytes.
+inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
+
+/// The first bytes of a batch.
+struct batch_header {
+  static constexpr std::uint8_t version = 7;
+
+  troupe::epoch epoch{};    ///< Batches of an older epoch are dropped unread (EPO-1).
+  std::uint64_t number = 0; ///< Counted from 1 in each direction, so that lost and repeated batches are noticed.
+  std::uint64_t seen = 0;   ///< Number of the last batch received from the other side.
+  /// To the controller: the number of requests released to the rank in this epoch that have succeeded (success_count).
+  std::uint64_t succeeded = 0;
+  /// To a rank: number of the last batch of the controller's decisions for this rank that is contained in this or an
+  /// earlier batch. Differs from `number` if the order service of a host passes the controller's decisions on with its
+  /// own.
+  std::uint64_t controller_batch = 0;
+
+  void write(wire_writer& out) const {
+    out.u8(version);
+    fields(out, *this);
+  }
+  [[nodiscard]] static batch_header read(wire_reader& in) noexcept {
+    if (in.left_bytes() > longest_batch_bytes) in.refuse("it exceeds the size limit of a batch");
+    if (in.u8() != version) in.refuse("it is of another version of troupe: start the same version everywhere");
+    batch_header made;
+    fields(in, made);
+    return made;
+  }
+
+private:
+  template <class Wire, class Header>
+  static void fields(Wire& wire, Header& of) {
+    wire.field(of.epoch);
+    wire.field(of.number);
+    wire.field(of.seen);
+    wire.field(of.succeeded);
+    wire.field(of.controller_batch);
+  }
+};
+
+} // namespace troupe

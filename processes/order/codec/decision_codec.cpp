@@ -1,0 +1,156 @@
+#include <troupe/collectives/order/report_codec.hpp>
+#include <troupe/processes/order/codec/decision_codec.hpp>
+#include <troupe/processes/order/codec/request_codec.hpp>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using decision_form = decision_record::form;
+
+// The first byte of a record: three bits are its form, the other bits belong to a release.
+constexpr std::uint8_t form_bits = 0x07;
+constexpr std::uint8_t is_in_step = 0x08; ///< The number follows that of the last release.
+constexpr std::uint8_t has_position = 0x10;
+constexpr std::uint8_t joins_previous = 0x20;
+
+enum class report_kind : std::uint8_t { none, here, as_before };
+
+/// Lists the fields after the first byte of a record that is neither a release nor a refusal, for both directions. The
+/// record is const if Wire is a wire_writer.
+template <class Wire, class Record>
+void decision_fields(Wire& wire, Record& one, int world_size) {
+  wire.field(one.world);
+  switch (one.kind) {
+    case decision_form::turn:
+      wire.field(one.number);
+      wire.list(one.opened, most_split_groups, 6, [&](auto& opened) {
+        wire.field(opened.number);
+        wire.field(opened.group);
+        points_field(wire, opened.resume, world_size);
+        commits_field(wire, opened.told);
+      });
+      return failure_field(wire, one.why);
+    case decision_form::capture:
+      wire.field(one.number);
+      wire.field(one.agreed);
+      return failure_field(wire, one.why);
+    case decision_form::message: wire.field(one.from); return wire.field(one.message, longest_message_bytes);
+    case decision_form::ending: return failure_field(wire, one.why);
+    case decision_form::closed:
+    case decision_form::release:
+    case decision_form::refusal: return;
+  }
+}
+
+} // namespace
+
+void decision_writer::release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins) {
+  if (!joins) begin_record();
+  const bool is_next = number == released_ + 1;
+  released_ = number;
+  out_.u8(static_cast<std::uint8_t>((is_next ? is_in_step : 0) | (position ? has_position : 0) |
+                                    (joins ? joins_previous : 0)));
+  if (!is_next) out_.varint(number);
+  if (position) out_.varint(*position);
+}
+
+void decision_writer::refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence) {
+  begin_record();
+  out_.field(decision_form::refusal);
+  out_.varint(number);
+  write_error(out_, why);
+  const std::size_t before = out_.size_bytes();
+  const auto write_kind = [&](report_kind kind) { out_.u8(static_cast<std::uint8_t>(kind)); };
+  if (!absence) {
+    write_kind(report_kind::none);
+  } else if (absence == reported_) {
+    write_kind(report_kind::as_before);
+  } else {
+    write_kind(report_kind::here);
+    if (write_report(out_, *absence)) {
+      reported_ = absence;
+    } else {
+      out_.cut(before);
+      write_kind(report_kind::none);
+    }
+  }
+}
+
+bool decision_writer::add(const decision_record& one) {
+  const bool begins_batch = begin_record();
+  out_.field(one.kind);
+  decision_fields(out_, one, 0);
+  return begins_batch;
+}
+
+bool decision_writer::begin_record() {
+  if (out_.size_bytes() < full_batch_bytes) return false;
+  full_bytes_ += out_.size_bytes();
+  full_.push_back(out_.take());
+  return true;
+}
+
+std::string decision_writer::take() {
+  if (full_.empty() && out_.empty() && !must_send_) return {};
+  must_send_ = false;
+  wire_writer whole;
+  whole.reserve(32 + (full_.empty() ? out_.size_bytes() : full_.front().size()));
+  ++batches_;
+  // Only the last of several batches completes the decisions that were passed on.
+  const bool is_last = full_.empty() || (full_.size() == 1 && out_.empty());
+  if (!passed_on_ || is_last) sent_passed_on_ = passed_on_.value_or(batches_);
+  batch_header{.epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = sent_passed_on_}.write(whole);
+  if (full_.empty()) {
+    whole.raw(out_.view());
+    out_.clear();
+  } else {
+    full_bytes_ -= full_.front().size();
+    whole.raw(full_.front());
+    full_.pop_front();
+  }
+  return whole.take();
+}
+
+bool decision_reader::next(wire_reader& in, decision_record& into) {
+  if (!in.ok() || in.at_end()) return false;
+  const std::uint8_t head = in.u8();
+  into.kind = static_cast<decision_form>(head & form_bits);
+  const auto marks = static_cast<std::uint8_t>(head & ~form_bits);
+  if ((marks & ~(into.kind == decision_form::release ? is_in_step | has_position | joins_previous : 0)) != 0)
+    in.refuse("a record has unknown flags");
+  if (into.kind > decision_form::ending) in.refuse("a record has an unknown kind");
+  if (!in.ok()) return false;
+  if (into.kind == decision_form::release) {
+    into.number = (marks & is_in_step) != 0 ? released_ + 1 : in.varint();
+    released_ = into.number;
+    into.position.reset();
+    if ((marks & has_position) != 0) into.position = in.varint();
+    into.joins = (marks & joins_previous) != 0;
+  } else if (into.kind == decision_form::refusal) {
+    into.number = in.varint();
+    into.why = read_error(in);
+    into.absence.reset();
+    into.absence_is_new = false;
+    switch (in.one_of(report_kind::as_before)) {
+      case report_kind::none: break;
+      case report_kind::here:
+        reported_ = into.absence = read_report(in, world_size_);
+        into.absence_is_new = true;
+        break;
+      case report_kind::as_before:
+        if (!reported_) in.refuse("a report is missing");
+        into.absence = reported_;
+        break;
+    }
+  } else {
+    decision_fields(in, into, world_size_);
+  }
+  return in.ok();
+}
+
+} // namespace troupe

@@ -1,0 +1,263 @@
+#include <troupe/processes/world_driver.hpp>
+
+#include <troupe/collectives/operation/collective_methods_definitions.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/processes/control/driver_link.hpp>
+#include <troupe/processes/membership/controller_connection.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
+#include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/flight_record.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+#include <variant>
+
+namespace troupe {
+
+namespace {
+
+std::uint64_t draw_holder() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 32U) | entropy() | 1U;
+}
+
+} // namespace
+
+struct world_driver::parts {
+  explicit parts(const configuration& settings)
+    : controller{settings.control, settings.assignment.token, settings.control.patience} {
+    const std::string host = host_name();
+    link = std::make_shared<driver_link>(
+        process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
+        settings.assignment.token,
+        driver_services{
+            .time = std::make_shared<monotonic_clock>(),
+            .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
+            .knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); },
+            .changed = [this](const world_driver_event& now) { hear(now); },
+            .warned = [](const error& why) { log_warning(to_string(why)); },
+            .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
+            .default_deadline = settings.deadlines.operation,
+            .holder = draw_holder()});
+    controller.begin({.introduction = [this] { return link->introduction(); },
+                      .receive = [this](std::string_view bytes) { link->receive(bytes); },
+                      .disconnected = [this](const transport_fault& why,
+                                             bool) { link->disconnected({.code = errc::missing, .text = why.text}); },
+                      .tick =
+                          [this] {
+                            const bool is_silent = link->tick();
+                            const world_driver_event now = link->state();
+                            return controller_connection::finding{
+                                .over = now.is_over ? std::optional{now.reason} : std::nullopt, .is_silent = is_silent};
+                          },
+                      .gave_up = [this](const error& why) { link->close(why); }},
+                     "troupe/driver");
+  }
+
+  ~parts() {
+    std::unique_lock lock{mutex};
+    const auto unheard = std::exchange(listeners, {}); // the end of this object is not reported
+    lock.unlock();
+    link->close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
+    controller.stop();
+  }
+
+  void hear(const world_driver_event& event) {
+    std::unique_lock lock{mutex};
+    const auto told = listeners;
+    lock.unlock();
+    changed.notify_all();
+    for (const auto& one : told) one(event);
+  }
+
+  controller_connection controller;
+  std::shared_ptr<driver_link> link;
+  std::mutex mutex;
+  condition changed;
+  std::vector<std::function<void(const world_driver_event&)>> listeners;
+};
+
+world_driver::world_driver(const configuration& settings) : parts_{std::make_shared<parts>(settings)} {}
+
+world_driver_event world_driver::status() const {
+  return parts_->link->state();
+}
+
+world_driver_event world_driver::wait_ready(nanoseconds at_most) const {
+  return wait_ready(troupe::epoch{}, at_most);
+}
+
+world_driver_event world_driver::wait_ready(troupe::epoch after, nanoseconds at_most) const {
+  std::unique_lock lock{parts_->mutex};
+  world_driver_event now;
+  static_cast<void>(parts_->changed.wait_for(lock, at_most, [&] {
+    now = parts_->link->state(); // what hear() was told last may be older
+    return (now.is_ready && now.epoch > after) || now.is_over;
+  }));
+  return now;
+}
+
+void world_driver::on_event(std::function<void(const world_driver_event&)> heard) {
+  const std::lock_guard lock{parts_->mutex};
+  parts_->listeners.push_back(std::move(heard));
+}
+
+void world_driver::ask(world_request asked, reply_promise reply) {
+  parts_->link->ask(std::move(asked), std::move(reply));
+}
+
+std::future<remote_buffer> world_driver::find_memory(rank target, const std::string& name, nanoseconds deadline) const {
+  auto [reply, future] = make_value_promise<remote_buffer>();
+  find_memory(target, name, deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::find_memory(rank target, const std::string& name, nanoseconds deadline,
+                               std::shared_ptr<value_promise<remote_buffer>> reply) const {
+  parts_->link->find(target, name, deadline, std::move(reply));
+}
+
+std::future<remote_buffer> world_driver::allocate(rank target, std::size_t size_bytes, nanoseconds deadline) {
+  auto [reply, future] = make_value_promise<remote_buffer>();
+  allocate(target, size_bytes, deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::allocate(rank target, std::size_t size_bytes, nanoseconds deadline,
+                            std::shared_ptr<value_promise<remote_buffer>> reply) {
+  parts_->link->lend(target, lent_kind::memory, size_bytes, deadline, std::move(reply));
+}
+
+std::future<std::string> world_driver::read(const remote_buffer& from, nanoseconds deadline) const {
+  auto [reply, future] = make_value_promise<std::string>();
+  read(from, deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::read(const remote_buffer& from, nanoseconds deadline,
+                        std::shared_ptr<value_promise<std::string>> reply) const {
+  parts_->link->read(from, deadline, std::move(reply));
+}
+
+/// Reads a report from memory that a rank exports for it, piece by piece, and then releases that memory.
+class world_driver::report_reader : public std::enable_shared_from_this<report_reader> {
+public:
+  using bytes_promise = std::shared_ptr<value_promise<std::string>>;
+
+  report_reader(std::shared_ptr<driver_link> link, nanoseconds deadline, bytes_promise reply)
+    : link_{std::move(link)}, deadline_{deadline}, reply_{std::move(reply)} {}
+
+  void begin(rank target, lent_kind what);
+
+private:
+  template <class Value, class Then>
+  auto promise(Then then) {
+    return std::make_shared<value_promise<Value>>(
+        [self = shared_from_this(), then = std::move(then)](std::variant<Value, error>&& result) {
+          if (auto* const why = std::get_if<error>(&result)) return self->end(std::move(*why));
+          then(std::get<Value>(std::move(result)));
+        });
+  }
+  void read_on() {
+    const std::size_t left = lent_->size_bytes - text_.size();
+    if (left == 0) return end(std::move(text_));
+    link_->read(lent_->slice(text_.size(), std::min(left, peer_requests::most_read_bytes)), deadline_,
+                promise<std::string>([self = shared_from_this()](const std::string& piece) {
+                  self->text_ += piece;
+                  self->read_on();
+                }));
+  }
+  void end(std::variant<std::string, error> result) {
+    if (lent_) link_->give_back(*lent_);
+    reply_->deliver(std::move(result));
+  }
+
+  const std::shared_ptr<driver_link> link_;
+  const nanoseconds deadline_;
+  const bytes_promise reply_;
+  std::optional<remote_buffer> lent_{};
+  std::string text_{};
+};
+
+void world_driver::report_reader::begin(rank target, lent_kind what) {
+  link_->lend(target, what, 0, deadline_, promise<remote_buffer>([self = shared_from_this()](remote_buffer lent) {
+                self->lent_ = lent;
+                self->read_on();
+              }));
+}
+
+std::future<std::string> world_driver::metrics(rank target, nanoseconds deadline) const {
+  auto [reply, future] = make_value_promise<std::string>();
+  metrics(target, deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::metrics(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const {
+  std::make_shared<report_reader>(parts_->link, deadline, std::move(reply))->begin(target, lent_kind::metrics);
+}
+
+std::future<std::string> world_driver::flight_record(rank target, nanoseconds deadline) const {
+  auto [reply, future] = make_value_promise<std::string>();
+  flight_record(target, deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::flight_record(rank target, nanoseconds deadline,
+                                 std::shared_ptr<value_promise<std::string>> reply) const {
+  std::make_shared<report_reader>(parts_->link, deadline, std::move(reply))->begin(target, lent_kind::flight_record);
+}
+
+void world_driver::release(const remote_buffer& allocated) {
+  parts_->link->give_back(allocated);
+}
+
+std::future<completion> world_driver::ask(std::vector<operation> asked, request_options options, call_site from) {
+  auto [reply, future] = make_future_promise();
+  ask(make_request(std::move(asked), std::move(options), from), std::move(reply));
+  return std::move(future);
+}
+
+std::future<completion> world_driver::capture(const std::string& name, plan_steps steps, nanoseconds deadline) {
+  auto [reply, future] = make_future_promise();
+  capture(name, std::move(steps), deadline, std::move(reply));
+  return std::move(future);
+}
+
+void world_driver::capture(const std::string& name, plan_steps steps, nanoseconds deadline, reply_promise reply) {
+  parts_->link->capture(name, std::move(steps), deadline, std::move(reply));
+}
+
+void world_driver::drop_plan(const std::string& name) {
+  parts_->link->drop_plan(name);
+}
+
+std::future<completion> world_driver::replay(const std::string& name, request_options options, call_site from) {
+  return collective_methods::replay(std::make_shared<captured_plan>(name), std::move(options), from);
+}
+
+std::future<completion> world_driver::call(const std::string& name, std::vector<std::vector<operand>> arguments,
+                                           const std::vector<std::byte>& values, request_options options,
+                                           call_site from) {
+  const auto ranks = static_cast<std::size_t>(size());
+  if (!arguments.empty() && arguments.size() != ranks)
+    throw exception{errc::invalid_argument, "there are arguments for " + std::to_string(arguments.size()) +
+                                                " ranks, and the world has " + std::to_string(ranks) +
+                                                ": give one list for each rank"};
+  const auto function = std::make_shared<const rank_function>(name);
+  std::vector<operation> asked;
+  for (std::size_t r = 0; r < ranks; ++r)
+    asked.emplace_back(
+        troupe::call{function, arguments.empty() ? std::vector<operand>{} : std::move(arguments[r]), values});
+  return ask(std::move(asked), std::move(options), from);
+}
+
+template class collective_methods<world_driver, arguments_of_all, std::future<completion>>;
+
+} // namespace troupe

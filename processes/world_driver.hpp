@@ -1,0 +1,132 @@
+/// Defines the handle with which a process without a rank or a GPU sends requests to the ranks of a world over
+/// processes.
+#pragma once
+
+#include <troupe/collectives/operation/collective_methods.hpp>
+#include <troupe/collectives/operation/remote_buffer.hpp>
+#include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/identity.hpp>
+#include <troupe/device/time.hpp>
+#include <troupe/processes/control/controller_terms.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Joins a world over processes as a process without a rank, which needs neither a GPU nor CAF. Requests are to all
+/// ranks; their operands are remote buffers, which the ranks' processes have exported (world::export_memory()). The
+/// ranks validate, order and launch them as they do for their own clients, and each request is answered once.
+///
+/// A request belongs to the epoch in which it is sent. If that ends before the reply, the outcome is unknown: continue
+/// from the resume point of the next event, or from a commit (docs/recovery.md).
+///
+/// Handles are reference-counted. Lifetime: the driver leaves with its last handle; pending requests are then answered
+/// (abandoned, unknown outcome). The ranks finish what they have been asked for. Threads: safe from any.
+class world_driver : public collective_methods<world_driver, arguments_of_all, std::future<completion>> {
+public:
+  /// Connects to the controller at settings.control.address with settings.assignment.token, as the processes of the
+  /// world do. Does not wait: see wait_ready(). Errors: invalid_argument (the address; certificates or token missing),
+  /// missing (certificate files).
+  explicit world_driver(const configuration& settings);
+
+  /// Returns the present state.
+  [[nodiscard]] world_driver_event status() const;
+  /// Waits until the world is ready, has ended, or \p at_most has passed. Returns the state.
+  world_driver_event wait_ready(nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
+  /// Waits in the same way for an epoch later than \p after. After an error, pass the epoch of the request that failed.
+  world_driver_event wait_ready(troupe::epoch after, nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
+  /// Calls \p heard for every later change, in their order; the last one is the end of the world, but not that of this
+  /// object. It runs on a thread of the driver, and must neither block nor throw. It may ask, but must not destroy this
+  /// object.
+  void on_event(std::function<void(const world_driver_event&)> heard);
+  /// Returns the number of ranks in the present epoch, 0 before the first.
+  [[nodiscard]] int size() const { return status().world_size; }
+  [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
+
+  /// Asks the process of rank \p target for the handle of the memory that it has exported under \p name
+  /// (world::export_memory()). Errors: missing (it has not), rebuilding, deadline_exceeded, invalid_argument (not a
+  /// rank).
+  [[nodiscard]] std::future<remote_buffer> find_memory(rank target, const std::string& name,
+                                                       nanoseconds deadline = std::chrono::seconds{10}) const;
+  /// Allocates \p size_bytes of device memory at rank \p target. Contents: undefined. The rank's process holds it until
+  /// release(), or until some seconds after the end of this driver. Errors: out_of_memory, rebuilding,
+  /// deadline_exceeded, invalid_argument (not a rank).
+  [[nodiscard]] std::future<remote_buffer> allocate(rank target, std::size_t size_bytes,
+                                                    nanoseconds deadline = std::chrono::seconds{10});
+  /// These do the same, and deliver the answer to \p reply, whose sink must neither block nor throw.
+  void find_memory(rank target, const std::string& name, nanoseconds deadline,
+                   std::shared_ptr<value_promise<remote_buffer>> reply) const;
+  void allocate(rank target, std::size_t size_bytes, nanoseconds deadline,
+                std::shared_ptr<value_promise<remote_buffer>> reply);
+  /// Releases memory of allocate(). Requests in flight still hold it.
+  void release(const remote_buffer& allocated);
+
+  /// Returns the metrics of the process of rank \p target, in the text format of Prometheus
+  /// (docs/operations/metrics.md), or its flight record, which `troupe trace` reads: the latest requests of the rank,
+  /// those of this driver among them. Errors: missing (its troupe was built without prometheus-cpp), rebuilding,
+  /// deadline_exceeded, invalid_argument (not a rank).
+  [[nodiscard]] std::future<std::string> metrics(rank target, nanoseconds deadline = std::chrono::seconds{10}) const;
+  [[nodiscard]] std::future<std::string> flight_record(rank target,
+                                                       nanoseconds deadline = std::chrono::seconds{10}) const;
+  /// These do the same, and deliver the answer to \p reply, whose sink must neither block nor throw.
+  void metrics(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
+  void flight_record(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
+
+  /// Returns the present contents of \p from, host memory that a rank has exported, at most a mebibyte. They are read
+  /// at once, without regard to requests in flight: wait for the reply of the request that writes them. Errors:
+  /// stale_buffer, invalid_argument (device memory: let the rank copy it first; too much), rebuilding,
+  /// deadline_exceeded.
+  [[nodiscard]] std::future<std::string> read(const remote_buffer& from,
+                                              nanoseconds deadline = std::chrono::seconds{10}) const;
+  /// Does the same, and delivers the answer to \p reply, whose sink must neither block nor throw.
+  void read(const remote_buffer& from, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
+
+  /// Asks all ranks; asked[i] is the operation of rank i. If the options name no epoch, the request is for the present
+  /// one. Errors: those of the operation; rebuilding (the world is not ready), busy (too many requests of this driver
+  /// are pending), stale_buffer, invalid_argument (a buffer that is not remote).
+  [[nodiscard]] std::future<completion> ask(std::vector<operation> asked, request_options options = {},
+                                            call_site from = call_site::current());
+  /// Asks all ranks, and delivers the outcome to \p reply.
+  void ask(world_request asked, reply_promise reply);
+
+  /// Captures \p steps at all ranks as the plan \p name, at their place in the order of requests: steps[k][r] is the
+  /// part of rank r in step k. Operands are remote buffers; calls are by name (rank_function). It replaces an earlier
+  /// plan of the same name. The ranks hold it, and the memory that it names, until drop_plan(), the end of the epoch,
+  /// or some seconds after the end of this driver: capture it again when the next epoch is ready. Errors: those of
+  /// world::capture().
+  [[nodiscard]] std::future<completion> capture(const std::string& name, plan_steps steps,
+                                                nanoseconds deadline = std::chrono::minutes{1});
+  void capture(const std::string& name, plan_steps steps, nanoseconds deadline, reply_promise reply);
+  /// Makes the ranks release a plan that this driver has captured. Replays in flight still hold it.
+  void drop_plan(const std::string& name);
+
+  /// Asks all ranks to launch the plan \p name, which this driver or the ranks' processes have captured
+  /// (plan_options::name). Errors: invalid_argument (a process has no such plan).
+  [[nodiscard]] std::future<completion> replay(const std::string& name, request_options options = {},
+                                               call_site from = call_site::current());
+
+  /// Asks all ranks to call the function that their processes have registered under \p name
+  /// (world::register_function()): arguments[i] and \p values are passed at rank i. \p arguments: one list for each
+  /// rank, or none. Errors: invalid_argument (a process has registered none; the number of lists).
+  [[nodiscard]] std::future<completion> call(const std::string& name, std::vector<std::vector<operand>> arguments = {},
+                                             const std::vector<std::byte>& values = {}, request_options options = {},
+                                             call_site from = call_site::current());
+
+private:
+  struct parts;
+  class report_reader;
+  std::shared_ptr<parts> parts_;
+};
+extern template class collective_methods<world_driver, arguments_of_all, std::future<completion>>;
+
+} // namespace troupe

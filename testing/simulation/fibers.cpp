@@ -1,0 +1,297 @@
+#include <troupe/testing/simulation/fibers.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cxxabi.h>
+#include <exception>
+#include <iterator>
+#include <sys/mman.h>
+#include <system_error>
+#include <ucontext.h>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define TROUPE_ASAN_FIBERS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TROUPE_ASAN_FIBERS 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define TROUPE_TSAN_FIBERS 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TROUPE_TSAN_FIBERS 1
+#endif
+#endif
+
+#ifdef TROUPE_ASAN_FIBERS
+#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/lsan_interface.h>
+#endif
+#ifdef TROUPE_TSAN_FIBERS
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace troupe {
+
+struct fibers::fiber final : thread {
+  /// The C++ runtime's per-thread exception state. Each fiber has its own, because it may be suspended inside a
+  /// handler.
+  struct exception_state {
+    void* caught = nullptr;
+    unsigned uncaught = 0;
+
+    [[nodiscard]] static exception_state& of_thread() noexcept {
+      return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals()); // layout defined by the Itanium C++ ABI
+    }
+  };
+
+  class stack_memory {
+  public:
+    explicit stack_memory(std::size_t size_bytes) : size_bytes_{size_bytes} {
+      first_ = ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (first_ == MAP_FAILED)
+        throw std::system_error{errno, std::generic_category(), "cannot allocate a fiber's stack"};
+#ifdef TROUPE_ASAN_FIBERS
+      __lsan_register_root_region(first_, size_bytes_);
+#endif
+    }
+    stack_memory(const stack_memory&) = delete;
+    stack_memory& operator=(const stack_memory&) = delete;
+    ~stack_memory() {
+#ifdef TROUPE_ASAN_FIBERS
+      __lsan_unregister_root_region(first_, size_bytes_);
+#endif
+      ::munmap(first_, size_bytes_);
+    }
+
+    [[nodiscard]] void* first() const noexcept {
+      return first_;
+    }
+    [[nodiscard]] std::size_t size_bytes() const noexcept {
+      return size_bytes_;
+    }
+
+  private:
+    void* first_ = nullptr;
+    std::size_t size_bytes_;
+  };
+
+  std::uint64_t number = 0;
+  group of = 0;
+  std::function<void()> body{};
+  std::unique_ptr<stack_memory> stack{};
+  ucontext_t context{};
+  exception_state exceptions{};
+  time_point until = time_point::max(); ///< Valid while it waits.
+  bool over = false;
+  bool may_wait = true;
+  thread_list joiners{};
+  const void* stack_first = nullptr; ///< For the thread's own stack: set at the first switch away from it.
+  std::size_t stack_bytes = 0;
+#ifdef TROUPE_TSAN_FIBERS
+  void* seen_as = nullptr;
+#endif
+
+  /// Switches from this fiber, which is running, to \p next.
+  void hand_to(fiber& next) {
+    exceptions = std::exchange(exception_state::of_thread(), next.exceptions);
+#ifdef TROUPE_ASAN_FIBERS
+    void* fake_stack = nullptr;
+    __sanitizer_start_switch_fiber(over ? nullptr : &fake_stack, next.stack_first, next.stack_bytes);
+#endif
+#ifdef TROUPE_TSAN_FIBERS
+    __tsan_switch_to_fiber(next.seen_as, 0);
+#endif
+    if (::swapcontext(&context, &next.context) != 0) std::terminate();
+#ifdef TROUPE_ASAN_FIBERS
+    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+  }
+};
+
+fibers::fibers(chooser choose, std::size_t stack_bytes)
+  : choose_{std::move(choose)}, stack_bytes_{stack_bytes}, outside_{std::make_unique<fiber>()} {
+#ifdef TROUPE_TSAN_FIBERS
+  outside_->seen_as = __tsan_get_current_fiber();
+#endif
+  set_current(this);
+}
+
+fibers::~fibers() {
+  set_current(nullptr);
+  if (living_ == 0) return;
+  // Abandoned fibers keep their resources until the process ends, because their stacks cannot be unwound.
+  static auto* const given_up = new std::vector<std::shared_ptr<fiber>>;
+  for (auto& one : all_)
+    if (!one->over) given_up->push_back(std::move(one));
+}
+
+void fibers::enter(unsigned high, unsigned low) {
+  // makecontext passes only ints.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  auto* const self = reinterpret_cast<fibers*>((static_cast<std::uintptr_t>(high) << 32U) | low);
+  fiber& mine = *self->running_;
+#ifdef TROUPE_ASAN_FIBERS
+  __sanitizer_finish_switch_fiber(nullptr, &self->outside_->stack_first, &self->outside_->stack_bytes);
+#endif
+  try {
+    std::exchange(mine.body, nullptr)();
+  } catch (...) {
+    std::terminate(); // as std::thread does
+  }
+  mine.over = true;
+  self->wake(mine.joiners);
+  mine.hand_to(*self->outside_);
+}
+
+std::shared_ptr<thread_scheduler::thread> fibers::start(std::function<void()> body) {
+  auto made = std::make_shared<fiber>();
+  made->number = next_++;
+  made->of = caller().of;
+  made->body = std::move(body);
+  made->stack = std::make_unique<fiber::stack_memory>(stack_bytes_);
+  made->stack_first = made->stack->first();
+  made->stack_bytes = made->stack->size_bytes();
+  if (::getcontext(&made->context) != 0)
+    throw std::system_error{errno, std::generic_category(), "cannot create a fiber's context"};
+  made->context.uc_stack.ss_sp = made->stack->first();
+  made->context.uc_stack.ss_size = made->stack->size_bytes();
+  made->context.uc_link = nullptr;
+  const auto self = reinterpret_cast<std::uintptr_t>(this);
+  ::makecontext(&made->context, reinterpret_cast<void (*)()>(&fibers::enter), 2, static_cast<unsigned>(self >> 32U),
+                static_cast<unsigned>(self));
+#ifdef TROUPE_TSAN_FIBERS
+  made->seen_as = __tsan_create_fiber(0);
+#endif
+  ++living_;
+  all_.push_back(made);
+  ready_.push_back(made.get());
+  return made;
+}
+
+void fibers::run_turn(fiber& one) {
+  running_ = &one;
+  outside_->hand_to(one);
+  running_ = nullptr;
+  if (!one.over) return;
+  --living_;
+#ifdef TROUPE_TSAN_FIBERS
+  __tsan_destroy_fiber(one.seen_as);
+#endif
+  one.stack = nullptr;
+  std::erase_if(all_, [&](const auto& each) { return each.get() == &one; });
+}
+
+fibers::no_wait_scope::no_wait_scope() noexcept {
+  if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr)
+    before_ = std::exchange(all->running_->may_wait, false);
+}
+
+fibers::no_wait_scope::~no_wait_scope() {
+  if (const fibers* const all = current(); all != nullptr && all->running_ != nullptr)
+    all->running_->may_wait = before_;
+}
+
+fibers::group_scope::group_scope(group of) noexcept {
+  if (const fibers* const all = current()) before_ = std::exchange(all->caller().of, of);
+}
+
+fibers::group_scope::~group_scope() {
+  if (const fibers* const all = current()) all->caller().of = before_;
+}
+
+void fibers::resume(group which) {
+  suspended_.erase(which);
+  std::ranges::copy_if(held_, std::back_inserter(ready_), [which](const fiber* one) { return one->of == which; });
+  std::erase_if(held_, [which](const fiber* one) { return one->of == which; });
+}
+
+void fibers::hold_suspended() {
+  if (suspended_.empty()) return;
+  const auto is_suspended = [this](const fiber* one) { return suspended_.contains(one->of); };
+  std::ranges::copy_if(ready_, std::back_inserter(held_), is_suspended);
+  std::erase_if(ready_, is_suspended);
+}
+
+bool fibers::step(time_point until) {
+  hold_suspended();
+  while (ready_.empty() && !timers_.empty()) {
+    const time_point next = std::get<0>(*timers_.begin());
+    if (next > until) return false;
+    now_ = std::max(now_, next);
+    while (!timers_.empty() && std::get<0>(*timers_.begin()) <= now_) {
+      ready_.push_back(std::get<2>(*timers_.begin()));
+      timers_.erase(timers_.begin());
+    }
+    hold_suspended();
+  }
+  if (ready_.empty()) return false;
+  const std::size_t chosen = ready_.size() == 1 ? 0 : choose_(ready_.size());
+  fiber& next = *ready_[chosen];
+  ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(chosen));
+  run_turn(next);
+  return true;
+}
+
+bool fibers::run(const std::function<bool()>& enough, time_point until) {
+  while (!enough())
+    if (!step(until)) return enough();
+  return true;
+}
+
+void fibers::give_way(thread_list& list, time_point until) {
+  fiber& mine = *running_;
+  if (!mine.may_wait) ++forbidden_waits_;
+  mine.until = until;
+  list.push_back(&mine);
+  if (until != time_point::max()) timers_.emplace(until, mine.number, &mine);
+  mine.hand_to(*outside_);
+  std::erase(list, static_cast<thread*>(&mine)); // needed if the fiber woke because the time passed
+}
+
+void fibers::wake(thread_list& list) noexcept {
+  for (thread* const waiting : list) {
+    auto* const one = static_cast<fiber*>(waiting);
+    timers_.erase({one->until, one->number, one});
+    const auto is_in = [one](const std::vector<fiber*>& all) { return std::ranges::find(all, one) != all.end(); };
+    if (!is_in(ready_) && !is_in(held_)) ready_.push_back(one);
+  }
+  list.clear();
+}
+
+void fibers::sleep(nanoseconds span) {
+  const time_point until = later(now_, span);
+  if (running_ != nullptr) {
+    thread_list nobody;
+    return give_way(nobody, until);
+  }
+  while (step(until)) {
+  }
+  now_ = std::max(now_, until);
+}
+
+void fibers::wait(thread_list& list, time_point until) {
+  // When called outside the fibers, one turn of a fiber may make the condition true. If no fiber is ready, the wait can
+  // only end by its time limit.
+  if (running_ != nullptr)
+    give_way(list, until);
+  else if (!step(until) && until != time_point::max())
+    now_ = std::max(now_, until);
+}
+
+bool fibers::is_running(const thread& one) const noexcept {
+  return running_ == &one;
+}
+
+void fibers::join(thread& ended) {
+  auto& one = static_cast<fiber&>(ended);
+  if (running_ == nullptr) {
+    run([&] { return one.over; });
+    return;
+  }
+  while (!one.over) give_way(one.joiners, time_point::max());
+}
+
+} // namespace troupe

@@ -1,0 +1,287 @@
+#include <troupe/device/error.hpp>
+#include <troupe/testing/simulation/scenario.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace troupe::simulation {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// With more ranks, operations whose memory grows with the square of the ranks are not drawn.
+constexpr int most_ranks_of_all_to_all = 64;
+
+rank draw_rank(prng& chance, int ranks) {
+  return rank{static_cast<int>(chance.below(static_cast<std::size_t>(ranks)))};
+}
+
+planned_request draw_request(prng& chance, const scenario& of, std::size_t number) {
+  constexpr std::array small{operation_kind::all_reduce, operation_kind::broadcast, operation_kind::reduce,
+                             operation_kind::barrier};
+  constexpr std::array any{operation_kind::all_reduce, operation_kind::all_reduce, operation_kind::broadcast,
+                           operation_kind::reduce,     operation_kind::all_gather, operation_kind::reduce_scatter,
+                           operation_kind::all_to_all, operation_kind::group,      operation_kind::barrier};
+  planned_request one{.number = number, .at = chance.within(of.length)};
+  if (!chance.one_in(3)) one.lane = chance.below(of.lanes);
+  one.jitter = chance.one_in(4) ? 20ms : 500us;
+  one.what = of.ranks > most_ranks_of_all_to_all ? small[chance.below(small.size())] : any[chance.below(any.size())];
+  one.count = 2 + chance.below(6);
+  one.root = draw_rank(chance, of.ranks);
+  one.deadline = chance.one_in(6) ? 5ms + chance.within(40ms) : 400ms;
+  if (!one.lane) return one;
+  if (chance.one_in(20)) one.silent = draw_rank(chance, of.ranks);
+  if (chance.one_in(25) && one.what != operation_kind::barrier) one.disagreeing = draw_rank(chance, of.ranks);
+  if (chance.one_in(15)) one.cancelling = draw_rank(chance, of.ranks);
+  return one;
+}
+
+/// Gives some requests memory of another device. It draws from a generator of its own, like all features that were
+/// added later, so that the rest of a seed's scenario does not change.
+void draw_foreign(prng chance, const scenario& of, planned_request& one) {
+  if (!one.lane && one.what != operation_kind::barrier && chance.one_in(30)) one.foreign = draw_rank(chance, of.ranks);
+}
+
+/// Replaces some requests by transfers and copies, drawn from a separate generator for the same reason.
+void draw_transfers(prng chance, planned_request& one) {
+  constexpr std::array kinds{operation_kind::exchange, operation_kind::exchange, operation_kind::transfer,
+                             operation_kind::transfer, operation_kind::copy};
+  if (!chance.one_in(5) || one.what == operation_kind::barrier) return;
+  one.what = kinds[chance.below(kinds.size())];
+  if (one.what == operation_kind::exchange) return;
+  one.foreign.reset(); // a copy may read from that rank, and a transfer may not use its memory
+  if (one.what == operation_kind::copy) one.disagreeing.reset(); // a copy belongs to one rank alone
+}
+
+/// Draws registrations of memory during the run, and the requests that use it.
+void draw_registrations(scenario& made) {
+  prng chance{mix(made.seed, 9)};
+  if (!chance.one_in(3)) return;
+  const std::size_t asked = made.requests.size();
+  for (std::size_t i = 0, count = chance.one_in(4) ? 2 : 1; i < count; ++i) {
+    const planned_request one{.number = made.requests.size(),
+                              .at = chance.within(made.length / 2),
+                              .what = operation_kind::registration,
+                              .deadline = 2s + made.ranks * 500us}; // twice the time to handle the reports of all ranks
+    for (std::size_t k = 0; k < asked; ++k) {
+      planned_request& user = made.requests[k];
+      if (user.what == operation_kind::barrier || !chance.one_in(2)) continue;
+      user.source = one.number;
+      user.gives_back = !user.lane && chance.one_in(2);
+    }
+    made.requests.push_back(one);
+  }
+}
+
+/// Draws plans that are captured during the run, with their replays. Replays are requested from the world, or from its
+/// ranks in separate lanes.
+void draw_plans(scenario& made) {
+  prng chance{mix(made.seed, 10)};
+  if (!chance.one_in(3)) return;
+  for (std::size_t i = 0, count = 1 + chance.below(2); i < count; ++i) {
+    const planned_request one{.number = made.requests.size(),
+                              .at = chance.within(made.length * 3 / 4),
+                              .what = operation_kind::capture,
+                              .count = 1 + chance.below(4),
+                              .deadline = chance.one_in(4) ? 2ms + chance.within(20ms) : 200ms,
+                              .of_requests = chance.one_in(3),
+                              .throws = chance.one_in(4)};
+    made.requests.push_back(one);
+    for (std::size_t k = 0, replays = 2 + chance.below(6); k < replays; ++k) {
+      planned_request again{.number = made.requests.size(),
+                            .at = one.at + chance.within(made.length - one.at),
+                            .what = operation_kind::replay,
+                            .count = one.count,
+                            .deadline = chance.one_in(6) ? 5ms + chance.within(40ms) : 400ms,
+                            .source = one.number,
+                            .gives_back = chance.one_in(10)};
+      if (chance.one_in(2)) again.lane = made.lanes + i;
+      made.requests.push_back(again);
+    }
+  }
+}
+
+/// Numbers the commits in the order in which a lane's clients request them.
+void number_commits(scenario& made) {
+  std::uint64_t next = 0;
+  for (planned_request& one : made.requests)
+    if (one.what == operation_kind::barrier && one.lane) one.commit = ++next;
+}
+
+planned_fault draw_fault(prng& chance, const scenario& of, const std::vector<fault_kind>& kinds, std::size_t number) {
+  planned_fault one{.number = number,
+                    .kind = kinds[chance.below(kinds.size())],
+                    .at = chance.within(of.length),
+                    .where = draw_rank(chance, of.ranks),
+                    .span = 1ms + chance.within(chance.one_in(3) ? 2s : 90ms)};
+  // Communicators are formed rarely. A fault there occurs at the first forming after its time; at time 0, at the first.
+  if ((one.kind == fault_kind::failed_init || one.kind == fault_kind::stuck_init) && chance.one_in(4)) one.at = 0ns;
+  return one;
+}
+
+/// Draws the recovery terms from a separate generator, so that the rest does not change. A world that ends with its
+/// first fault keeps that policy.
+void draw_recovery(scenario& made) {
+  if (made.recovery.policy == recovery_policy::fail_fast) return;
+  prng chance{mix(made.seed, 6)};
+  constexpr std::array keeping{recovery_rung::form_beside, recovery_rung::form_beside, recovery_rung::abort_first,
+                               recovery_rung::revoke};
+  constexpr std::array shrinking{recovery_rung::form_beside, recovery_rung::shrink, recovery_rung::shrink,
+                                 recovery_rung::abort_first};
+  const bool shrinks = chance.one_in(2);
+  made.recovery.policy = shrinks ? recovery_policy::shrink : recovery_policy::keep_size;
+  made.recovery.first_rung = (shrinks ? shrinking : keeping)[chance.below(keeping.size())];
+}
+
+/// Lets some processes ask late for a capture, or not at all, so that the others' turn is granted late or refused.
+void draw_turns(prng chance, const scenario& of, planned_request& one) {
+  if (one.what != operation_kind::capture) return;
+  if (chance.one_in(3)) one.jitter = 1ms + chance.within(60ms);
+  if (chance.one_in(8)) one.silent = draw_rank(chance, of.ranks);
+}
+
+/// Draws a limit of pending requests, and clients that reserve a part of it.
+void draw_credits(scenario& made) {
+  prng chance{mix(made.seed, 26)};
+  if (!chance.one_in(3)) return;
+  made.processes->pending_operations = 4 + chance.below(12);
+  for (std::size_t i = 0, count = 1 + chance.below(6); i < count; ++i)
+    made.credits.push_back({.number = i,
+                            .at = chance.within(made.length),
+                            .where = draw_rank(chance, made.ranks),
+                            .operations = 1 + chance.below(made.processes->pending_operations),
+                            .deadline = chance.one_in(3) ? 5ms + chance.within(40ms) : 400ms,
+                            .span = chance.within(60ms)});
+}
+
+/// Adds losses that follow each other closely, which faults drawn one by one rarely do: a process is lost soon after
+/// the controller, and a place is lost twice.
+void draw_losses(scenario& made, const std::vector<fault_kind>& kinds) {
+  prng chance{mix(made.seed, 24)};
+  const auto has = [&](fault_kind one) { return std::ranges::find(kinds, one) != kinds.end(); };
+  if (!has(fault_kind::killed_process) || !chance.one_in(2)) return;
+  const rank where = draw_rank(chance, made.ranks);
+  nanoseconds at = 20ms + chance.within(made.length / 2); // the world has formed by then
+  const auto add = [&](fault_kind kind) {
+    made.faults.push_back({.number = made.faults.size(), .kind = kind, .at = at, .where = where, .span = 1ms});
+    at += chance.within(chance.one_in(2) ? 30ms : 150ms);
+  };
+  if (has(fault_kind::lost_controller) && chance.one_in(2)) {
+    add(fault_kind::lost_controller);
+    made.processes->orphans = orphan_policy::rejoin;
+  } else {
+    add(fault_kind::killed_process);
+  }
+  add(fault_kind::killed_process);
+  made.recovery.rebuilds += 2;
+}
+
+} // namespace
+
+std::string_view to_string(fault_kind kind) noexcept {
+  static constexpr std::array<std::string_view, enumerator_count<fault_kind>()> names{
+      "withheld",       "refused",         "stuck-launch", "slow-rank",    "asynchronous",
+      "device",         "sticky",          "failed-init",  "stuck-init",   "slow-abort",
+      "ended-actor",    "ended-client",    "jump",         "killed-world", "dropped-world",
+      "killed-process", "stopped-process", "cut-link",     "slow-link",    "lost-controller"};
+  static_assert(!names.back().empty());
+  const auto index = static_cast<std::size_t>(kind);
+  return index < names.size() ? names[index] : std::string_view{};
+}
+
+std::vector<fault_kind> parse_fault_kinds(std::string_view names, std::span<const fault_kind> kinds) {
+  if (names == "all") return {kinds.begin(), kinds.end()};
+  if (names == "none") return {};
+  std::vector<fault_kind> parsed;
+  while (!names.empty()) {
+    const std::string_view name = names.substr(0, names.find(','));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+    const auto found = std::ranges::find(kinds, name, [](fault_kind one) { return to_string(one); });
+    if (found == kinds.end()) {
+      std::string text = "unknown kind of fault '" + std::string{name} + "': choose from all, none";
+      for (const fault_kind one : kinds) text += ", " + std::string{to_string(one)};
+      throw exception{errc::invalid_argument, std::move(text)};
+    }
+    parsed.push_back(*found);
+  }
+  return parsed;
+}
+
+scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
+  prng chance{mix(seed, 1)};
+  constexpr std::array strategies{completion_strategy::flag, completion_strategy::event, completion_strategy::host_fn};
+  constexpr std::array fusions{fusion::off, fusion::plans, fusion::free};
+  scenario made{.seed = seed,
+                .ranks = ranks,
+                .lanes = 1 + chance.below(3),
+                .strategy = strategies[chance.below(strategies.size())],
+                .fused = fusions[chance.below(fusions.size())],
+                .length = 100ms + chance.within(400ms),
+                .stops_busy = chance.one_in(4)};
+  made.recovery = {.policy = chance.one_in(6) ? recovery_policy::fail_fast : recovery_policy::keep_size,
+                   .rebuilds = 1 + chance.below(4),
+                   .window = 10s,
+                   .backoff = chance.within(20ms)};
+  draw_recovery(made);
+  const std::size_t requests = ranks > most_ranks_of_all_to_all ? 12 : 16 + chance.below(ranks > 8 ? 8 : 33);
+  for (std::size_t i = 0; i < requests; ++i) made.requests.push_back(draw_request(chance, made, i));
+  for (planned_request& one : made.requests) draw_foreign(prng{mix(seed, 7, one.number)}, made, one);
+  for (planned_request& one : made.requests) draw_transfers(prng{mix(seed, 8, one.number)}, one);
+  draw_registrations(made);
+  draw_plans(made);
+  if (!kinds.empty())
+    for (std::size_t i = 0, count = chance.below(5); i < count; ++i)
+      made.faults.push_back(draw_fault(chance, made, kinds, i));
+  std::ranges::stable_sort(made.requests, {}, &planned_request::at);
+  number_commits(made);
+  return made;
+}
+
+scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
+  scenario made = draw_scenario(seed, ranks, kinds);
+  prng chance{mix(seed, 12)};
+  made.processes = {.policy =
+                        made.recovery.policy == recovery_policy::shrink ? loss_policy::shrink : loss_policy::respawn,
+                    .smallest = ranks == 2 || prng{mix(seed, 23)}.one_in(2) ? 1 : 2,
+                    .orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
+                    .stops_by_itself = chance.one_in(2)};
+  if (chance.one_in(8)) made.processes->policy = loss_policy::fail;
+  std::erase_if(made.requests, [](const planned_request& one) { return one.what == operation_kind::registration; });
+  for (planned_request& one : made.requests) {
+    if (one.what == operation_kind::capture || one.what == operation_kind::replay) continue;
+    if (!one.lane && prng{mix(seed, 19, one.number)}.one_in(2)) one.lane = one.number % made.lanes; // else by a driver
+    if (one.what == operation_kind::copy) one.what = operation_kind::exchange; // another process's memory is not local
+    one.source.reset();
+    one.gives_back = false;
+    one.foreign.reset();
+    if (one.lane && prng{mix(seed, 22, one.number)}.one_in(3)) { // clients need commits to go on after a fault
+      one.what = operation_kind::barrier;
+      one.disagreeing.reset();
+    }
+  }
+  for (planned_request& one : made.requests) draw_turns(prng{mix(seed, 25, one.number)}, made, one);
+  number_commits(made);
+  draw_losses(made, kinds);
+  draw_credits(made);
+  made.processes->replaces_wanted = made.processes->policy == loss_policy::respawn &&
+                                    made.processes->orphans == orphan_policy::leave && prng{mix(seed, 27)}.one_in(3);
+  return made;
+}
+
+std::uint64_t prng::next() noexcept { // splitmix64
+  state_ += 0x9E3779B97F4A7C15U;
+  std::uint64_t z = state_;
+  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+  return z ^ (z >> 31U);
+}
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c) noexcept {
+  prng first{a};
+  prng second{first.next() ^ b};
+  prng third{second.next() ^ c};
+  return third.next();
+}
+
+} // namespace troupe::simulation

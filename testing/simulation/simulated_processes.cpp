@@ -1,0 +1,835 @@
+#include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/operation/extents.hpp>
+#include <troupe/processes/control/driver_link.hpp>
+#include <troupe/processes/control/process_link.hpp>
+#include <troupe/testing/simulation/simulated_link.hpp>
+#include <troupe/testing/simulation/simulated_processes.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace troupe::simulation {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr nanoseconds look_every = 20ms; ///< The interval of ticks, the same as in controller_connection.
+constexpr nanoseconds farewell = 300ms;
+/// The time in which a process that was removed from its world answers its clients, before it ends.
+constexpr nanoseconds removal_grace = 100ms;
+/// The longest time until another controller takes the place of one that was killed.
+constexpr nanoseconds most_without_controller = 300ms;
+
+controller_terms controller_terms_of(const scenario& of) {
+  return {.world_size = of.ranks,
+          .policy = of.processes->policy,
+          .smallest = of.processes->smallest,
+          .heartbeat = 25ms,
+          .suspicion = 150ms,
+          .gather = 600ms,
+          .form = of.limits.form + 100ms,
+          .drain = of.limits.drain,
+          .settle = 5ms,
+          .judge = 50ms,
+          .link_retry = 100ms,
+          .link_retry_most = 400ms,
+          .clock_skew = nanoseconds::max(), // processes report the real time, not the virtual one
+          .rebuilds = of.recovery.rebuilds,
+          .window = of.recovery.window};
+}
+
+control_sources sources_of(const scenario& of, std::uint64_t number) {
+  return {.draw_session = [chance = prng{mix(of.seed, 13, number)}]() mutable { return chance.next() | 1U; },
+          .wall_clock = [] { return std::int64_t{0}; }};
+}
+
+/// The time until a process has reported its successes to the controller: it ticks every 20 ms, may have to wait until
+/// the controller has seen two batches, and messages take up to 4 ms.
+constexpr nanoseconds time_to_tell_successes = 50ms;
+
+/// Returns whether a process that was started may be unable to join.
+bool may_keep_away(fault_kind one) {
+  return one == fault_kind::stopped_process || one == fault_kind::cut_link || one == fault_kind::slow_link ||
+         one == fault_kind::jump || one == fault_kind::lost_controller;
+}
+
+bool delays_messages(fault_kind one) {
+  return one == fault_kind::killed_process || one == fault_kind::stopped_process || one == fault_kind::cut_link ||
+         one == fault_kind::slow_link || one == fault_kind::jump;
+}
+
+/// Forwards the calls of one communicator to another injector, with the formation number of its epoch. Once the process
+/// has been killed, communicators cannot form, and nothing is launched.
+class process_faults final : public fault_injector {
+public:
+  process_faults(std::shared_ptr<fault_injector> to, epoch of, std::shared_ptr<const bool> is_dead)
+    : to_{std::move(to)}, formation_{of.value() - 1}, is_dead_{std::move(is_dead)} {}
+
+  void before_init(const fault_place& who) override {
+    to_->before_init(as_here(who));
+    if (*is_dead_) throw exception{errc::abandoned, "the process has been killed"};
+  }
+  [[nodiscard]] bool before_launch(const fault_place& who, std::span<const operation* const> all) override {
+    if (*is_dead_) return false;
+    const bool reaches = to_->before_launch(as_here(who), all);
+    if (*is_dead_) throw exception{errc::abandoned, "the process has been killed"};
+    return reaches;
+  }
+  void in_place_of_launch(const fault_place& who, stream_ref into) override {
+    to_->in_place_of_launch(as_here(who), into);
+  }
+  void before_check(const fault_place& who) override { to_->before_check(as_here(who)); }
+  void before_abort(const fault_place& who) override { to_->before_abort(as_here(who)); }
+  void after_abort(const fault_place& who) override { to_->after_abort(as_here(who)); }
+
+private:
+  [[nodiscard]] fault_place as_here(fault_place who) const {
+    who.formation = formation_;
+    return who;
+  }
+
+  std::shared_ptr<fault_injector> to_;
+  std::uint64_t formation_;
+  std::shared_ptr<const bool> is_dead_;
+};
+
+} // namespace
+
+/// The common part of a process and a driver: a group of fibers, and a connection to the controller.
+class simulated_processes::connected : public std::enable_shared_from_this<connected> {
+public:
+  connected(simulated_processes& above, fibers::group group, prng chance)
+    : above_{above}, group_{group}, chance_{chance} {}
+  virtual ~connected() = default;
+  connected(const connected&) = delete;
+  connected& operator=(const connected&) = delete;
+
+  /// Stops its threads for \p span.
+  void suspend(nanoseconds span);
+  /// Breaks the connection. Each end detects this soon, or only by the other's silence.
+  void cut();
+  void slow_down(nanoseconds span);
+  /// Sends \p bytes from the controller to this end, through the connection numbered \p through.
+  void carry(std::uint64_t through, std::string bytes);
+  [[nodiscard]] fibers::group group() const noexcept { return group_; }
+  /// Returns the number of connections that it has made.
+  [[nodiscard]] std::size_t connections() const noexcept { return connections_; }
+
+protected:
+  /// Returns whether it has ended. It then neither sends nor receives.
+  [[nodiscard]] virtual bool has_ended() const = 0;
+  /// Returns its place, or -1 for a driver.
+  [[nodiscard]] virtual int place_or_none() const = 0;
+  /// Called when a connection has been made. Returns the first message.
+  [[nodiscard]] virtual std::string introduce() = 0;
+  virtual void receive(const std::string& bytes) = 0;
+  /// Called when this end detects that the connection has broken.
+  virtual void broken(const error& why) = 0;
+
+  void connect();
+  void send(std::string bytes);
+  /// Ends the connection. If \p loses, messages in transit and the end of the connection do not arrive.
+  void disconnect(bool loses);
+  /// Suspends the calling fiber while this object's fibers are stopped.
+  void await_awake() const;
+
+  simulated_processes& above_;
+  const fibers::group group_;
+  prng chance_;
+  bool is_searching_ = false; ///< A connection is being made.
+  bool is_stopped_ = false;
+
+private:
+  struct connection {
+    std::uint64_t number;
+    std::unique_ptr<simulated_link> up, down;
+  };
+  std::optional<connection> connection_;
+  std::size_t connections_ = 0;
+};
+
+void simulated_processes::connected::suspend(nanoseconds span) {
+  if (has_ended() || std::exchange(is_stopped_, true)) return;
+  fibers::current()->suspend(group_);
+  above_.later(span, [self = shared_from_this()] {
+    self->is_stopped_ = false;
+    fibers::current()->resume(self->group_);
+  });
+}
+
+void simulated_processes::connected::cut() {
+  disconnect(true);
+  if (!chance_.one_in(2)) return; // this end detects the silence later
+  const fibers::group_scope in_group{group_};
+  above_.later(chance_.within(20ms), [self = shared_from_this()] {
+    if (!self->has_ended() && !self->connection_)
+      self->broken({.code = errc::communicator_failed, .text = "the connection has broken"});
+  });
+}
+
+void simulated_processes::connected::slow_down(nanoseconds span) {
+  if (!connection_) return;
+  const std::size_t which = chance_.below(3);
+  if (which != 0) connection_->up->stall(span);
+  if (which != 1) connection_->down->stall(span);
+}
+
+void simulated_processes::connected::connect() {
+  is_searching_ = true;
+  above_.later(chance_.within(3ms), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->has_ended()) return;
+    self->disconnect(false);
+    self->is_searching_ = false;
+    if (!self->above_.controller_)
+      return self->broken({.code = errc::communicator_failed, .text = "no controller listens"});
+    const std::uint64_t number = ++self->above_.last_connection_;
+    const auto link = [&](std::uint64_t which, fibers::group of) {
+      return std::make_unique<simulated_link>(mix(self->above_.of_.seed, which, number), of);
+    };
+    self->connection_ = connection{number, link(16, 0), link(17, self->group_)};
+    self->above_.connections_[number] = self;
+    ++self->connections_;
+    self->send(self->introduce());
+  });
+}
+
+void simulated_processes::connected::send(std::string bytes) {
+  if (has_ended() || !connection_) return;
+  connection_->up->put([above = &above_, place = place_or_none(), number = connection_->number,
+                        bytes = std::move(bytes), sent = steady_now()] { above->hear(place, number, bytes, sent); });
+}
+
+void simulated_processes::connected::carry(std::uint64_t through, std::string bytes) {
+  if (has_ended() || !connection_ || connection_->number != through) return;
+  connection_->down->put([weak = weak_from_this(), through, bytes = std::move(bytes)] {
+    const auto self = weak.lock();
+    if (!self || self->has_ended() || !self->connection_ || self->connection_->number != through) return;
+    const fibers::no_wait_scope in_turn;
+    self->receive(bytes);
+  });
+}
+
+void simulated_processes::connected::disconnect(bool loses) {
+  if (!connection_) return;
+  connection gone = *std::exchange(connection_, std::nullopt);
+  above_.connections_.erase(gone.number);
+  gone.down->drop();
+  const auto lose = [above = &above_, number = gone.number] {
+    if (above->controller_) above->controller_->lose(peer_id{number});
+  };
+  if (loses) {
+    gone.up->drop();
+    if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // otherwise the controller detects the silence
+    return;
+  }
+  gone.up->put(lose); // delivered after all messages sent before
+  gone.up->close();
+  above_.closing_.push_back(std::move(gone.up));
+}
+
+void simulated_processes::connected::await_awake() const {
+  if (!is_stopped_) return;
+  const fibers::group_scope in_group{group_};
+  fibers::current()->sleep(0ns);
+}
+
+/// One process with a rank, and its world.
+class simulated_processes::process final : public connected {
+public:
+  process(simulated_processes& above, int place, int attempt)
+    : process{above, place, attempt, static_cast<fibers::group>(1000 * (place + 1) + attempt)} {}
+
+  void begin();
+  void stop() {
+    if (world_) world_->stop();
+  }
+  /// Ends the process as SIGKILL does. If \p loses, messages in transit do not arrive.
+  void kill(bool loses);
+
+  /// Returns its world if it can be used, or null. Waits while the process is stopped.
+  [[nodiscard]] simulated_world* enter() const;
+  [[nodiscard]] simulated_world* world() const { return *is_dead_ ? nullptr : world_.get(); }
+  [[nodiscard]] bool is_ready_in(epoch of) const;
+  [[nodiscard]] bool is_over() const { return *is_dead_ || !world_ || world_->is_over(); }
+  [[nodiscard]] int place() const noexcept { return place_; }
+  [[nodiscard]] process_identity who() const {
+    return {.name = std::to_string(place_),
+            .host = "host" + std::to_string(place_ / 2),
+            .pid = static_cast<std::int64_t>(group_)};
+  }
+  [[nodiscard]] std::string name() const { return "process " + std::to_string(group_); }
+  /// The memory that requests of the driver may name.
+  [[nodiscard]] exported_memory& exported() const noexcept { return *exported_; }
+  /// Returns a flag that is true once the process has been killed.
+  [[nodiscard]] std::shared_ptr<const bool> is_dead() const noexcept { return is_dead_; }
+
+private:
+  process(simulated_processes& above, int place, int attempt, fibers::group group)
+    : connected{above, group, prng{mix(above.of_.seed, 15, group)}}, place_{place}, attempt_{attempt} {}
+
+  [[nodiscard]] std::shared_ptr<process> shared() { return std::static_pointer_cast<process>(shared_from_this()); }
+  [[nodiscard]] bool has_ended() const override { return *is_dead_; }
+  [[nodiscard]] int place_or_none() const override { return place_; }
+  [[nodiscard]] std::string introduce() override {
+    link_->connected();
+    return link_->introduction();
+  }
+  void receive(const std::string& bytes) override { link_->receive(bytes); }
+  void broken(const error& why) override { link_->disconnected(why); }
+
+  [[nodiscard]] link_services services();
+  void live();
+  void hear(controller_directive what) const {
+    if (simulated_world* const mine = world()) mine->tell(std::move(what));
+  }
+  /// Ends the process soon, because the controller has removed it from the world.
+  void removed();
+  /// Ends it after \p tenths tenths of removal_grace. Waits for each tenth separately, so that a jump of the clock
+  /// skips only one of them.
+  void end_after(int tenths);
+
+  const int place_;
+  const int attempt_;
+  const std::shared_ptr<exported_memory> exported_ = std::make_shared<exported_memory>(group_);
+  std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
+  bool is_removed_ = false; ///< It no longer belongs to the world, and ends soon.
+  std::unique_ptr<simulated_machine> machine_;
+  std::shared_ptr<process_link> link_;
+  std::unique_ptr<simulated_world> world_;
+};
+
+link_services simulated_processes::process::services() {
+  const std::weak_ptr weak = shared();
+  return {.time = machine_->services.time,
+          .send =
+              [weak](std::string bytes) {
+                if (const auto self = weak.lock()) self->send(std::move(bytes));
+              },
+          .deliver =
+              [weak](controller_directive what) {
+                if (const auto self = weak.lock()) self->hear(std::move(what));
+              },
+          .make_id =
+              [weak, real = make_mock_backend()](const std::function<void(const error&, const unique_id&)>& take) {
+                const auto self = weak.lock();
+                if (!self || !self->machine_) return;
+                self->machine_->helpers->run(
+                    "the creation of a unique id", self->above_.of_.limits.form,
+                    [weak, real, take, span = self->chance_.within(2ms)] {
+                      fibers::current()->sleep(span);
+                      if (const auto still = weak.lock(); still && still->world() != nullptr)
+                        take({}, real->make_unique_id());
+                    },
+                    [take](const error& why) {
+                      if (why) take(why, {});
+                    });
+              },
+          .abandoned =
+              [weak](const error&) {
+                if (const auto self = weak.lock()) self->removed();
+              },
+          .fused = {.mode = above_.of_.fused}};
+}
+
+void simulated_processes::process::begin() {
+  const fibers::group_scope in_group{group_};
+  simulated_terms terms = terms_of(above_.of_);
+  terms.ranks = 1;
+  terms.seed = mix(above_.of_.seed, 14, group_);
+  terms.recovery = {.policy = recovery_policy::guided};
+  machine_ = std::make_unique<simulated_machine>(terms, above_.on_.api,
+                                                 std::vector{above_.on_.devices[static_cast<std::size_t>(place_)]});
+  link_ = std::make_shared<process_link>(join_request{.who = who(), .place = place_, .attempt = attempt_}, services(),
+                                         above_.of_.processes->orphans, 1s);
+  world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
+  plan.world_size = above_.of_.ranks;
+  plan.locals.front().self = rank{place_};
+  // A communicator knows its epoch and its process.
+  plan.backend =
+      make_faulty_backend(make_mock_backend(),
+                          [faults = above_.faults_, of = std::weak_ptr{shared()}]() -> std::shared_ptr<fault_injector> {
+                            const auto mine = of.lock();
+                            simulated_world* const world = mine ? mine->world() : nullptr;
+                            if (world == nullptr) throw exception{errc::abandoned, "the process has been killed"};
+                            return std::make_shared<process_faults>(faults, world->current_epoch(), mine->is_dead());
+                          });
+  plan.to_controller = link_;
+  plan.exported = exported_;
+  world_ = std::make_unique<simulated_world>(std::move(plan), terms.seed, above_.log_, name());
+  world_->listen([this](const world_event& event) {
+    if (*is_dead_) return;
+    if (event.phase == world_phase::ready) above_.note_ready(event.epoch, event.world_size);
+    if (above_.heard_) above_.heard_(event, group_);
+  });
+  above_.log_.note(name() + " starts");
+  above_.ledger_.began(rank{place_}, group_);
+  worker{[self = shared()] { self->live(); }}.detach();
+}
+
+void simulated_processes::process::live() {
+  while (!is_over()) {
+    {
+      const fibers::no_wait_scope in_turn;
+      link_->beat();
+      if (link_->tick() && !is_searching_) connect();
+    }
+    fibers::current()->sleep(look_every);
+  }
+  above_.ledger_.ended(group_);
+  if (!*is_dead_) {
+    link_->await_farewell(farewell);
+    disconnect(false);
+  } else if (!world_->is_over()) {
+    world_->kill({.code = errc::abandoned, .text = "the process has been killed"});
+  }
+  link_->close_rings();
+  above_.log_.note(name() + " has ended");
+  world_ = nullptr;
+  machine_ = nullptr;
+  --above_.unended_;
+}
+
+void simulated_processes::process::kill(bool loses) {
+  if (is_over()) return;
+  *is_dead_ = true;
+  above_.log_.note(name() + " is killed");
+  fibers::current()->resume(group_);
+  above_.ledger_.ended(group_);
+  above_.ledger_.died(rank{place_});
+  disconnect(loses);
+  above_.ended(*this);
+}
+
+void simulated_processes::process::removed() {
+  if (std::exchange(is_removed_, true)) return;
+  above_.ledger_.ended(group_); // it can tell nobody any more
+  end_after(10);
+}
+
+void simulated_processes::process::end_after(int tenths) {
+  above_.later(removal_grace / 10, [self = shared(), tenths] {
+    if (*self->is_dead_) return;
+    if (tenths > 1) return self->end_after(tenths - 1);
+    self->above_.ledger_.removed(rank{self->place_}, removal_grace);
+    self->kill(false);
+  });
+}
+
+simulated_world* simulated_processes::process::enter() const {
+  await_awake();
+  return world();
+}
+
+bool simulated_processes::process::is_ready_in(epoch of) const {
+  if (*is_dead_ || !world_) return false;
+  const world_event now = world_->latest();
+  return now.phase == world_phase::ready && now.epoch == of;
+}
+
+/// The process without a rank that makes the requests to the world.
+class simulated_processes::driver final : public connected {
+public:
+  driver(simulated_processes& above, int number)
+    : driver{above, number, static_cast<fibers::group>(900'000 + number)} {}
+
+  void begin() {
+    const fibers::group_scope in_group{group_};
+    const std::weak_ptr weak = shared();
+    link_ = std::make_shared<driver_link>(
+        process_identity{.name = "driver", .host = "host0", .pid = static_cast<std::int64_t>(group_)}, "",
+        driver_services{.time = std::make_shared<monotonic_clock>(),
+                        .send =
+                            [weak](std::string bytes) {
+                              if (const auto self = weak.lock()) self->send(std::move(bytes));
+                            },
+                        .changed = [](const world_driver_event&) {},
+                        .warned = [](const error&) {},
+                        .default_deadline = 1s,
+                        .holder = group_});
+    above_.log_.note(name() + " starts");
+    worker{[self = shared()] { self->live(); }}.detach();
+  }
+  /// Asks all ranks. Waits while the process is stopped.
+  void ask(world_request asked, reply_promise reply) {
+    await_awake();
+    link_->ask(std::move(asked), std::move(reply));
+  }
+  /// Ends it. Pending requests are answered with an unknown outcome. If \p loses, messages in transit do not arrive.
+  void end(bool loses) {
+    if (is_over_) return;
+    above_.log_.note(name() + " ends");
+    fibers::current()->resume(group_);
+    if (loses) disconnect(true);
+    link_->close({.code = errc::abandoned, .text = "the driver has ended"});
+    is_over_ = true;
+    disconnect(false);
+  }
+  [[nodiscard]] bool is_over() const noexcept { return is_over_; }
+  [[nodiscard]] std::string name() const { return "driver " + std::to_string(number_); }
+
+private:
+  driver(simulated_processes& above, int number, fibers::group group)
+    : connected{above, group, prng{mix(above.of_.seed, 20, group)}}, number_{number} {}
+
+  [[nodiscard]] std::shared_ptr<driver> shared() { return std::static_pointer_cast<driver>(shared_from_this()); }
+  [[nodiscard]] bool has_ended() const override { return is_over_; }
+  [[nodiscard]] int place_or_none() const override { return -1; }
+  [[nodiscard]] std::string introduce() override { return link_->introduction(); }
+  void receive(const std::string& bytes) override { link_->receive(bytes); }
+  void broken(const error& why) override {
+    link_->disconnected(why);
+    needs_connection_ = true;
+  }
+
+  void live() {
+    while (!is_over_) {
+      {
+        const fibers::no_wait_scope in_turn;
+        if (link_->tick()) needs_connection_ = true;
+        if (needs_connection_ && !is_searching_) {
+          needs_connection_ = false;
+          connect();
+        }
+      }
+      fibers::current()->sleep(look_every);
+    }
+    above_.log_.note(name() + " has ended");
+    --above_.unended_;
+  }
+
+  const int number_;
+  bool is_over_ = false;
+  bool needs_connection_ = true; ///< True if it must connect to the controller.
+  std::shared_ptr<driver_link> link_;
+};
+
+simulated_processes::simulated_processes(const scenario& of, simulated_machine& on,
+                                         std::shared_ptr<fault_injector> faults, simulation_ledger& ledger, trace& log)
+  : of_{of},
+    on_{on},
+    faults_{std::move(faults)},
+    ledger_{ledger},
+    log_{log},
+    chance_{mix(of.seed, 18)},
+    driver_chance_{mix(of.seed, 21)},
+    places_(static_cast<std::size_t>(of.ranks)),
+    starts_(static_cast<std::size_t>(of.ranks)),
+    is_starting_(static_cast<std::size_t>(of.ranks)) {
+  start_controller();
+  ticks_ = worker{[this] {
+    while (!is_over_) {
+      if (controller_) {
+        const fibers::no_wait_scope in_turn;
+        controller_->tick();
+      }
+      fibers::current()->sleep(control_server::tick_interval);
+    }
+  }};
+  for (int place = 0; place < of.ranks; ++place) start(place);
+  start_driver();
+  constexpr int number_of_idle = 1000;
+  idle_ = std::make_shared<driver>(*this, number_of_idle);
+  ++unended_;
+  idle_->begin();
+}
+
+simulated_processes::~simulated_processes() {
+  is_over_ = true;
+  for (const auto& one : places_) one->kill(true);
+  driver_->end(true);
+  idle_->end(true);
+  ticks_.join();
+  fibers::current()->run([this] { return unended_ == 0; });
+}
+
+controller_hooks simulated_processes::make_hooks() {
+  return {.send =
+              [this](peer_id to, std::string bytes) {
+                const auto number = static_cast<std::uint64_t>(to);
+                if (const auto one = connections_.find(number); one != connections_.end())
+                  if (const auto receiver = one->second.lock()) receiver->carry(number, std::move(bytes));
+              },
+          .heard =
+              [this](const control_event& event) {
+                if (log_.is_kept()) log_.note("controller: " + describe(event));
+                if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
+                if (event.phase == control_phase::forming) {
+                  if (std::exchange(formed_by_, controllers_) != controllers_) ledger_.forms_again(event.epoch);
+                }
+                const bool misses_one = event.phase == control_phase::failed &&
+                                        event.reason.code == errc::deadline_exceeded &&
+                                        event.reason.text.find("not joined in time") != std::string::npos;
+                // A process that is wanted starts soon.
+                if (misses_one && std::ranges::none_of(of_.faults, may_keep_away, &planned_fault::kind))
+                  ledger_.wrong("the world has ended because a process has not joined (FLT-1): " +
+                                to_string(event.reason));
+              },
+          .refused =
+              [](const error& why) {
+                if (why.code == errc::internal) throw exception{why}; // the simulation does not forge messages
+              },
+          .kill =
+              [this](const process_identity& who) {
+                if (of_.processes->orphans != orphan_policy::leave) return; // there is no launcher
+                for (const auto& one : places_)
+                  if (one->who().pid == who.pid) later(chance_.within(5ms), [one] { one->kill(false); });
+              },
+          .wanted = [this](int place) { wanted(place); },
+          .batch_added = [this](rank, epoch in) { ledger_.counted(rank{speaker_}, in, said_); },
+          .order_closed =
+              [this](epoch closed) {
+                // Even a process without new requests has reported its successes, unless a fault delayed its messages.
+                if (!is_undisturbed()) return;
+                for (int place = 0; place < of_.ranks; ++place)
+                  ledger_.counted(rank{place}, closed, steady_now() - time_to_tell_successes);
+              }};
+}
+
+void simulated_processes::hear(int place, std::uint64_t through, std::string_view bytes, time_point sent) {
+  if (!controller_) return;
+  const fibers::no_wait_scope in_turn;
+  if (place >= 0) { // a driver's batches report no rank's successes
+    speaker_ = place;
+    said_ = sent;
+  }
+  controller_->hear(peer_id{through}, bytes);
+}
+
+void simulated_processes::start_controller() {
+  controller_ = std::make_unique<control_server>(controller_terms_of(of_), order_service_settings{}, nullptr,
+                                                 make_hooks(), sources_of(of_, ++controllers_));
+  if (is_stopping_ && !of_.processes->stops_by_itself) controller_->stop();
+}
+
+void simulated_processes::lose_controller() {
+  if (is_stopping_ || !controller_) return;
+  log_.note("the controller is killed");
+  const auto before = std::exchange(connections_, {});
+  controller_ = nullptr;
+  for (const auto& [number, one] : before)
+    if (const auto end = one.lock()) end->cut();
+  // With this policy, processes do not wait for another controller: the world ends.
+  if (of_.processes->orphans == orphan_policy::leave)
+    is_stopping_ = true;
+  else
+    later(1ms + chance_.within(most_without_controller), [this] {
+      log_.note("another controller starts");
+      start_controller();
+    });
+}
+
+void simulated_processes::later(nanoseconds delay, std::function<void()> what) {
+  ++unended_;
+  worker{[this, delay, what = std::move(what)] {
+    fibers::current()->sleep(delay);
+    if (!is_over_) what();
+    --unended_;
+  }}.detach();
+}
+
+void simulated_processes::start(int place) {
+  const auto index = static_cast<std::size_t>(place);
+  places_[index] = std::make_shared<process>(*this, place, starts_[index]++);
+  ++unended_;
+  places_[index]->begin();
+  if (is_stopping_) later(chance_.within(5ms), [one = places_[index]] { one->stop(); });
+}
+
+void simulated_processes::start_driver() {
+  driver_ = std::make_shared<driver>(*this, ++drivers_);
+  ++unended_;
+  driver_->begin();
+}
+
+void simulated_processes::start_later(int place) {
+  const auto index = static_cast<std::size_t>(place);
+  if (is_over_ || is_starting_[index]) return;
+  is_starting_[index] = true;
+  const fibers::group_scope of_nobody{0};
+  later(1ms + chance_.within(30ms), [this, place, index] {
+    is_starting_[index] = false;
+    start(place);
+  });
+}
+
+void simulated_processes::ended(const process& one) {
+  const fibers::group_scope of_nobody{0};
+  if (of_.processes->orphans == orphan_policy::leave && chance_.one_in(2) && !is_over_)
+    later(chance_.within(10ms), [this, who = one.who()] {
+      if (controller_) controller_->process_ended(who.name, who.pid, "killed by signal 9");
+    });
+  const control_phase now = controller_ ? controller_->state().event().phase : control_phase::gathering;
+  const bool is_ending =
+      now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
+  // While the world gathers for the first time, the controller asks for no process.
+  const bool is_wanted_later = of_.processes->replaces_wanted && now != control_phase::gathering;
+  if (!is_stopping_ && !is_ending && !is_wanted_later) start_later(one.place());
+}
+
+void simulated_processes::wanted(int place) {
+  if (places_[static_cast<std::size_t>(place)]->is_over()) start_later(place);
+}
+
+void simulated_processes::note_ready(epoch of, int world_size) {
+  std::map<rank, rank> by_rank; // a process that stood by before it joined may have another rank than its place
+  std::vector<std::weak_ptr<process>> members;
+  for (const auto& one : places_) {
+    if (!one || !one->is_ready_in(of)) continue;
+    by_rank.emplace(one->world()->latest().local_ranks.front(), rank{one->place()});
+    members.emplace_back(one);
+  }
+  if (by_rank.size() != static_cast<std::size_t>(world_size)) return;
+  std::vector<rank> origins;
+  for (const auto& [self, origin] : by_rank) origins.push_back(origin);
+  served_ = {.phase = world_phase::ready,
+             .epoch = of,
+             .world_size = world_size,
+             .local_ranks = {},
+             .reason = {},
+             .origins = std::move(origins)};
+  all_[of] = std::move(members);
+}
+
+world_event simulated_processes::latest() const {
+  world_event now = served_;
+  if (served_.epoch == epoch{0}) return now;
+  const bool is_ready = std::ranges::all_of(all_.at(served_.epoch), [this](const auto& one) {
+    const auto member = one.lock();
+    return member && member->is_ready_in(served_.epoch);
+  });
+  if (!is_ready) now.phase = world_phase::rebuilding;
+  return now;
+}
+
+bool simulated_processes::has_client(rank self, epoch of) const {
+  const auto found = all_.find(of);
+  return found != all_.end() && !at(self).is_over() && std::ranges::any_of(found->second, [&](const auto& one) {
+           return one.lock() == places_[static_cast<std::size_t>(self.value())];
+         });
+}
+
+namespace {
+
+error not_over_processes() {
+  return {.code = errc::unsupported, .text = "a simulated world over processes does not support this request"};
+}
+
+} // namespace
+
+void simulated_processes::ask_world(world_request asked, reply_promise reply) {
+  // A client that names no epoch means the present one, which is another than the ledger expects.
+  if (asked.epoch == epoch{}) asked.epoch = epoch{std::numeric_limits<std::uint64_t>::max()};
+  const std::vector<rank>& origins = served_.origins;
+  for (std::size_t r = 0; r < asked.parts.size(); ++r) {
+    const rank origin = r < origins.size() ? origins[r] : rank{static_cast<int>(r)};
+    exported_memory& exported = at(origin).exported();
+    visit_operands(asked.parts[r], [&](const operand& one, std::string_view) {
+      if (!one.memory) return;
+      const remote_buffer handle = exported.add(rank{static_cast<int>(r)}, one.memory);
+      const_cast<operand&>(one).memory = handle.as_buffer(); // NOLINT: the parts are not const
+    });
+  }
+  driver_->ask(std::move(asked), std::move(reply));
+}
+
+void simulated_processes::register_memory(const registration_request&, std::shared_ptr<registration_promise> reply) {
+  reply->deliver(not_over_processes());
+}
+
+void simulated_processes::capture(rank by, capture_request asked, std::shared_ptr<capture_answer> reply) {
+  const auto one = places_[static_cast<std::size_t>(by.value())];
+  simulated_world* const world = one->enter();
+  if (world == nullptr) return;
+  const fibers::group_scope in_group{one->group()};
+  world->capture(rank{0}, std::move(asked), std::move(reply));
+}
+
+std::uint64_t simulated_processes::process_of(rank self) const {
+  return at(self).group();
+}
+
+void simulated_processes::ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) {
+  const auto one = places_[static_cast<std::size_t>(self.value())];
+  simulated_world* const world = one->enter();
+  if (world == nullptr) return;
+  const fibers::group_scope in_group{one->group()};
+  world->ask_rank(rank{0}, lane, std::move(asked), std::move(reply));
+}
+
+void simulated_processes::ask_credit(rank by, const credit_request& asked, std::shared_ptr<credit_answer> reply) {
+  const auto one = places_[static_cast<std::size_t>(by.value())];
+  if (simulated_world* const world = one->enter()) world->ask_credit(rank{0}, asked, std::move(reply));
+}
+
+bool simulated_processes::is_undisturbed() const {
+  return std::ranges::none_of(of_.faults, delays_messages, &planned_fault::kind);
+}
+
+void simulated_processes::withdraw(rank self, std::size_t lane) {
+  const auto one = places_[static_cast<std::size_t>(self.value())];
+  if (simulated_world* const world = one->enter()) world->withdraw(rank{0}, lane);
+}
+
+void simulated_processes::end_rank(rank self) {
+  if (simulated_world* const world = at(self).world()) world->end_rank(rank{0});
+}
+
+void simulated_processes::strike(const planned_fault& one) {
+  if (driver_chance_.one_in(2) && !is_stopping_) {
+    const auto struck = driver_;
+    switch (one.kind) {
+      case fault_kind::killed_process:
+        struck->end(driver_chance_.one_in(2));
+        later(driver_chance_.within(30ms), [this] {
+          if (driver_->is_over() && !is_stopping_) start_driver();
+        });
+        break;
+      case fault_kind::stopped_process: struck->suspend(one.span); break;
+      case fault_kind::cut_link: struck->cut(); break;
+      case fault_kind::slow_link: struck->slow_down(one.span); break;
+      default: break;
+    }
+  }
+  if (one.kind == fault_kind::lost_controller) return lose_controller();
+  process& struck = at(one.where);
+  if (struck.is_over()) return;
+  switch (one.kind) {
+    case fault_kind::killed_process: return struck.kill(chance_.one_in(3));
+    case fault_kind::stopped_process: return struck.suspend(one.span);
+    case fault_kind::cut_link: return struck.cut();
+    case fault_kind::slow_link: return struck.slow_down(one.span);
+    default: break;
+  }
+}
+
+void simulated_processes::stop() {
+  if (is_undisturbed() && controllers_ == 1 && !is_stopping_)
+    for (const auto& one : {driver_, idle_})
+      if (one->connections() != 1)
+        ledger_.wrong(one->name() + " has connected " + std::to_string(one->connections()) +
+                      " times, although nothing has disturbed it");
+  is_stopping_ = true;
+  later(driver_chance_.within(200ms), [this] { idle_->end(false); });
+  later(driver_chance_.within(200ms), [this] { driver_->end(driver_chance_.one_in(4)); });
+  const bool by_controller = !of_.processes->stops_by_itself;
+  if (by_controller && controller_) controller_->stop();
+  for (const auto& one : places_) later(by_controller ? 50ms : chance_.within(10ms), [one] { one->stop(); });
+}
+
+bool simulated_processes::is_over() const {
+  return unended_ == 0;
+}
+
+std::optional<std::size_t> simulated_processes::held_up() const {
+  for (const auto& one : places_)
+    if (const simulated_world* const world = one->world())
+      if (const auto waiting = world->held_up()) return waiting;
+  return std::nullopt;
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,114 @@
+/// Defines the world of a simulated run whose ranks live in processes: their worlds, their connections, a driver, and
+/// the controller.
+#pragma once
+
+#include <troupe/processes/control/control_server.hpp>
+#include <troupe/testing/simulation/scenario.hpp>
+#include <troupe/testing/simulation/simulated_trace.hpp>
+#include <troupe/testing/simulation/simulated_world.hpp>
+#include <troupe/testing/simulation/simulation_ledger.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace troupe::simulation {
+
+class simulated_link;
+
+/// A world over processes with one rank each. The processes share only the simulated devices. A killed process sends,
+/// launches and answers nothing any more, and is then torn down. A driver, a process without a rank, sends the requests
+/// to the world; it is killed, stopped and disconnected like the others.
+/// Threads: only that of the run.
+class simulated_processes final : public system_under_test {
+public:
+  simulated_processes(const scenario& of, simulated_machine& on, std::shared_ptr<fault_injector> faults,
+                      simulation_ledger& ledger, trace& log);
+  ~simulated_processes() override;
+
+  /// Returns `ready` while all ranks of one epoch are ready in it.
+  [[nodiscard]] world_event latest() const override;
+  void ask_world(world_request asked, reply_promise reply) override;
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override;
+  void capture(rank by, capture_request asked, std::shared_ptr<capture_answer> reply) override;
+  /// If the process is stopped, sends the request when the process continues.
+  void ask_rank(rank self, std::size_t lane, rank_request asked, reply_promise reply) override;
+  void withdraw(rank self, std::size_t lane) override;
+  void end_client(rank self, std::size_t lane) override { withdraw(self, lane); }
+  void end_rank(rank self) override;
+  void end_world(fault_kind) override {}
+  void stop() override;
+  [[nodiscard]] bool is_over() const override;
+  [[nodiscard]] bool has_client(rank self, epoch of) const override;
+  [[nodiscard]] std::uint64_t process_of(rank self) const override;
+  void ask_credit(rank by, const credit_request& asked, std::shared_ptr<credit_answer> reply) override;
+  void strike(const planned_fault& one) override;
+
+  /// Receives an event of the process with this number.
+  using event_listener = std::function<void(const world_event& event, std::uint64_t process)>;
+  /// Calls \p heard for each event of each process. Call it before the first turn to receive all events.
+  void listen(event_listener heard) { heard_ = std::move(heard); }
+  /// Returns the number of turns that wait behind a turn that cannot end, or nothing if no turn is blocked (BLK-2).
+  [[nodiscard]] std::optional<std::size_t> held_up() const;
+
+private:
+  class connected;
+  class process;
+  class driver;
+
+  [[nodiscard]] process& at(rank self) const { return *places_[static_cast<std::size_t>(self.value())]; }
+  /// Calls \p what in a fiber after \p delay, unless the run has ended.
+  void later(nanoseconds delay, std::function<void()> what);
+  void start(int place);
+  void start_later(int place);
+  void start_driver();
+  /// Returns whether no fault of the run delays messages or ends a process.
+  [[nodiscard]] bool is_undisturbed() const;
+  [[nodiscard]] controller_hooks make_hooks();
+  /// Passes a message that the process of \p place, or with -1 the driver, sent at \p sent through connection \p
+  /// through to the controller.
+  void hear(int place, std::uint64_t through, std::string_view bytes, time_point sent);
+  /// Called when process \p one has ended. Starts another process in its place unless the world ends.
+  void ended(const process& one);
+  void wanted(int place);
+  void note_ready(epoch of, int world_size);
+  /// Ends the controller and all connections to it. Another one is started if processes wait for it.
+  void lose_controller();
+  void start_controller();
+
+  const scenario& of_;
+  simulated_machine& on_;
+  std::shared_ptr<fault_injector> faults_;
+  simulation_ledger& ledger_;
+  trace& log_;
+  prng chance_;
+  prng driver_chance_;
+  event_listener heard_;
+  std::unique_ptr<control_server> controller_; ///< Null while there is none.
+  std::uint64_t controllers_ = 0;              ///< The number of controllers that were started.
+  std::uint64_t formed_by_ = 0;                ///< The number of that controller.
+  worker ticks_;
+  std::vector<std::shared_ptr<process>> places_; ///< The present or last process of each place.
+  std::vector<int> starts_;                      ///< The number of processes that were started, by place.
+  std::vector<bool> is_starting_;                ///< By place.
+  int speaker_ = 0;                              ///< The place of the process whose message the controller handles.
+  time_point said_{};                            ///< The time at which that message was sent.
+  std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
+  std::shared_ptr<driver> driver_; ///< The current or last driver.
+  int drivers_ = 0;                ///< Number of drivers that were started.
+  std::shared_ptr<driver> idle_;   ///< A driver that asks nothing.
+  std::uint64_t last_connection_ = 0;
+  std::vector<std::unique_ptr<simulated_link>> closing_; ///< The links of processes that have closed their connections.
+  world_event served_{};                                 ///< The latest epoch in which all ranks were ready.
+  std::map<epoch, std::vector<std::weak_ptr<process>>> all_; ///< The processes of such epochs.
+  std::size_t unended_ = 0; ///< Processes that have not been torn down, and calls that later() has not made.
+  bool is_stopping_ = false;
+  bool is_over_ = false; ///< The run has ended.
+};
+
+} // namespace troupe::simulation

@@ -1,0 +1,205 @@
+/// Records the answers and launches of a simulated run, and finds violations of the invariants.
+#pragma once
+
+#include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/testing/simulation/scenario.hpp>
+#include <troupe/testing/simulation/simulated_memory.hpp>
+#include <troupe/testing/simulation/simulated_trace.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// The counts of violations.
+struct verdict {
+  std::size_t lost = 0;    ///< Requests without an answer when everything had ended (ONE-1).
+  std::size_t doubled = 0; ///< Requests with two answers (ONE-1).
+  /// Results, orders, epochs, effects and buffers that are not as specified (the other labels).
+  std::size_t wrong = 0;
+  std::size_t stuck = 0; ///< Requests and worlds that did not end in time (TIM-1).
+
+  [[nodiscard]] bool is_good() const noexcept { return lost + doubled + wrong + stuck == 0; }
+  verdict& operator+=(const verdict& other) noexcept;
+};
+
+/// Records one run. Threads: only that of the run.
+class simulation_ledger {
+public:
+  simulation_ledger(const scenario& of, simulated_memory& memory, trace& log);
+
+  /// Returns the promise for the answer to \p what, a request in epoch \p asked_in to rank \p self or, if empty, to the
+  /// world.
+  [[nodiscard]] reply_promise expect(const planned_request& what, std::optional<rank> self, epoch asked_in);
+  [[nodiscard]] std::size_t unanswered() const noexcept { return unanswered_; }
+  [[nodiscard]] std::size_t asked() const noexcept { return entries_.size(); }
+  /// Returns the number of requests of each kind.
+  [[nodiscard]] const std::map<operation_kind, std::size_t>& kinds() const noexcept { return kinds_; }
+  /// Returns the number of requests whose memory was registered when they were made.
+  [[nodiscard]] std::size_t on_registered() const noexcept { return on_registered_; }
+  /// Returns whether all expected answers to \p what have arrived.
+  [[nodiscard]] bool is_answered(const planned_request& what) const;
+  /// Returns whether the client of \p self has its answer to its latest request of \p what, or has died.
+  [[nodiscard]] bool is_answered(const planned_request& what, rank self) const;
+  [[nodiscard]] bool has_succeeded(const planned_request& what, rank self) const;
+  /// Returns whether the request still runs, or has an answer that does not tell whether it has run.
+  [[nodiscard]] bool may_still_run(const planned_request& what) const;
+
+  /// Records that \p self launches \p all together in its communicator of formation \p formation. The contents of a \p
+  /// hollow launch, which does not reach the device, are not checked.
+  void launched(std::uint64_t formation, rank self, std::span<const operation* const> all, bool hollow);
+  /// Records that \p self's communicator of formation \p formation registers \p region with its peers.
+  void registered(std::uint64_t formation, rank self, const registered_region& region);
+  /// Records that the abort of \p self's communicator of formation \p formation begins: hanging work then writes to its
+  /// results.
+  void spoil(std::uint64_t formation, rank self);
+  /// Records that the abort of \p self's communicator of formation \p formation has returned.
+  void aborted(std::uint64_t formation, rank self) { aborted_.insert({formation, self}); }
+  /// Records that nothing holds \p self's memory of \p request any more.
+  void released(std::size_t request, rank self);
+  /// Reports something that took too long, or never ended (TIM-1).
+  void stuck(const std::string& what) { find(verdict_.stuck, what); }
+  /// Reports something that is not as specified.
+  void wrong(const std::string& what) { find(verdict_.wrong, what); }
+
+  /// Records the end of the world. From now on requests must be answered at once, whatever their deadlines (TIM-1).
+  void world_ended() noexcept {
+    if (!ended_at_) ended_at_ = steady_now();
+  }
+  /// Records that the process of \p self has been killed: its clients receive no more answers.
+  void died(rank self);
+  /// Checks that the process of \p self, which was removed from its world, has answered the requests that are older
+  /// than \p grace (ONE-1).
+  void removed(rank self, nanoseconds grace);
+  /// Records that the service that decides the order knows the successes of \p self before \p until in epoch \p of.
+  void counted(rank self, epoch of, time_point until) {
+    time_point& known = counted_[{of, self}];
+    known = std::max(known, until);
+  }
+  /// Reports a second answer to \p what (ONE-1).
+  void doubled(const std::string& what) { find(verdict_.doubled, what); }
+  /// The resume points in a world's event.
+  struct resumption {
+    epoch counted_from{}; ///< 0: the event has none.
+    /// The number of complete operations by lane; std::nullopt stands for the requests to the world.
+    std::map<std::optional<std::size_t>, std::uint64_t> complete{};
+    friend bool operator==(const resumption&, const resumption&) = default;
+  };
+  /// Records the resume points in a world's event of epoch \p now, which must be the same in all events (CUT-1).
+  void resumed(epoch now, resumption points);
+  /// Records that \p process has begun as the process of \p self, and that it has ended or is no longer part of its
+  /// world.
+  void began(rank self, std::uint64_t process) { processes_[self] = process; }
+  void ended(std::uint64_t process) { ended_.try_emplace(process, steady_now()); }
+  /// Records that the controller has declared \p process lost in epoch \p of, although it may live.
+  void declared_lost(std::uint64_t process, epoch of) { lost_in_[process] = of; }
+  /// Records that a new controller forms \p next as its first epoch. It begins anew if a process was part of that epoch
+  /// or of a later one, which is right only if no such process is left (CUT-1).
+  void forms_again(epoch next);
+  /// Records that the event of epoch \p now has told \p process the last commit of each lane (CUT-1).
+  /// \p has_survivors: see resume_points.
+  void told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits, bool has_survivors);
+  /// Checks the number of rebuilds. A run is shorter than the window of the rebuild budget, unless its clock jumps
+  /// (FLT-1).
+  void judge_rebuilds(std::uint64_t last_epoch);
+
+  /// Checks everything. Call it once everything has ended.
+  [[nodiscard]] verdict judge();
+  [[nodiscard]] const std::vector<std::string>& findings() const noexcept { return findings_; }
+
+private:
+  struct entry {
+    const planned_request* what = nullptr;
+    std::optional<rank> self{};
+    epoch asked_in{};
+    time_point at{};
+    std::size_t answers = 0;
+    bool died = false;         ///< The process was killed before the answer.
+    std::uint64_t process = 0; ///< Of `self`, when the request was made.
+    std::optional<outcome> first{};
+    time_point answered_at{};
+  };
+  using batch = std::vector<std::optional<std::size_t>>;
+  using batches = std::vector<batch>;
+
+  void answered(std::size_t index, outcome result);
+  void find(std::size_t& count, std::string what);
+  void judge_outcome(const entry& one);
+  /// Checks the answer of a rank that had left the world.
+  void judge_lost(const entry& one);
+  void judge_memory(const entry& one, rank self);
+  void judge_list(const entry& one, rank self);
+  void judge_place(const entry& one, rank self);
+  /// Checks a part that is launched by itself or in a plan.
+  void judge_launch(const planned_request& asked, std::uint64_t formation, rank self, const operation& part);
+  void judge_orders();
+  void judge_order(std::uint64_t formation, const std::vector<batches>& ranks, std::size_t one, std::size_t other);
+  /// Returns the launches of \p all in which both ranks take part.
+  [[nodiscard]] batches shared(const batches& all, rank one, rank other) const;
+  void judge_lanes();
+  /// Checks that \p complete, which clients were told, can be the number of operations of \p lane that succeeded in
+  /// epoch \p ended (CUT-1).
+  void judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete);
+  /// Checks that no process was told of fewer commits than another one knew from an earlier epoch: from that epoch's
+  /// event, or because it saw a later commit succeed, which its clients make after all have seen the one before. If all
+  /// that knew of them have ended, the event must say so (CUT-1).
+  void judge_commits();
+  /// Returns the entry of the latest request of \p self for \p what, or null.
+  [[nodiscard]] const entry* find_entry(const planned_request& what, rank self) const;
+  /// Returns whether the service that decides the order certainly knows the success of \p one in epoch \p of.
+  [[nodiscard]] bool is_counted(const entry& one, epoch of) const;
+  /// Returns whether \p one may have succeeded in epoch \p of at its rank.
+  [[nodiscard]] bool may_have_succeeded(const entry& one, epoch of) const;
+  [[nodiscard]] std::string name_of(const entry& one) const;
+
+  const scenario& of_;
+  simulated_memory& memory_;
+  trace& log_;
+  std::vector<entry> entries_;
+  std::size_t unanswered_ = 0;
+  std::map<operation_kind, std::size_t> kinds_;
+  std::size_t on_registered_ = 0;
+  std::map<std::uint64_t, std::vector<batches>> launches_;             ///< Indexed by formation, then by rank.
+  std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< The latest formation, by request and rank.
+  std::set<std::pair<std::size_t, rank>> hollow_;                      ///< Those of them whose launch was hollow.
+  std::set<std::pair<std::uint64_t, rank>> aborted_;                   ///< Formation and rank of communicators.
+  std::map<std::size_t, const planned_request*> requests_;
+  std::map<std::size_t, std::vector<std::size_t>> entries_of_; ///< Indices in entries_, by request.
+  struct range {
+    const std::byte* first;
+    std::size_t size_bytes;
+  };
+  std::map<std::pair<std::uint64_t, rank>, std::vector<range>> known_; ///< Registered ranges, by formation and rank.
+  /// Requests without a recorded launch whose results had not been written when their memory was released.
+  std::set<std::pair<std::size_t, rank>> released_unwritten_;
+  std::map<epoch, resumption> resumed_;
+  std::map<std::pair<epoch, rank>, time_point> counted_;
+  std::map<rank, std::uint64_t> processes_;   ///< The present process of each rank.
+  std::map<std::uint64_t, time_point> ended_; ///< When processes have ended.
+  /// An event that has told a process the last commit of each lane.
+  struct told_event {
+    std::uint64_t process = 0;
+    epoch in{};
+    time_point at{};
+    std::vector<std::optional<std::uint64_t>> commits;
+    bool has_survivors = true;
+  };
+  std::vector<told_event> told_;
+  std::map<std::uint64_t, epoch> lost_in_; ///< The latest epoch in which a process was declared lost.
+  bool began_anew_ = false;                ///< Numbers of epochs are ambiguous.
+  std::optional<time_point> ended_at_;
+  verdict verdict_;
+  std::vector<std::string> findings_;
+};
+
+} // namespace troupe::simulation

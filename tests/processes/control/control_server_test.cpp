@@ -1,0 +1,682 @@
+// A controller without CAF: what it does with the frames of processes and of order services of other hosts.
+#include "support/manual_time.hpp"
+
+#include <troupe/processes/control/control_codec.hpp>
+#include <troupe/processes/control/control_server.hpp>
+#include <troupe/processes/order/codec/decision_codec.hpp>
+#include <troupe/processes/order/codec/host_frame.hpp>
+#include <troupe/processes/order/codec/request_codec.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::tests::control_server_test {
+
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+/// A controller of a world of two processes, whose connections are the test.
+struct server_scene {
+  server_scene()
+    : server{{.world_size = 2},
+             {.limits = {.straggling = 5s}},
+             nullptr,
+             {.send =
+                  [this](peer_id to, const std::string& bytes) {
+                    error why;
+                    auto frame = decode_controller_frame(bytes, why);
+                    REQUIRE(frame);
+                    sent.emplace_back(to, *std::move(frame));
+                  },
+              .heard = [this](const control_event& now) { heard.push_back(now); },
+              .straggling = [this](const absence_report&) { ++stragglers; },
+              .refused = [this](const error& why) { refused.push_back(why); },
+              .kill = [this](const process_identity& who) { killed.push_back(who.name); },
+              .host_joined = [this](const process_identity& who) { hosts.push_back(who.name); },
+              .joined = [this](const process_identity& who) { joined.push_back(who.name); },
+              .wanted = [this](int place) { wanted.push_back(place); },
+              .ended = [this](const error& why) { ended.push_back(why.code); },
+              .batch_added = [this](rank self, epoch) { added.push_back(self); },
+              .order_closed = [this](epoch of) { closed.push_back(of); }},
+             {.draw_session = [this] { return ++last_session; }, .wall_clock = [] { return std::int64_t{0}; }}} {}
+
+  void hear(peer_id from, session_id session, process_message what) {
+    report_commits();
+    server.hear(from, encode(process_frame{session, std::move(what)}));
+    report_commits();
+  }
+  /// Every process that has been asked reports that it knows no commits.
+  void report_commits() {
+    for (; answered < sent.size(); ++answered) {
+      const auto& [to, frame] = sent[answered];
+      if (const auto* const question = std::get_if<commits_wanted>(&frame.what))
+        server.hear(to, encode(process_frame{frame.session, commits_report{.of = question->of}}));
+    }
+  }
+  /// A process joins. Returns its session.
+  session_id join(peer_id from, int place, std::optional<ring_session> nonce = {}) {
+    const std::string name = std::to_string(place);
+    hear(from, 0,
+         join_request{.who = {.name = name, .host = "h" + name, .pid = place + 1}, .place = place, .nonce = nonce});
+    return last_session;
+  }
+  template <class Message>
+  [[nodiscard]] std::vector<Message> told(peer_id to) const {
+    std::vector<Message> found;
+    for (const auto& [receiver, frame] : sent)
+      if (const auto* what = std::get_if<Message>(&frame.what); what && receiver == to) found.push_back(*what);
+    return found;
+  }
+
+  std::vector<std::pair<peer_id, controller_frame>> sent{};
+  std::size_t answered = 0; ///< Frames of `sent` that report_commits() has seen.
+  std::vector<control_event> heard{};
+  int stragglers = 0;
+  std::vector<error> refused{};
+  std::vector<std::string> killed{}, hosts{}, joined{};
+  std::vector<int> wanted{};
+  std::vector<errc> ended{};
+  std::vector<rank> added{};
+  std::vector<epoch> closed{};
+  session_id last_session = 100;
+  control_server server;
+};
+
+constexpr peer_id first{1};
+constexpr peer_id second{2};
+constexpr peer_id service{3};
+constexpr peer_id driver{4};
+
+/// A request of a barrier, as the first batch of a rank.
+order_batch asks_barrier(epoch of, nanoseconds deadline = 1h, std::uint64_t number = 1) {
+  request_writer asks;
+  REQUIRE_FALSE(asks.ask(barrier{}, {}, 0, {}, deadline));
+  return {of, asks.take({.epoch = of, .number = number})};
+}
+/// What a rank has been told of its requests, in order.
+std::vector<decision_record::form> decisions(const server_scene& at, peer_id to) {
+  std::vector<decision_record::form> found;
+  decision_reader reader{2};
+  for (const order_batch& batch : at.told<order_batch>(to)) {
+    wire_reader in{batch.bytes};
+    static_cast<void>(batch_header::read(in));
+    for (decision_record one; reader.next(in, one);) found.push_back(one.kind);
+    REQUIRE(in.ok());
+  }
+  return found;
+}
+using decided = std::vector<decision_record::form>;
+
+attach_request service_on(const std::string& host) {
+  return {.who = {.name = "s", .host = host, .pid = 9}, .is_order_service = true};
+}
+
+/// A world of two processes that serves, with the order service of another host and a driver, in the test's own time.
+struct timed_scene : manual_time, server_scene {
+  timed_scene() {
+    hear(service, 0, service_on("h9"));
+    host = last_session;
+    hear(driver, 0, attach_request{.who = {.name = "d", .host = "h8", .pid = 8}});
+    drives = last_session;
+    ranks = {server_scene::join(first, 0), server_scene::join(second, 1)};
+    hear(first, ranks[0], id_offer{epoch{1}, {}});
+    hear(first, ranks[0], formed_report{epoch{1}});
+    hear(second, ranks[1], formed_report{epoch{1}});
+    REQUIRE(server.state().event().phase == control_phase::serving);
+  }
+  /// Everybody says something each time, except \p silent.
+  void pass(nanoseconds span, peer_id silent = {}) {
+    for (nanoseconds passed{}; passed < span; passed += control_server::tick_interval) {
+      advance(control_server::tick_interval);
+      const std::pair<peer_id, session_id> all[] = {
+          {first, ranks[0]}, {second, ranks[1]}, {service, host}, {driver, drives}};
+      for (const auto& [peer, session] : all)
+        if (peer != silent) hear(peer, session, heartbeat{});
+      server.tick();
+    }
+  }
+
+  session_id host = 0;
+  session_id drives = 0;
+  std::vector<session_id> ranks{};
+};
+
+} // namespace
+
+TEST_CASE("a controller says once in each interval that it lives, to everybody", "[control]") {
+  timed_scene at;
+  at.sent.clear();
+  const nanoseconds beat = at.server.state().terms().heartbeat;
+  at.pass(40 * beat);
+  const auto few = static_cast<std::size_t>(40 * beat / (beat + control_server::tick_interval));
+  for (const peer_id one : {first, second, service, driver}) {
+    CAPTURE(static_cast<int>(one));
+    CHECK(at.told<heartbeat>(one).size() >= few);
+    CHECK(at.told<heartbeat>(one).size() <= 40);
+  }
+}
+
+TEST_CASE("a controller that was asleep drops nobody that it could not hear, and who is silent then is dropped",
+          "[control][drivers]") {
+  timed_scene at;
+  const auto speaks_to = [&](peer_id one) {
+    at.sent.clear();
+    at.pass(2s, one);
+    return !at.told<heartbeat>(one).empty();
+  };
+  for (int i = 0; i < 3; ++i) {
+    at.advance(1h);
+    at.server.tick();
+    at.server.tick();
+    at.pass(1s);
+  }
+  for (const peer_id one : {first, second, service, driver}) {
+    CAPTURE(static_cast<int>(one));
+    CHECK(speaks_to(one));
+  }
+  for (const peer_id one : {driver, service}) {
+    CAPTURE(static_cast<int>(one));
+    at.pass(at.server.state().terms().suspicion + 1s, one);
+    CHECK_FALSE(speaks_to(one));
+    CHECK(at.server.state().event().phase == control_phase::serving);
+  }
+}
+
+TEST_CASE("a world that stops while order services open decides nothing in the new epoch", "[control][ORD-1]") {
+  server_scene at;
+  at.hear(service, 0, attach_request{.who = {.name = "s", .host = "h0", .pid = 9}, .is_order_service = true});
+  const session_id host = at.last_session;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  REQUIRE(at.told<serve_order>(service).size() == 1);
+  at.server.stop();
+  CHECK(at.closed == std::vector{epoch{1}});
+  CHECK(at.told<stop_order>(first).empty());              // it waits, too
+  at.hear(service, host, serving_report{.of = epoch{1}}); // it serves nobody
+  CHECK(at.told<stop_order>(first).size() == 1);
+  CHECK(at.told<stop_order>(second).size() == 1);
+  at.sent.clear();
+  at.hear(second, other, asks_barrier(epoch{1}));
+  CHECK(decisions(at, second) == decided{decision_record::form::refusal}); // it does not wait for rank 0
+}
+
+TEST_CASE("bytes that are no message, and messages of no session, change nothing (SEC-2)", "[control]") {
+  server_scene at;
+  at.server.hear(first, "no frame");
+  CHECK(at.refused.size() == 1);
+  at.hear(first, 7, leave_notice{});
+  at.hear(first, 7, serving_report{.of = epoch{1}});
+  at.server.lose(first);
+  CHECK(at.sent.empty());
+  CHECK(at.server.state().event().phase == control_phase::gathering);
+}
+
+TEST_CASE("batches of requests are added to the order of their epoch, and one that cannot be read ends it",
+          "[control]") {
+  server_scene at;
+  const session_id one = at.join(first, 0);
+  const session_id other = at.join(second, 1);
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  REQUIRE(at.told<formation_order>(second).size() == 1);
+  const auto batch = [](epoch of) { return order_batch{of, request_writer{}.take({.epoch = of, .number = 1})}; };
+  at.hear(second, other, batch(epoch{1}));
+  CHECK(at.added == std::vector{rank{1}});
+  at.hear(first, one, batch(epoch{2})); // no such epoch
+  at.hear(first, 7, batch(epoch{1}));   // no such process
+  CHECK(at.added.size() == 1);
+  CHECK(at.closed.empty());
+
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  at.hear(first, one, order_batch{epoch{1}, "no batch"});
+  CHECK(at.added.size() == 1);
+  CHECK(at.closed == std::vector{epoch{1}});
+  CHECK(at.told<failure_order>(second).size() == 1);
+}
+
+TEST_CASE("orders to form wait until the order services of other hosts have answered", "[control]") {
+  server_scene at;
+  at.hear(service, 0, attach_request{.who = {.name = "s", .host = "h0", .pid = 9}, .is_order_service = true});
+  const session_id host = at.last_session;
+  REQUIRE(at.told<join_welcome>(service).size() == 1);
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  CHECK(at.told<claim_order>(service).size() == 2);
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  REQUIRE(at.told<serve_order>(service).size() == 1);
+  CHECK(at.told<serve_order>(service)[0].candidates.size() == 2);
+  CHECK(at.told<formation_order>(first).empty());
+
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
+  REQUIRE(at.told<formation_order>(second).size() == 1);
+  CHECK(at.told<formation_order>(second)[0].has_rings);
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  CHECK(at.server.state().event().phase == control_phase::serving);
+
+  at.server.lose(service);
+  REQUIRE(at.told<failure_order>(second).size() == 1);
+  CHECK(at.told<failure_order>(second)[0].why.text.find("the order service of process s") != std::string::npos);
+}
+
+TEST_CASE("a controller tells its owner who has come, who is lost, and how the world ends", "[control]") {
+  timed_scene at;
+  CHECK(at.hosts == std::vector<std::string>{"s"});
+  CHECK(at.joined == std::vector<std::string>{"0", "1"});
+  at.server.lose(second);
+  CHECK(at.killed == std::vector<std::string>{"1"});
+  CHECK(at.closed == std::vector{epoch{1}});
+  CHECK(at.told<failure_order>(first).size() == 1);
+  at.pass(2s, second);
+  CHECK(at.wanted == std::vector{1});
+  at.ranks[1] = at.server_scene::join(second, 1);
+  at.hear(first, at.ranks[0], id_offer{epoch{2}, {}});
+  at.hear(first, at.ranks[0], formed_report{epoch{2}});
+  at.hear(second, at.ranks[1], formed_report{epoch{2}});
+  CHECK(at.heard.back().phase == control_phase::serving);
+  at.server.process_ended("0", 99, "exit status 1"); // another process
+  CHECK(at.heard.back().phase == control_phase::serving);
+  at.server.process_ended("0", 1, "exit status 1");
+  CHECK(at.heard.back().phase == control_phase::rebuilding);
+  CHECK_THAT(at.heard.back().reason.text, ContainsSubstring("exit status 1"));
+  CHECK(at.killed.size() == 1); // it has ended
+  at.server.stop();
+  CHECK(at.ended.empty());
+  at.hear(second, at.ranks[1], leave_notice{});
+  CHECK(at.ended == std::vector{errc::none});
+  CHECK(at.told<stop_order>(service).size() == 1);
+  const auto reports = at.told<world_report>(driver);
+  REQUIRE_FALSE(reports.empty());
+  CHECK(reports.back().is_over);
+  CHECK(reports.back().reason.code == errc::stopping);
+}
+
+TEST_CASE("a controller that itself fails says so to its owner", "[control]") {
+  timed_scene at;
+  at.server.fail({.code = errc::internal, .text = "the port is gone"});
+  CHECK(at.heard.back().phase == control_phase::failed);
+  CHECK(at.heard.back().reason.text == "the port is gone");
+  CHECK(at.ended == std::vector{errc::internal});
+}
+
+TEST_CASE("a controller whose owner listens to nothing decides as ever", "[control]") {
+  manual_time time;
+  session_id last = 100;
+  control_server server{{.world_size = 2},
+                        {},
+                        nullptr,
+                        {},
+                        {.draw_session = [&] { return ++last; }, .wall_clock = [] { return std::int64_t{0}; }}};
+  const auto hear = [&](peer_id from, session_id session, process_message what) {
+    server.hear(from, encode(process_frame{session, std::move(what)}));
+    return last;
+  };
+  const auto join = [&](peer_id from, int place) {
+    const std::string name = std::to_string(place);
+    return hear(from, 0,
+                join_request{.who = {.name = name, .host = "h" + name, .pid = place + 1},
+                             .place = place,
+                             .nonce = ring_session{{static_cast<std::uint64_t>(place), 7}}});
+  };
+  server.hear(first, "no frame");
+  hear(first, 0, attach_request{.protocol = 1});
+  hear(first, 0, join_request{.protocol = 1});
+  const session_id host = hear(service, 0, service_on("h9"));
+  hear(driver, 0, attach_request{.who = {.name = "d", .host = "h8", .pid = 8}});
+  const session_id one = join(first, 0);
+  session_id other = join(second, 1);
+  hear(first, one, commits_report{.of = epoch{1}});
+  hear(second, other, commits_report{.of = epoch{1}});
+  hear(first, one, id_offer{epoch{1}, {}});
+  hear(service, host, serving_report{.of = epoch{1}});
+  hear(first, one, formed_report{epoch{1}});
+  hear(second, other, formed_report{epoch{1}});
+  CHECK(server.state().event().phase == control_phase::serving);
+  hear(second, other, asks_barrier(epoch{1}, 1s));
+  for (int i = 0; i < 100; ++i) { // it becomes late
+    time.advance(20ms);
+    server.tick();
+  }
+  server.lose(second);
+  CHECK(server.state().event().phase == control_phase::rebuilding);
+  time.advance(20ms);
+  server.tick();
+  other = join(second, 1);
+  CHECK(server.state().event().phase == control_phase::forming);
+  server.stop();
+  server.fail({.code = errc::internal});
+  CHECK(server.state().event().phase == control_phase::stopping);
+}
+
+TEST_CASE("a request whose peer does not come is late first, and refused after its deadline", "[control][TIM-1]") {
+  timed_scene at;
+  at.hear(second, at.ranks[1], asks_barrier(epoch{1}, 10s));
+  at.pass(4s);
+  CHECK(at.stragglers == 0);
+  at.pass(5s);
+  CHECK(at.stragglers == 1);
+  CHECK(decisions(at, second).empty());
+  at.pass(2s);
+  CHECK(decisions(at, second) == decided{decision_record::form::refusal});
+  CHECK(at.server.state().event().phase == control_phase::serving);
+}
+
+TEST_CASE("a process that sends requests and no heartbeats lives", "[control]") {
+  timed_scene at;
+  const nanoseconds suspicion = at.server.state().terms().suspicion;
+  std::uint64_t number = 0;
+  for (nanoseconds passed{}; passed < 2 * suspicion; passed += 1s) {
+    at.hear(second, at.ranks[1], asks_barrier(epoch{1}, 1h, ++number));
+    at.pass(1s, second);
+  }
+  CHECK(at.server.state().event().phase == control_phase::serving);
+  CHECK(at.added.size() == number);
+  at.pass(suspicion + 1s, second);
+  CHECK(at.server.state().event().phase == control_phase::rebuilding);
+}
+
+TEST_CASE("an order service that does not answer in time does not serve that epoch, and forming goes on", "[control]") {
+  manual_time time;
+  server_scene at;
+  at.hear(service, 0, service_on("h0"));
+  const session_id host = at.last_session;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  const auto pass = [&](nanoseconds span) {
+    for (nanoseconds passed{}; passed < span; passed += 20ms) {
+      time.advance(20ms);
+      at.server.tick();
+    }
+  };
+  pass(1900ms);
+  CHECK(at.told<formation_order>(second).empty());
+  pass(200ms);
+  REQUIRE(at.told<formation_order>(second).size() == 1);
+  CHECK_FALSE(at.told<formation_order>(second)[0].has_rings);
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}}); // too late
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  CHECK(at.server.state().event().phase == control_phase::serving);
+  at.server.lose(service); // which served nobody
+  CHECK(at.server.state().event().phase == control_phase::serving);
+}
+
+TEST_CASE("an order service fails the epoch that it serves with what cannot be read, and is asked again for the next",
+          "[control]") {
+  manual_time time;
+  server_scene at;
+  at.hear(service, 0, service_on("h0"));
+  const session_id host = at.last_session;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  const auto form = [&](epoch of) {
+    at.hear(first, one, id_offer{of, {}});
+    const serve_order asked = at.told<serve_order>(service).back();
+    CHECK(asked.of == of);
+    at.hear(service, host, serving_report{.of = of.next(), .ranks = {rank{0}, rank{1}}}); // there is no such epoch
+    CHECK(at.told<formation_order>(first).size() + 1 == of.value());
+    at.hear(service, host, serving_report{.of = of, .ranks = {rank{0}, rank{1}}});
+    at.hear(first, one, formed_report{of});
+    at.hear(second, other, formed_report{of});
+    REQUIRE(at.server.state().event().phase == control_phase::serving);
+    return asked;
+  };
+  CHECK(form(epoch{1}).previous == epoch{});
+  at.hear(service, host, order_batch{epoch{2}, "of no epoch"});
+  CHECK(at.server.state().event().phase == control_phase::serving);
+  at.hear(service, host, order_batch{epoch{1}, "no message"});
+  CHECK(at.server.state().event().phase == control_phase::rebuilding);
+  REQUIRE(at.told<failure_order>(first).size() == 1);
+  CHECK_THAT(at.told<failure_order>(first)[0].why.text, ContainsSubstring("the order service of process s"));
+  for (int i = 0; i < 100; ++i) {
+    time.advance(20ms);
+    at.server.tick();
+  }
+  CHECK(form(epoch{2}).previous == epoch{1});
+}
+
+TEST_CASE("an order service that connects again takes its own place, and another host's is beside it", "[control]") {
+  server_scene at;
+  constexpr peer_id again{5};
+  constexpr peer_id elsewhere{6};
+  at.hear(service, 0, service_on("h0"));
+  at.hear(again, 0, service_on("h0")); // the controller has not noticed the end of the first connection
+  const session_id host = at.last_session;
+  at.hear(elsewhere, 0, service_on("h1"));
+  const session_id other_host = at.last_session;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  at.join(second, 1, ring_session{{2, 0}});
+  CHECK(at.told<claim_order>(service).empty());
+  CHECK(at.told<claim_order>(again).size() == 2);
+  CHECK(at.told<claim_order>(elsewhere).size() == 2);
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  CHECK(at.told<serve_order>(service).empty());
+  // Both claim both ranks: the first has them. Ranks that it was not asked for are nobody's.
+  at.hear(elsewhere, other_host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
+  CHECK(at.told<formation_order>(second).empty()); // the other has not answered
+  SECTION("both answer") {
+    at.hear(again, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}, rank{7}}});
+  }
+  SECTION("the other is lost") {
+    at.server.lose(again);
+  }
+  REQUIRE(at.told<formation_order>(second).size() == 1);
+  CHECK(at.told<formation_order>(second)[0].has_rings);
+}
+
+TEST_CASE("drivers are told why the world does not serve them", "[control][drivers]") {
+  server_scene at;
+  at.hear(driver, 0, attach_request{.who = {.name = "d", .host = "h8", .pid = 8}});
+  const auto last = [&] { return at.told<world_report>(driver).back(); };
+  CHECK_FALSE(last().is_ready);
+  CHECK(last().reason.code == errc::rebuilding);
+  CHECK_THAT(last().reason.text, ContainsSubstring("the world is not ready: world gathering"));
+  const bool by_caller = GENERATE(false, true);
+  std::vector<session_id> ranks;
+  for (const auto& [peer, place] : {std::pair{first, 0}, std::pair{second, 1}}) {
+    const std::string name = std::to_string(place);
+    at.hear(peer, 0,
+            join_request{.who = {.name = name, .host = "h" + name, .pid = place + 1},
+                         .facts = {{"ordering", by_caller ? "caller" : "agreed"}},
+                         .place = place});
+    ranks.push_back(at.last_session);
+  }
+  at.hear(first, ranks[0], id_offer{epoch{1}, {}});
+  at.hear(first, ranks[0], formed_report{epoch{1}});
+  at.hear(second, ranks[1], formed_report{epoch{1}});
+  CHECK(last().of == epoch{1});
+  CHECK(last().world_size == 2);
+  CHECK(last().is_ready != by_caller);
+  CHECK((last().address < 0) != by_caller);
+  CHECK(last().reason.code == (by_caller ? errc::unsupported : errc::none));
+  if (by_caller) CHECK_THAT(last().reason.text, ContainsSubstring("the world's ordering is caller"));
+  at.server.lose(second);
+  CHECK_FALSE(last().is_ready);
+  CHECK(last().address == 0);
+}
+
+TEST_CASE("a driver of a world of a single rank is told that nobody can ask it", "[control][drivers]") {
+  session_id session = 100;
+  std::vector<world_report> told;
+  control_server server{{.world_size = 1},
+                        {},
+                        nullptr,
+                        {.send =
+                             [&](peer_id to, const std::string& bytes) {
+                               error why;
+                               const auto frame = decode_controller_frame(bytes, why);
+                               REQUIRE(frame);
+                               if (const auto* const report = std::get_if<world_report>(&frame->what))
+                                 if (to == driver) told.push_back(*report);
+                             }},
+                        {.draw_session = [&] { return ++session; }, .wall_clock = [] { return std::int64_t{0}; }}};
+  const auto hear = [&](peer_id from, session_id by, process_message what) {
+    server.hear(from, encode(process_frame{by, std::move(what)}));
+  };
+  hear(driver, 0, attach_request{.who = {.name = "d", .host = "h8", .pid = 8}});
+  hear(first, 0, join_request{.who = {.name = "0", .host = "h0", .pid = 1}, .place = 0});
+  hear(first, session, commits_report{.of = epoch{1}});
+  hear(first, session, formed_report{epoch{1}});
+  CHECK(server.state().event().phase == control_phase::serving);
+  CHECK_FALSE(told.back().is_ready);
+  CHECK(told.back().reason.code == errc::unsupported);
+}
+
+TEST_CASE("only so many drivers are attached, and who is refused is told why", "[control][drivers]") {
+  server_scene at;
+  const auto attach = [&](std::size_t number) {
+    const peer_id from{100 + number};
+    at.hear(from, 0, attach_request{.who = {.name = "d", .host = "h", .pid = static_cast<std::int64_t>(number)}});
+    return from;
+  };
+  for (std::size_t i = 0; i < attached_drivers::most; ++i) CHECK(at.told<join_welcome>(attach(i)).size() == 1);
+  const peer_id refused = attach(attached_drivers::most);
+  CHECK(at.told<join_welcome>(refused).empty());
+  REQUIRE(at.told<join_refusal>(refused).size() == 1);
+  CHECK(at.told<join_refusal>(refused)[0].why.code == errc::busy);
+  CHECK(at.refused.size() == 1);
+  at.hear(service, 0, service_on("h0")); // which is no driver
+  CHECK(at.told<join_welcome>(service).size() == 1);
+  at.server.lose(peer_id{100});
+  CHECK(at.told<join_welcome>(attach(attached_drivers::most + 1)).size() == 1);
+}
+
+TEST_CASE("SEC-2: a connection through which a process has joined is no driver's", "[control][drivers]") {
+  server_scene at;
+  at.join(first, 0);
+  at.sent.clear();
+  at.hear(first, 0, attach_request{.who = {.name = "d", .host = "h", .pid = 8}});
+  CHECK(at.sent.empty());
+}
+
+TEST_CASE("a process that joins again through the same connection has its new session only", "[control]") {
+  server_scene at;
+  const session_id before = at.join(first, 0);
+  const session_id one = at.join(first, 0);
+  const session_id other = at.join(second, 1);
+  at.hear(first, before, id_offer{epoch{1}, {}});
+  CHECK(at.told<formation_order>(second).empty());
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  REQUIRE(at.told<formation_order>(second).size() == 1);
+  at.sent.clear();
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  CHECK(at.server.state().event().phase == control_phase::serving);
+  at.server.lose(first);
+  CHECK(at.server.state().event().phase == control_phase::rebuilding);
+}
+
+TEST_CASE("an order service that was started again serves from the next epoch on", "[control]") {
+  server_scene at;
+  const auto attach = [&](peer_id by, std::int64_t pid) {
+    at.hear(by, 0, attach_request{.who = {.name = "s", .host = "h0", .pid = pid}, .is_order_service = true});
+    return at.last_session;
+  };
+  session_id host = attach(service, 9);
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
+  at.server.lose(service);
+  REQUIRE(at.told<failure_order>(second).size() == 1);
+
+  constexpr peer_id successor{4};
+  at.hear(first, one, gate_notice{ring_session{{3, 0}}}); // before the successor is known to the controller
+  host = attach(successor, 10);
+  CHECK(at.told<claim_order>(successor).size() == 2); // else its gate closes what nobody claims
+  at.hear(second, other, gate_notice{ring_session{{4, 0}}});
+  REQUIRE(at.told<claim_order>(successor).size() == 3);
+  CHECK(at.told<claim_order>(successor)[2].nonce == ring_session{{4, 0}});
+  at.hear(second, 7, gate_notice{ring_session{{5, 0}}}); // SEC-2: no such session
+  CHECK(at.told<claim_order>(successor).size() == 3);
+  for (const auto until = steady_now() + std::chrono::seconds{20};
+       at.server.state().event().phase != control_phase::forming && steady_now() < until;)
+    at.server.tick();
+  at.hear(first, one, id_offer{epoch{2}, {}});
+  REQUIRE(at.told<serve_order>(successor).size() == 1);
+  REQUIRE(at.told<serve_order>(successor)[0].candidates.size() == 2);
+  CHECK(at.told<serve_order>(successor)[0].candidates[0].nonce == ring_session{{3, 0}});
+  CHECK(at.told<serve_order>(successor)[0].candidates[1].nonce == ring_session{{4, 0}});
+}
+
+TEST_CASE("requests are released when both have asked, and refused when the world stops or forms again", "[control]") {
+  timed_scene at;
+  CHECK(at.told<serve_order>(service).empty()); // the processes have come to no gate
+  at.hear(second, at.ranks[1], asks_barrier(epoch{1}));
+  CHECK(decisions(at, second).empty());
+  SECTION("both") {
+    at.hear(first, at.ranks[0], asks_barrier(epoch{1}));
+    CHECK(decisions(at, first) == decided{decision_record::form::release});
+    CHECK(decisions(at, second) == decided{decision_record::form::release});
+  }
+  SECTION("a stop") {
+    at.server.stop();
+    CHECK(decisions(at, second) == decided{decision_record::form::ending, decision_record::form::refusal});
+    CHECK(at.told<stop_order>(second).at(0).decided == at.told<order_batch>(second).size());
+    CHECK(at.heard.back().phase == control_phase::stopping);
+  }
+  SECTION("a fault") {
+    at.hear(first, at.ranks[0],
+            failed_report{epoch{1}, {.code = errc::device_failed, .text = "it burns", .rank = rank{0}}});
+    CHECK(decisions(at, second) == decided{decision_record::form::ending, decision_record::form::refusal});
+    CHECK(at.told<failure_order>(second).at(0).why.text == "it burns");
+  }
+  SECTION("a peer that has left") {
+    at.hear(first, at.ranks[0], leave_notice{});
+    CHECK(at.told<stop_order>(first).size() == 1);
+    CHECK(at.server.state().event().phase == control_phase::finishing);
+  }
+}
+
+TEST_CASE("without order services of other hosts nobody is waited for", "[control]") {
+  server_scene at;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  CHECK(at.told<formation_order>(second).size() == 1);
+}
+
+TEST_CASE("an order service passes on what the ranks of its host ask, and hears what is decided", "[control]") {
+  server_scene at;
+  at.hear(service, 0, service_on("h0"));
+  const session_id host = at.last_session;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}}});
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  REQUIRE(at.server.state().event().phase == control_phase::serving);
+  const std::string asked = encode(host_frame{.batches = {{.of = rank{0}, .bytes = asks_barrier(epoch{1}).bytes}}});
+  at.hear(service, host, order_batch{epoch{1}, asked});
+  CHECK(at.server.state().event().phase == control_phase::serving);
+  at.hear(second, other, asks_barrier(epoch{1}));
+  CHECK(decisions(at, second) == decided{decision_record::form::release});
+  const auto told = at.told<order_batch>(service);
+  REQUIRE_FALSE(told.empty());
+  error why;
+  const host_frame last = decode_host_frame(told.back().bytes, 2, why);
+  CHECK_FALSE(why);
+  REQUIRE(last.batches.size() == 1);
+  CHECK(last.batches[0].of == rank{0});
+  // It loses a rank of its host.
+  at.hear(service, host,
+          order_batch{epoch{1}, encode(host_frame{.losses = {{.of = rank{0},
+                                                              .why = {.code = errc::rank_lost, .text = "it died"}}}})});
+  CHECK(at.killed == std::vector<std::string>{"0"});
+  CHECK_THAT(at.told<failure_order>(second).at(0).why.text, ContainsSubstring("it died"));
+}
+
+} // namespace troupe::tests::control_server_test

@@ -1,0 +1,222 @@
+// The order service of a host on which the controller does not run: whom it serves, and when.
+#include "processes/transport/ring_rig.hpp"
+
+#include <troupe/processes/control/control_codec.hpp>
+#include <troupe/processes/control/host_link.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::tests::host_link_test {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr session_id session = 77;
+/// The usual terms of a controller.
+constexpr join_welcome usual{.session = session, .heartbeat = 250ms, .suspicion = 10s};
+
+/// A host_link whose controller and gate are the test.
+struct host_scene {
+  host_scene() {
+    link = std::make_shared<host_link>(
+        process_identity{.name = "a:7", .host = "a", .pid = 7}, "secret",
+        host_services{.time = time,
+                      .send =
+                          [this](const std::string& bytes) {
+                            error why;
+                            auto frame = decode_process_frame(bytes, why);
+                            REQUIRE(frame);
+                            said.push_back(*std::move(frame));
+                          },
+                      .claim = [this](const ring_session& nonce) -> std::optional<gate_connection> {
+                        for (auto it = at_gate.begin(); it != at_gate.end(); ++it)
+                          if (it->nonce == nonce) {
+                            auto found = std::move(*it);
+                            at_gate.erase(it);
+                            return found;
+                          }
+                        return std::nullopt;
+                      },
+                      .serving = [this](epoch, std::size_t ranks) { served.push_back(ranks); },
+                      .warned = [this](const error& why) { warnings.push_back(why); }},
+        service);
+    hear(join_welcome{.session = session, .heartbeat = nanoseconds{0}, .suspicion = std::chrono::hours{1}});
+  }
+  void hear(controller_message what) { link->receive(encode(controller_frame{session, std::move(what)})); }
+  /// A process of this host says a nonce at the gate. Returns its end of the connection.
+  file_descriptor& knock(std::uint64_t nonce) {
+    ring_sockets sockets;
+    at_gate.push_back({std::move(sockets.service), ring_session{{nonce, 0}}});
+    return processes.emplace_back(std::move(sockets.rank));
+  }
+  [[nodiscard]] static serve_order::candidate candidate(int self, std::uint64_t nonce) {
+    return {rank{self}, ring_session{{nonce, 0}}};
+  }
+  [[nodiscard]] serving_report last_report() const {
+    REQUIRE_FALSE(said.empty());
+    return std::get<serving_report>(said.back().what);
+  }
+
+  /// Lets \p span pass with a beat every 20 ms. Returns whether the controller was silent for too long at one of them.
+  bool pass(nanoseconds span) {
+    bool was_silent = false;
+    for (nanoseconds passed{}; passed < span; passed += 20ms) {
+      time->advance(20ms);
+      was_silent = link->beat() || was_silent;
+    }
+    return was_silent;
+  }
+
+  std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
+  std::vector<gate_connection> at_gate{};
+  std::deque<file_descriptor> processes{};
+  std::vector<process_frame> said{};
+  std::vector<std::size_t> served{};
+  std::vector<error> warnings{};
+  std::shared_ptr<order_service> service = std::make_shared<order_service>();
+  std::shared_ptr<host_link> link{};
+};
+
+} // namespace
+
+TEST_CASE("a host's service introduces itself, and lives", "[control]") {
+  host_scene at;
+  error why;
+  const auto first = decode_process_frame(at.link->introduction(), why);
+  REQUIRE(first);
+  CHECK(first->session == 0);
+  CHECK(std::get<attach_request>(first->what).token == "secret");
+  CHECK(std::get<attach_request>(first->what).is_order_service);
+  CHECK_FALSE(at.link->beat());
+  REQUIRE(at.said.size() == 1);
+  CHECK(at.said[0].session == session);
+  CHECK(std::holds_alternative<heartbeat>(at.said[0].what));
+}
+
+TEST_CASE("a host's service notices a controller of which it hears nothing", "[control]") {
+  host_scene at;
+  CHECK_FALSE(at.link->beat());
+  at.hear(usual);
+  at.said.clear();
+  CHECK_FALSE(at.pass(5s));
+  CHECK(at.said.size() >= 18); // heartbeats
+  CHECK(at.said.size() <= 20);
+  at.hear(heartbeat{});
+  CHECK_FALSE(at.pass(10s + 20ms)); // the last beat is the first over the limit
+  at.hear(heartbeat{});             // it was behind that beat
+  CHECK_FALSE(at.pass(9900ms));
+  CHECK(at.pass(200ms));
+  CHECK_FALSE(at.pass(20s)); // it is connecting
+  CHECK_FALSE(at.link->ended());
+}
+
+TEST_CASE("a host's service that was paused does not take its own pause for the controller's silence", "[control]") {
+  host_scene at;
+  at.hear(usual);
+  for (const auto pause : {10s, 60s, 3600s}) {
+    CHECK_FALSE(at.pass(5s));
+    at.time->advance(pause);
+    CHECK_FALSE(at.pass(4500ms)); // nothing has been read yet
+    at.hear(heartbeat{});
+  }
+  bool is_silent = false; // many short pauses do not hide a silent controller
+  for (int i = 0; i < 100 && !is_silent; ++i) {
+    at.time->advance(1s);
+    is_silent = at.pass(20ms);
+  }
+  CHECK(is_silent);
+}
+
+TEST_CASE("a host's service serves the candidates that have come to its gate, if there are two", "[control]") {
+  host_scene at;
+  file_descriptor& first = at.knock(1);
+  file_descriptor& second = at.knock(2);
+  at.hear(claim_order{ring_session{{1, 0}}});
+  CHECK(at.at_gate.size() == 1);
+  at.hear(claim_order{ring_session{{9, 0}}}); // of a process of another host
+  at.hear(serve_order{
+      .of = epoch{3},
+      .world_size = 4,
+      .candidates = {host_scene::candidate(0, 9), host_scene::candidate(1, 1), host_scene::candidate(3, 2)}});
+  CHECK(at.last_report().of == epoch{3});
+  CHECK(at.last_report().ranks == std::vector{rank{1}, rank{3}});
+  CHECK_FALSE(at.last_report().resume); // ranks of other hosts take part
+  CHECK(at.service->connected() == 2);
+  CHECK_NOTHROW(ring_connection::accept(first, session_in(ring_session{{1, 0}}, epoch{3}), rank{1},
+                                        peer_process::of_socket(first), std::chrono::steady_clock::now()));
+  CHECK_NOTHROW(ring_connection::accept(second, session_in(ring_session{{2, 0}}, epoch{3}), rank{3},
+                                        peer_process::of_socket(second), std::chrono::steady_clock::now()));
+
+  // One of them ends. The other is alone, and is not served.
+  first = file_descriptor{};
+  at.hear(serve_order{.of = epoch{4},
+                      .world_size = 4,
+                      .previous = epoch{3},
+                      .candidates = {host_scene::candidate(1, 1), host_scene::candidate(3, 2)}});
+  CHECK(at.last_report().of == epoch{4});
+  CHECK(at.last_report().ranks.empty());
+  CHECK(at.warnings.size() == 1);
+  CHECK(at.served == std::vector<std::size_t>{2, 0});
+}
+
+TEST_CASE("a host's service tells the controller what it cannot read", "[control]") {
+  host_scene at;
+  at.knock(1);
+  at.knock(2);
+  at.hear(serve_order{
+      .of = epoch{3}, .world_size = 2, .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)}});
+  CHECK(at.last_report().ranks.size() == 2);
+  at.hear(order_batch{epoch{2}, "of an epoch that has ended"});
+  CHECK(at.said.size() == 1);
+  at.hear(order_batch{epoch{3}, "what is this?"});
+  REQUIRE(at.said.size() == 2);
+  error why;
+  const host_frame told = decode_host_frame(std::get<order_batch>(at.said[1].what).bytes, 2, why);
+  CHECK(told.losses.size() == 1);
+  at.link->receive("nothing that a controller says");
+  CHECK(at.warnings.size() == 2);
+}
+
+TEST_CASE("a host's service that joins again serves the processes that have come to its gate before", "[control]") {
+  host_scene at;
+  at.knock(1);
+  at.knock(2);
+  file_descriptor& gone = at.knock(3);
+  const auto ask = [&](epoch of) {
+    at.hear(serve_order{
+        .of = of,
+        .world_size = 4,
+        .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2), host_scene::candidate(2, 3)}});
+    return at.last_report().ranks;
+  };
+  CHECK(ask(epoch{1}).size() == 3);
+  at.link->disconnected({.code = errc::missing, .text = "the connection has ended"});
+  gone = file_descriptor{};
+  at.hear(join_welcome{.session = session, .heartbeat = nanoseconds{0}, .suspicion = std::chrono::hours{1}});
+  CHECK(ask(epoch{2}) == std::vector{rank{0}, rank{1}});
+}
+
+TEST_CASE("a host's service ends with its world, and when it is refused", "[control]") {
+  host_scene at;
+  CHECK_FALSE(at.link->ended());
+  at.link->disconnected({.code = errc::missing, .text = "the connection has ended"});
+  CHECK_FALSE(at.link->ended()); // the controller may come back
+  at.hear(stop_order{});
+  REQUIRE(at.link->ended());
+  CHECK(at.link->ended()->code == errc::stopping);
+  host_scene refused;
+  refused.hear(join_refusal{{.code = errc::invalid_argument, .text = "the join token is not that of this world"}});
+  REQUIRE(refused.link->ended());
+  CHECK(refused.link->ended()->code == errc::invalid_argument);
+}
+
+} // namespace troupe::tests::host_link_test

@@ -1,0 +1,121 @@
+/// How often and how soon a process is started again, and what is decided without a controller.
+
+#include <troupe/processes/launch/respawn_policy.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <limits>
+
+#include <vector>
+
+namespace troupe::tests {
+
+namespace {
+
+using namespace std::chrono_literals;
+using launch::after_exit;
+using launch::exit_status;
+using launch::respawn_budget;
+using launch::respawn_policy;
+using instant = std::chrono::steady_clock::time_point;
+
+launch::launch_plan plan_of(std::size_t processes, std::size_t spares) {
+  return launch::make_launch_plan({.processes = processes, .spares = spares, .program = "sh"});
+}
+
+} // namespace
+
+TEST_CASE("the first respawn comes at once, the next ones later and later, up to the longest delay", "[launch]") {
+  respawn_budget budget{{.count = 6, .window = 10min, .first_delay = 1s, .longest_delay = 5s}};
+  std::vector<std::chrono::nanoseconds> delays;
+  while (const auto delay = budget.take(instant{})) delays.push_back(*delay);
+  CHECK(delays == std::vector<std::chrono::nanoseconds>{0s, 1s, 2s, 4s, 5s, 5s});
+}
+
+TEST_CASE("respawns count within their window", "[launch]") {
+  respawn_budget budget{{.count = 2, .window = 10s, .first_delay = 1s}};
+  CHECK(budget.take(instant{0s}) == 0s);
+  CHECK(budget.take(instant{6s}) == 1s);
+  CHECK_FALSE(budget.take(instant{9999ms}));
+  CHECK(budget.take(instant{10s}) == 1s); // The first has left it, the second not yet.
+  CHECK_FALSE(budget.take(instant{15s}));
+  CHECK(budget.take(instant{30s}) == 0s);
+  CHECK_FALSE(respawn_budget{{.count = 0}}.take(instant{}));
+}
+
+TEST_CASE("without a controller, a process that dies is started again until it has been too often", "[launch]") {
+  const auto plan = plan_of(2, 1);
+  respawn_policy policy{plan, {.count = 2}};
+  const exit_status died{.signal = 9};
+  CHECK(policy.on_exit(0, true, died).what == after_exit::respawn);
+  const auto second = policy.on_exit(0, true, died);
+  CHECK(second.what == after_exit::respawn);
+  CHECK(second.delay == 500ms);
+  CHECK(second.reason == "is started again in 500ms (2 of 2 within 600s)");
+  // Each place has a budget of its own.
+  CHECK(policy.on_exit(1, true, {.code = 1}).what == after_exit::respawn);
+  const auto third = policy.on_exit(0, true, died);
+  CHECK(third.what == after_exit::end_job);
+  CHECK(third.reason == "has been started again too often (2 within 600s)");
+  // A spare that does not live is no reason to end what does.
+  CHECK(policy.on_exit(2, true, died).what == after_exit::respawn);
+  CHECK(policy.on_exit(2, true, died).what == after_exit::respawn);
+  CHECK(policy.on_exit(2, true, died).what == after_exit::done);
+}
+
+TEST_CASE("a place where no process has joined is given up after two quick ends, others are not", "[launch]") {
+  const auto plan = plan_of(2, 1);
+  respawn_policy policy{plan, {.hasty = 1h}};
+  const auto ends = [&](launch::place_index place, exit_status how = {.code = 1}) {
+    policy.on_started(place);
+    return policy.on_exit(place, true, how).what;
+  };
+  CHECK(ends(0) == after_exit::respawn);
+  CHECK(ends(0) == after_exit::end_job);
+  policy.on_joined(1);
+  for (int i = 0; i < 5; ++i) CHECK(ends(1) == after_exit::respawn);
+  CHECK(ends(2) == after_exit::respawn);
+  CHECK(ends(2) == after_exit::done); // a spare
+}
+
+TEST_CASE("a spare that took a rank, and a process that is needed again, keep the job from ending", "[launch]") {
+  const auto plan = plan_of(2, 1);
+  respawn_policy policy{plan, {.count = 2}};
+  const auto ends_well = [&](launch::place_index place) { return policy.on_exit(place, true, {}).what; };
+  policy.on_rank(2);
+  policy.on_rank(2); // in the next epoch
+  CHECK(ends_well(0) == after_exit::done);
+  CHECK(policy.on_wanted(0) == 0s);
+  CHECK(ends_well(1) == after_exit::done);
+  CHECK(ends_well(0) == after_exit::done);
+  CHECK(policy.on_wanted(1) == 0s);
+  CHECK(ends_well(2) == after_exit::done);
+  CHECK(ends_well(1) == after_exit::end_job);
+  CHECK(policy.on_wanted(0) == 500ms);
+  CHECK_FALSE(policy.on_wanted(0)); // the budget of the place is spent
+}
+
+TEST_CASE("a world may rebuild as often as its processes may be started again", "[launch]") {
+  CHECK(launch::rebuilds_under({.count = 3}, 5) == 15);
+  CHECK(launch::rebuilds_under({.count = 0}, 5) == 0);
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  CHECK(launch::rebuilds_under({.count = most / 2}, 3) == most);
+}
+
+TEST_CASE("without a controller, the job ends when all but the spares are done", "[launch]") {
+  const auto plan = plan_of(2, 1);
+  respawn_policy policy{plan, {}};
+  CHECK(policy.on_exit(2, true, {}).what == after_exit::done);
+  CHECK(policy.on_exit(0, true, {}).what == after_exit::done);
+  CHECK(policy.on_exit(1, true, {}).what == after_exit::end_job);
+}
+
+TEST_CASE("without respawns, a process that dies ends the job", "[launch]") {
+  const auto plan = plan_of(2, 0);
+  respawn_policy policy{plan, {.count = 0}};
+  const auto decision = policy.on_exit(0, true, {.code = 3});
+  CHECK(decision.what == after_exit::end_job);
+  CHECK(decision.reason.empty());
+}
+
+} // namespace troupe::tests

@@ -1,0 +1,147 @@
+/// Processes that wait for their controller or for each other: for how long, and what they say.
+#include "support/transport/loopback_client.hpp"
+
+#include <troupe/device/error.hpp>
+#include <troupe/processes/controller.hpp>
+#include <troupe/runtime/runtime.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace troupe::tests {
+
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+const std::string secret = "a secret of these tests";
+
+controller_options options_of(int size) {
+  controller_options made{.terms = {.world_size = size}};
+  made.terms.token = secret;
+  return made;
+}
+
+configuration settings_of(const std::string& address, int place) {
+  configuration made;
+  made.backend = backend_choice::mock;
+  made.profile = latency_profile::frugal;
+  made.mock_devices = 1;
+  made.log_level = "off";
+  made.control = {.address = address, .patience = 60s};
+  made.assignment = {.token = secret, .name = std::to_string(place), .place = place};
+  return made;
+}
+
+std::string nobody() {
+  return "127.0.0.1:" + std::to_string(free_port());
+}
+
+/// The error with which \p settings form no world, and the time until it came.
+struct failed_forming {
+  explicit failed_forming(const configuration& settings) {
+    const auto began = std::chrono::steady_clock::now();
+    try {
+      static_cast<void>(runtime{settings}.form_world());
+    } catch (const exception& failure) {
+      why = failure.why();
+    }
+    took = std::chrono::steady_clock::now() - began;
+  }
+  error why;
+  nanoseconds took{};
+};
+
+/// Troupe's log while this exists.
+class heard_log {
+public:
+  heard_log() {
+    spdlog::drop("troupe");
+    spdlog::register_logger(std::make_shared<spdlog::logger>("troupe", sink_));
+  }
+  heard_log(const heard_log&) = delete;
+  heard_log& operator=(const heard_log&) = delete;
+  ~heard_log() { spdlog::drop("troupe"); }
+
+  /// Returns whether a line with \p part comes within 30 s.
+  [[nodiscard]] bool await(const std::string& part) const {
+    std::unique_lock lock{sink_->guard};
+    return sink_->changed.wait_for(lock, 30s, [&] { return sink_->text.find(part) != std::string::npos; });
+  }
+
+private:
+  struct noting_sink final : spdlog::sinks::base_sink<std::mutex> {
+    void sink_it_(const spdlog::details::log_msg& line) override {
+      const std::lock_guard lock{guard};
+      text.append(line.payload.data(), line.payload.size()).push_back('\n');
+      changed.notify_all();
+    }
+    void flush_() override {}
+
+    std::mutex guard;
+    std::condition_variable changed;
+    std::string text;
+  };
+  std::shared_ptr<noting_sink> sink_ = std::make_shared<noting_sink>();
+};
+
+} // namespace
+
+TEST_CASE("deadlines.form bounds how long a process waits for others", "[processes][TIM-1]") {
+  const controller control{options_of(2)};
+  configuration settings = settings_of(control.address(), 0);
+  settings.deadlines.form = 100ms;
+  const failed_forming outcome{settings};
+  CHECK(outcome.why.code == errc::deadline_exceeded);
+  CHECK_THAT(outcome.why.text, ContainsSubstring("within 100ms (deadlines.form)"));
+  CHECK_THAT(outcome.why.text, ContainsSubstring("waits for other processes"));
+  CHECK(outcome.took < 30s); // the controller waits for 60 s
+}
+
+TEST_CASE("deadlines.form bounds how long a process waits for its controller", "[processes][TIM-1]") {
+  configuration settings = settings_of(nobody(), 0);
+  settings.deadlines.form = 100ms;
+  const failed_forming outcome{settings};
+  CHECK(outcome.why.code == errc::deadline_exceeded);
+  CHECK_THAT(outcome.why.text, ContainsSubstring("within 100ms (deadlines.form)"));
+  CHECK_THAT(outcome.why.text, ContainsSubstring("no process listens there"));
+  CHECK(outcome.took < 30s); // control.patience is 60 s
+}
+
+TEST_CASE("a process that stands by waits longer than deadlines.form", "[processes]") {
+  controller control{options_of(1)};
+  auto first = std::make_unique<runtime>(settings_of(control.address(), 0));
+  const world held = first->form_world();
+  configuration settings = settings_of(control.address(), 0);
+  settings.assignment.name = "0 again";
+  settings.assignment.attempt = 1; // the controller finds that the place is taken, and the process learns it from there
+  settings.deadlines.form = 20ms;
+  runtime second{settings};
+  auto stands_by = std::async(std::launch::async, [&] { return second.form_world(); });
+  CHECK(stands_by.wait_for(3s) == std::future_status::timeout);
+  control.stop();
+  CHECK_THROWS_AS(stands_by.get(), exception);
+}
+
+TEST_CASE("a process says at the default level why it has no controller", "[processes]") {
+  const heard_log log;
+  configuration settings = settings_of(nobody(), 0);
+  settings.log_level = configuration{}.log_level;
+  settings.control.patience = 400ms;
+  CHECK(failed_forming{settings}.why.code == errc::missing);
+  CHECK(log.await("no process listens there; this process has waited for it for 100ms and gives up after 400ms "
+                  "(control.patience)"));
+}
+
+} // namespace troupe::tests

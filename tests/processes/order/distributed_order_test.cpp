@@ -1,0 +1,841 @@
+// One order for ranks in processes of their own (ORD-1): what is asked, told and decided, and that everything is
+// answered once (ONE-1).
+#include "processes/order/distributed_rig.hpp"
+
+#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/pipeline/rank_pipeline.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <mutex>
+#include <thread>
+
+using namespace troupe;
+using namespace troupe::tests;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+std::vector<outcome_log> ask_all(distributed_rig& rig, lane where, std::size_t count) {
+  std::vector<outcome_log> logs;
+  for (int r = 0; r < rig.size(); ++r) logs.push_back(rig.ask(r, where, rig.add(r, count)));
+  return logs;
+}
+
+} // namespace
+
+TEST_CASE("an operation is launched when all ranks have asked for it", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const auto left = one.ask(0, one.add(0, 4));
+  one.deliver_all();
+  one.settle();
+  CHECK(one.notes[0]->empty());
+  CHECK(one.links[0]->waiting() == 1);
+  const auto right = one.ask(1, one.add(1, 4));
+  one.deliver_all();
+  one.finish();
+  CHECK(one.links[0]->waiting() == 0);
+  CHECK(code_of_all({left, right}) == errc::none);
+  CHECK(*one.notes[0] == launch_notes{"a all_reduce of 4 i32, sum"});
+  CHECK(*one.notes[0] == *one.notes[1]);
+}
+
+TEST_CASE("lanes that ranks ask in crosswise are launched in one order on all of them (ORD-1)",
+          "[collectives][sequencing][distributed][ORD-1]") {
+  distributed_rig one{3};
+  const lane lanes[] = {lane{}, lane::named("distributed 1"), lane::named("distributed 2")};
+  std::vector<outcome_log> logs;
+  for (int i = 0; i < 3; ++i)
+    for (int r = 0; r < 3; ++r) {
+      const int l = (i + r) % 3;
+      logs.push_back(one.ask(r, lanes[l], one.add(r, static_cast<std::size_t>(1 + l))));
+    }
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(logs) == errc::none);
+  CHECK(one.notes[0]->size() == 3);
+  CHECK(*one.notes[0] == *one.notes[1]);
+  CHECK(*one.notes[0] == *one.notes[2]);
+}
+
+TEST_CASE("who does not agree is told, and nothing is launched (ORD-2)", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const std::vector logs{one.ask(0, one.add(0, 4)), one.ask(1, one.add(1, 5))};
+  one.deliver_all();
+  CHECK(code_of_all(logs) == errc::mismatch);
+  for (int r = 0; r < 2; ++r) {
+    const error why = logs[static_cast<std::size_t>(r)].failure();
+    CHECK(why.rank == rank{r});
+    CHECK(why.ticket);
+    CHECK(why.epoch == rig_epoch);
+    CHECK_THAT(why.text, ContainsSubstring("all_reduce of 4 i32") && ContainsSubstring("all_reduce of 5 i32"));
+  }
+  one.finish();
+  CHECK(one.notes[0]->empty());
+}
+
+TEST_CASE("a rank that does not come is named at the deadline, with how far the asker has come (TIM-1)",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{3, {.straggling = 5ms}};
+  const lane decode = lane::named("decode");
+  ask_all(one, {}, 7);
+  one.deliver_all();
+  one.finish();
+  one.links[1]->tell_progress();
+  lane_request terms = distributed_rig::in(decode);
+  terms.deadline = 10ms;
+  const auto waits = one.ask(0, one.add(0, 4), std::move(terms));
+  const auto patient = one.ask(2, decode, one.add(2, 4));
+  one.deliver_all();
+  CHECK(one.keeper.waiting() == 2);
+  one.expire_above(5ms);
+  const auto late = one.keeper.take_straggling();
+  REQUIRE(late.size() == 1);
+  CHECK(late[0]->missing() == std::vector{rank{1}});
+  CHECK(one.keeper.take_straggling().empty());
+  CHECK(one.keeper.next_due() <= one.time->now() + 5ms);
+  one.expire_above(5ms);
+  one.deliver_all();
+  const error why = waits.failure();
+  CHECK(why.code == errc::deadline_exceeded);
+  CHECK(why.effect == effect::rejected);
+  CHECK_THAT(why.text, ContainsSubstring("in lane decode") && ContainsSubstring("rank 1 has not asked"));
+  REQUIRE(why.absence);
+  CHECK(why.absence->missing() == std::vector{rank{1}});
+  CHECK(why.absence->what == "all_reduce of 4 i32, sum");
+  CHECK(why.absence->lane == decode);
+  CHECK(why.absence->waited == 10ms);
+  REQUIRE(why.absence->ranks[1].last_asked);
+  CHECK(why.absence->ranks[1].last_asked->what == "all_reduce of 7 i32, sum");
+  REQUIRE(why.absence->ranks[0].last_finished); // its own, which it knows itself
+  REQUIRE(why.absence->ranks[1].last_launched); // as it told the controller
+  CHECK(why.absence->ranks[1].last_launched->what == "all_reduce of 7 i32, sum");
+  REQUIRE(why.absence->ranks[1].last_finished);
+  CHECK(why.absence->ranks[1].last_finished->what == "all_reduce of 7 i32, sum");
+  REQUIRE(late[0]->ranks[1].last_finished);
+  CHECK_FALSE(late[0]->ranks[2].last_finished); // nothing was told
+  CHECK(patient.failure().code == errc::cancelled);
+  CHECK(patient.failure().absence);
+  CHECK(one.ask(1, decode, one.add(1, 4)).count() == 0);
+  one.deliver_all();
+  CHECK(one.keeper.next_due() == time_point::max());
+}
+
+TEST_CASE("a controller that is silent is not waited for, and what it releases in the end is launched (TIM-1, ORD-1)",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  lane_request terms;
+  terms.deadline = 10ms;
+  const auto waits = one.ask(0, one.add(0, 4), std::move(terms));
+  const auto second = one.ask(0, one.add(0, 5));
+  const auto peer = ask_all(one, {}, 4);
+  one.time->advance(1s);
+  one.links[0]->expire(one.time->now());
+  CHECK(waits.count() == 0);
+  one.time->advance(10ms);
+  one.links[0]->expire(one.time->now());
+  CHECK(waits.count() == 1);
+  CHECK(waits.failure().code == errc::deadline_exceeded);
+  CHECK(waits.failure().effect == effect::unknown_outcome);
+  CHECK_THAT(waits.failure().text, ContainsSubstring("controller"));
+  CHECK(second.count() == 0);
+  CHECK(one.links[0]->waiting() == 3);
+  one.links[0]->expire(one.time->now() + 10ms); // nobody is told twice
+  one.deliver_all();
+  one.finish();
+  CHECK(waits.count() == 1);
+  CHECK(peer[1].count() == 1);
+  CHECK(*one.notes[0] == launch_notes{"a all_reduce of 4 i32, sum"});
+  CHECK(*one.notes[1] == *one.notes[0]);
+}
+
+TEST_CASE("requests are taken back one by one, or with their client, and the peers are told",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const lane mine = lane::named("distributed mine");
+  const auto first = one.ask(0, one.add(0, 4), distributed_rig::in(mine, 7));
+  const auto second = one.ask(0, one.add(0, 5), distributed_rig::in(mine, 7));
+  const auto third = one.ask(0, one.add(0, 6), distributed_rig::in(mine, 7));
+  one.orders[0]->cancel(rank{0}, mine, 0);
+  one.orders[0]->cancel(rank{0}, mine, 99);
+  one.orders[0]->cancel(rank{0}, lane::named("distributed nobody"), 0);
+  one.deliver_all();
+  CHECK(first.failure().code == errc::cancelled);
+  CHECK(second.count() == 0);
+  one.orders[0]->withdraw(rank{0}, 7, {.code = errc::abandoned, .text = "client 7 has ended", .native_code = -3});
+  one.deliver_all();
+  for (const auto* log : {&second, &third}) {
+    CHECK(log->count() == 1);
+    CHECK(log->failure().code == errc::abandoned);
+    CHECK(log->failure().text == "client 7 has ended");
+    CHECK(log->failure().native_code == -3);
+  }
+  const auto told = one.ask(1, mine, one.add(1, 4));
+  one.deliver_all();
+  CHECK(told.failure().code == errc::cancelled);
+  CHECK_THAT(told.failure().text, ContainsSubstring("rank 0 cancelled"));
+  CHECK(one.keeper.waiting() == 0);
+  const auto other = one.ask(0, one.add(0, 8), distributed_rig::in(mine, 8)); // the lane is free
+  one.deliver_all();
+  CHECK(other.count() == 0);
+}
+
+TEST_CASE("a position that is not the next, or a lane of somebody else, is refused and takes no place",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const auto at = [](std::uint64_t position, std::uint64_t client) {
+    lane_request terms = distributed_rig::in({}, client);
+    terms.position = position;
+    return terms;
+  };
+  const auto gap = one.ask(0, one.add(0, 4), at(1, 5));
+  const auto right = one.ask(0, one.add(0, 4), at(0, 5));
+  const auto stranger = one.ask(0, one.add(0, 4), at(1, 6));
+  const auto peer = one.ask(1, one.add(1, 4));
+  one.deliver_all();
+  one.finish();
+  CHECK(gap.failure().code == errc::invalid_argument);
+  CHECK(stranger.failure().code == errc::invalid_argument);
+  CHECK(code_of_all({right, peer}) == errc::none);
+}
+
+TEST_CASE("sends meet their recvs by tag, alone and in groups", "[collectives][sequencing][distributed]") {
+  distributed_rig one{3};
+  std::vector<outcome_log> logs;
+  logs.push_back(one.ask(0, one.pass(0, 2, 4, 8)));
+  logs.push_back(one.ask(0, lane::named("distributed other"), one.pass(0, 2, 5, 9)));
+  logs.push_back(one.ask(2, lane::named("distributed other"), one.take(2, 0, 5, 9)));
+  logs.push_back(one.ask(2, one.take(2, 0, 4, 8)));
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(logs) == errc::none);
+  CHECK(one.notes[0]->size() == 2);
+  CHECK(one.notes[1]->empty());
+  logs.clear();
+  for (int r = 0; r < 3; ++r) {
+    group ring;
+    ring.parts.push_back(one.pass(r, (r + 1) % 3, 6));
+    ring.parts.push_back(one.take(r, (r + 2) % 3, 6));
+    ring.parts.push_back(one.add(r, 3));
+    logs.push_back(one.ask(r, lane::named("distributed ring"), ring));
+  }
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(logs) == errc::none);
+  const std::vector wrong{one.ask(0, lane::named("distributed wrong"), one.pass(0, 1, 4)),
+                          one.ask(1, lane::named("distributed wrong"), one.take(1, 0, 5))};
+  one.deliver_all();
+  CHECK(code_of_all(wrong) == errc::mismatch);
+  const auto nobody = one.ask(0, lane::named("distributed nobody"), one.pass(0, 3, 4));
+  one.deliver_all();
+  CHECK(nobody.failure().code == errc::invalid_argument);
+}
+
+TEST_CASE("a turn has one place in the order of all ranks, whenever each asks for it",
+          "[collectives][sequencing][distributed][ORD-1]") {
+  distributed_rig one{3};
+  std::vector<std::string> told(3);
+  const auto turn = [&](int r) {
+    one.turn(r, [&one, r] {
+      one.rig.ranks[static_cast<std::size_t>(r)]->sequence(
+          [&one, r](rank_pipeline&) { one.notes[static_cast<std::size_t>(r)]->push_back("turn"); });
+    });
+  };
+  turn(0);
+  ask_all(one, {}, 1); // rank 0 asked for its turn before, and yet
+  one.deliver_all();
+  turn(2);
+  ask_all(one, {}, 2);
+  one.deliver_all();
+  one.ask(0, one.add(0, 3));
+  turn(0);
+  one.deliver_all();
+  turn(1);
+  one.ask(1, one.add(1, 3));
+  one.ask(2, one.add(2, 3));
+  one.deliver_all();
+  one.finish();
+  const launch_notes expected{"a all_reduce of 1 i32, sum", "a all_reduce of 2 i32, sum", "turn",
+                              "a all_reduce of 3 i32, sum"};
+  for (int r = 0; r < 3; ++r) CHECK(*one.notes[static_cast<std::size_t>(r)] == expected);
+  turn(1);
+  turn(2); // the second of rank 0 has been asked for
+  one.deliver_all();
+  one.settle();
+  for (int r = 0; r < 3; ++r) CHECK(one.notes[static_cast<std::size_t>(r)]->back() == "turn");
+}
+
+TEST_CASE("whatever a request has come to, a close answers it once (ONE-1)",
+          "[collectives][sequencing][distributed][ONE-1]") {
+  const error why{.code = errc::stopping, .effect = effect::unknown_outcome, .text = "closed"};
+  distributed_rig one{2};
+  const auto launched = ask_all(one, {}, 1);
+  one.deliver_all();
+  const auto waits = one.ask(0, one.add(0, 2)); // at the controller
+  one.deliver_all();
+  bool worked = false;
+  one.turn(0, [&] { worked = true; });
+  const auto decided = one.ask(1, one.add(1, 2)); // released there, and told to nobody
+  while (one.deliver_up(1)) {
+  }
+  const auto untold = one.ask(0, one.add(0, 3)); // on its way
+  for (const auto& order : one.orders) {
+    order->close(why);
+    order->close({.code = errc::internal, .text = "again"});
+  }
+  const auto sent = one.links[0]->sent();
+  const auto late = one.ask(0, one.add(0, 4));
+  one.orders[0]->cancel(rank{0}, {}, 1);
+  one.orders[0]->withdraw(rank{0}, 1, why);
+  one.turn(0, [&] { worked = true; });
+  CHECK(one.links[0]->sent() == sent);
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all({waits, decided, untold, late}) == errc::stopping);
+  CHECK(code_of_all(launched) == errc::none);
+  CHECK_FALSE(worked);
+  CHECK(one.links[0]->waiting() == 0);
+  CHECK_FALSE(one.refused_below);
+}
+
+TEST_CASE("an order that ends unclosed answers what it holds (ONE-1)", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const auto waits = one.ask(0, one.add(0, 2));
+  one.orders[0].reset();
+  one.links[0].reset();
+  CHECK(waits.count() == 1);
+  CHECK(waits.failure().code == errc::abandoned);
+  CHECK(waits.failure().effect == effect::rejected);
+  one.links.erase(one.links.begin());
+}
+
+TEST_CASE("a keeper that is closed refuses what waits, and what comes", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const auto waits = one.ask(0, one.add(0, 2));
+  one.deliver_all();
+  one.keeper.close({.code = errc::world_failed, .text = "rank 1 is gone"});
+  one.keeper.close({.code = errc::internal});
+  one.collect();
+  const auto late = one.ask(0, one.add(0, 3));
+  one.deliver_all();
+  CHECK(code_of_all({waits, late}) == errc::world_failed);
+}
+
+TEST_CASE("whoever is refused because the controller has closed the order can learn why, on each host (FLT-1)",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig rig{3, {}, {.mode = fusion::off}, {{rank{2}}}};
+  std::string known[3];
+  for (int r = 0; r < 2; ++r) {
+    lane_request terms;
+    terms.what = rig.add(r, 4);
+    terms.deadline = 1h;
+    terms.reply = make_reply_promise(
+        [&, r](const outcome&) { known[r] = rig.orders[static_cast<std::size_t>(r)]->ending().text; });
+    rig.orders[static_cast<std::size_t>(r)]->ask(rank{r}, std::move(terms));
+  }
+  rig.deliver_all();
+  for (const auto& one : rig.orders) CHECK_FALSE(one->ending());
+  rig.close_above({.code = errc::communicator_failed, .text = "a process is lost"});
+  rig.deliver_all();
+  rig.finish();
+  CHECK(known[0] == "a process is lost"); // when the refusal came
+  CHECK(known[1] == "a process is lost");
+  CHECK(rig.orders[2]->ending().code == errc::communicator_failed);
+}
+
+TEST_CASE("what is of an older epoch is dropped, and of a newer one refused (EPO-1)",
+          "[collectives][sequencing][distributed][EPO-1]") {
+  distributed_rig one{2};
+  const auto old = one.ask(0, one.add(0, 2));
+  one.keeper.open(rig_epoch.next(), 2);
+  one.deliver_all();
+  CHECK_FALSE(one.refused_above);
+  CHECK(one.keeper.waiting() == 0);
+  CHECK(old.count() == 0); // its order is closed by whoever opens the epoch
+  std::string sent;
+  const auto next = std::make_shared<order_connection>(one.rig.ranks[0], rig_epoch.next(), one.time,
+                                                       [&](std::string batch) { sent = batch; });
+  next->whole()->turn({.name = "work"}, [](const error&, std::span<const opened_world>) {});
+  CHECK_FALSE(one.keeper.receive(rank{0}, sent, one.time->now()));
+  const std::string answer = one.keeper.take_outgoing(rank{0});
+  CHECK_FALSE(next->receive(answer));
+  CHECK(one.links[0]->receive(answer).code == errc::internal);
+  CHECK(next->receive(answer).code == errc::internal); // once more
+  one.keeper.open(rig_epoch, 2);
+  CHECK(one.keeper.receive(rank{0}, sent, one.time->now()).code == errc::internal);
+  CHECK_THAT(one.keeper.receive(rank{2}, sent, one.time->now()).text, ContainsSubstring("a world of 2 ranks"));
+}
+
+TEST_CASE("a stream of requests is told in few batches, and a lone one at once",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  one.ask(0, one.add(0, 1));
+  CHECK(one.up[0].size() == 1);
+  const auto before = one.up[0].front().size();
+  for (int i = 0; i < 129; ++i) one.ask(0, one.add(0, 1));
+  CHECK(one.up[0].size() == 4); // the second, and twice 64
+  std::size_t bytes = 0;
+  for (const auto& batch : one.up[0]) bytes += batch.size();
+  CHECK(bytes - before <= 129 * 4);
+  std::vector<outcome_log> peers;
+  for (int i = 0; i < 130; ++i) peers.push_back(one.ask(1, one.add(1, 1)));
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(peers) == errc::none);
+  CHECK(one.notes[0]->size() == 130);
+  CHECK(one.links[0]->waiting() == 0);
+}
+
+TEST_CASE("a request that waits for long lets any number pass it", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const lane slow = lane::named("distributed slow");
+  const auto early = one.ask(0, slow, one.add(0, 3));
+  for (int i = 0; i < 2100; ++i) {
+    ask_all(one, {}, 1);
+    if (i % 50 == 0) one.deliver_all();
+  }
+  one.deliver_all();
+  CHECK(early.count() == 0);
+  CHECK(one.links[0]->waiting() == 1);
+  const auto late = one.ask(1, slow, one.add(1, 3));
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all({early, late}) == errc::none);
+  CHECK(one.notes[0]->size() == 2101);
+}
+
+TEST_CASE("what cannot be told is refused where it is asked", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  group many;
+  many.parts.resize(most_outline_parts + 1);
+  const auto refused = one.ask(0, std::move(many));
+  CHECK(refused.failure().code == errc::invalid_argument);
+  CHECK(refused.failure().rank == rank{0});
+  CHECK(one.links[0]->waiting() == 0);
+  const auto next = ask_all(one, {}, 4);
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(next) == errc::none);
+}
+
+TEST_CASE("the objection of a request that cannot be told is not applied to the next one (ORD-2)",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  group many;
+  many.parts.resize(most_outline_parts + 1);
+  lane_request terms;
+  terms.objection = std::make_unique<error>(error{.code = errc::missing, .text = "its memory is gone"});
+  const auto refused = one.ask(0, std::move(many), std::move(terms));
+  CHECK(refused.failure().code == errc::invalid_argument);
+  const auto next = ask_all(one, {}, 4);
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(next) == errc::none);
+}
+
+TEST_CASE("what decides what has not been asked is refused, and what came before it stands",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const auto log = one.ask(0, one.add(0, 4));
+  const auto second = one.ask(0, one.add(0, 5));
+  decision_writer out{rig_epoch};
+  out.release(1, 0);
+  out.release(1, 0);
+  const error twice = one.links[0]->receive(out.take());
+  CHECK(twice.code == errc::internal);
+  CHECK(twice.rank == rank{0});
+  CHECK_THAT(twice.text, ContainsSubstring("request 1 of rank 0"));
+  out.add({.kind = decision_record::form::turn, .number = 1});
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("turn"));
+  out.add({.kind = decision_record::form::capture, .number = 1, .agreed = 1});
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("capture that is not under way"));
+  out.add({.kind = decision_record::form::turn, .world = 7, .number = 1}); // of a world in which the rank is not
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("turn"));
+  out.add({.kind = decision_record::form::closed});
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("that this rank has not left"));
+  auto report = std::make_shared<absence_report>();
+  report->ranks.resize(1);
+  out.refuse(2, {.code = errc::deadline_exceeded}, report);
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("does not cover all ranks"));
+  for (const std::uint64_t number : {0U, 3U, 99'999U}) {
+    out.refuse(number, {.code = errc::busy}, nullptr);
+    CHECK(one.links[0]->receive(out.take()).code == errc::internal);
+  }
+  out.has_seen(3);
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("have not been sent"));
+  one.finish();
+  CHECK(log.count() == 1);
+  CHECK(one.notes[0]->size() == 1);
+  CHECK(second.count() == 0);
+}
+
+TEST_CASE("a batch of decisions is refused wherever it is cut, and what it decides is done once",
+          "[collectives][sequencing][distributed][ONE-1]") {
+  std::string whole;
+  std::size_t refused = 0;
+  for (std::size_t size = 0; size <= whole.size(); ++size) {
+    distributed_rig one{2};
+    std::vector<outcome_log> logs;
+    for (std::size_t i = 0; i < 4; ++i) logs.push_back(one.ask(0, one.add(0, 4 + i)));
+    one.deliver_all();
+    one.orders[0]->cancel(rank{0}, {}, 2);
+    one.ask(1, one.add(1, 4));
+    for (const std::size_t r : {0U, 1U})
+      for (const std::string& batch : one.up[r])
+        CHECK_FALSE(one.keeper.receive(rank{static_cast<int>(r)}, batch, one.time->now()));
+    if (whole.empty()) whole = one.keeper.take_outgoing(rank{0});
+    const error failure = one.links[0]->receive(whole.substr(0, size));
+    one.orders[0]->close({.code = errc::stopping});
+    one.finish();
+    for (const auto& log : logs) CHECK(log.count() == 1);
+    if (size == whole.size()) {
+      CHECK_FALSE(failure);
+      CHECK_FALSE(logs[0].failure());
+      CHECK(logs[2].failure().code == errc::cancelled);
+      CHECK(logs[3].failure().code == errc::stopping);
+    }
+    refused += failure ? 1 : 0;
+  }
+  CHECK(refused + 3 == whole.size() + 1); // but behind the header, behind the refusal, and whole
+}
+
+TEST_CASE("decisions of an older epoch are dropped, and of a newer one refused, with no other reason (EPO-1)",
+          "[collectives][sequencing][distributed][EPO-1]") {
+  distributed_rig one{2};
+  const epoch present = rig_epoch.next();
+  const outcome_log log;
+  const auto link = std::make_shared<order_connection>(one.rig.ranks[0], present, one.time, [](const std::string&) {});
+  link->whole()->ask(rank{0},
+                     {.what = one.add(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
+  const auto release_in = [&](epoch of) {
+    decision_writer out{of};
+    out.release(1, 0);
+    return link->receive(out.take());
+  };
+  CHECK_FALSE(release_in(rig_epoch));
+  CHECK(link->waiting() == 1);
+  CHECK_THAT(release_in(present.next()).text, ContainsSubstring("an epoch that has not begun"));
+  CHECK(link->waiting() == 1);
+  CHECK_FALSE(release_in(present));
+  CHECK(link->waiting() == 0);
+}
+
+TEST_CASE("a batch that is missing is noticed by either end", "[collectives][sequencing][distributed][ORD-1]") {
+  distributed_rig one{2};
+  one.ask(0, one.add(0, 4));
+  one.ask(0, one.add(0, 5));
+  REQUIRE(one.up[0].size() == 2);
+  CHECK_THAT(one.keeper.receive(rank{0}, one.up[0].back(), one.time->now()).text,
+             ContainsSubstring("batches before it are missing"));
+  CHECK(one.keeper.waiting() == 0);
+  decision_writer out{rig_epoch};
+  out.release(1, 0);
+  static_cast<void>(out.take()); // lost on the way
+  out.release(2, 1);
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("batches before it are missing"));
+  CHECK(one.links[0]->waiting() == 2);
+}
+
+TEST_CASE("what the controller has seen never becomes less", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  one.ask(0, one.add(0, 4));
+  one.ask(0, one.add(0, 5));
+  decision_writer out{rig_epoch};
+  out.has_seen(2);
+  CHECK_FALSE(one.links[0]->receive(out.take()));
+  out.has_seen(1);
+  CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("it confirms batches"));
+}
+
+TEST_CASE("what was held back is sent as soon as the controller has seen a batch",
+          "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  for (std::size_t i = 0; i < 3; ++i) one.ask(0, one.add(0, 4 + i));
+  REQUIRE(one.up[0].size() == 2);
+  REQUIRE(one.deliver_up(0));
+  CHECK(one.up[0].size() == 1);
+  REQUIRE(one.deliver_down(0));
+  CHECK(one.up[0].size() == 2);
+  one.deliver_all();
+  CHECK(one.keeper.waiting() == 3);
+}
+
+TEST_CASE("each of several requests is given up at its own time", "[collectives][sequencing][distributed][TIM-1]") {
+  distributed_rig one{2};
+  std::vector<outcome_log> logs;
+  for (const nanoseconds deadline : {20ms, 10ms, 30ms}) {
+    lane_request terms;
+    terms.deadline = deadline;
+    logs.push_back(one.ask(0, one.add(0, 4), std::move(terms)));
+  }
+  const auto answered_after = [&](nanoseconds by) {
+    one.time->advance(by);
+    one.links[0]->expire(one.time->now());
+    return std::vector{logs[0].count(), logs[1].count(), logs[2].count()};
+  };
+  CHECK(answered_after(1s) == std::vector<std::size_t>{0, 0, 0});
+  CHECK(answered_after(10ms) == std::vector<std::size_t>{0, 1, 0});
+  CHECK(answered_after(10ms) == std::vector<std::size_t>{1, 1, 0});
+  CHECK(answered_after(10ms) == std::vector<std::size_t>{1, 1, 1});
+}
+
+TEST_CASE("a request knows its place in its lane once it is released", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const lane where = lane::named("distributed place");
+  for (const std::uint64_t place : {0U, 1U, 2U}) {
+    ask_all(one, where, 4);
+    one.deliver_all();
+    one.finish();
+    const auto launched = one.rig.ranks[0]->progress().launched;
+    REQUIRE(launched);
+    CHECK(launched->lane == where);
+    CHECK(launched->position == place);
+  }
+}
+
+TEST_CASE("a refusal that names a rank keeps that name", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  const auto blamed = one.ask(0, one.add(0, 4));
+  const auto unblamed = one.ask(0, one.add(0, 5));
+  decision_writer out{rig_epoch};
+  out.refuse(1, {.code = errc::busy, .rank = rank{1}}, nullptr);
+  out.refuse(2, {.code = errc::busy}, nullptr);
+  CHECK_FALSE(one.links[0]->receive(out.take()));
+  CHECK(blamed.failure().rank == rank{1});
+  CHECK(unblamed.failure().rank == rank{0});
+}
+
+TEST_CASE("a turn comes behind what was released before it in the same batch",
+          "[collectives][sequencing][distributed][ORD-1]") {
+  distributed_rig one{2};
+  const auto ask_and_turn = [&](int self) {
+    for (std::size_t i = 1; i <= 3; ++i) one.ask(self, one.add(self, i));
+    one.turn(self, [&one, self] {
+      one.rig.ranks[static_cast<std::size_t>(self)]->sequence(
+          [&one, self](rank_pipeline&) { one.notes[static_cast<std::size_t>(self)]->push_back("turn"); });
+    });
+  };
+  ask_and_turn(0);
+  one.deliver_all();
+  ask_and_turn(1);
+  CHECK(one.up[1].size() == 2); // the third request and the turn wait, and are told in one batch
+  one.deliver_all();
+  one.finish();
+  for (int r = 0; r < 2; ++r) {
+    REQUIRE(one.notes[static_cast<std::size_t>(r)]->size() == 4);
+    CHECK(one.notes[static_cast<std::size_t>(r)]->back() == "turn");
+  }
+}
+
+TEST_CASE("a keeper begins each epoch anew: turns, numbers and its end",
+          "[collectives][sequencing][distributed][EPO-1]") {
+  distributed_rig one{2};
+  for (int r = 0; r < one.size(); ++r) one.turn(r, [] {});
+  one.deliver_all();
+  one.keeper.close({.code = errc::rebuilding, .text = "the epoch is over"});
+  const epoch present = rig_epoch.next();
+  one.keeper.open(present, 2);
+  std::deque<std::string> sent[2];
+  std::vector<std::shared_ptr<order_connection>> links;
+  for (std::size_t r = 0; r < 2; ++r)
+    links.push_back(std::make_shared<order_connection>(
+        one.rig.ranks[r], present, one.time, [&to = sent[r]](std::string batch) { to.push_back(std::move(batch)); }));
+  const auto deliver = [&] {
+    for (std::size_t r = 0; r < 2; ++r)
+      for (; !sent[r].empty(); sent[r].pop_front())
+        CHECK_FALSE(one.keeper.receive(rank{static_cast<int>(r)}, sent[r].front(), one.time->now()));
+    for (std::size_t r = 0; r < 2; ++r)
+      for (std::string batch; !(batch = one.keeper.take_outgoing(rank{static_cast<int>(r)})).empty();)
+        CHECK_FALSE(links[r]->receive(batch));
+  };
+  int worked = 0;
+  for (const auto& link : links)
+    link->whole()->turn({.name = "work"}, [&](const error& why, std::span<const opened_world>) { worked += !why; });
+  deliver();
+  CHECK(worked == 2);
+  const outcome_log log;
+  links[0]->whole()->ask(rank{0},
+                         {.what = one.add(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
+  deliver();
+  CHECK(log.count() == 0);
+  one.keeper.close({.code = errc::world_failed, .text = "this one, too"});
+  deliver();
+  CHECK(log.failure().code == errc::world_failed);
+}
+
+TEST_CASE("clients on many threads ask while decisions come, and every rank launches in one order (ORD-1, ONE-1)",
+          "[collectives][sequencing][distributed][ORD-1][ONE-1]") {
+  constexpr std::size_t size = 2;
+  constexpr std::size_t clients = 3;
+  constexpr std::size_t each = 300;
+  ordering_rig one{size, 1, true};
+  order_server keeper{{.lead = clients * each}};
+  keeper.open(rig_epoch, size);
+  struct line {
+    std::mutex mutex;
+    std::deque<std::string> batches;
+  };
+  std::vector<line> up(size);
+  std::vector<std::shared_ptr<order_connection>> links;
+  std::vector<std::shared_ptr<distributed_order>> orders;
+  for (std::size_t r = 0; r < size; ++r) {
+    links.push_back(std::make_shared<order_connection>(one.rig.ranks[r], rig_epoch, one.rig.services.time,
+                                                       [&mine = up[r]](std::string batch) {
+                                                         const std::lock_guard lock{mine.mutex};
+                                                         mine.batches.push_back(std::move(batch));
+                                                       }));
+    orders.push_back(links.back()->whole());
+  }
+  std::vector<outcome_log> logs(size * clients * each);
+  const auto unanswered = [&] {
+    return std::ranges::count_if(logs, [](const outcome_log& log) { return log.count() == 0; });
+  };
+  std::size_t failures = 0;
+  {
+    std::vector<std::jthread> all;
+    for (std::size_t r = 0; r < size; ++r)
+      for (std::size_t c = 0; c < clients; ++c)
+        all.emplace_back([&, r, c] {
+          const lane mine = lane::named("distributed client " + std::to_string(c));
+          for (std::size_t i = 0; i < each; ++i)
+            orders[r]->ask(rank{static_cast<int>(r)}, {.what = one.sum(r, 1 + c * each + i),
+                                                       .name = ticket{1},
+                                                       .deadline = 1h,
+                                                       .reply = logs[(r * clients + c) * each + i].make_reply_promise(),
+                                                       .where = mine,
+                                                       .client = 1 + c});
+        });
+    while (unanswered() > 0)
+      for (std::size_t r = 0; r < size; ++r) {
+        std::deque<std::string> batches;
+        {
+          const std::lock_guard lock{up[r].mutex};
+          batches.swap(up[r].batches);
+        }
+        const rank self{static_cast<int>(r)};
+        for (const std::string& batch : batches)
+          failures += keeper.receive(self, batch, one.rig.services.time->now()) ? 1 : 0;
+        for (std::size_t to = 0; to < size; ++to)
+          for (std::string batch; !(batch = keeper.take_outgoing(rank{static_cast<int>(to)})).empty();)
+            failures += links[to]->receive(batch) ? 1 : 0;
+      }
+  }
+  CHECK(failures == 0);
+  one.settle();
+  for (const outcome_log& log : logs) {
+    CHECK(log.count() == 1);
+    CHECK_FALSE(log.failure());
+  }
+  REQUIRE(one.notes[0]->size() == clients * each);
+  CHECK(*one.notes[0] == *one.notes[1]);
+}
+
+TEST_CASE("the controller learns what has succeeded from later batches, or when it is told (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  const lane steps = lane::named("resume/distributed");
+  const auto commit = [&](std::uint64_t number) {
+    for (int r = 0; r < 2; ++r) static_cast<void>(one.ask(r, steps, barrier{.commit = number}));
+    one.deliver_all();
+    one.finish();
+  };
+  commit(1);
+  commit(2); // its batches tell of the first
+  SECTION("by batches of requests alone") {}
+  SECTION("also by the ranks' own batches") {
+    for (const auto& link : one.links) link->tell_progress();
+    CHECK(one.up[0].size() == 1);
+    for (const auto& link : one.links) link->tell_progress(); // once is enough
+    CHECK(one.up[0].size() == 1);
+  }
+  const bool is_told = !one.up[0].empty();
+  one.deliver_all();
+  one.keeper.open(rig_epoch.next(), 2);
+  REQUIRE(one.keeper.points());
+  const resume_point* const reached = find_point(*one.keeper.points(), steps);
+  REQUIRE(reached != nullptr);
+  CHECK(reached->complete == (is_told ? 2U : 1U));
+  CHECK(reached->commit == (is_told ? 2U : 1U));
+  CHECK(reached->incomplete == (is_told ? 0U : 1U));
+}
+
+TEST_CASE("what each rank refuses by itself holds no commit up (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  const lane steps = lane::named("resume/refused");
+  const auto plan_without_graph = std::make_shared<captured_plan>(77);
+  std::vector<outcome_log> refused, done;
+  for (int r = 0; r < 2; ++r) refused.push_back(one.ask(r, steps, replay{plan_without_graph}));
+  for (int r = 0; r < 2; ++r) done.push_back(one.ask(r, steps, barrier{.commit = 4}));
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(refused) == errc::invalid_argument);
+  CHECK(code_of_all(done) == errc::none);
+  for (const auto& link : one.links) link->tell_progress();
+  one.deliver_all();
+  one.keeper.open(rig_epoch.next(), 2);
+  const resume_point* const reached = find_point(*one.keeper.points(), steps);
+  REQUIRE(reached != nullptr);
+  CHECK(reached->complete == 2);
+  CHECK(reached->commit == 4);
+}
+
+TEST_CASE("what is refused because the communicator has failed does not count as done (CUT-1)",
+          "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  const auto first = ask_all(one, {}, 4);
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(first) == errc::none);
+  for (const auto& rank : one.rig.ranks) CHECK(rank->fail({.code = errc::communicator_failed, .text = "by the test"}));
+  const auto behind = ask_all(one, {}, 5);
+  one.deliver_all();
+  one.finish();
+  CHECK(code_of_all(behind) == errc::communicator_failed);
+  for (const auto& rank : one.rig.ranks) CHECK(rank->successes()->value() == 1);
+}
+
+TEST_CASE("a rank that counts successes of what was not released is refused",
+          "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  request_writer forged;
+  forged.add({.kind = request_record::form::turn, .turn = {.name = "work"}});
+  const error why =
+      one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = 1, .succeeded = 1}), one.time->now());
+  CHECK(why.code == errc::internal);
+  CHECK_THAT(why.text, ContainsSubstring("were not released"));
+}
+
+TEST_CASE("commits of different numbers do not match (ORD-2)", "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  const std::vector logs{one.ask(0, barrier{.commit = 1}), one.ask(1, barrier{.commit = 2})};
+  one.deliver_all();
+  CHECK(code_of_all(logs) == errc::mismatch);
+  CHECK_THAT(logs[0].failure().text, ContainsSubstring("commit 1") && ContainsSubstring("commit 2"));
+}
+
+TEST_CASE("a rank in a capture is told when the order of its world is closed",
+          "[collectives][plans][distributed][ONE-1]") {
+  distributed_rig one{2};
+  std::vector<std::shared_ptr<capture_agreement>> peers(2);
+  for (const std::size_t r : {0U, 1U})
+    one.orders[r]->capture("plan", 1h, 1h, [&peers, r](std::shared_ptr<capture_agreement> made, const error& why) {
+      CHECK_FALSE(why);
+      peers[r] = std::move(made);
+    });
+  one.deliver_all();
+  REQUIRE(peers[0]);
+  REQUIRE(peers[1]);
+  one.orders[0]->close({.code = errc::stopping, .text = "closed"});
+  CHECK(error_of([&] { peers[0]->end(rank{0}); }).code == errc::stopping);
+  error late;
+  one.orders[0]->capture("plan", 1h, 1h, [&late](const std::shared_ptr<capture_agreement>& made, const error& why) {
+    CHECK_FALSE(made);
+    late = why;
+  });
+  CHECK(late.code == errc::stopping);
+  peers[1]->fail({.code = errc::cancelled}); // ends the wait of the other rank's own process
+  one.orders.clear();
+  peers[1]->fail({.code = errc::cancelled}); // outlives its order
+}

@@ -1,0 +1,585 @@
+// One order for the processes of a host, through rings: what is asked is decided, and a rank that is killed, stopped or
+// hostile ends the epoch for the others in time.
+#include "processes/transport/forked_process.hpp"
+#include "processes/transport/ring_rig.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+namespace troupe::tests::order_service_test {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+constexpr epoch of{1};
+const order_service_settings spins{.wait = {.spin = 1h}};
+const order_service_settings parks{.wait = {.spin = 0s}, .park = 5ms, .check_interval = 5ms};
+
+all_reduce sum(std::size_t count) {
+  return {.send = {}, .recv = {}, .count = count};
+}
+
+/// An order service, and its ranks in the same process.
+struct served_ranks {
+  explicit served_ranks(int count, const order_service_settings& settings = parks, const ring_settings& rings = {})
+    : service{settings} {
+    std::vector<order_route> ends;
+    for (int r = 0; r < count; ++r) {
+      auto pair = connect_rank(rank{r}, service.bell(), rings);
+      ends.push_back({.rings = std::move(pair.service)});
+      ranks.emplace_back(std::move(pair.rank), of, count);
+    }
+    service.open(of, std::move(ends));
+  }
+  void poll(time_point now = steady_now()) {
+    for (int i = 0; i < 20; ++i) service.poll(now);
+    for (ring_client& one : ranks) one.read();
+  }
+
+  order_service service;
+  std::vector<ring_client> ranks;
+};
+
+/// Runs a service in a thread until the end of the scope.
+class running {
+public:
+  explicit running(order_service& service) : service_{service}, thread_{[&service] { service.run(); }} {}
+  running(const running&) = delete;
+  running& operator=(const running&) = delete;
+  ~running() { stop(); }
+  void stop() {
+    service_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+private:
+  order_service& service_;
+  std::thread thread_;
+};
+
+} // namespace
+
+TEST_CASE("a request is released when all ranks have asked, in one order", "[collectives][order][ORD-1][ORD-3]") {
+  served_ranks at{3};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  REQUIRE_FALSE(at.ranks[2].ask(sum(8)));
+  at.poll();
+  for (const auto& one : at.ranks) CHECK(one.released.empty());
+  REQUIRE_FALSE(at.ranks[1].ask(sum(8)));
+  at.poll();
+  for (const auto& one : at.ranks) {
+    CHECK(one.released == std::vector<std::uint64_t>{1});
+    CHECK(one.refused.empty());
+    CHECK_FALSE(one.is_wrong());
+  }
+}
+
+TEST_CASE("ranks that disagree are refused by the service", "[collectives][order][ORD-2]") {
+  served_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  REQUIRE_FALSE(at.ranks[1].ask(sum(9)));
+  at.poll();
+  for (const auto& one : at.ranks) {
+    REQUIRE(one.refused.size() == 1);
+    CHECK(one.refused[0].second.code == errc::mismatch);
+  }
+}
+
+TEST_CASE("a request whose peers do not ask is refused at its deadline", "[collectives][order][TIM-1]") {
+  served_ranks at{2};
+  const time_point now = steady_now();
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8), 10ms));
+  at.poll(now);
+  CHECK(at.ranks[0].refused.empty());
+  at.poll(now + 1s);
+  REQUIRE(at.ranks[0].refused.size() == 1);
+  CHECK(at.ranks[0].refused[0].second.code == errc::deadline_exceeded);
+  CHECK(at.service.take_losses().empty());
+}
+
+TEST_CASE("a rank that writes what cannot be read is closed, and the others are refused",
+          "[collectives][order][SEC-2]") {
+  served_ranks at{3};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  REQUIRE_FALSE(at.ranks[1].link().send("what is this?", steady_now()));
+  at.poll();
+  const auto losses = at.service.take_losses();
+  REQUIRE(losses.size() == 1);
+  CHECK(losses[0].rank == rank{1});
+  CHECK(losses[0].why.code == errc::internal);
+  CHECK_THAT(losses[0].why.text, ContainsSubstring("a batch of rank 1 cannot be read"));
+  REQUIRE(at.ranks[0].refused.size() == 1);
+  CHECK(at.ranks[0].refused[0].second.code == errc::communicator_failed);
+  CHECK_THAT(at.ranks[0].refused[0].second.text, ContainsSubstring("rank 1 is lost"));
+  REQUIRE_FALSE(at.ranks[2].ask(sum(8)));
+  at.poll();
+  CHECK(at.ranks[2].refused.size() == 1);
+  CHECK(at.service.connected() == 2);
+}
+
+TEST_CASE("a rank that never reads its decisions is fenced with bounded memory, and the others go on",
+          "[collectives][order][TIM-1]") {
+  served_ranks at{2, parks, {.capacity_bytes = 256, .behind = 1s}};
+  time_point now = steady_now();
+  const auto poll_for = [&](nanoseconds span) {
+    for (const time_point until = now + span; now < until;) at.service.poll(now += 10ms);
+  };
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8), 1h));
+  // Each of its messages is answered by one, which it does not read. The service stops reading when its ring is full.
+  std::size_t sent = 0;
+  for (; !at.ranks[1].link().is_waiting() && sent < 1000; ++sent) {
+    REQUIRE_FALSE(at.ranks[1].send());
+    for (int i = 0; i < 3; ++i) at.service.poll(now);
+  }
+  CHECK(sent < 200);
+  CHECK(at.service.take_losses().empty());
+  poll_for(1s);
+  CHECK(at.service.take_losses().empty());
+  poll_for(1s);
+  const auto losses = at.service.take_losses();
+  REQUIRE(losses.size() == 1);
+  CHECK(losses[0].rank == rank{1});
+  CHECK_THAT(losses[0].why.text, ContainsSubstring("rank 1 is fenced"));
+  for (int i = 0; i < 3; ++i) { // the reason and the refusal exceed the ring's capacity
+    at.ranks[0].read();
+    at.service.poll(now);
+  }
+  REQUIRE(at.ranks[0].refused.size() == 1);
+  CHECK(at.ranks[0].refused[0].second.code == errc::communicator_failed);
+}
+
+TEST_CASE("a new epoch has new rings, and the old ones are no longer read", "[collectives][order][EPO-1]") {
+  served_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  std::vector<order_route> ends;
+  std::vector<ring_client> ranks;
+  for (int r = 0; r < 2; ++r) {
+    auto pair = connect_rank(rank{r}, at.service.bell());
+    ends.push_back({.rings = std::move(pair.service)});
+    ranks.emplace_back(std::move(pair.rank), epoch{2}, 2);
+  }
+  at.service.open(epoch{2}, std::move(ends));
+  REQUIRE_FALSE(at.ranks[1].ask(sum(8)));
+  at.poll();
+  CHECK(at.ranks[0].released.empty());
+  for (auto& one : ranks) REQUIRE_FALSE(one.ask(sum(8)));
+  for (int i = 0; i < 3; ++i) at.service.poll(steady_now());
+  for (auto& one : ranks) {
+    one.read();
+    CHECK(one.released.size() == 1);
+  }
+}
+
+TEST_CASE("a service in a thread of its own answers ranks in threads, spinning and parked",
+          "[collectives][order][ORD-1]") {
+  const bool is_parking = GENERATE(false, true);
+  const wait_profile profile{.spin = is_parking ? nanoseconds{0} : nanoseconds{100us}};
+  served_ranks at{2, is_parking ? parks : order_service_settings{.wait = {.spin = 100us}}};
+  running service{at.service};
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (auto& one : at.ranks)
+    threads.emplace_back([&] {
+      for (std::size_t i = 0; i < 300; ++i) {
+        if (one.ask(sum(i))) return;
+        if (!one.await(i + 1, profile, steady_now() + 30s)) return;
+      }
+      if (one.refused.empty() && !one.is_wrong()) ++right;
+    });
+  for (auto& one : threads) one.join();
+  service.stop();
+  CHECK(right == 2);
+  CHECK(at.service.take_losses().empty());
+}
+
+TEST_CASE("a process that is killed at any time ends the epoch for the others in time",
+          "[collectives][order][TIM-1][FLT-1]") {
+  for (int round = 0; round < 12; ++round) {
+    order_service service{parks};
+    const ring_session session = ring_session::make();
+    std::vector<ring_sockets> sockets(2);
+    const pid_t parent = ::getpid();
+    forked_process asks{[&] {
+      // Asks as fast as it can until it is killed.
+      ring_client one{
+          ring_connection::accept(sockets[1].rank, session, rank{1}, peer_process{parent}, handover_limit()), of, 2};
+      for (std::size_t i = 0;; ++i)
+        if (one.ask(sum(i)) || !one.await(i + 1, {.spin = 0s}, steady_now() + 30s)) return 1;
+    }};
+    std::vector<order_route> ends;
+    ends.push_back({.rings = ring_connection::offer(sockets[0].service, session, rank{0}, {}, service.bell())});
+    ends.push_back({.rings = ring_connection::offer(sockets[1].service, session, rank{1}, peer_process{asks.pid()},
+                                                    service.bell())});
+    service.open(of, std::move(ends));
+    ring_client survivor{ring_connection::accept(sockets[0].rank, session, rank{0}, {}, handover_limit()), of, 2};
+    running served{service};
+    std::size_t i = 0;
+    for (; survivor.refused.empty(); ++i) {
+      if (i == static_cast<std::size_t>(round * 3)) asks.kill(SIGKILL);
+      REQUIRE_FALSE(survivor.ask(sum(i)));
+      REQUIRE(survivor.await(i + 1, {.spin = 0s}, steady_now() + 20s));
+    }
+    served.stop();
+    CHECK(survivor.refused[0].second.code == errc::communicator_failed);
+    const auto losses = service.take_losses();
+    REQUIRE(losses.size() == 1);
+    CHECK(losses[0].why.code == errc::rank_lost);
+    CHECK_THAT(losses[0].why.text, ContainsSubstring("rank 1 (process " + std::to_string(asks.pid()) + ") has ended"));
+    CHECK_FALSE(survivor.is_wrong());
+  }
+}
+
+TEST_CASE("a service in a process of its own that is killed is noticed by its ranks",
+          "[collectives][order][TIM-1][FLT-1]") {
+  const ring_session session = ring_session::make();
+  std::vector<ring_sockets> sockets(2);
+  forked_process serves{[&] {
+    order_service service{parks};
+    std::vector<order_route> ends;
+    for (int r = 0; r < 2; ++r)
+      ends.push_back({.rings = ring_connection::offer(sockets[static_cast<std::size_t>(r)].service, session, rank{r},
+                                                      {}, service.bell())});
+    service.open(of, std::move(ends));
+    service.run();
+    return 0;
+  }};
+  std::vector<ring_client> ranks;
+  for (int r = 0; r < 2; ++r)
+    ranks.emplace_back(ring_connection::accept(sockets[static_cast<std::size_t>(r)].rank, session, rank{r},
+                                               peer_process{serves.pid()}, handover_limit()),
+                       of, 2);
+  for (std::size_t i = 0; i < 20; ++i) {
+    for (auto& one : ranks) REQUIRE_FALSE(one.ask(sum(i)));
+    for (auto& one : ranks) REQUIRE(one.await(i + 1, {.spin = 0s}, steady_now() + 20s));
+  }
+  serves.kill(SIGKILL);
+  for (auto& one : ranks) {
+    static_cast<void>(one.ask(sum(1)));
+    CHECK_FALSE(one.await(21, {.spin = 0s}, steady_now() + 20s));
+    CHECK(one.link().failure().code == errc::rank_lost);
+    CHECK(one.released.size() == 20);
+  }
+}
+
+namespace {
+
+/// A world whose last rank has no rings: the test hands its batches in and takes its decisions.
+struct mixed_ranks {
+  explicit mixed_ranks(int with_rings) {
+    std::vector<order_route> routes;
+    for (int r = 0; r < with_rings; ++r) {
+      auto pair = connect_rank(rank{r}, service.bell());
+      routes.push_back({.rings = std::move(pair.service), .send = [this](std::string batch) { take(batch); }});
+      ranks.emplace_back(std::move(pair.rank), of, with_rings + 1);
+    }
+    routes.push_back({.send = [this](std::string batch) { take(batch); }});
+    in = std::make_unique<decision_reader>(with_rings + 1);
+    service.open(of, std::move(routes));
+  }
+  void take(const std::string& batch) {
+    ++batches;
+    wire_reader from{batch};
+    static_cast<void>(batch_header::read(from));
+    for (decision_record one; in->next(from, one);) kinds.push_back(one.kind);
+    REQUIRE(from.ok());
+  }
+  std::string batch_of(const operation& what) {
+    REQUIRE_FALSE(out.ask(what, lane{}, 1, {}, 30s));
+    return out.take({.epoch = of, .number = ++sent});
+  }
+  void poll() {
+    for (int i = 0; i < 5; ++i) service.poll(steady_now());
+    for (ring_client& one : ranks) one.read();
+  }
+
+  order_service service{parks};
+  std::vector<ring_client> ranks;
+  request_writer out{};
+  std::unique_ptr<decision_reader> in;
+  std::uint64_t sent = 0;
+  std::size_t batches = 0;
+  std::vector<decision_record::form> kinds;
+};
+
+constexpr auto released = decision_record::form::release;
+constexpr auto refused = decision_record::form::refusal;
+
+} // namespace
+
+TEST_CASE("ranks with rings and ranks without are in one order", "[collectives][order][ORD-3]") {
+  mixed_ranks at{2};
+  CHECK(at.service.connected() == 2);
+  CHECK(at.service.has_rings(rank{1}));
+  CHECK_FALSE(at.service.has_rings(rank{2}));
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  REQUIRE_FALSE(at.service.receive(rank{2}, at.batch_of(sum(8)), steady_now()));
+  at.poll();
+  CHECK(at.kinds.empty());
+  REQUIRE_FALSE(at.ranks[1].ask(sum(8)));
+  at.poll();
+  CHECK(at.kinds == std::vector{released});
+  for (const auto& one : at.ranks) CHECK(one.released.size() == 1);
+  // Now the one without rings is the last.
+  for (auto& one : at.ranks) REQUIRE_FALSE(one.ask(sum(9)));
+  at.poll();
+  REQUIRE_FALSE(at.service.receive(rank{2}, at.batch_of(sum(9)), steady_now()));
+  for (auto& one : at.ranks) {
+    one.read(); // written before receive() returned
+    CHECK(one.released.size() == 2);
+  }
+  CHECK(at.kinds == std::vector{released, released});
+}
+
+TEST_CASE("a rank whose process could not accept its rings goes on without", "[collectives][order][ORD-3]") {
+  mixed_ranks at{1};
+  request_writer without{};
+  REQUIRE_FALSE(without.ask(sum(8), lane{}, 1, {}, 30s));
+  REQUIRE_FALSE(at.service.receive(rank{0}, without.take({.epoch = of, .number = 1}), steady_now()));
+  CHECK(at.service.connected() == 0);
+  CHECK(at.batches == 1); // the confirmation came through the sender
+  REQUIRE_FALSE(at.service.receive(rank{1}, at.batch_of(sum(8)), steady_now()));
+  CHECK(std::ranges::count(at.kinds, released) == 2);
+  CHECK(at.service.take_losses().empty());
+}
+
+TEST_CASE("a rank that uses its rings and then its connection is refused", "[collectives][order][SEC-2]") {
+  mixed_ranks at{1};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  request_writer beside{};
+  REQUIRE_FALSE(beside.ask(sum(8), lane{}, 1, {}, 30s));
+  CHECK(at.service.receive(rank{0}, beside.take({.epoch = of, .number = 2}), steady_now()).code == errc::internal);
+  CHECK(at.service.connected() == 1);
+}
+
+TEST_CASE("when an order is closed its decisions are written, and counted", "[collectives][order][ORD-1]") {
+  mixed_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  REQUIRE_FALSE(at.service.receive(rank{2}, at.batch_of(sum(8)), steady_now()));
+  at.poll();
+  CHECK(at.service.batches_for(rank{1}, of) == 0);
+  at.service.close({.code = errc::rebuilding}, steady_now());
+  at.ranks[0].read();
+  CHECK(at.ranks[0].refused.size() == 1);
+  CHECK(at.kinds == std::vector{decision_record::form::ending, refused});
+  CHECK(at.service.batches_for(rank{0}, of) == 2); // a confirmation, and the refusal
+  CHECK(at.service.batches_for(rank{2}, of) == at.batches);
+  CHECK(at.service.batches_for(rank{0}, epoch{2}) == 0);
+}
+
+TEST_CASE("requests that come before and after the loss of a rank are refused with that rank", "[collectives][order]") {
+  mixed_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  at.service.close({.code = errc::communicator_failed, .text = "lost", .rank = rank{1}}, steady_now());
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  REQUIRE(at.ranks[0].refused.size() == 2);
+  for (const auto& [number, why] : at.ranks[0].refused) CHECK(why.rank == rank{1});
+}
+
+TEST_CASE("a process that leaves is no loss", "[collectives][order]") {
+  mixed_ranks at{2};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  at.service.release(rank{1});
+  REQUIRE_FALSE(at.ranks[1].link().send("nobody reads this", steady_now()));
+  at.poll();
+  CHECK(at.service.connected() == 1);
+  CHECK(at.service.take_losses().empty());
+  CHECK(at.ranks[0].refused.empty());
+}
+
+namespace {
+
+/// A world of three ranks: 0 and 1 on a host with a service of its own, and 2 without rings.
+struct two_services {
+  two_services() {
+    std::vector<std::pair<rank, ring_connection>> ends;
+    for (int r = 0; r < 2; ++r) {
+      auto pair = connect_rank(rank{r}, host.bell(), {});
+      ends.emplace_back(rank{r}, std::move(pair.service));
+      ranks.emplace_back(std::move(pair.rank), of, 3);
+    }
+    std::vector<order_route> routes(3);
+    routes[2].send = [this](std::string batch) { to_third.push_back(std::move(batch)); };
+    controller.open(of, std::move(routes), {{.ranks = {rank{0}, rank{1}}, .send = [this](std::string message) {
+                                               to_host.push_back(std::move(message));
+                                             }}});
+    host.open_host(of, 3, std::move(ends), {}, {},
+                   [this](std::string message) { to_controller.push_back(std::move(message)); });
+  }
+  void ask_all() {
+    for (auto& one : ranks) REQUIRE_FALSE(one.ask(sum(8)));
+    poll();
+    request_writer third;
+    REQUIRE_FALSE(third.ask(sum(8), lane{}, 0, std::nullopt, 1h));
+    REQUIRE_FALSE(controller.receive(rank{2}, third.take({.epoch = of, .number = ++sent_by_third}), steady_now()));
+  }
+  void poll() {
+    for (int i = 0; i < 20; ++i) host.poll(steady_now());
+    for (const std::string& message : std::exchange(to_controller, {}))
+      REQUIRE_FALSE(controller.receive_from_host(0, message, steady_now()));
+    for (ring_client& one : ranks) one.read();
+  }
+
+  order_service controller{parks}, host{parks};
+  std::vector<std::string> to_host{}, to_controller{}, to_third{};
+  std::uint64_t sent_by_third = 0;
+  std::vector<ring_client> ranks{};
+};
+
+} // namespace
+
+TEST_CASE("ranks of a host with a service of its own, and others, are in one order", "[collectives][order][ORD-3]") {
+  two_services at;
+  at.ask_all();
+  CHECK(at.to_third.size() == 1);
+  CHECK(at.controller.has_rings(rank{0}));
+  CHECK_FALSE(at.controller.has_rings(rank{2}));
+  REQUIRE(at.to_host.size() == 1);
+  REQUIRE_FALSE(at.host.receive_from_controller(at.to_host.front(), steady_now()));
+  at.poll();
+  for (const auto& one : at.ranks) {
+    CHECK(one.released == std::vector<std::uint64_t>{1});
+    CHECK_FALSE(one.is_wrong());
+  }
+}
+
+TEST_CASE("a host's service follows a message of the controller when it is complete", "[collectives][order][ORD-3]") {
+  two_services at;
+  at.ask_all();
+  REQUIRE(at.to_host.size() == 1);
+  error why;
+  host_frame whole = decode_host_frame(at.to_host.front(), 3, why);
+  REQUIRE(whole.batches.size() == 2);
+  host_frame first;
+  first.is_complete = false;
+  first.batches.push_back(std::move(whole.batches.front()));
+  whole.batches.erase(whole.batches.begin());
+  REQUIRE_FALSE(at.host.receive_from_controller(encode(first), steady_now()));
+  at.poll();
+  for (const auto& one : at.ranks) CHECK(one.released.empty());
+  REQUIRE_FALSE(at.host.receive_from_controller(encode(whole), steady_now()));
+  at.poll();
+  for (const auto& one : at.ranks) CHECK(one.released == std::vector<std::uint64_t>{1});
+}
+
+TEST_CASE("a host's service leaves it to the controller what the loss of a rank leads to", "[collectives][order]") {
+  two_services at;
+  REQUIRE_FALSE(at.ranks[0].link().send("what nobody can read", steady_now()));
+  at.poll();
+  const auto lost = at.controller.take_losses();
+  REQUIRE(lost.size() == 1);
+  CHECK(lost.front().rank == rank{0});
+  CHECK(at.host.take_losses().empty());
+  REQUIRE_FALSE(at.ranks[1].ask(sum(8)));
+  at.poll();
+  CHECK(at.ranks[1].refused.empty()); // the epoch has not ended
+  at.controller.close({.code = errc::rebuilding, .text = "a rank is lost"}, steady_now());
+  for (const std::string& message : std::exchange(at.to_host, {}))
+    REQUIRE_FALSE(at.host.receive_from_controller(message, steady_now()));
+  at.poll();
+  CHECK(at.ranks[1].refused.size() == 1);
+}
+
+TEST_CASE("what a host's service must not say is refused", "[collectives][order][SEC-2]") {
+  two_services at;
+  const auto refusal = [&](const std::string& message) {
+    return at.controller.receive_from_host(0, message, steady_now());
+  };
+  CHECK_THAT(refusal("?").text, ContainsSubstring("another version of troupe"));
+  CHECK_THAT(refusal(encode(host_frame{.batches = {{rank{2}, "x"}}})).text, ContainsSubstring("not on that host"));
+  CHECK_THAT(refusal(encode(host_frame{.losses = {{rank{2}, {.code = errc::rank_lost, .text = "x"}}}})).text,
+             ContainsSubstring("not on that host"));
+  CHECK(refusal(encode(host_frame{.batches = {{rank{0}, "x"}}})).code == errc::internal);
+  CHECK(at.host.receive_from_controller(encode(host_frame{.batches = {{rank{2}, "x"}}}), steady_now()).code ==
+        errc::internal);
+  CHECK(at.controller.receive(rank{0}, "x", steady_now()).code == errc::communicator_failed);
+}
+
+TEST_CASE("the thread of a service without rings sleeps until there are some, and ends when it is told to",
+          "[collectives][order][TIM-1]") {
+  served_ranks at{1, spins};
+  running served{at.service};
+  REQUIRE_FALSE(at.ranks[0].link().send("nothing that can be read", steady_now()));
+  const time_point until = steady_now() + 20s;
+  while (at.service.connected() > 0 && steady_now() < until) std::this_thread::yield();
+  REQUIRE(at.service.connected() == 0);
+  std::vector<order_route> ends;
+  auto pair = connect_rank(rank{0}, at.service.bell());
+  ends.push_back({.rings = std::move(pair.service)});
+  at.service.open(epoch{2}, std::move(ends));
+  ring_client again{std::move(pair.rank), epoch{2}, 1};
+  REQUIRE_FALSE(again.ask(sum(8)));
+  CHECK(again.await(1, {.spin = 0s}, steady_now() + 20s));
+  served.stop();
+}
+
+TEST_CASE("a process without a rank that does not read its answers is detached, and costs nobody else",
+          "[collectives][order]") {
+  order_service_settings settings = parks;
+  settings.most_waiting_bytes = std::size_t{1} << 20U;
+  served_ranks at{1, settings};
+  const process_address outside{-1};
+  auto pair = connect_rank(rank{0}, at.service.bell());
+  at.service.attach(outside, {.rings = std::move(pair.service)});
+  const time_point now = steady_now(); // so it is not fenced for the time that it needs
+  std::vector<std::pair<process_address, error>> detached;
+  for (int i = 0; i < 20 && detached.empty(); ++i) {
+    at.ranks[0].writer().add(
+        {.kind = request_record::form::message, .to = outside, .message = std::string(std::size_t{1} << 18U, 'x')});
+    REQUIRE_FALSE(at.ranks[0].send());
+    at.poll(now);
+    detached = at.service.take_detached();
+  }
+  REQUIRE(detached.size() == 1);
+  CHECK(detached[0].first == outside);
+  CHECK_THAT(detached[0].second.text, ContainsSubstring("more slowly than it asks for them"));
+  CHECK(at.service.take_losses().empty());
+  CHECK_FALSE(at.ranks[0].link().failure());
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  CHECK(at.service.take_losses().empty());
+}
+
+TEST_CASE("the thread of a service reads the rings of a process without a rank where no rank has any",
+          "[collectives][order][TIM-1]") {
+  order_service service{parks};
+  std::vector<std::string> told; // by the service's thread
+  std::vector<order_route> routes;
+  routes.push_back({.send = [&told](std::string batch) { told.push_back(std::move(batch)); }});
+  service.open(of, std::move(routes));
+  const process_address outside{-1};
+  auto pair = connect_rank(rank{0}, service.bell());
+  ring_client driver{std::move(pair.rank), of, 1};
+  running served{service};
+  service.attach(outside, {.rings = std::move(pair.service)});
+  driver.writer().add({.kind = request_record::form::message, .to = process_address{0}, .message = "are you there?"});
+  REQUIRE_FALSE(driver.send());
+  CHECK(driver.link().wait({.spin = 0s}, steady_now() + 20s)); // the service confirms the batch
+  CHECK_FALSE(driver.link().failure());
+  served.stop();
+  CHECK(service.connected() == 0);
+  REQUIRE(told.size() == 1);
+  wire_reader from{told.front()};
+  static_cast<void>(batch_header::read(from));
+  decision_reader in{1};
+  decision_record one;
+  REQUIRE(in.next(from, one));
+  CHECK(one.kind == decision_record::form::message);
+  CHECK(one.from == outside);
+  CHECK(one.message == "are you there?");
+}
+
+} // namespace troupe::tests::order_service_test
