@@ -7,21 +7,28 @@ class CheckLayers(TreeTest):
 
     def test_an_upward_include_is_caught_with_its_place_and_what_is_allowed(self):
         self.plant("completion/poller/track.cpp", "\n#include <troupe/actors/world/world_actor.hpp>\n")
-        self.assert_catches("check-layers", "completion/poller/track.cpp:2:", "higher layer actors", "device, completion")
+        self.assert_catches("check-layers", "completion/poller/track.cpp:2:", "must not include actors", "device, completion")
 
     def test_an_upward_include_by_relative_path_is_caught(self):
         self.plant("device/device.cpp", '#include "../completion/slot.hpp"\n')
-        self.assert_catches("check-layers", "device/device.cpp:1:", "higher layer completion")
+        self.assert_catches("check-layers", "device/device.cpp:1:", "must not include completion")
 
     def test_a_lower_layer_including_the_test_kit_is_caught(self):
         self.plant("actors/host.cpp", "#include <troupe/testing/world.hpp>\n")
-        self.assert_catches("check-layers", "higher layer runtime")
+        self.assert_catches("check-layers", "must not include testing")
+
+    def test_the_core_includes_no_other_package_and_packages_do_not_include_each_other(self):
+        for where, what in (("runtime/world.cpp", "processes"), ("runtime/runtime.cpp", "backends"), ("backends/gloo.cpp", "processes"),
+                            ("processes/link.cpp", "testing"), ("testing/world.cpp", "backends")):
+            with self.subTest(where):
+                self.plant(where, f"#include <troupe/{what}/some.hpp>\n")
+                self.assert_catches("check-layers", f"{where}:1:", f"must not include {what}")
 
     def test_the_header_of_all_layers_is_the_runtimes(self):
         self.plant("program/demo/demo.cpp", "#include <troupe/troupe.hpp>\n")
         self.assert_passes("check-layers")
         self.plant("collectives/operation/request.hpp", "#include <troupe/troupe.hpp>\n")
-        self.assert_catches("check-layers", "collectives/operation/request.hpp:1:", "higher layer runtime")
+        self.assert_catches("check-layers", "collectives/operation/request.hpp:1:", "must not include runtime")
 
     def test_a_layer_that_does_not_exist_is_caught(self):
         self.plant("runtime/world.hpp", "#include <troupe/utils/strings.hpp>\n")
