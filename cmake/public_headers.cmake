@@ -27,7 +27,6 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/backend/communicator.hpp
   collectives/backend/faults/armed_faults.hpp
   collectives/backend/faults/fault_injector.hpp
-  backends/gloo/gloo_backend.hpp
   collectives/backend/mock/mock_backend.hpp
   collectives/backend/nccl/nccl_backend.hpp
   collectives/backend/registered_pool.hpp

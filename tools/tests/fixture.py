@@ -50,7 +50,7 @@ class TreeTest(FolderTest):
         self.plant("completion/slot.hpp", "")
         self.plant("collectives/backend/nccl/nccl_library.cpp", "#include <cuda_runtime_api.h>\n#include <nccl.h>\n")
         self.plant("actors/world/world_actor.cpp", "#include <caf/actor.hpp>\n#include <troupe/collectives/operation/request.hpp>\n")
-        self.plant("runtime/logging.cpp", "#include <spdlog/spdlog.h>\n#include <troupe/testing/world.hpp>\n")
+        self.plant("runtime/logging.cpp", "#include <spdlog/spdlog.h>\n#include <troupe/device/stream.hpp>\n")
         self.plant("program/main.cpp", "#include <CLI/CLI.hpp>\n#include <nlohmann/json.hpp>\n")
         self.plant("tests/stream_test.cpp", 'TEST_CASE("a stream answers once", "[ONE-1]") {}\n')
 
