@@ -203,12 +203,9 @@ child_process::child_process(const process_spec& what, const sigset_t& signals) 
 
 void child_process::await_exec(file_descriptor told, const process_spec& what) {
   exec_failure why{};
-  ssize_t count = 0;
-  do count = ::read(told.native(), &why, sizeof why);
-  while (count < 0 && errno == EINTR);
+  const ssize_t count = TEMP_FAILURE_RETRY(::read(told.native(), &why, sizeof why));
   if (count != static_cast<ssize_t>(sizeof why)) return; // exec closed the pipe
   ::waitpid(pid_, nullptr, 0);
-  ended_.close();
   troupe::throw_system_error(why.at == exec_failure::step::start ? errc::unsupported : errc::missing, "execve",
                              "'" + what.program + "' cannot be started", why.code);
 }
@@ -230,9 +227,8 @@ void child_process::kill(int signal) noexcept {
 
 void child_process::await_end() const noexcept {
   constexpr int patience_ms = 5000;
-  pollfd waiting{.fd = ended_.native(), .events = POLLIN, .revents = 0};
-  while (::poll(&waiting, 1, patience_ms) < 0 && errno == EINTR) {
-  }
+  pollfd waiting{ended_.native(), POLLIN, {}};
+  static_cast<void>(TEMP_FAILURE_RETRY(::poll(&waiting, 1, patience_ms)));
 }
 
 std::optional<exit_status> child_process::reap() noexcept {
