@@ -139,17 +139,19 @@ std::vector<std::string> changed_environment(const std::vector<variable_change>&
   return all;
 }
 
+constexpr int not_run_status = 127;
+
 [[noreturn]] void fail(const exec_plan& plan, exec_failure::step at) noexcept {
   const exec_failure why{at, errno};
-  static_cast<void>(::write(plan.tell, &why, sizeof why) != 0);
-  ::_exit(127);
+  [[maybe_unused]] const ssize_t told = ::write(plan.tell, &why, sizeof why);
+  ::_exit(not_run_status);
 }
 
 /// Runs in the child. Only functions that are safe after fork() in a process with threads may be called.
 [[noreturn]] void become(const exec_plan& plan, pid_t parent) noexcept {
   using step = exec_failure::step;
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(plan, step::start);
-  if (::getppid() != parent) ::_exit(127); // the parent ended before prctl()
+  if (::getppid() != parent) ::_exit(not_run_status); // the parent ended before prctl()
   if (::setpgid(0, 0) != 0) fail(plan, step::start);
   for (int i = 0; i < 3; ++i)
     if (::dup2(plan.standard[i], i) < 0) fail(plan, step::start);
@@ -195,8 +197,8 @@ child_process::child_process(const process_spec& what, const sigset_t& signals) 
     const int code = errno;
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    errno = code;
-    throw_system_error("pidfd_open", "a process cannot be monitored: this needs Linux 5.3 or newer");
+    troupe::throw_system_error(errc::unsupported, "pidfd_open",
+                               "a process cannot be monitored: this needs Linux 5.3 or newer", code);
   }
   await_exec(std::move(told), what);
 }

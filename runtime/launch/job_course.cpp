@@ -42,7 +42,7 @@ void job_course::hear(const control_event& event) {
   is_leaving_ = event.phase == control_phase::finishing || event.phase == control_phase::stopping;
   if (event.phase == control_phase::rebuilding) {
     for (place_index place = 0; place < slots_.size(); ++place)
-      if (std::exchange(slots_[place].held_back, false)) fill(place);
+      if (slots_[place].held_back) fill(place);
   } else {
     for (process_slot& one : slots_) one.wanted = false;
   }
@@ -131,7 +131,6 @@ void job_course::start_later(place_index place, std::chrono::nanoseconds delay) 
 
 void job_course::refused(place_index place, const std::string& why) {
   const std::string name = plan_.places[place].describe();
-  slots_[place].is = process_slot::state::empty;
   actions_.say(name + " cannot be started: " + why);
   // A program that could be started before may become available again, for example when a file system returns. A
   // program that never could be started is a configuration error.
@@ -149,14 +148,11 @@ void job_course::exited(place_index place, pid_t pid, const exit_status& status)
     actions_.say(what + (decision.reason.empty() ? "" : " and " + decision.reason));
     if (decision.what != after_exit::respawn) one.failed = {status.as_shell_status(), what, failures_++};
   }
-  switch (decision.what) {
-    case after_exit::respawn: start_later(place, decision.delay); break;
-    case after_exit::done: break;
-    case after_exit::end_job:
-      // Waiting spares that end now do not affect the status.
-      if (status.succeeded()) end_ = end_by_failures();
-      begin_ending(SIGTERM);
-      break;
+  if (decision.what == after_exit::respawn) start_later(place, decision.delay);
+  if (decision.what == after_exit::end_job) {
+    // Waiting spares that end now do not affect the status.
+    if (status.succeeded()) end_ = end_by_failures();
+    begin_ending(SIGTERM);
   }
   finish_if_empty();
 }

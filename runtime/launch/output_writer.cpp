@@ -57,7 +57,7 @@ public:
       write_out(lock, where, lines);
       const std::size_t before = std::exchange(waiting_bytes_, waiting_bytes_ - lines.size());
       if (before > full_bytes && waiting_bytes_ <= full_bytes) has_room_();
-      if (waiting_.empty() && dropped_bytes_ > 0)
+      if (waiting_.empty() && dropped_bytes_ != 0)
         write_out(lock, output_stream::errors,
                   "troupe launch: " + std::to_string(std::exchange(dropped_bytes_, {})) +
                       " bytes of output were dropped, because nobody read what came before\n");
@@ -78,7 +78,7 @@ private:
       // Another process that shares the descriptor has made it non-blocking.
       if (code == EAGAIN) await_room(descriptor);
       lock.lock();
-      if (count < 0) {
+      if (code != 0) {
         closed = code != EAGAIN && code != EINTR;
         continue;
       }

@@ -30,9 +30,8 @@ namespace {
 using asio::posix::stream_descriptor;
 using failure = asio::error_code;
 
-constexpr std::size_t read_at_once_bytes = std::size_t{64} << 10U;
-/// Longer lines are forwarded in pieces.
-constexpr std::size_t line_limit_bytes = std::size_t{64} << 10U;
+/// The most that is read at once. Longer lines are forwarded in pieces of this size.
+constexpr std::size_t piece_bytes = std::size_t{64} << 10U;
 
 /// Blocks \p wanted in the calling thread, except signals that the process ignores (nohup). Returns the previous mask.
 sigset_t block_signals(const std::vector<int>& wanted, sigset_t& blocked) {
@@ -89,11 +88,11 @@ private:
   const std::string prefix_;
   stream_descriptor end_; ///< A duplicate: the child closes its own when it is reaped.
   stream_descriptor pipes_[2];
-  line_splitter lines_[2]{line_splitter{line_limit_bytes}, line_splitter{line_limit_bytes}};
+  line_splitter lines_[2]{line_splitter{piece_bytes}, line_splitter{piece_bytes}};
 };
 
 std::string supervised_process::read(output_stream where, std::size_t at_most) {
-  std::array<char, read_at_once_bytes> buffer; // NOLINT(cppcoreguidelines-pro-type-member-init): read_some() fills it
+  std::array<char, piece_bytes> buffer; // NOLINT(cppcoreguidelines-pro-type-member-init): read_some() fills it
   std::string text;
   stream_descriptor& from = pipe_of(where);
   while (from.is_open() && at_most > 0) {
@@ -224,7 +223,7 @@ void process_supervisor::loop::take_output(process_number which, output_stream w
     unread_.emplace_back(which, where);
     return;
   }
-  writer_.write(where, process->read(where, read_at_once_bytes));
+  writer_.write(where, process->read(where, piece_bytes));
   if (process->pipe_of(where).is_open()) await_output(which, where);
 }
 

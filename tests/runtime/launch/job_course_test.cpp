@@ -493,6 +493,12 @@ TEST_CASE("a process that returns 0 while its world needs it is started again", 
   CHECK(rig.call_next() == lines{"start 0, attempt 2"});
 }
 
+TEST_CASE("a job whose last process returns 0 ends, though its world wants that one", "[launch]") {
+  course_rig rig{1};
+  static_cast<void>(rig.want(0));
+  CHECK(rig.end(0).back() == "finish 0");
+}
+
 TEST_CASE("a need of the world ends with its rebuilding", "[launch]") {
   for (const control_phase phase : {control_phase::forming, control_phase::serving, control_phase::finishing}) {
     course_rig rig{2};
@@ -534,7 +540,8 @@ TEST_CASE("only a world that serves gives ranks, and only to what runs", "[launc
 TEST_CASE("what the world has lost is killed if it runs still", "[launch]") {
   course_rig rig{2};
   rig.course.kill_lost({.name = "1", .pid = 102});
-  CHECK(rig.does.taken() == lines{"9 to 1"});
+  rig.course.kill_lost({.name = "0", .pid = 101});
+  CHECK(rig.does.taken() == lines{"9 to 1", "9 to 0"});
   rig.course.kill_lost({.name = "1", .pid = 101}); // the name's former process
   rig.course.kill_lost({.name = "2", .pid = 102});
   CHECK(rig.does.taken().empty());

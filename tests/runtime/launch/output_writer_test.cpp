@@ -131,24 +131,37 @@ TEST_CASE("a writer that comes down to its limit is not full", "[launch]") {
   static_cast<void>(output.read(output_writer::full_bytes));
 }
 
+TEST_CASE("a writer that comes down, but not to its limit, is full still", "[launch]") {
+  slow_reader output;
+  std::atomic<int> told = 0;
+  output_writer writer{output.native(), output.native(), 1h, [&] { ++told; }};
+  writer.write(output_stream::output, bytes(pipe_bytes + 1));
+  writer.write(output_stream::output, bytes(2));
+  writer.write(output_stream::output, bytes(output_writer::full_bytes + 1));
+  static_cast<void>(output.read(pipe_bytes + 3)); // the second ones come after all that the first do
+  CHECK(told == 0);
+  CHECK(writer.full());
+  static_cast<void>(output.read(output_writer::full_bytes + 1));
+  CHECK(comes_true([&] { return told == 1; }));
+}
+
 TEST_CASE("lines beyond what may wait are dropped and counted, once the others are written", "[launch]") {
+  const std::string told = "troupe launch: 1234 bytes of output were dropped, because nobody read what came before\n";
   slow_reader output;
   slow_reader errors;
   {
     output_writer writer{output.native(), errors.native(), 1h, no_room};
-    writer.write(output_stream::output, bytes(output_writer::dropping_bytes - 2));
-    writer.write(output_stream::output, "a\n");
-    writer.write(output_stream::output, "bb\n"); // one byte too many: what follows is dropped
+    writer.write(output_stream::output, bytes(output_writer::dropping_bytes - 4));
+    writer.write(output_stream::errors, "a\n");
+    writer.write(output_stream::output, "b\n");
+    writer.write(output_stream::errors, "cc\n"); // one byte too many: what follows is dropped
     writer.write(output_stream::output, bytes(1000));
     writer.write(output_stream::errors, bytes(234));
     CHECK(errors.rest().empty());
-    static_cast<void>(output.read(output_writer::dropping_bytes - 2));
-    CHECK(output.read(5) == "a\nbb\n");
-    // Told once.
-    REQUIRE(comes_true([&, all = std::string{}]() mutable {
-      return (all += errors.rest()) ==
-             "troupe launch: 1234 bytes of output were dropped, because nobody read what came before\n";
-    }));
+    static_cast<void>(output.read(output_writer::dropping_bytes - 4));
+    CHECK(output.read(2) == "b\n");
+    // Told once, behind all others.
+    REQUIRE(comes_true([&, all = std::string{}]() mutable { return (all += errors.rest()) == "a\ncc\n" + told; }));
     writer.write(output_stream::output, "later\n");
   }
   CHECK(output.rest() == "later\n");
@@ -200,6 +213,7 @@ TEST_CASE("a writer does not give up a reader that accepts something now and the
   slow_reader output;
   std::string seen;
   std::thread reader;
+  std::atomic<bool> hurries = false;
   {
     output_writer writer{output.native(), output.native(), patience, no_room};
     writer.write(output_stream::output, bytes(count));
@@ -208,9 +222,11 @@ TEST_CASE("a writer does not give up a reader that accepts something now and the
         seen += output.read(8192);
         std::this_thread::sleep_for(patience / 20);
       }
+      hurries = true;
       seen += output.read(count - seen.size());
     }};
   }
+  CHECK(hurries);
   reader.join();
   CHECK(seen == bytes(count));
 }
