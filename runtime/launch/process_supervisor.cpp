@@ -38,7 +38,8 @@ sigset_t block_signals(const std::vector<int>& wanted, sigset_t& blocked) {
   sigemptyset(&blocked);
   for (const int signal : wanted) {
     struct sigaction present {};
-    if (::sigaction(signal, nullptr, &present) == 0 && present.sa_handler != SIG_IGN) sigaddset(&blocked, signal);
+    static_cast<void>(::sigaction(signal, nullptr, &present));
+    if (present.sa_handler != SIG_IGN) sigaddset(&blocked, signal);
   }
   sigset_t former;
   if (const int code = ::pthread_sigmask(SIG_BLOCK, &blocked, &former); code != 0) {
@@ -185,19 +186,16 @@ started_process process_supervisor::loop::start(const process_spec& what, proces
 }
 
 void process_supervisor::loop::await_signals() {
-  signals_.async_wait(stream_descriptor::wait_read, [this](const failure& why) {
-    if (why) return;
+  signals_.async_wait(stream_descriptor::wait_read, [this](const failure&) {
     signalfd_siginfo one{};
-    while (::read(signals_.native_handle(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
+    if (::read(signals_.native_handle(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
       on_signal_(static_cast<int>(one.ssi_signo));
     await_signals();
   });
 }
 
 void process_supervisor::loop::await_end(process_number which) {
-  find(which)->end().async_wait(stream_descriptor::wait_read, [this, which](const failure& why) {
-    if (!why) take_end(which);
-  });
+  find(which)->end().async_wait(stream_descriptor::wait_read, [this, which](const failure&) { take_end(which); });
 }
 
 void process_supervisor::loop::take_end(process_number which) {
@@ -211,9 +209,8 @@ void process_supervisor::loop::take_end(process_number which) {
 }
 
 void process_supervisor::loop::await_output(process_number which, output_stream where) {
-  find(which)->pipe_of(where).async_wait(stream_descriptor::wait_read, [this, which, where](const failure& why) {
-    if (!why) take_output(which, where);
-  });
+  find(which)->pipe_of(where).async_wait(stream_descriptor::wait_read,
+                                         [this, which, where](const failure&) { take_output(which, where); });
 }
 
 void process_supervisor::loop::take_output(process_number which, output_stream where) {

@@ -55,7 +55,7 @@ exit_decision respawn_policy::on_exit(place_index place, bool has_run, const exi
     if (const auto delay = one.budget.take(now))
       return {.what = after_exit::respawn,
               .delay = *delay,
-              .reason = "is started again" + (delay->count() > 0 ? " in " + format_duration(*delay) : "") + " (" +
+              .reason = "is started again" + (delay->count() != 0 ? " in " + format_duration(*delay) : "") + " (" +
                         std::to_string(one.budget.taken()) + " of " + to_string(terms_) + ")"};
     if (terms_.count > 0) why = "has been started again too often (" + to_string(terms_) + ")";
   }

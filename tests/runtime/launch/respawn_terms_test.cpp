@@ -160,6 +160,16 @@ TEST_CASE("a place that is done counts once, however often it is filled again", 
   CHECK(policy.on_exit(1, true, {}, instant{}).what == after_exit::end_job);
 }
 
+TEST_CASE("a place is waited for again only if it was done, and is started again", "[launch]") {
+  const auto plan = plan_of(2, 0);
+  respawn_policy policy{plan, {.count = 2, .hasty = 0s}};
+  CHECK(policy.on_exit(0, true, {.signal = 9}, instant{}).what == after_exit::respawn);
+  CHECK(policy.on_wanted(0, instant{})); // it has not been done
+  CHECK(policy.on_exit(0, true, {}, instant{}).what == after_exit::done);
+  CHECK_FALSE(policy.on_wanted(0, instant{})); // beyond its budget
+  CHECK(policy.on_exit(1, true, {}, instant{}).what == after_exit::end_job);
+}
+
 TEST_CASE("a spare counts whenever it has a rank", "[launch]") {
   const auto plan = plan_of(1, 1);
   respawn_policy policy{plan, {}};
