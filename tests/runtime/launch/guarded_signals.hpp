@@ -3,8 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include <signal.h>
-
+#include <csignal>
 #include <map>
 #include <vector>
 
