@@ -189,7 +189,7 @@ void request_writer::add(const request_record& one) {
   write_head(out_, one.kind, one.place);
   if (one.kind == request_form::cancel) {
     out_.varint(one.where.index());
-    out_.varint(one.position.value_or(0));
+    out_.varint(*one.position);
   }
   if (one.kind == request_form::capture_launch) out_.raw(one.outline);
   request_fields(out_, one);
@@ -197,13 +197,10 @@ void request_writer::add(const request_record& one) {
 }
 
 std::string request_writer::take(const batch_header& header) {
-  wire_writer whole;
-  whole.reserve(32 + out_.size_bytes());
-  header.write(whole);
-  whole.raw(out_.view());
-  out_.clear();
+  std::string whole = header.followed_by(out_.view());
+  out_.clear(); // and keeps its memory
   records_ = 0;
-  return whole.take();
+  return whole;
 }
 
 bool request_reader::next(wire_reader& in, request_record& into) {

@@ -84,7 +84,7 @@ TEST_CASE("what cannot share a launch is told without facts, and need not be com
   CHECK(one.examine(barrier{}, 1, 0) == request_facts{});
   CHECK(one.examine(scene.sum(0, 100, 26), 2, 0) == request_facts{});
   CHECK(one.examine(scene.sum(0, 0, 25), 3, 0) == request_facts{101, 0, 0});
-  one.forget_last(); // it was refused, and the next request has its number
+  one.forget(3); // it was refused, and the next request has its number
   CHECK(one.examine(scene.sum(0, 0, 25), 3, 0) == request_facts{101, 0, 0});
   CHECK(one.examine(scene.sum(0, 0, 25), 4, 0).overlaps == 3);
 }
