@@ -525,8 +525,7 @@ error order_server::receive(process_address from, std::string_view batch) {
   wire_reader in{batch};
   const batch_header told = batch_header::read(in);
   if (in.ok() && told.epoch < epoch_) return {};
-  if (told.epoch > epoch_ || told.number != by.received + 1)
-    in.refuse("it is not the next batch of this epoch");
+  if (told.epoch > epoch_ || told.number != by.received + 1) in.refuse("it is not the next batch of this epoch");
   if (in.ok()) by.out.has_seen(by.received = told.number);
   request_record one;
   const auto size = static_cast<int>(ranks_.size());

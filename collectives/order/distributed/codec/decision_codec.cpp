@@ -102,8 +102,7 @@ std::string decision_writer::take() {
   const bool is_last = full_.empty(); // records follow a full batch
   // Only the last of several batches completes the decisions that were passed on.
   if (!passed_on_ || is_last) sent_passed_on_ = passed_on_.value_or(batches_);
-  const batch_header header{
-      .epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = sent_passed_on_};
+  const batch_header header{.epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = sent_passed_on_};
   std::string batch = header.followed_by(is_last ? out_.view() : full_.front());
   if (is_last) {
     out_.clear(); // and keeps its memory
