@@ -399,7 +399,7 @@ void order_server::take(connection& by, request_record& one, time_point now, err
       else
         from.successes->set(one.count);
       break;
-    case request_record::form::close: leave(from, one.why); break;
+    case request_record::form::close: leave(from, one.why);
   }
 }
 

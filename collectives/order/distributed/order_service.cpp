@@ -110,7 +110,7 @@ std::vector<process_address> order_service::retiring() const {
 }
 
 void order_service::drop_route(process_address where) {
-  std::erase_if(places_, [&](const place& one) { return where.value() < 0 && one.where == where; });
+  std::erase_if(places_, [&](const place& one) { return one.where == where; });
 }
 
 order_service::place* order_service::find(rank one) {

@@ -226,7 +226,7 @@ peer_requests::answered_part peer_requests::take_part(std::uint64_t number, proc
     if ((is_last && part.reply.pending()) || std::ranges::none_of(replies, &reply_promise::pending))
       part.finished = take_out(found);
   }
-  if (part.finished && part.finished->read_bytes > 0) send_waiting_reads();
+  if (part.finished) send_waiting_reads();
   return part;
 }
 

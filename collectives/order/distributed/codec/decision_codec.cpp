@@ -121,7 +121,6 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
   if ((marks & ~(into.kind == decision_form::release ? is_in_step | has_position | joins_previous : 0)) != 0)
     in.refuse("a record has unknown flags");
   if (into.kind > decision_form::ending) in.refuse("a record has an unknown kind");
-  if (!in.ok()) return false;
   if (into.kind == decision_form::release) {
     into.number = (marks & is_in_step) != 0 ? released_ + 1 : in.varint();
     released_ = into.number;
@@ -131,19 +130,11 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
   } else if (into.kind == decision_form::refusal) {
     into.number = in.varint();
     into.why = read_error(in);
-    into.absence.reset();
-    into.absence_is_new = false;
-    switch (in.one_of(report_kind::as_before)) {
-      case report_kind::none: break;
-      case report_kind::here:
-        reported_ = into.absence = read_report(in, world_size_);
-        into.absence_is_new = true;
-        break;
-      case report_kind::as_before:
-        if (!reported_) in.refuse("a report is missing");
-        into.absence = reported_;
-        break;
-    }
+    const auto kind = in.one_of(report_kind::as_before);
+    if (kind == report_kind::here) reported_ = read_report(in, world_size_);
+    if (kind == report_kind::as_before && !reported_) in.refuse("a report is missing");
+    into.absence = kind == report_kind::none ? nullptr : reported_;
+    into.absence_is_new = kind == report_kind::here;
   } else {
     decision_fields(in, into, world_size_);
   }

@@ -107,6 +107,13 @@ void request_fields(Wire& wire, Record& one) {
   }
 }
 
+void check_turn(wire_reader& in, const turn_terms& one) {
+  if (one.name.empty()) in.refuse("a turn has no name");
+  if (!one.split.empty() && one.capture_limit != nanoseconds{0}) in.refuse("a turn is both a capture and a split");
+  if (!one.told.empty() && one.told.size() != one.split.size())
+    in.refuse("a split has commits of other groups than its own");
+}
+
 } // namespace
 
 std::string encode_groups(std::span<const rank_group> groups) {
@@ -225,14 +232,13 @@ bool request_reader::next(wire_reader& in, request_record& into) {
         break;
       case request_form::capture_launch: read_launch(in, into); break;
       case request_form::select: world_ = in.varint(); continue;
+      case request_form::turn:
+        request_fields(in, into);
+        check_turn(in, into.turn);
+        break;
       case request_form::objection: objection_ = std::make_shared<const error>(read_error(in)); continue;
       default: request_fields(in, into);
     }
-    if (into.kind == request_form::turn && into.turn.name.empty()) in.refuse("a turn has no name");
-    if (into.kind == request_form::turn && !into.turn.split.empty() && into.turn.capture_limit != nanoseconds{0})
-      in.refuse("a turn is both a capture and a split");
-    if (into.kind == request_form::turn && !into.turn.told.empty() && into.turn.told.size() != into.turn.split.size())
-      in.refuse("a split has commits of other groups than its own");
     if (into.kind == request_form::succeeded && world_ == 0)
       in.refuse("it counts successes of the whole world, which only the header may do");
     into.world = world_;
@@ -273,7 +279,7 @@ void request_reader::read_name(wire_reader& in) {
 
 std::uint64_t request_reader::read_lane(wire_reader& in, request_record& into) {
   const std::uint64_t number = in.varint(largest_lane);
-  if (in.ok() && (number >= lanes_.size() || !lanes_[number].known)) in.refuse("a lane has not been named");
+  if (number >= lanes_.size() || !lanes_[number].known) in.refuse("a lane has not been named");
   if (!in.ok()) return 0;
   read_lane(number, into);
   return number;
@@ -347,7 +353,7 @@ void write_part(wire_writer& out, const operation& what, bool staged,
   out.u8(static_cast<std::uint8_t>(what.index()));
   std::visit(
       [&]<class T>(const T& one) {
-        std::uint64_t number = 0;
+        std::uint64_t number{};
         if constexpr (std::is_same_v<T, copy>) number = copied_bytes.value_or(one.from.memory.size_bytes());
         if constexpr (std::is_same_v<T, replay>) number = number_of(one);
         if constexpr (std::is_same_v<T, barrier>) number = one.commit ? *one.commit + 1 : 0;

@@ -405,10 +405,10 @@ namespace {
 
 /// A world of three ranks: 0 and 1 on a host with a service of its own, and 2 without rings.
 struct two_services {
-  two_services() {
+  explicit two_services(const ring_settings& rings = {}) {
     std::vector<std::pair<rank, ring_connection>> ends;
     for (int r = 0; r < 2; ++r) {
-      auto pair = connect_rank(rank{r}, host.bell(), {});
+      auto pair = connect_rank(rank{r}, host.bell(), rings);
       ends.emplace_back(rank{r}, std::move(pair.service));
       ranks.emplace_back(std::move(pair.rank), of, 3);
     }
@@ -610,6 +610,33 @@ TEST_CASE("decisions for a host that exceed the size of a message are sent in pa
   CHECK(batches == count / 2);
 }
 
+TEST_CASE("requests for the controller that exceed the size of a message are sent in several", "[collectives][order]") {
+  two_services at{{.capacity_bytes = std::size_t{8} << 20U}};
+  constexpr std::size_t size_bytes = 2'000'000;
+  for (auto& one : at.ranks) {
+    for (int i = 0; i < 3; ++i)
+      one.writer().add(
+          {.kind = request_record::form::message, .to = process_address{2}, .message = std::string(size_bytes, 'x')});
+    REQUIRE_FALSE(one.send());
+    REQUIRE_FALSE(one.link().is_waiting());
+  }
+  at.host.poll(steady_now());
+  REQUIRE(at.to_controller.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    error why;
+    const host_frame told = decode_host_frame(at.to_controller[i], 3, why);
+    REQUIRE_FALSE(why);
+    REQUIRE(told.batches.size() == 1);
+    CHECK(told.batches[0].of == rank{static_cast<int>(i)});
+    CHECK(told.batches[0].bytes.size() > 3 * size_bytes);
+  }
+  // Short ones of several ranks are in one message.
+  at.to_controller.clear();
+  for (auto& one : at.ranks) REQUIRE_FALSE(one.ask(sum(8)));
+  at.host.poll(steady_now());
+  CHECK(at.to_controller.size() == 1);
+}
+
 TEST_CASE("a host's service tells the controller of progress with its checks", "[collectives][order]") {
   two_services at;
   const time_point now = steady_now();
@@ -774,6 +801,13 @@ TEST_CASE("when several ranks are lost the first loss is the reason of the end",
   REQUIRE(at.ranks[0].refused.size() == 2);
   for (const auto& [number, why] : at.ranks[0].refused) CHECK(why.rank == rank{2});
   CHECK(at.service.connected() == 1);
+  std::size_t told = 0;
+  at.service.attach(process_address{-1}, {.send = [&](const std::string&) { ++told; }}); // the order has ended
+  at.ranks[0].writer().add(
+      {.kind = request_record::form::message, .to = process_address{-1}, .message = "are you there?"});
+  REQUIRE_FALSE(at.ranks[0].send());
+  at.poll();
+  CHECK(told == 0);
 }
 
 } // namespace troupe::tests::order_service_test
