@@ -269,7 +269,7 @@ void order_connection::write_successes() {
 
 void order_connection::end_round() noexcept {
   if (is_closed()) return;
-  if (window_.is_waiting()) send_kept();
+  send_kept();
   const std::uint64_t succeeded = whole_->successes->value();
   if (has_parts_ && (must_report_ || !out_.empty())) write_successes();
   if (out_.empty() && (!must_report_ || succeeded == whole_->sent_successes)) return;

@@ -265,10 +265,6 @@ void order_server::close(const error& why) {
   for (const auto& one : worlds_)
     if (one->is_decided_here) order_->close_world(one->ordered, why, effects_);
   settle();
-  // Sends each rank of another host one more batch, so that its service can tell when it has all decisions:
-  // batches_for() counts this batch, too.
-  for (const auto& one : ranks_)
-    if (one && one->host != 0) one->out.has_seen(one->received);
 }
 
 void order_server::leave(member& from, const error& why) {

@@ -406,8 +406,8 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
     if (auto part = read_part(in, self)) asked.what = std::move(*part);
     if (!in.ok() && !objection) objection = in.failure("a request of " + name_of(from));
   }
-  if (error missing = resolve_part(asked.what, services->here, self); missing && !objection)
-    objection = std::move(missing);
+  error missing = resolve_part(asked.what, services->here, self);
+  if (!objection) objection = std::move(missing);
   if (objection && !objection.rank) objection.rank = self;
   services->ask(std::move(asked), std::move(objection), std::move(reply),
                 first_client + static_cast<std::uint64_t>(static_cast<std::uint32_t>(from.value())));

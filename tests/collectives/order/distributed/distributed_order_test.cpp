@@ -925,6 +925,17 @@ TEST_CASE("what is wrong in a batch of decisions is told for each part of its he
   CHECK_FALSE(one.links[0]->receive(out.take()));
 }
 
+TEST_CASE("the end of an order that names a rank names it to all who wait",
+          "[collectives][sequencing][distributed][ONE-1]") {
+  distributed_rig one{2};
+  const auto log = one.ask(0, one.add(0, 4));
+  error turn;
+  one.orders[0]->turn({.name = "work"}, [&](const error& why, auto) { turn = why; });
+  one.links[0]->close({.code = errc::rank_lost, .text = "killed", .rank = rank{1}});
+  CHECK(log.failure().rank == rank{1});
+  CHECK(turn.rank == rank{1});
+}
+
 TEST_CASE("progress is told once", "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
   ask_all(one, {}, 4);

@@ -524,6 +524,54 @@ TEST_CASE("the resume points of a sub-world are kept while the world has its siz
   }
 }
 
+TEST_CASE("a group of other ranks has no resume points of one that had its name",
+          "[collectives][distributed][order_server][resume]") {
+  server_scene at{3};
+  static_cast<void>(at.split({{"g", {rank{0}, rank{1}}}}));
+  at.begin(epoch{4}, 3);
+  CHECK_FALSE(at.split({{"g", {rank{1}, rank{2}}}})[1].at(0).resume);
+  at.begin(epoch{5}, 3);
+  CHECK_FALSE(at.split({{"g", {rank{1}, rank{0}}}})[1].at(0).resume);
+  at.begin(epoch{6}, 3);
+  CHECK(at.split({{"g", {rank{0}, rank{1}}}})[1].at(0).resume);
+}
+
+TEST_CASE("the controller learns the commits of an epoch in which the service of a host decided",
+          "[collectives][distributed][order_server][resume]") {
+  server_scene at;
+  const auto commit = [&](std::uint64_t number) {
+    for (const int r : {0, 1}) REQUIRE_FALSE(at.ask(r, barrier{.commit = number}));
+    for (const int r : {0, 1}) REQUIRE_FALSE(at.send(r, 1));
+  };
+  const auto known = [&] {
+    const auto points = at.server.points();
+    REQUIRE(points);
+    REQUIRE_FALSE(points->lanes.empty());
+    return points->lanes.front().commit;
+  };
+  commit(5);
+  at.begin(epoch{4}, 2);
+  CHECK(known() == 5);
+  SECTION("it decides itself, and knows more") {
+    commit(6);
+    at.server.learn({.of = epoch{4}, .lanes = {{.where = lane{}, .number = 9}}});
+    at.begin(epoch{5}, 2);
+    CHECK(known() == 6);
+  }
+  SECTION("a host decides") {
+    at.server.delegate(std::vector{rank{0}, rank{1}});
+    at.server.learn({.of = epoch{4}, .lanes = {{.where = lane{}, .number = 9}}});
+    at.begin(epoch{5}, 2);
+    CHECK(known() == 9);
+  }
+  SECTION("a rank that is alone decides") {
+    at.begin(epoch{5}, 1);
+    at.server.learn({.of = epoch{5}, .lanes = {{.where = lane{}, .number = 9}}});
+    at.begin(epoch{6}, 2);
+    CHECK(known() == 9);
+  }
+}
+
 TEST_CASE("sub-worlds of equal groups have names of their own, and one that is closed gives its name back",
           "[collectives][distributed][order_server][resume]") {
   server_scene at;
@@ -811,7 +859,7 @@ TEST_CASE("after the end of an order everything is refused with its reason, and 
   CHECK(kinds(told) == std::vector{decides::ending, decides::refusal});
   for (const decision_record& one : told) CHECK(one.why.text == "first");
   CHECK(kinds(at.read(2)) == std::vector{decides::ending});
-  CHECK(at.server.batches_for(rank{2}) == 1);
+  CHECK(at.server.batches_for(rank{2}) == 1); // by which its service can tell when it has all decisions
   REQUIRE_FALSE(at.ask(1, barrier{}));
   CHECK(kinds(at.read(1)) == std::vector{decides::ending, decides::refusal});
   REQUIRE_FALSE(at.send(1, {.kind = asks::turn, .turn = {.name = "work"}}));

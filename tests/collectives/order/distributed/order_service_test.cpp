@@ -637,6 +637,18 @@ TEST_CASE("requests for the controller that exceed the size of a message are sen
   CHECK(at.to_controller.size() == 1);
 }
 
+TEST_CASE("the controller is told which ranks of a host are late", "[collectives][order][TIM-1]") {
+  two_services at;
+  const auto late = std::make_shared<absence_report>();
+  late->what = "barrier";
+  late->ranks = {{.rank = rank{0}}, {.rank = rank{1}}};
+  REQUIRE_FALSE(at.controller.receive_from_host(0, encode(host_frame{.reports = {late, late}}), steady_now()));
+  const auto told = at.controller.take_straggling();
+  REQUIRE(told.size() == 2);
+  CHECK(told[1]->what == "barrier");
+  CHECK(at.controller.take_straggling().empty());
+}
+
 TEST_CASE("a host's service tells the controller of progress with its checks", "[collectives][order]") {
   two_services at;
   const time_point now = steady_now();
@@ -673,6 +685,8 @@ TEST_CASE("a service that served a host and then serves a world decides about it
 
 TEST_CASE("a service answers for ranks and epochs that it does not have", "[collectives][order]") {
   mixed_ranks at{1};
+  auto pair = connect_rank(rank{0}, at.service.bell());
+  at.service.attach(process_address{-1}, {.rings = std::move(pair.service)});
   for (const int stranger : {-1, 2, 9}) {
     CHECK(at.service.receive(rank{stranger}, at.batch_of(sum(8)), steady_now()).code == errc::internal);
     CHECK_FALSE(at.service.has_rings(rank{stranger}));

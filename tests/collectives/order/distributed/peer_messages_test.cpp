@@ -609,8 +609,29 @@ TEST_CASE("a question to a rank that does not exist is refused", "[collectives][
   CHECK(addresses(all.mail) == std::vector{process_address{0}, process_address{1}});
 }
 
+TEST_CASE("what a rank's process has begun for an order that has ended is dropped",
+          "[collectives][distributed][peers]") {
+  processes all;
+  process& one = all.at(1);
+  const auto log = all.ask(-1), captured = all.capture(-1, {{barrier{}, barrier{}}});
+  const auto lent = all.lend(-1, rank{1});
+  all.run();
+  REQUIRE(one.lends.size() == 1);
+  one.peers.reset();
+  one.asked[0].reply.deliver(completion{});
+  CHECK(one.capture().expired());
+  one.lends[0].done(all.host_memory(64), {});
+  CHECK(all.mail.empty());
+  CHECK(one.memory->size() == 0);
+}
+
 TEST_CASE("an export is found by its name, which may have a limited length", "[collectives][distributed][peers]") {
   processes all;
+  // A process may have had another number when it exported.
+  const remote_buffer earlier = all.at(1).memory->add(rank{0}, all.host_memory(8), "earlier");
+  const auto moved = all.find(0, rank{1}, "earlier");
+  all.run();
+  CHECK(moved.value().id == earlier.id);
   const std::string longest(longest_export_name_bytes, 'n');
   const remote_buffer handle = all.exported(1, all.host_memory(8), longest);
   const auto found = all.find(0, rank{1}, longest), longer = all.find(0, rank{1}, longest + 'n');

@@ -848,6 +848,24 @@ TEST_CASE("a decision for a sub-world that the rank is not in, or has left, is r
   CHECK_FALSE(one.links[0]->receive(next_batch()));
 }
 
+TEST_CASE("requests of two worlds are not launched together", "[collectives][sequencing][distributed][SEC-2]") {
+  split_rig one{2};
+  one.split({{"both", {rank{0}, rank{1}}}});
+  const auto whole = one.ask(0, one.add(0, 4));
+  const auto part = one.ask_in("both", 0, one.add(0, 4));
+  decision_writer out{rig_epoch};
+  const auto next_batch = [&] {
+    out.has_seen(one.links[0]->sent());
+    return out.take();
+  };
+  for (std::uint64_t i = 0; i < one.keeper.batches_for(rank{0}); ++i) static_cast<void>(next_batch());
+  out.release(1, 0);
+  out.release(2, 0, true);
+  const error why = one.links[0]->receive(next_batch());
+  CHECK_THAT(why.text, ContainsSubstring("together with one that is not before it"));
+  CHECK(one.links[0]->waiting() == 1);
+}
+
 TEST_CASE("a sub-world that is opened after the end of the connection is closed with its reason (ONE-1)",
           "[collectives][sequencing][distributed][ONE-1]") {
   std::variant<remote_buffer, error> got; // outlives the promise

@@ -226,6 +226,20 @@ TEST_CASE("a capture that takes too long is failed, and every rank's state is to
                                      ContainsSubstring("rank 1 has launched 0 times"));
 }
 
+TEST_CASE("of two captures the one that takes too long is failed, once", "[collectives][plans][distributed][TIM-1]") {
+  table_scene with{2};
+  for (const int r : {0, 1}) with.ask(r, "a", 1h, 30ms);
+  for (const int r : {0, 1}) with.ask(r, "b", 1h, 20ms);
+  for (const std::uint64_t place : {1U, 2U}) CHECK(with.launch(0, sum(4), place).empty());
+  CHECK(with.table.next_due() == with.now + 20ms);
+  CHECK(told(with.pass(20ms)) == lines{"0:capture 2 failed", "1:capture 2 failed"});
+  CHECK(with.table.next_due() == with.now + 10ms);
+  CHECK(with.pass(9ms).empty());
+  CHECK(told(with.launch(1, sum(4), 1)) == lines{"0:capture 1", "1:capture 1"});
+  CHECK(told(with.pass(1ms)) == lines{"0:capture 1 failed", "1:capture 1 failed"});
+  CHECK(with.table.next_due() == time_point::max());
+}
+
 TEST_CASE("records of captures that have not begun, or out of turn, are refused", "[collectives][plans][distributed]") {
   table_scene with{2};
   with.ask(0, "a");
@@ -307,6 +321,7 @@ TEST_CASE("a refused turn names what is missing, and what the first missing rank
                       "the world must ask for the same");
   CHECK_THAT(refused(8), ContainsSubstring("'g7', 'g8' was not begun"));
   CHECK_THAT(refused(10), ContainsSubstring("'g7', 'g8' and 2 more was not begun"));
+  CHECK(with.ask(0, "all", 2h).empty());
   CHECK(with.ask(1, "plan", 1h).empty());
   CHECK(with.table.next_due() == with.now + 1h);
   CHECK_THAT(refused(0), ContainsSubstring("the split was not begun in time: rank 1 has not asked for it, rank 1 waits "
