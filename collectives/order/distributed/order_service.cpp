@@ -332,7 +332,7 @@ void order_service::deliver_to_controller(bool all) {
   host_frame rest = std::exchange(for_controller_, {});
   std::size_t size_bytes = 0;
   for (host_frame::rank_batch& one : std::exchange(rest.batches, {})) {
-    if (size_bytes > 0 && size_bytes + one.bytes.size() > longest_batch_bytes) {
+    if (size_bytes + one.bytes.size() > longest_batch_bytes) {
       to_controller_(encode(host_frame{.batches = std::exchange(rest.batches, {})}));
       size_bytes = 0;
     }

@@ -372,8 +372,8 @@ operation read_part(wire_reader& in, bool in_group, std::uint64_t& copied_bytes)
 template <class T>
 operation read_fields(wire_reader& in, bool in_group, std::uint64_t& copied_bytes) {
   T made;
-  bool staged = false;
-  std::uint64_t number = 0;
+  bool staged{};
+  std::uint64_t number{};
   fields_of_operation(in, made, staged, number);
   if constexpr (requires { made.staged; }) made.staged = staged;
   if constexpr (stands_alone<T>)
@@ -445,7 +445,7 @@ std::string outline_of_launch(std::span<const operation* const> all, bool divisi
 }
 
 std::optional<operation_outline> read_outline(wire_reader& in) {
-  std::uint64_t copied_bytes = 0;
+  std::uint64_t copied_bytes{};
   operation what = read_part(in, false, copied_bytes);
   if (!in.ok()) return std::nullopt;
   const bool is_copy = std::holds_alternative<copy>(what);

@@ -279,6 +279,10 @@ TEST_CASE("requests that may be launched together wait while the launcher is bus
     one.turn(0, [] {});
     CHECK(one.up[0].size() == 1);
   }
+  SECTION("until a message is sent") {
+    one.orders[0]->peers()->renew(1);
+    CHECK(one.up[0].size() == 1);
+  }
   SECTION("until the controller is told of progress") {
     one.links[0]->tell_progress();
     CHECK(one.up[0].size() == 1);

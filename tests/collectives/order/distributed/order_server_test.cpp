@@ -721,6 +721,19 @@ TEST_CASE("the service of a host tells the controller at once what can lead to a
   CHECK(at.told(true).empty());
 }
 
+TEST_CASE("groups that cannot be are refused by the controller and by the service of a host",
+          "[collectives][distributed][order_server][hosts][SEC-2]") {
+  const request_record bad{.kind = asks::turn,
+                           .turn = {.name = "split", .deadline = 1h, .split = {{"far", {rank{0}, rank{9}}}}}};
+  host_scene host;
+  server_scene controller{3};
+  for (const error& why : {host.send(0, bad), controller.send(0, bad)}) {
+    CHECK(why.code == errc::internal);
+    CHECK(why.rank == rank{0});
+  }
+  CHECK(controller.server.next_due() == time_point::max()); // nothing waits
+}
+
 TEST_CASE("the service of a host translates the numbers of requests, and passes none on that it decides",
           "[collectives][distributed][order_server][hosts][fusion]") {
   host_scene at;
