@@ -16,7 +16,6 @@ void lane_field(wire_writer& out, const lane& one) {
 }
 
 void lane_field(wire_reader& in, lane& one) {
-  one = {};
   const std::string_view name = in.bytes(lane_names::longest_bytes);
   if (name.empty()) return in.refuse("a lane has no name");
   try {

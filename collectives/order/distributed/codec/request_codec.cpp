@@ -136,7 +136,7 @@ error check_groups_size(std::span<const rank_group> groups) {
 
 void request_writer::select(std::uint64_t world) {
   if (std::exchange(world_, world) == world) return;
-  write_head(out_, request_form::select, 0);
+  write_head(out_, request_form::select, {});
   out_.varint(world);
 }
 
@@ -162,7 +162,7 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
   const bool told = kept && outlines_[slot] == outline;
   introduce(where);
   if (objection != nullptr) { // written only here, because the reader applies it to the next ask
-    write_head(out_, request_form::objection, 0);
+    write_head(out_, request_form::objection, {});
     error_field(out_, *objection);
   }
   const bool client_is_same = where == where_ && client == client_;

@@ -792,6 +792,7 @@ TEST_CASE("the thread of a service tells its owner of what it has found", "[coll
     const auto detached = at.service.take_detached();
     REQUIRE(detached.size() == 1);
     CHECK(detached[0].first == outside);
+    CHECK(at.service.connected() == 2); // both ranks
     CHECK(at.service.take_detached().empty());
     CHECK(at.service.take_losses().empty());
   }
