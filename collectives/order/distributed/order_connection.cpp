@@ -247,10 +247,11 @@ bool order_connection::may_send() const noexcept {
 }
 
 bool order_connection::awaits_launcher() const {
-  return may_wait_ && out_.records() < fused_.max_operations && is_launcher_busy();
+  return fused_.mode == fusion::free && may_wait_ && out_.records() < fused_.max_operations && is_launcher_busy();
 }
 
 bool order_connection::is_launcher_busy() const {
+  if (!has_parts_) return whole_->pipeline->unlaunched() >= enough_launches; // without the lock
   const std::lock_guard lock{mutex_};
   return std::ranges::any_of(worlds_, [](const auto& one) { return one->pipeline->unlaunched() >= enough_launches; });
 }
@@ -278,14 +279,14 @@ void order_connection::end_round() noexcept {
     awaits_launcher_->store(true);
     if (awaits_launcher()) return;
   }
-  awaits_launcher_->store(false, std::memory_order_relaxed);
+  if (awaits_launcher_->load(std::memory_order_relaxed)) awaits_launcher_->store(false); // other cores read its line
   must_report_ = false;
   if (!may_send()) {
     // Set before the second check. A concurrent receive() either sees the flag, or the second check sees its update.
     holds_back_.store(true);
     if (!may_send()) return;
   }
-  holds_back_.store(false, std::memory_order_relaxed);
+  if (holds_back_.load(std::memory_order_relaxed)) holds_back_.store(false);
   send_batch(succeeded);
 }
 
