@@ -51,7 +51,7 @@ std::optional<int> attached_drivers::free_slot() const {
 
 void attached_drivers::attach(session_id link, one_driver& to, epoch of) {
   order_route route{.send = [send = send_, peer = to.to, link, of](std::string bytes) {
-    if (send) send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
+    send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
   }};
   if (to.gate) {
     try {
@@ -123,7 +123,7 @@ void attached_drivers::beat() const {
 }
 
 void attached_drivers::send(session_id link, const one_driver& to, const controller_message& what) const {
-  if (send_) send_(to.to, encode(controller_frame{link, what}));
+  send_(to.to, encode(controller_frame{link, what}));
 }
 
 void attached_drivers::refuse(table::iterator which, error why) {

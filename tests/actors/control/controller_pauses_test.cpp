@@ -114,4 +114,21 @@ TEST_CASE("a process that joins again before its connection has ended keeps its 
   CHECK(world.told<fence_notice>(12).size() == 1);
 }
 
+TEST_CASE("under the policy fail another process that takes the place of one that was expected back is refused, "
+          "because the world has ended",
+          "[control]") {
+  controller_scene world = resumed_scene(loss_policy::fail, 12);
+  world.join(13, 1);
+  CHECK(world.phase() == control_phase::failed);
+  CHECK(world.told<join_welcome>(13).empty());
+  REQUIRE(world.told<join_refusal>(13).size() == 1);
+  CHECK(world.told<join_refusal>(13).front().why.code == errc::world_failed);
+  for (const link_id one : {link_id{11}, spare_link}) {
+    CHECK(world.told<stop_order>(one).size() == 1);
+    CHECK(world.count<control_effect::end>() == 0);
+    world.say(one, leave_notice{});
+  }
+  CHECK(world.count<control_effect::end>() == 1);
+}
+
 } // namespace troupe::tests

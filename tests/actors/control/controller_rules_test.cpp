@@ -570,4 +570,79 @@ TEST_CASE("a process must have every setting that the world has, and a GPU of it
   CHECK(last_event(world).ranks == 0);
 }
 
+TEST_CASE("an epoch has newcomers also where the newcomer's connection is the first of all", "[control]") {
+  controller_scene world = serving_scene(3, terms_of(3));
+  world.note(world.state.on_link_down(12, world.now));
+  world.join(5, 1, as_next_attempt);
+  world.form({5, 11, 13});
+  CHECK(world.told<formation_order>(11).back().has_newcomers);
+  CHECK_FALSE(world.told<formation_order>(13).front().hosts.empty());
+}
+
+TEST_CASE("an epoch that comes to rest is announced, and fails if a rank leaves meanwhile", "[control]") {
+  controller_scene world = serving_scene(3, terms_of(3, loss_policy::shrink));
+  world.note(world.state.on_link_down(13, world.now));
+  world.form({11, 12});
+  world.join(14, 2, as_next_attempt);
+  REQUIRE(world.phase() == control_phase::quiescing);
+  CHECK(last_event(world).phase == control_phase::quiescing);
+  CHECK(last_event(world).reason.code == errc::rebuilding);
+  CHECK(last_event(world).reason.epoch == epoch{2});
+  world.say(14, drained_report{epoch{2}}); // it is no rank
+  CHECK(world.phase() == control_phase::quiescing);
+  const std::size_t told = world.told<failure_order>(11).size();
+  SECTION("a rank leaves") {
+    world.say(12, leave_notice{});
+    REQUIRE(world.told<failure_order>(11).size() == told + 1);
+    CHECK(world.told<failure_order>(11).back().why.code == errc::stopping);
+    CHECK(world.told<failure_order>(11).back().why.rank == rank{1});
+  }
+  SECTION("the newcomer leaves") {
+    world.say(14, leave_notice{});
+    CHECK(world.told<failure_order>(11).size() == told);
+    CHECK(world.phase() == control_phase::quiescing);
+  }
+  SECTION("all come to rest") {
+    world.say(11, drained_report{epoch{1}}); // of an epoch that is over
+    world.say(12, drained_report{epoch{2}});
+    CHECK(world.phase() == control_phase::quiescing);
+    world.say(11, drained_report{epoch{2}});
+    CHECK(world.phase() == control_phase::forming);
+    CHECK(world.told<failure_order>(11).size() == told);
+  }
+}
+
+TEST_CASE("a newcomer that leaves a world of which all ranks were lost does not end it", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  for (const link_id one : {11U, 12U}) world.note(world.state.on_link_down(one, world.now));
+  world.join(13, 0, as_next_attempt);
+  world.say(13, leave_notice{});
+  CHECK(world.phase() == control_phase::rebuilding); // nobody has done its work
+  CHECK(world.count<control_effect::end>() == 0);
+}
+
+TEST_CASE("a rank that cannot form because of another one names it", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.join(12, 1);
+  const auto fail = [&](error why, std::vector<rank> blamed) {
+    world.say(12, failed_report{world.state.current_epoch(), std::move(why), std::move(blamed)});
+    const error told = world.told<failure_order>(11).back().why;
+    world.pass(1s, {11, 12});
+    return told.rank;
+  };
+  CHECK(fail({.code = errc::device_failed, .rank = rank{0}}, {}) == rank{0});
+  CHECK(fail({.code = errc::device_failed}, {}) == rank{1});
+  CHECK_FALSE(fail({.code = errc::device_failed}, {rank{0}}));
+}
+
+TEST_CASE("a connection of nobody has no rank, and a rank of an epoch that is over has none", "[control][EPO-1]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  CHECK(world.state.rank_of(12, epoch{1}) == rank{1});
+  CHECK_FALSE(world.state.rank_of(12, epoch{2}));
+  CHECK_FALSE(world.state.rank_of(99, epoch{1}));
+  CHECK(world.state.link_of(rank{1}) == link_id{12});
+  CHECK_FALSE(world.state.link_of(rank{2}));
+}
+
 } // namespace troupe::tests
