@@ -159,7 +159,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                  [](const serving_report&) {},
                  [](const gate_notice&) {},
                  [&](const id_offer& offer) {
-                   if (offer.of != epoch_ || phase_ != control_phase::forming || id_ || one.self != rank{0}) return;
+                   if (offer.of != epoch_ || id_ || one.self != rank{0}) return;
                    id_ = offer.id;
                    form_if_due(now, out);
                  },
@@ -255,10 +255,10 @@ control_effects controller_state::on_tick(time_point now) {
                             " in time"},
                    {}, at_once, now, out);
       break;
-    case control_phase::serving: advance(now, out); break; // a broken link may be due for another attempt
     case control_phase::finishing:
     case control_phase::stopping:
     case control_phase::failed: break;
+    case control_phase::serving: advance(now, out); // a broken link may be due for another attempt
   }
   return out;
 }
@@ -378,7 +378,7 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   due_ = later(now, terms_.form);
   std::map<int, member*> by_place;
   for (auto& [link, one] : members_)
-    if (!one.spare && one.place) by_place[*one.place] = &one;
+    if (!one.spare) by_place[*one.place] = &one;
   ranks_ = 0;
   for (const auto& [place, one] : by_place) {
     one->self = rank{ranks_++};

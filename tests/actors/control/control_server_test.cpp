@@ -828,4 +828,14 @@ TEST_CASE("processes of the controller's host have rings, and one that has left 
   CHECK(form(epoch{4}) == std::pair{true, true});
 }
 
+TEST_CASE("nothing is sent to a process whose connection has ended", "[control]") {
+  timed_scene at;
+  at.sent.clear();
+  at.server.lose(second);
+  CHECK(at.told<failure_order>(first).size() == 1);
+  CHECK(at.told<fence_notice>(second).empty());
+  at.pass(1s, second);
+  CHECK(at.told<heartbeat>(second).empty());
+}
+
 } // namespace troupe::tests::control_server_test

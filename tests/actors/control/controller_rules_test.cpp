@@ -321,6 +321,9 @@ TEST_CASE("a world is told to stop once, and ends when all have left", "[control
   controller_scene world = serving_scene(2, terms_of(2));
   world.note(world.state.on_stop(world.now));
   world.note(world.state.on_stop(world.now));
+  world.pass(2min, {11, 12});
+  CHECK(world.phase() == control_phase::stopping);
+  CHECK(world.state.current_epoch() == epoch{1});
   for (const link_id one : {11U, 12U}) CHECK(world.told<stop_order>(one).size() == 1);
   CHECK(world.count<control_effect::end>() == 0);
   world.join(13, 0, as_spare);
@@ -468,6 +471,8 @@ TEST_CASE("a process of fewer than the controller waits for is refused, while it
   REQUIRE(world.told<join_refusal>(11).size() == 1);
   CHECK_THAT(world.told<join_refusal>(11).front().why.text, ContainsSubstring("one of 4 processes"));
   CHECK_THAT(world.told<join_refusal>(11).front().why.text, ContainsSubstring("waits for 5"));
+  world.join(11, 0, [](join_request& asked) { asked.world_size = 1; });
+  CHECK(world.told<join_refusal>(11).size() == 2);
   for (int place = 0; place < 5; ++place) // six were started, one of them as a spare
     world.join(12 + static_cast<link_id>(place), place, [](join_request& asked) { asked.world_size = 6; });
   CHECK(world.phase() == control_phase::forming);

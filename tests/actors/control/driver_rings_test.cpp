@@ -241,4 +241,32 @@ TEST_CASE("a driver whose rings cannot be read is detached and told so, and the 
   CHECK(told.size() == 1);
 }
 
+TEST_CASE("a driver that was detached says nothing until it is admitted again", "[control][drivers]") {
+  link_scene at;
+  at.begin(epoch{1});
+  at.said.clear();
+  at.hear(world_report{.of = epoch{1}, .is_over = true, .reason = {.code = errc::rank_lost, .text = "it was silent"}});
+  REQUIRE(at.said.size() == 1);
+  CHECK(at.said[0].session == 0);
+  CHECK(std::holds_alternative<attach_request>(at.said[0].what));
+  CHECK_FALSE(at.link->state().is_ready);
+  CHECK_FALSE(at.link->state().is_over);
+  at.time->advance(5s);
+  CHECK_FALSE(at.link->tick());
+  CHECK(at.said.size() == 1);
+  at.hear(join_welcome{.session = session + 1, .heartbeat = 1s, .suspicion = 10s});
+  at.time->advance(900ms);
+  CHECK_FALSE(at.link->tick());
+  CHECK(at.said.size() == 1);
+  at.time->advance(200ms);
+  CHECK_FALSE(at.link->tick());
+  REQUIRE(at.said.size() == 2);
+  CHECK(at.said[1].session == session + 1);
+  at.link->disconnected({.code = errc::missing, .text = "the network is down"});
+  at.time->advance(5s);
+  CHECK_FALSE(at.link->tick());
+  at.link->close({.code = errc::stopping, .text = "it ends"});
+  CHECK(at.said.size() == 2); // nobody would hear it
+}
+
 } // namespace troupe::tests::driver_rings_test

@@ -302,6 +302,8 @@ TEST_CASE("the rings of a process end when it has left, and when its session has
   REQUIRE(at.one.link->has_rings());
   SECTION("it leaves") {
     at.one.link->tell(leave_notice{});
+    at.one.hear(heartbeat{});
+    at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}});
     CHECK(at.one.link->has_rings()); // decisions for what it has asked may still come
     at.one.hear(stop_order{{.code = errc::stopping}});
   }
