@@ -58,7 +58,6 @@ void attached_drivers::attach(session_id link, one_driver& to, epoch of) {
       route.rings = ring_connection::offer(to.gate->socket, session_in(to.gate->nonce, of), rank{to.where.value()},
                                            peer_process::of_socket(to.gate->socket), order_.bell());
     } catch (const exception&) { // its requests go through the control connection
-      to.gate.reset();
     }
   }
   to.has_rings = route.rings.has_value();

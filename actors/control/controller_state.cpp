@@ -478,7 +478,7 @@ control_effects controller_state::on_link_down(link_id which, time_point now) {
   // It took this controller's pause for its loss, and connects again. If it does not, its silence is noticed.
   one.is_away = true;
   why.text += " while the controller did not run";
-  if (one.self && in_epoch()) fail_epoch(std::move(why), {}, at_once, now, out);
+  if (one.self) fail_epoch(std::move(why), {}, at_once, now, out);
   return out;
 }
 

@@ -838,4 +838,33 @@ TEST_CASE("nothing is sent to a process whose connection has ended", "[control]"
   CHECK(at.told<heartbeat>(second).empty());
 }
 
+TEST_CASE("a controller that has ended its order has dropped all connections", "[control]") {
+  timed_scene at;
+  at.server.end_order();
+  at.sent.clear();
+  for (const peer_id one : {first, second, service}) at.server.lose(one);
+  CHECK(at.server.state().event().phase == control_phase::serving);
+  CHECK(at.sent.empty());
+  CHECK(at.killed.empty());
+}
+
+TEST_CASE("what an order service cannot read of its ranks fails the epoch, and kills nobody", "[control]") {
+  server_scene at;
+  at.hear(service, 0, service_on("h0"));
+  const session_id host = at.last_session;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  at.hear(service, host,
+          order_batch{epoch{1}, encode(host_frame{
+                                    .losses = {{.of = rank{1},
+                                                .why = {.code = errc::invalid_argument, .text = "it is nonsense"}}}})});
+  CHECK(at.killed.empty());
+  REQUIRE(at.told<failure_order>(second).size() == 1);
+  CHECK_THAT(at.told<failure_order>(second)[0].why.text, ContainsSubstring("it is nonsense"));
+}
+
 } // namespace troupe::tests::control_server_test

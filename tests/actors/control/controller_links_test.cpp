@@ -491,4 +491,38 @@ TEST_CASE("that a link has hung is forgotten when it has served for long", "[con
   CHECK(world.ranks().size() == 4);
 }
 
+TEST_CASE("of broken links those that both ends have reported are believed first", "[control][links]") {
+  links_scene world{terms_of(5, loss_policy::shrink)};
+  for (int i = 0; i < 5; ++i) world.come(i);
+  world.meet();
+  fail_by_hang(world);
+  for (int i = 0; i < 2; ++i) {
+    world.pass(2500ms, world.all());
+    const epoch of = world.state.current_epoch();
+    world.say(links_scene::link(0), id_offer{of, {}});
+    for (const auto& [from, to] : {std::pair{2, 3}, {3, 2}, {0, 1}, {4, 1}}) // 1 is stuck itself
+      world.say(links_scene::link(from), failed_report{of, {.code = errc::communicator_failed}, {rank{to}}});
+    world.pass(1100ms, world.all());
+  }
+  CHECK(world.ranks() == std::set{0, 1, 2, 4});
+}
+
+TEST_CASE("a host whose links to several others are broken is left out as a whole", "[control][links]") {
+  links_scene world{terms_of(4, loss_policy::shrink)};
+  for (const auto& [process, host] : {std::pair{0, 0}, {1, 0}, {2, 1}, {3, 2}}) world.come(process, false, host);
+  world.meet();
+  world.cut(0, 2);
+  world.cut(0, 3);
+  fail_by_hang(world);
+  for (int i = 0; i < 2; ++i) {
+    world.pass(2500ms, world.all());
+    const epoch of = world.state.current_epoch();
+    world.say(links_scene::link(0), id_offer{of, {}});
+    for (const auto& [from, to] : {std::pair{0, 2}, {2, 0}, {0, 3}, {3, 0}})
+      world.say(links_scene::link(from), failed_report{of, {.code = errc::communicator_failed}, {rank{to}}});
+    world.pass(1100ms, world.all());
+  }
+  CHECK(world.ranks() == std::set{2, 3});
+}
+
 } // namespace troupe::tests

@@ -131,4 +131,21 @@ TEST_CASE("under the policy fail another process that takes the place of one tha
   CHECK(world.count<control_effect::end>() == 1);
 }
 
+TEST_CASE("after a pause too short for anybody to doubt the controller the end of a connection is believed",
+          "[control]") {
+  for (const auto pause : {4'900ms, 5'500ms}) { // processes take silence of 10 s for the loss of the controller
+    CAPTURE(pause.count());
+    controller_scene world{terms_of(2)};
+    world.join(11, 0);
+    world.join(12, 1);
+    world.form({11, 12});
+    world.pass(1s, {11, 12});
+    world.now += pause;
+    world.note(world.state.on_tick(world.now));
+    world.note(world.state.on_link_down(12, world.now));
+    CHECK(world.count<control_effect::kill_process>() == (pause < 5s ? 1 : 0));
+    CHECK(world.told<failure_order>(11).size() == 1);
+  }
+}
+
 } // namespace troupe::tests

@@ -650,4 +650,28 @@ TEST_CASE("a connection of nobody has no rank, and a rank of an epoch that is ov
   CHECK_FALSE(world.state.link_of(rank{2}));
 }
 
+TEST_CASE("the holders of ranks are named in each event, without those that stand by", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.join(13, 0, as_spare);
+  CHECK(last_event(world).holders == std::vector<std::string>{"11", "12"});
+  CHECK(last_event(world).spares == 1);
+}
+
+TEST_CASE("clocks that differ too much are told in milliseconds", "[control]") {
+  controller_terms terms = terms_of(1);
+  terms.clock_skew = 60s;
+  for (const auto skew : {60s, 61s, -60s, -61s}) {
+    CAPTURE(skew.count());
+    controller_scene world{terms};
+    world.join(11, 0, [&](join_request& asked) { asked.wall_clock_ns = std::chrono::nanoseconds{skew}.count(); });
+    const bool is_much = skew > 60s || skew < -60s;
+    REQUIRE(world.told<join_refusal>(11).size() == (is_much ? 1 : 0));
+    if (!is_much) continue;
+    const std::string why = world.told<join_refusal>(11)[0].why.text;
+    CHECK_THAT(why, ContainsSubstring("the clock of here says " + std::to_string(skew.count() * 1000) +
+                                      " ms since 1970 and the controller's 0 ms, which are 61000 ms apart, and the "
+                                      "limit is 60000 ms"));
+  }
+}
+
 } // namespace troupe::tests

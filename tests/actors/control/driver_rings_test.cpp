@@ -269,4 +269,15 @@ TEST_CASE("a driver that was detached says nothing until it is admitted again", 
   CHECK(at.said.size() == 2); // nobody would hear it
 }
 
+TEST_CASE("a driver says once that it leaves", "[control][drivers]") {
+  link_scene at;
+  at.said.clear();
+  for (int i = 0; i < 2; ++i) at.link->close({.code = errc::stopping, .text = "it ends"});
+  at.time->advance(5s);
+  CHECK_FALSE(at.link->tick());
+  REQUIRE(at.said.size() == 1);
+  CHECK(at.said[0].session == session);
+  CHECK(std::get<leave_notice>(at.said[0].what).why.text == "it ends");
+}
+
 } // namespace troupe::tests::driver_rings_test
