@@ -86,7 +86,7 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
     refuse(std::move(why));
     return out;
   }
-  if (members_.empty() && !served_) agreed_ = asked.facts;
+  if (!served_) agreed_ = asked.facts;
   out.emplace_back(control_effect::send{from, join_welcome{.session = from,
                                                            .heartbeat = terms_.heartbeat,
                                                            .suspicion = terms_.suspicion,
@@ -672,7 +672,7 @@ error controller_state::objection_to(const join_request& asked, std::int64_t wal
 }
 
 error controller_state::objection_to_facts(const join_request& asked) const {
-  if (agreed_.empty()) return {};
+  if (agreed_.empty() || (members_.empty() && !served_)) return {};
   const auto find = [](const std::vector<shared_fact>& all, const std::string& name) {
     const auto found = std::ranges::find(all, name, &shared_fact::name);
     return found == all.end() ? std::string{"nothing"} : "'" + found->value + "'";

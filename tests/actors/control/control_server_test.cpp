@@ -867,4 +867,19 @@ TEST_CASE("what an order service cannot read of its ranks fails the epoch, and k
   CHECK_THAT(at.told<failure_order>(second)[0].why.text, ContainsSubstring("it is nonsense"));
 }
 
+TEST_CASE("a connection to the gate that no process claims is closed in time", "[control][SEC-2]") {
+  const gate_of_test here;
+  manual_time time;
+  server_scene at{here.gate};
+  const auto stranger = knock_at_gate(here.port);
+  REQUIRE(stranger);
+  at.server.tick();
+  time.advance(4s);
+  at.server.tick();
+  CHECK_FALSE(has_left(*stranger));
+  time.advance(2s);
+  at.server.tick();
+  CHECK(has_left(*stranger));
+}
+
 } // namespace troupe::tests::control_server_test

@@ -525,4 +525,27 @@ TEST_CASE("a host whose links to several others are broken is left out as a whol
   CHECK(world.ranks() == std::set{2, 3});
 }
 
+TEST_CASE("a link that was broken long ago is judged anew", "[control][links]") {
+  for (const auto later : {5min, 25min}) {
+    CAPTURE(later.count());
+    links_scene world{terms_of(4, loss_policy::respawn)};
+    for (int i = 0; i < 4; ++i) world.come(i);
+    world.come(4, true, 7);
+    world.meet();
+    world.cut(2, 3);
+    fail_by_hang(world);
+    world.serve(60s);
+    REQUIRE(world.ranks() == std::set{0, 1, 2, 4});
+    world.pass(later, world.all());
+    world.note(world.state.on_process_ended("14", 14, "it was killed", world.now));
+    REQUIRE(world.phase() == control_phase::forming);
+    world.pass(2500ms, world.all());
+    world.meet();
+    world.pass(1100ms, world.all());
+    const std::string why = world.told<failure_order>(links_scene::link(0)).back().why.text;
+    CHECK(why.find("could not reach") != std::string::npos);
+    CHECK((why.find("the world cannot form without either") == std::string::npos) == (later > 10min));
+  }
+}
+
 } // namespace troupe::tests

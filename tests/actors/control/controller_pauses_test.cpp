@@ -40,7 +40,9 @@ TEST_CASE("processes that took the controller's pause for its loss keep their li
   const loss_policy policy = GENERATE(loss_policy::respawn, loss_policy::shrink, loss_policy::fail);
   controller_scene world = resumed_scene(policy, 11);
   CHECK(world.phase() == control_phase::rebuilding);
-  CHECK(world.told<failure_order>(12).size() == 1);
+  REQUIRE(world.told<failure_order>(12).size() == 1);
+  CHECK(world.told<failure_order>(12)[0].why.text ==
+        "the connection to process 11 (pid 11 on here) has ended while the controller did not run");
   world.note(world.state.on_link_down(12, world.now));
   world.note(world.state.on_link_down(spare_link, world.now));
   world.pass(1s, {});

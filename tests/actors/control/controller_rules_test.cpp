@@ -674,4 +674,47 @@ TEST_CASE("clocks that differ too much are told in milliseconds", "[control]") {
   }
 }
 
+TEST_CASE("a process that was lost before the first epoch does not decide what the others must have alike",
+          "[control]") {
+  controller_scene world{terms_of(2)};
+  const auto with = [](const char* version) {
+    return [version](join_request& asked) { asked.facts = {{"troupe", version}}; };
+  };
+  world.join(11, 0, with("0"));
+  world.note(world.state.on_link_down(11, world.now));
+  world.join(12, 0, with("1"));
+  CHECK(world.told<join_welcome>(12).size() == 1);
+  CHECK(world.state.agreed_value("troupe") == "1");
+  world.join(13, 1, with("0"));
+  CHECK(world.told<join_refusal>(13).size() == 1);
+  world.join(14, 1, with("1"));
+  world.form({12, 14});
+  REQUIRE(world.phase() == control_phase::serving);
+  for (const link_id one : {12U, 14U}) world.note(world.state.on_link_down(one, world.now));
+  world.join(15, 1, with("0")); // what has served stays
+  CHECK(world.told<join_refusal>(15).size() == 1);
+}
+
+TEST_CASE("a world that gathers requests no processes", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.pass(5s, {11});
+  CHECK(world.count<control_effect::request_process>() == 0);
+}
+
+TEST_CASE("that a rank had done its work in an earlier epoch does not end a later one", "[control]") {
+  controller_scene world = serving_scene(3, terms_of(3));
+  world.note(world.state.on_link_down(13, world.now));
+  world.say(11, leave_notice{});
+  world.join(21, 0, as_next_attempt);
+  world.join(22, 2, as_next_attempt);
+  world.form({21, 12, 22});
+  REQUIRE(world.phase() == control_phase::serving);
+  for (const link_id one : {12U, 21U, 22U}) world.note(world.state.on_link_down(one, world.now));
+  world.join(31, 0, as_next_attempt);
+  world.say(31, leave_notice{});
+  CHECK(world.phase() == control_phase::rebuilding);
+  CHECK(world.count<control_effect::end>() == 0);
+}
+
 } // namespace troupe::tests
