@@ -1,4 +1,5 @@
 /// Worlds that go on without some of their ranks.
+#include "support/comes_true.hpp"
 #include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
@@ -9,6 +10,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <caf/scoped_actor.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -288,6 +291,23 @@ TEST_CASE("who cannot derive a communicator from a failed one is not to blame, w
   const auto reply = world.ask(std::vector<operation>(4, barrier{}));
   REQUIRE(world.run_until_ready(epoch{3}, 10s));
   CHECK(world.status().world_size == (first_rung == recovery_rung::shrink ? 3 : 2));
+}
+
+TEST_CASE("the end of the actor of a rank that has left its world is no fault, and requests to it are still answered",
+          "[runtime][FLT-1]") {
+  runtime rt{shrinking(mock_settings(3))};
+  world where = rt.form_world();
+  rank_lane of_lost{where, rank{1}, lane::named("lost")};
+  const auto actor = caf::actor_cast<caf::actor>(collective_of(where, rank{1}));
+  report_broken_device(where, rank{1});
+  REQUIRE(becomes_ready_in(where, epoch{2}));
+  caf::scoped_actor self{rt.system()};
+  caf::anon_send_exit(actor, caf::exit_reason::kill);
+  self->wait_for(actor);
+  // The world puts another actor in its place when it hears of the end.
+  CHECK(comes_true([&] { return failure_of(of_lost.ask(barrier{})).code == errc::rank_lost; }));
+  check_serves_all(where);
+  CHECK(where.status().epoch == epoch{2});
 }
 
 } // namespace troupe::tests::shrinking_test
