@@ -16,7 +16,9 @@ namespace {
 using namespace std::chrono_literals;
 
 world_event event_of(world_phase phase, epoch of, std::string why = {}) {
-  world_event made{.phase = phase, .epoch = of};
+  world_event made;
+  made.phase = phase;
+  made.epoch = of;
   if (!why.empty()) made.reason = {.code = errc::communicator_failed, .text = std::move(why)};
   return made;
 }
