@@ -967,7 +967,7 @@ void world_executor::complete(world_event& event) const {
 
 std::vector<rank> world_executor::blamed_for(const error& why) const {
   const recovery_policy policy = plan_.recovery.policy;
-  if (!why || (policy != recovery_policy::shrink && policy != recovery_policy::guided)) return {};
+  if (policy != recovery_policy::shrink && policy != recovery_policy::guided) return {};
   fault_time when = fault_time::serving;
   if (state_.is_forming()) {
     const recovery_rung how = state_.rung();
