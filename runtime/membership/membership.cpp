@@ -111,14 +111,14 @@ std::vector<shared_fact> shared_settings(const configuration& settings, std::str
   return made;
 }
 
-/// Forwards the controller's messages to the world once there is one.
+/// Forwards the controller's messages to the world while there is one.
 struct membership::listener {
   std::mutex mutex;
   world_inner_handle to;
 
   void hear(controller_directive what) {
     const std::lock_guard lock{mutex};
-    if (to) compat::post(to, world_notice{std::move(what)});
+    compat::post(to, world_notice{std::move(what)});
   }
 };
 

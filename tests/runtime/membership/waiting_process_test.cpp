@@ -1,4 +1,5 @@
 /// Processes that wait for their controller or for each other: for how long, and what they say.
+#include "support/heard_log.hpp"
 #include "support/transport/loopback_client.hpp"
 
 #include <troupe/device/error.hpp>
@@ -8,14 +9,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include <spdlog/sinks/base_sink.h>
-#include <spdlog/spdlog.h>
-
 #include <chrono>
-#include <condition_variable>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 
 namespace troupe::tests {
@@ -61,39 +57,6 @@ struct failed_forming {
   }
   error why;
   nanoseconds took{};
-};
-
-/// Troupe's log while this exists.
-class heard_log {
-public:
-  heard_log() {
-    spdlog::drop("troupe");
-    spdlog::register_logger(std::make_shared<spdlog::logger>("troupe", sink_));
-  }
-  heard_log(const heard_log&) = delete;
-  heard_log& operator=(const heard_log&) = delete;
-  ~heard_log() { spdlog::drop("troupe"); }
-
-  /// Returns whether a line with \p part comes within 30 s.
-  [[nodiscard]] bool await(const std::string& part) const {
-    std::unique_lock lock{sink_->guard};
-    return sink_->changed.wait_for(lock, 30s, [&] { return sink_->text.find(part) != std::string::npos; });
-  }
-
-private:
-  struct noting_sink final : spdlog::sinks::base_sink<std::mutex> {
-    void sink_it_(const spdlog::details::log_msg& line) override {
-      const std::lock_guard lock{guard};
-      text.append(line.payload.data(), line.payload.size()).push_back('\n');
-      changed.notify_all();
-    }
-    void flush_() override {}
-
-    std::mutex guard;
-    std::condition_variable changed;
-    std::string text;
-  };
-  std::shared_ptr<noting_sink> sink_ = std::make_shared<noting_sink>();
 };
 
 } // namespace
