@@ -51,9 +51,7 @@ struct controller_connection::parts {
   }
 
   void lose(std::uint64_t attempt, const transport_fault& why) {
-    const auto was_admitted = locked([&] { return search.was_admitted(attempt); });
-    if (!was_admitted) return;
-    what.disconnected(why, *was_admitted);
+    what.disconnected(why, locked([&] { return search.was_admitted(attempt); }));
     locked([&] { search.lose(attempt, why, steady_now()); });
   }
 

@@ -44,8 +44,8 @@ void controller_search::admit() {
   retry_delay_ = {};
 }
 
-std::optional<bool> controller_search::was_admitted(std::uint64_t attempt) const {
-  return attempt == attempts_ ? std::optional{state_ != state::connecting} : std::nullopt;
+bool controller_search::was_admitted(std::uint64_t attempt) const noexcept {
+  return attempt != attempts_ || state_ != state::connecting; // another attempt follows one that has been admitted
 }
 
 void controller_search::lose(std::uint64_t attempt, const transport_fault& why, time_point now) {

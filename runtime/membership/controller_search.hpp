@@ -34,8 +34,8 @@ public:
   [[nodiscard]] std::optional<std::uint64_t> begin_attempt(time_point now);
   /// Reports that the controller has admitted the latest attempt.
   void admit();
-  /// Returns whether \p attempt has been admitted; nullopt if another attempt has begun since, which alone counts.
-  [[nodiscard]] std::optional<bool> was_admitted(std::uint64_t attempt) const;
+  /// Returns whether \p attempt has been admitted.
+  [[nodiscard]] bool was_admitted(std::uint64_t attempt) const noexcept;
   /// Reports that the connection of an attempt has ended or could not be made, which changes nothing if another attempt
   /// has begun since.
   void lose(std::uint64_t attempt, const transport_fault& why, time_point now);

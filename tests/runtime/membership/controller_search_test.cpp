@@ -76,12 +76,12 @@ TEST_CASE("a process whose connection is lost connects at once, and its delays b
   search_scene at;
   for (std::uint64_t attempt = 1; attempt <= 5; ++attempt) {
     CHECK(at.search.begin_attempt(at.now) == attempt);
-    CHECK(at.search.was_admitted(attempt) == false);
+    CHECK_FALSE(at.search.was_admitted(attempt));
     at.lose(attempt);
     at.now += 1s;
   }
   CHECK(at.connect() == 6);
-  CHECK(at.search.was_admitted(6) == true);
+  CHECK(at.search.was_admitted(6));
   at.now += 1h;
   CHECK_FALSE(at.search.begin_attempt(at.now));
   at.lose(6);
@@ -98,17 +98,17 @@ TEST_CASE("a process connects again when its controller is silent, and the end o
   at.pass(20ms);
   CHECK_FALSE(at.search.begin_attempt(at.now));
   at.pass(20ms, {.is_silent = true});
-  CHECK(at.search.was_admitted(1) == true); // its end, if it comes now, is that of a connection
+  CHECK(at.search.was_admitted(1)); // its end, if it comes now, is that of a connection
   CHECK(at.search.begin_attempt(at.now) == 2);
-  CHECK_FALSE(at.search.was_admitted(1));
+  CHECK(at.search.was_admitted(1));
   at.lose(1, transport_event_kind::bad_token, "it has ended");
-  CHECK(at.search.was_admitted(2) == false);
+  CHECK_FALSE(at.search.was_admitted(2));
   CHECK(at.search.obstacle() == unanswered);
   CHECK_FALSE(at.search.ended());
   CHECK_FALSE(at.search.begin_attempt(at.now + 1h));
   at.search.admit();
   at.lose(1);
-  CHECK(at.search.was_admitted(2) == true);
+  CHECK(at.search.was_admitted(2));
   CHECK_FALSE(at.search.obstacle());
 }
 
