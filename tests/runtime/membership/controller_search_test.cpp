@@ -115,7 +115,8 @@ TEST_CASE("a process connects again when its controller is silent, and the end o
 TEST_CASE("a connection that is made during a tick is not ended by what that tick has found", "[processes]") {
   search_scene at;
   REQUIRE(at.search.begin_attempt(at.now) == 1);
-  at.now += 5s;
+  CHECK(at.pass(6s - 20ms).size() == 1);
+  at.now += 20ms; // the next notice is due
   at.search.begin_tick(at.now);
   at.search.admit();
   CHECK_FALSE(at.search.end_tick({.is_silent = true})); // and there is nothing to tell

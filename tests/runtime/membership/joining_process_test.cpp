@@ -16,6 +16,7 @@
 #include <troupe/runtime/runtime.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <caf/actor_cast.hpp>
@@ -26,14 +27,22 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cctype>
 #include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -218,11 +227,11 @@ TEST_CASE("a process names its launcher's rank as its place if it has none and t
   CHECK(described().place == 1);
   CHECK(described().world_size == 2);
 
+  settings.position.reset();
+  CHECK_FALSE(described().place);
   settings.position = process_position{.rank = 0, .world_size = 1};
   CHECK_FALSE(described().place);
   CHECK(described().world_size == 0);
-  settings.position.reset();
-  CHECK_FALSE(described().place);
   settings.position = second_of_two;
   settings.assignment.spare = true;
   CHECK_FALSE(described().place);
