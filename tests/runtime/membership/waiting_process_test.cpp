@@ -13,6 +13,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace troupe::tests {
 
@@ -62,14 +63,19 @@ struct failed_forming {
 } // namespace
 
 TEST_CASE("deadlines.form bounds how long a process waits for others", "[processes][TIM-1]") {
-  const controller control{options_of(2)};
-  configuration settings = settings_of(control.address(), 0);
-  settings.deadlines.form = 100ms;
-  const failed_forming outcome{settings};
-  CHECK(outcome.why.code == errc::deadline_exceeded);
-  CHECK_THAT(outcome.why.text, ContainsSubstring("within 100ms (deadlines.form)"));
-  CHECK_THAT(outcome.why.text, ContainsSubstring("waits for other processes"));
-  CHECK(outcome.took < 30s); // the controller waits for 60 s
+  for (const auto& [limit, text] : {std::pair{100ms, "100ms"}, {2'000ms, "2s"}, {20'000ms, "20s"}}) {
+    const controller control{options_of(2)};
+    configuration settings = settings_of(control.address(), 0);
+    settings.deadlines.form = limit;
+    const failed_forming outcome{settings};
+    CHECK(outcome.why.code == errc::deadline_exceeded);
+    CHECK_THAT(outcome.why.text, ContainsSubstring("within " + std::string{text} + " (deadlines.form)"));
+    CHECK(outcome.took < limit + 30s); // the controller waits for 60 s
+    if (outcome.why.text.find("waits for other processes") != std::string::npos) return;
+    // On a busy machine it may not have reached its controller in this time.
+    CHECK_THAT(outcome.why.text, ContainsSubstring("has not answered"));
+  }
+  FAIL("it has not said that it waits for other processes");
 }
 
 TEST_CASE("deadlines.form bounds how long a process waits for its controller", "[processes][TIM-1]") {
