@@ -169,14 +169,14 @@ TEST_CASE("a process that is refused gives up, once, and says why", "[processes]
 }
 
 TEST_CASE("a process that cannot reach its controller gives up after its patience", "[processes][TIM-1]") {
-  noted_connection one{"127.0.0.1:" + std::to_string(free_port()), 60ms};
+  noted_connection one{"127.0.0.1:" + std::to_string(free_port()), 400ms};
   one.begin();
   const auto why = one.connection->wait_ended(60s);
   REQUIRE(why);
   CHECK_THAT(why->text, ContainsSubstring("no process listens there"));
   CHECK(comes_true([&] { return one.read(one.given_up).size() == 1; }));
   const int ticks = one.ticks;
-  CHECK(ticks >= 3);
+  CHECK(ticks >= 2); // of a pause 250 ms count
   one.connection->stop();
   CHECK(one.ticks == ticks); // none came after it had given up
 }
@@ -206,7 +206,6 @@ TEST_CASE("a process without a hook for it gives up, too", "[processes]") {
             "a test's thread");
   CHECK(one.wait_ended(60s));
   CHECK(log.await("this process has waited for it for 20ms and gives up after 80ms (control.patience)"));
-  CHECK(log.await("for it for 40ms"));
 }
 
 TEST_CASE("the transport to a controller needs an address, a token, and certificates beyond loopback",

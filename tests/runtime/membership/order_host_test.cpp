@@ -190,7 +190,7 @@ TEST_CASE("an order service connects again to a controller that is silent", "[or
 }
 
 TEST_CASE("an order service that cannot reach its controller gives up", "[order][processes][TIM-1]") {
-  host_scene at{100ms};
+  host_scene at{400ms};
   at.control.close();
   at.start();
   const auto why = at.host->wait(20s);
