@@ -684,19 +684,18 @@ void world_executor::adopt() {
     first_ = state_.current_epoch();
     plan_.services.poller->attach(plan_.pending);
   }
-  plan_.status->revise_by(
-      [ranks = pipelines_, order = world_order_, policy = plan_.recovery.policy](world_event& now) {
-        const auto failed = std::ranges::find_if(ranks, [](const auto& one) { return one->failed(); });
-        error why = failed != ranks.end() ? (*failed)->fault() : order ? order->ending() : error{};
-        if (!why) return;
-        now.reason = std::move(why);
-        const bool ends = policy == recovery_policy::fail_fast || now.reason.code == errc::process_poisoned;
-        now.phase = ends ? world_phase::failed : world_phase::rebuilding;
-        now.is_suspended = false;
-        now.recovery = nullptr;
-        now.restored = nullptr;
-        now.resume = nullptr;
-      });
+  plan_.status->revise_by([ranks = pipelines_, order = world_order_, policy = plan_.recovery.policy](world_event& now) {
+    const auto failed = std::ranges::find_if(ranks, [](const auto& one) { return one->failed(); });
+    error why = failed != ranks.end() ? (*failed)->fault() : order ? order->ending() : error{};
+    if (!why) return;
+    now.reason = std::move(why);
+    const bool ends = policy == recovery_policy::fail_fast || now.reason.code == errc::process_poisoned;
+    now.phase = ends ? world_phase::failed : world_phase::rebuilding;
+    now.is_suspended = false;
+    now.recovery = nullptr;
+    now.restored = nullptr;
+    now.resume = nullptr;
+  });
   const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
                                             : order_                           ? std::shared_ptr<rank_order>{order_}
                                                                                : world_order_;
@@ -736,7 +735,7 @@ void world_executor::maintain(std::deque<maintenance> steps) {
                    .told = first.told};
   asked_.emplace(number, std::move(steps));
   world_order_->turn(std::move(terms), [mail = mail_, now = state_.current_epoch(), all = pipelines_,
-                                              number](const error& why, std::span<const opened_world> opened) {
+                                        number](const error& why, std::span<const opened_world> opened) {
     if (!why)
       for (const auto& one : all) one->hold();
     mail->post(maintenance_turn{now, number, why, {opened.begin(), opened.end()}});
@@ -887,10 +886,10 @@ void world_executor::serve_again() {
     // Resume at the same place in the order at all ranks, so that all ranks launch the held operations and those of
     // other worlds in one order (ORD-3).
     world_order_->turn({.name = "the end of maintenance"},
-                             [all = pipelines_, over](const error&, std::span<const opened_world>) {
-                               for (const auto& one : all) one->resume();
-                               over();
-                             });
+                       [all = pipelines_, over](const error&, std::span<const opened_world>) {
+                         for (const auto& one : all) one->resume();
+                         over();
+                       });
     return;
   }
   // The next piece of maintenance begins only after the ranks have received the operations that were held before it.
@@ -967,7 +966,7 @@ void world_executor::complete(world_event& event) const {
 
 std::vector<rank> world_executor::blamed_for(const error& why) const {
   const recovery_policy policy = plan_.recovery.policy;
-  if (!why || (policy != recovery_policy::shrink && policy != recovery_policy::guided)) return {};
+  if (policy != recovery_policy::shrink && policy != recovery_policy::guided) return {};
   fault_time when = fault_time::serving;
   if (state_.is_forming()) {
     const recovery_rung how = state_.rung();

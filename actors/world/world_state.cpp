@@ -333,7 +333,8 @@ world_effects world_state::await_controller(error reason) {
   world_effects effects = rebuild(std::move(reason), {.rung = recovery_rung::form_beside});
   // Abort at once and do not wait for it: a kernel that waits for a dead process's GPU would delay the next forming,
   // which continues beside the rest of the abort (docs/design/0038-membership-controller.md).
-  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  unaborted_ = false;
+  effects.emplace_back(world_effect::abort_retired{});
   return effects;
 }
 
@@ -342,7 +343,7 @@ world_effects world_state::on_formation(const formation_order& order) {
       phase_ == world_phase::forming || phase_ == world_phase::ready || phase_ == world_phase::rebuilding;
   if (stop_requested_ || !can_form || order.of <= epoch_) return {};
   world_effects effects;
-  const bool is_first = phase_ == world_phase::forming && epoch_ == epoch{0};
+  const bool is_first = epoch_ == epoch{0};
   if (phase_ != world_phase::rebuilding && !is_first) effects = await_controller(order.reason);
   epoch_ = order.of;
   world_size_ = order.world_size;

@@ -179,7 +179,7 @@ ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::sh
 }
 
 void ordered_world::push(released_operation one) {
-  if (log_ && !one.empty()) {
+  if (log_) {
     participants_.clear();
     for (const released_part& part : one) {
       participants_.push_back(part.self);

@@ -63,7 +63,7 @@ bool survey_part(const operation& what, rank self, int world_size, fusion_survey
     const std::size_t width = size_bytes(each.type);
     const auto begin = reinterpret_cast<std::uintptr_t>(each.memory->data()) + each.first * width;
     const std::uintptr_t end = begin + each.count * width;
-    bytes[each.written ? 1 : 0] += each.count * width;
+    bytes[static_cast<std::size_t>(each.written)] += each.count * width;
     const bool has_previous = into.ranges.size() > first;
     if (std::exchange(last, each.memory) == each.memory) { // the next part of the same argument
       memory_range& whole = into.ranges.back();

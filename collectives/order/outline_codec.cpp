@@ -48,7 +48,7 @@ void write_part(wire_writer& out, const operation& what, bool staged,
   out.u8(static_cast<std::uint8_t>(what.index()));
   std::visit(
       [&]<class T>(const T& one) {
-        std::uint64_t number = 0;
+        std::uint64_t number{};
         if constexpr (std::is_same_v<T, copy>) number = copied_bytes.value_or(one.from.memory.size_bytes());
         if constexpr (std::is_same_v<T, replay>) number = number_of(one);
         if constexpr (std::is_same_v<T, barrier>) number = one.commit ? *one.commit + 1 : 0;
@@ -67,8 +67,8 @@ operation read_part(wire_reader& in, bool in_group, std::uint64_t& copied_bytes)
 template <class T>
 operation read_fields(wire_reader& in, bool in_group, std::uint64_t& copied_bytes) {
   T made;
-  bool staged = false;
-  std::uint64_t number = 0;
+  bool staged{};
+  std::uint64_t number{};
   fields_of_operation(in, made, staged, number);
   if constexpr (requires { made.staged; }) made.staged = staged;
   if constexpr (stands_alone<T>)
@@ -140,7 +140,7 @@ std::string outline_of_launch(std::span<const operation* const> all, bool divisi
 }
 
 std::optional<operation_outline> read_outline(wire_reader& in) {
-  std::uint64_t copied_bytes = 0;
+  std::uint64_t copied_bytes{};
   operation what = read_part(in, false, copied_bytes);
   if (!in.ok()) return std::nullopt;
   const bool is_copy = std::holds_alternative<copy>(what);

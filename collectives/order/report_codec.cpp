@@ -16,10 +16,8 @@ void lane_field(wire_writer& out, const lane& one) {
 }
 
 void lane_field(wire_reader& in, lane& one) {
-  one = {};
   const std::string_view name = in.bytes(lane_names::longest_bytes);
-  if (in.ok() && name.empty()) in.refuse("a lane has no name");
-  if (!in.ok()) return;
+  if (name.empty()) return in.refuse("a lane has no name");
   try {
     one = lane::named(name);
   } catch (const exception&) { // this process cannot have more lanes
@@ -145,8 +143,10 @@ void where_field(wire_writer& out, const std::optional<lane>& where) {
 bool where_field(wire_reader& in, std::optional<lane>& where) {
   if (!in.flag()) return true;
   const std::string_view name = in.bytes(lane_names::longest_bytes);
-  if (name.empty()) in.refuse("a lane has no name");
-  if (!in.ok()) return false;
+  if (name.empty()) {
+    in.refuse("a lane has no name");
+    return false;
+  }
   try {
     where = lane::named(name);
     return true;

@@ -86,7 +86,7 @@ void resume_log::drop(lane where) {
   const std::lock_guard lock{mutex_};
   advance();
   auto gone = lanes_.extract(lane_of(where));
-  if (!gone.empty() && !gone.mapped().entries.empty()) dropped_.push_back(std::move(gone));
+  if (!gone.empty()) dropped_.push_back(std::move(gone)); // until advance() finds nothing open in it
 }
 
 std::uint64_t resume_log::lane_of(const std::optional<lane>& where) {

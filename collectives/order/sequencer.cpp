@@ -725,7 +725,6 @@ void sequencer::take_out(collective_match& one, const verdict& why, sequencing_e
 
 void sequencer::take_out(exchange& root, const verdict& why, sequencing_effects& effects) {
   collect_members(root);
-  for (exchange* one : members_) one->over = true;
   for (exchange* one : members_) {
     const auto self = static_cast<std::size_t>(one->self);
     error told = refusal_for(*one->where->queues[self].at(one->position).one, why);

@@ -51,14 +51,13 @@ std::optional<int> attached_drivers::free_slot() const {
 
 void attached_drivers::attach(session_id link, one_driver& to, epoch of) {
   order_route route{.send = [send = send_, peer = to.to, link, of](std::string bytes) {
-    if (send) send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
+    send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
   }};
   if (to.gate) {
     try {
       route.rings = ring_connection::offer(to.gate->socket, session_in(to.gate->nonce, of), rank{to.where.value()},
                                            peer_process::of_socket(to.gate->socket), order_.bell());
     } catch (const exception&) { // its requests go through the control connection
-      to.gate.reset();
     }
   }
   to.has_rings = route.rings.has_value();
@@ -123,7 +122,7 @@ void attached_drivers::beat() const {
 }
 
 void attached_drivers::send(session_id link, const one_driver& to, const controller_message& what) const {
-  if (send_) send_(to.to, encode(controller_frame{link, what}));
+  send_(to.to, encode(controller_frame{link, what}));
 }
 
 void attached_drivers::refuse(table::iterator which, error why) {

@@ -27,7 +27,7 @@ public:
   /// Maximum number of drivers. Further ones are refused (busy).
   static constexpr std::size_t most = 64;
 
-  /// Both must outlive this object.
+  /// Both must outlive this object. \p send is not empty.
   attached_drivers(order_service& order, const std::function<void(peer_id to, std::string bytes)>& send)
     : order_{order}, send_{send} {}
 

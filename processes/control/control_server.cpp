@@ -15,6 +15,11 @@ namespace {
 /// Time limit for an order service of another host to create rings. One that needs longer does not serve in that epoch.
 constexpr std::chrono::seconds time_for_rings{2};
 
+controller_hooks with_send(controller_hooks hooks) {
+  if (!hooks.send) hooks.send = [](peer_id, const std::string&) {};
+  return hooks;
+}
+
 } // namespace
 
 control_sources system_sources() {
@@ -36,7 +41,7 @@ control_server::control_server(controller_terms terms, const order_service_setti
     order_{ordering},
     limits_{ordering.limits},
     gate_{std::move(gate)},
-    hooks_{std::move(hooks)},
+    hooks_{with_send(std::move(hooks))},
     sources_{std::move(sources)} {}
 
 control_server::~control_server() {
@@ -155,7 +160,7 @@ void control_server::open_order(const control_effect::open_order& begun) {
       asked.candidates.push_back({rank{i}, *nonce});
     }
     route.send = [send = hooks_.send, peer = to->second.to, link = *link, of](std::string bytes) {
-      if (send) send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
+      send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
     };
   }
   const epoch before = std::exchange(opened_, of);
@@ -189,7 +194,7 @@ void control_server::finish_opening() {
     host.index = hosts.size();
     hosts.push_back({.ranks = host.ranks,
                      .send = [send = hooks_.send, peer = host.to, to = link, of = begun.of](std::string message) {
-                       if (send) send(peer, encode(controller_frame{to, order_batch{of, std::move(message)}}));
+                       send(peer, encode(controller_frame{to, order_batch{of, std::move(message)}}));
                      }});
   }
   order_.open(begun.of, std::move(begun.routes), std::move(hosts));
@@ -210,7 +215,7 @@ void control_server::close_order(const error& why) {
 }
 
 void control_server::tell_host(link_id which, const controller_message& what) const {
-  if (hooks_.send) hooks_.send(hosts_.at(which).to, encode(controller_frame{which, what}));
+  hooks_.send(hosts_.at(which).to, encode(controller_frame{which, what}));
 }
 
 void control_server::add_host(peer_id from, const process_identity& who, const join_welcome& welcome) {
@@ -321,7 +326,7 @@ void control_server::admit(peer_id from, const attach_request& asked) {
   if (!why && !asked.is_order_service) why = drivers_.objection();
   if (why) {
     if (hooks_.refused) hooks_.refused(why);
-    if (hooks_.send) hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
+    hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
     return;
   }
   if (latest_.contains(from)) return; // SEC-2: it has joined as a process
@@ -357,7 +362,7 @@ void control_server::send(link_id to, const controller_message& what) {
   if (peer == links_.end()) return;
   if (const auto* refusal = std::get_if<join_refusal>(&what); refusal != nullptr && hooks_.refused)
     hooks_.refused(refusal->why);
-  if (hooks_.send) hooks_.send(peer->second.to, encode(controller_frame{to, mark(to, what)}));
+  hooks_.send(peer->second.to, encode(controller_frame{to, mark(to, what)}));
 }
 
 void control_server::admit(peer_id from, const join_request& asked) {

@@ -23,6 +23,9 @@ error loss_error(std::string text) {
 /// controller_terms::rebuilds is smaller.
 constexpr std::size_t least_gatherings = 10;
 
+/// Of an epoch that may follow without a pause.
+constexpr nanoseconds at_once{};
+
 } // namespace
 
 controller_state::controller_state(controller_terms terms, time_point now)
@@ -75,15 +78,15 @@ control_effects controller_state::on_join(link_id from, const join_request& aske
   }
   is_joining_ = false;
   if (members_.empty()) begin_gathering(now, out);
-  if (error why = objection_to(asked, wall_clock_ns)) { // what was done above may have ended the world
-    refuse(std::move(why));
-    return out;
-  }
-  if (members_.empty() && !served_) agreed_ = asked.facts;
   member newcomer{.who = asked.who, .joined_in = epoch_, .last_epoch = asked.last_epoch};
   newcomer.silence.end(now);
   give_place(newcomer, asked);
   if (!newcomer.spare) replace_away(*newcomer.place, now, out);
+  if (error why = objection_to(asked, wall_clock_ns)) { // what was done above may have ended the world
+    refuse(std::move(why));
+    return out;
+  }
+  if (!served_) agreed_ = asked.facts;
   out.emplace_back(control_effect::send{from, join_welcome{.session = from,
                                                            .heartbeat = terms_.heartbeat,
                                                            .suspicion = terms_.suspicion,
@@ -147,9 +150,6 @@ control_effects controller_state::on_message(link_id from, const process_message
   }
   member& one = found->second;
   one.silence.end(now);
-  const auto is_due = [&](epoch of, control_phase phase) {
-    return of == epoch_ && phase_ == phase && one.self && !one.reported;
-  };
   std::visit(overloaded{
                  [](const join_request&) {}, // it has joined already
                  [](const heartbeat&) {},
@@ -159,7 +159,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                  [](const serving_report&) {},
                  [](const gate_notice&) {},
                  [&](const id_offer& offer) {
-                   if (offer.of != epoch_ || phase_ != control_phase::forming || id_ || one.self != rank{0}) return;
+                   if (offer.of != epoch_ || id_ || one.self != rank{0}) return;
                    id_ = offer.id;
                    form_if_due(now, out);
                  },
@@ -170,7 +170,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                    form_if_due(now, out);
                  },
                  [&](const formed_report& report) {
-                   if (!is_due(report.of, control_phase::forming) || !ordered_) return;
+                   if (report.of != epoch_ || phase_ != control_phase::forming || !ordered_) return;
                    one.reported = true;
                    if (!all_reported()) return;
                    if (!unreached_.empty()) return judge_links(now, out);
@@ -193,7 +193,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                    const bool is_finishing = phase_ == control_phase::finishing;
                    if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
                    if (report.of == epoch_ && phase_ == control_phase::forming && one.self)
-                     return on_forming_failed(one, report, now, out);
+                     return on_forming_failed(one, std::move(why), report.blamed, now, out);
                    if (report.of == epoch_ && phase_ == control_phase::serving && one.self &&
                        why.code == errc::deadline_exceeded)
                      return on_hang(std::move(why), now, out);
@@ -201,7 +201,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                      fail_epoch(std::move(why), {}, terms_.settle, now, out);
                  },
                  [&](const drained_report& report) {
-                   if (!is_due(report.of, control_phase::quiescing)) return;
+                   if (report.of != epoch_ || phase_ != control_phase::quiescing) return;
                    one.reported = true;
                    if (!all_reported()) return;
                    phase_ = control_phase::rebuilding;
@@ -253,12 +253,12 @@ control_effects controller_state::on_tick(time_point now) {
                     .text = std::string{phase_ == control_phase::forming ? "an epoch has not formed"
                                                                          : "the ranks have not become idle"} +
                             " in time"},
-                   {}, nanoseconds{0}, now, out);
+                   {}, at_once, now, out);
       break;
-    case control_phase::serving: advance(now, out); break; // a broken link may be due for another attempt
     case control_phase::finishing:
     case control_phase::stopping:
     case control_phase::failed: break;
+    case control_phase::serving: advance(now, out); // a broken link may be due for another attempt
   }
   return out;
 }
@@ -299,8 +299,8 @@ void controller_state::send_to_ranks(const controller_message& what, control_eff
 }
 
 std::optional<rank> controller_state::rank_of(link_id from, epoch of) const {
-  const auto found = members_.find(from);
-  return found == members_.end() || of != epoch_ ? std::nullopt : found->second.self;
+  if (of != epoch_ || !has_member(from)) return std::nullopt;
+  return members_.at(from).self;
 }
 
 std::optional<link_id> controller_state::link_of(rank one) const {
@@ -310,9 +310,7 @@ std::optional<link_id> controller_state::link_of(rank one) const {
 }
 
 void controller_state::advance(time_point now, control_effects& out) {
-  if (phase_ == control_phase::stopping || phase_ == control_phase::failed || phase_ == control_phase::forming ||
-      phase_ == control_phase::quiescing || phase_ == control_phase::finishing || is_joining_ || is_anyone_away())
-    return;
+  if (phase_ == control_phase::forming || phase_ == control_phase::quiescing || is_joining_ || is_anyone_away()) return;
   if (phase_ != control_phase::gathering) fill_places(now);
   const auto free = free_places();
   if (phase_ == control_phase::serving) {
@@ -334,7 +332,6 @@ void controller_state::request_processes(time_point now, control_effects& out) {
 }
 
 void controller_state::begin_gathering(time_point now, control_effects& out) {
-  if (phase_ != control_phase::gathering && phase_ != control_phase::rebuilding) return;
   while (!gatherings_.empty() && gatherings_.front() + terms_.window < now) gatherings_.pop_front();
   if (gatherings_.size() > std::max(terms_.rebuilds, least_gatherings))
     return give_up(
@@ -381,7 +378,7 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   due_ = later(now, terms_.form);
   std::map<int, member*> by_place;
   for (auto& [link, one] : members_)
-    if (!one.spare && one.place) by_place[*one.place] = &one;
+    if (!one.spare) by_place[*one.place] = &one;
   ranks_ = 0;
   for (const auto& [place, one] : by_place) {
     one->self = rank{ranks_++};
@@ -481,7 +478,7 @@ control_effects controller_state::on_link_down(link_id which, time_point now) {
   // It took this controller's pause for its loss, and connects again. If it does not, its silence is noticed.
   one.is_away = true;
   why.text += " while the controller did not run";
-  if (one.self && in_epoch()) fail_epoch(std::move(why), {}, nanoseconds{0}, now, out);
+  if (one.self) fail_epoch(std::move(why), {}, at_once, now, out);
   return out;
 }
 
@@ -550,12 +547,11 @@ void controller_state::lose(members::iterator which, error why, bool kill, time_
     if (!gone.self) return;
     // The remaining ranks need a replacement, if only to finish.
     const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
-    if (somebody && terms_.policy != loss_policy::fail)
-      return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
+    if (somebody && terms_.policy != loss_policy::fail) return fail_epoch(std::move(why), gone.who, at_once, now, out);
     send_to_ranks(failure_order{epoch_, why}, out);
     return give_up(std::move(why), out);
   }
-  if (gone.self && in_epoch()) return fail_epoch(std::move(why), gone.who, nanoseconds{0}, now, out);
+  if (gone.self && in_epoch()) return fail_epoch(std::move(why), gone.who, at_once, now, out);
   announce(out, gone.who);
   if (gone.is_away && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
   advance(now, out);
@@ -604,12 +600,12 @@ error no(std::string text) {
   return {.code = errc::invalid_argument, .text = std::move(text)};
 }
 
-/// Compares in constant time, so that a token cannot be guessed character by character.
+/// Compares in constant time, so that a token cannot be guessed character by character. \p one is not empty.
 bool is_same_secret(std::string_view one, std::string_view other) noexcept {
   unsigned difference = one.size() == other.size() ? 0U : 1U;
   for (std::size_t i = 0; i < other.size(); ++i)
-    difference |= static_cast<unsigned char>(other[i]) ^
-                  static_cast<unsigned>(i < one.size() ? static_cast<unsigned char>(one[i]) : 0U);
+    difference |=
+        static_cast<unsigned char>(other[i]) ^ static_cast<unsigned>(static_cast<unsigned char>(one[i % one.size()]));
   return difference == 0;
 }
 
@@ -676,7 +672,7 @@ error controller_state::objection_to(const join_request& asked, std::int64_t wal
 }
 
 error controller_state::objection_to_facts(const join_request& asked) const {
-  if (agreed_.empty()) return {};
+  if (agreed_.empty() || (members_.empty() && !served_)) return {};
   const auto find = [](const std::vector<shared_fact>& all, const std::string& name) {
     const auto found = std::ranges::find(all, name, &shared_fact::name);
     return found == all.end() ? std::string{"nothing"} : "'" + found->value + "'";
@@ -741,22 +737,18 @@ std::pair<rank, rank> surest_of(const directed_links& all) {
 
 controller_state::link_name controller_state::name_link(const process_identity& one, const process_identity& other) {
   const bool is_inside = one.host == other.host;
-  link_name made{is_inside ? one.host + "/" + one.name : one.host,
-                 is_inside ? other.host + "/" + other.name : other.host};
-  if (made.second < made.first) std::swap(made.first, made.second);
-  return made;
+  return std::minmax(
+      {is_inside ? one.host + "/" + one.name : one.host, is_inside ? other.host + "/" + other.name : other.host});
 }
 
-void controller_state::on_forming_failed(member& one, const failed_report& report, time_point now,
+void controller_state::on_forming_failed(member& one, error why, const std::vector<rank>& blamed, time_point now,
                                          control_effects& out) {
   one.reported = true;
   if (unreached_.empty()) judged_at_ = later(now, terms_.judge);
-  for (const rank peer : report.blamed)
-    if (peer != *one.self && peer.value() < ranks_) unreached_.emplace(std::pair{*one.self, peer}, report.why.text);
+  for (const rank peer : blamed)
+    if (peer != *one.self && peer.value() < ranks_) unreached_.emplace(std::pair{*one.self, peer}, why.text);
   // A rank whose connections were closed by other failed ranks fails after them, so its report adds no information.
-  if (unreached_.empty() || is_of_its_own(report.why.code)) {
-    error why = report.why;
-    if (!why.rank && report.blamed.empty()) why.rank = one.self;
+  if (unreached_.empty() || is_of_its_own(why.code)) {
     const nanoseconds pause = terms_.settle * (1 << std::min(vain_formings_++, most_settle_doublings));
     return fail_epoch(std::move(why), {}, pause, now, out);
   }
@@ -825,8 +817,8 @@ void controller_state::judge_links(time_point now, control_effects& out) {
     return fail_epoch(std::move(why), {}, terms_.settle, now, out);
   }
   if (terms_.policy == loss_policy::fail)
-    return fail_epoch(std::move(why), members_.at(side.front()).who, nanoseconds{0}, now, out);
-  if (leave_out(side, names, why, now)) return fail_epoch(std::move(why), {}, nanoseconds{0}, now, out, !is_old);
+    return fail_epoch(std::move(why), members_.at(side.front()).who, at_once, now, out);
+  if (leave_out(side, names, why, now)) return fail_epoch(std::move(why), {}, at_once, now, out, !is_old);
   why.text += "; the world cannot form without either, and tries again";
   const nanoseconds pause = first_pause * (1 << std::min(vain_formings_++, most_pause_doublings));
   fail_epoch(std::move(why), {}, std::min(pause, terms_.gather / 2), now, out);
@@ -871,7 +863,7 @@ void controller_state::on_hang(error why, time_point now, control_effects& out) 
   why.text += "; operations between these two have hung in consecutive epochs: check the network between them";
   const bool continues = leave_out(choose_side({{ends->first, ends->second}}), {name}, why, now);
   broken_.at(name).hangs = true;
-  fail_epoch(std::move(why), {}, continues ? nanoseconds{0} : terms_.settle, now, out, !(continues && is_old));
+  fail_epoch(std::move(why), {}, continues ? at_once : terms_.settle, now, out, !(continues && is_old));
 }
 
 void controller_state::forget_old_links(time_point now) {
@@ -884,8 +876,7 @@ bool controller_state::set_aside(const std::vector<link_id>& side, time_point no
   fill_places(now);
   const auto free = free_places();
   const int present = terms_.world_size - static_cast<int>(free.size());
-  const bool can_form =
-      free.empty() || (terms_.policy == loss_policy::shrink && present > 0 && present >= terms_.smallest);
+  const bool can_form = free.empty() || (terms_.policy == loss_policy::shrink && present >= terms_.smallest);
   if (!can_form) members_ = std::move(before);
   return can_form;
 }

@@ -186,8 +186,8 @@ private:
   void exclude_pause(time_point now);
 
   // Broken links: decide which link is broken and which ranks are excluded.
-  /// Handles the report that \p one has not formed the epoch.
-  void on_forming_failed(member& one, const failed_report& report, time_point now, control_effects& out);
+  /// Handles the report that \p one has not formed the epoch, and which peers it could not reach.
+  void on_forming_failed(member& one, error why, const std::vector<rank>& blamed, time_point now, control_effects& out);
   /// Ends an epoch that serves because an operation does not end. Two consecutive hangs between the same two processes
   /// count as a broken link.
   void on_hang(error why, time_point now, control_effects& out);

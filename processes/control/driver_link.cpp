@@ -30,10 +30,7 @@ std::string driver_link::introduction() {
 void driver_link::receive(std::string_view bytes) {
   error why;
   const auto frame = decode_controller_frame(bytes, why);
-  if (!frame) {
-    services_.warned(why);
-    return;
-  }
+  if (!frame) return services_.warned(why);
   if (const auto* batch = std::get_if<order_batch>(&frame->what)) return follow(batch->of, batch->bytes);
   hear(frame->what);
   answer_ended();

@@ -25,10 +25,7 @@ void host_link::receive(std::string_view bytes) {
   error why;
   const auto frame = decode_controller_frame(bytes, why);
   const std::lock_guard lock{mutex_};
-  if (!frame) {
-    services_.warned(why);
-    return;
-  }
+  if (!frame) return services_.warned(why);
   silence_.end(services_.time->now());
   std::visit(overloaded{
                  [&](const join_welcome& welcome) {
@@ -37,7 +34,7 @@ void host_link::receive(std::string_view bytes) {
                  },
                  [&](const join_refusal& refusal) { ended_ = refusal.why; },
                  [&](const claim_order& one) {
-                   if (auto found = services_.claim(one.nonce)) gates_.push_back(*std::move(found));
+                   if (auto found = services_.claim(one.nonce)) gates_.push_back(std::move(found).value());
                  },
                  [&](const serve_order& asked) { serve(asked); },
                  [&](const order_batch& decided) {

@@ -258,7 +258,6 @@ std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipel
   }
   order_ = std::make_shared<order_connection>(std::move(pipeline), of, services_.time, std::move(send), services_.fused,
                                               std::move(exported));
-  followed_ = 0;
   if (services_.order_opened) services_.order_opened(of, rings_ != nullptr);
   const auto order = order_;
   auto whole = order->whole();
@@ -275,7 +274,6 @@ std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipel
   }
   if (of == epoch_) {
     opened_ = of;
-    followed_ = order->followed();
     release_held(false);
   }
   return whole;
@@ -330,15 +328,16 @@ bool process_link::has_rings() const {
 template <class Order>
 void process_link::deliver_after(Order what) {
   const std::uint64_t decided = what.decided;
+  release_held(false);
   // Without rings, decisions arrive through the same connection and have already been applied.
-  if (rings_ && followed_ < decided)
+  if (rings_ && order_->followed() < decided)
     held_.push_back({decided, services_.time->now(), {std::move(what)}});
   else
     services_.deliver({std::move(what)});
 }
 
 void process_link::release_held(bool all) {
-  while (!held_.empty() && (all || held_.front().decided <= followed_)) {
+  while (!held_.empty() && (all || held_.front().decided <= order_->followed())) {
     services_.deliver(std::move(held_.front().what));
     held_.erase(held_.begin());
   }
@@ -361,8 +360,6 @@ bool process_link::follow(epoch of, std::string_view decided) {
     return false;
   }
   const std::lock_guard lock{mutex_};
-  if (order != order_) return true;
-  followed_ = order->followed();
   release_held(false);
   return true;
 }

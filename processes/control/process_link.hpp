@@ -143,7 +143,6 @@ private:
   epoch epoch_{};                             ///< The epoch of the latest formation_order.
   epoch opened_{};                            ///< The epoch whose order has been opened.
   std::vector<std::string> early_{};          ///< Batches of epoch_ that arrived before its order was opened.
-  std::uint64_t followed_ = 0;                ///< Number of the controller's batches that order_ has applied.
 
   std::optional<gate_connection> gate_{};
   time_point knocked_{};                      ///< The time of the latest knock().

@@ -139,17 +139,19 @@ std::vector<std::string> changed_environment(const std::vector<variable_change>&
   return all;
 }
 
+constexpr int not_run_status = 127;
+
 [[noreturn]] void fail(const exec_plan& plan, exec_failure::step at) noexcept {
   const exec_failure why{at, errno};
-  static_cast<void>(::write(plan.tell, &why, sizeof why) != 0);
-  ::_exit(127);
+  [[maybe_unused]] const ssize_t told = ::write(plan.tell, &why, sizeof why);
+  ::_exit(not_run_status);
 }
 
 /// Runs in the child. Only functions that are safe after fork() in a process with threads may be called.
 [[noreturn]] void become(const exec_plan& plan, pid_t parent) noexcept {
   using step = exec_failure::step;
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(plan, step::start);
-  if (::getppid() != parent) ::_exit(127); // the parent ended before prctl()
+  if (::getppid() != parent) ::_exit(not_run_status); // the parent ended before prctl()
   if (::setpgid(0, 0) != 0) fail(plan, step::start);
   for (int i = 0; i < 3; ++i)
     if (::dup2(plan.standard[i], i) < 0) fail(plan, step::start);
@@ -195,20 +197,17 @@ child_process::child_process(const process_spec& what, const sigset_t& signals) 
     const int code = errno;
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    errno = code;
-    throw_system_error("pidfd_open", "a process cannot be monitored: this needs Linux 5.3 or newer");
+    troupe::throw_system_error(errc::unsupported, "pidfd_open",
+                               "a process cannot be monitored: this needs Linux 5.3 or newer", code);
   }
   await_exec(std::move(told), what);
 }
 
 void child_process::await_exec(file_descriptor told, const process_spec& what) {
   exec_failure why{};
-  ssize_t count = 0;
-  do count = ::read(told.native(), &why, sizeof why);
-  while (count < 0 && errno == EINTR);
+  const ssize_t count = TEMP_FAILURE_RETRY(::read(told.native(), &why, sizeof why));
   if (count != static_cast<ssize_t>(sizeof why)) return; // exec closed the pipe
   ::waitpid(pid_, nullptr, 0);
-  ended_.close();
   troupe::throw_system_error(why.at == exec_failure::step::start ? errc::unsupported : errc::missing, "execve",
                              "'" + what.program + "' cannot be started", why.code);
 }
@@ -230,9 +229,8 @@ void child_process::kill(int signal) noexcept {
 
 void child_process::await_end() const noexcept {
   constexpr int patience_ms = 5000;
-  pollfd waiting{.fd = ended_.native(), .events = POLLIN, .revents = 0};
-  while (::poll(&waiting, 1, patience_ms) < 0 && errno == EINTR) {
-  }
+  pollfd waiting{ended_.native(), POLLIN, {}};
+  static_cast<void>(TEMP_FAILURE_RETRY(::poll(&waiting, 1, patience_ms)));
 }
 
 std::optional<exit_status> child_process::reap() noexcept {

@@ -15,8 +15,7 @@ namespace {
 /// Returns a TCP port that is free now. Another process may take the port before the job uses it.
 std::uint16_t free_port() {
   const file_descriptor probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
+  sockaddr_in address{AF_INET, {}, {}, {}};
   socklen_t size = sizeof address;
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   if (!probe || ::bind(probe.native(), generic, size) != 0 || ::getsockname(probe.native(), generic, &size) != 0)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/processes/controller.hpp>
+#include <troupe/processes/launch/job_course.hpp>
 #include <troupe/processes/launch/launch_plan.hpp>
 #include <troupe/processes/launch/process_supervisor.hpp>
 #include <troupe/processes/launch/respawn_policy.hpp>
@@ -10,10 +11,9 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <future>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +37,7 @@ struct job_terms {
 /// process that failed and was not started again. 1 instead of 0 if the world failed.
 ///
 /// Threads: safe from any. Calls take effect asynchronously.
-class launched_job {
+class launched_job : private job_actions {
 public:
   /// Starts the controller, but no process. Blocks the signals of \p terms in the calling thread, as process_supervisor
   /// does. Until run() begins, a signal that would drain the job has its default effect and ends this process. Errors:
@@ -45,7 +45,7 @@ public:
   launched_job(launch_plan plan, job_terms terms);
   launched_job(const launched_job&) = delete;
   launched_job& operator=(const launched_job&) = delete;
-  ~launched_job() = default;
+  ~launched_job() override = default;
 
   /// Starts all places, waits for the end of the job and returns its exit status: 127 if a program could not be
   /// started. Prints why the status is not 0. Call once, on the thread that constructed the job. When it returns,
@@ -66,63 +66,22 @@ public:
   void end(int status, std::string why);
 
 private:
-  struct process_slot {
-    enum class state : std::uint8_t { empty, waiting, running } is = state::empty;
-    pid_t pid = 0;
-    process_number number{};
-    std::size_t starts = 0; ///< The number of attempts to start it.
-    bool started_before = false;
-    bool held_back = false; ///< Left empty because the world's processes are leaving.
-    bool wanted = false;    ///< The rebuilding world needs a process here.
-    /// The failure of the last process: its status, the reason as text for users, and the number of earlier failures.
-    struct failure {
-      int status;
-      std::string why;
-      std::size_t number;
-    };
-    std::optional<failure> failed{};
-  };
-
   [[nodiscard]] controller_options control_options(controller_options given, const respawn_terms& respawns) const;
   [[nodiscard]] controller::hooks control_hooks(std::function<void(const control_event&)> heard);
-  // The functions below run on the supervisor's thread:
-  void hear(const control_event& event);
-  void want(place_index place);
-  [[nodiscard]] std::optional<place_index> running_place(const std::string& name) const;
-  /// Returns the delay before a process that the world needs is started, or nothing if no respawn is left. Logs the
-  /// start.
-  [[nodiscard]] std::optional<std::chrono::nanoseconds> start_for_world(place_index place);
-  void take_signal(int number);
-  void end_with(int status, const std::string& why);
-  void fill(place_index place);
-  void start(place_index place);
-  void refused(place_index place, const std::string& why);
-  void exited(place_index place, pid_t pid, const exit_status& status);
-  [[nodiscard]] exit_decision decide(place_index place, pid_t pid, const exit_status& status);
-  void carry_out(place_index place, const exit_status& status, const exit_decision& decision);
-  [[nodiscard]] std::string name_of(place_index place, pid_t pid) const;
-  /// Returns the first failure of a process that was not started again, or null.
-  [[nodiscard]] const process_slot::failure* first_failure() const;
-  void start_later(place_index place, std::chrono::nanoseconds delay);
-  void begin_ending(int signal);
-  void send(place_index place, int signal);
-  void send_all(int signal);
-  void finish_if_empty();
-  void say(const std::string& line);
+  // The supervisor's thread calls these:
+  [[nodiscard]] std::chrono::steady_clock::time_point now() const override;
+  [[nodiscard]] started_process start(place_index place, std::size_t attempt) override;
+  void send(process_number which, int signal) override;
+  void after(std::chrono::nanoseconds delay, std::function<void()> action) override;
+  void say(const std::string& line) override;
+  void report_end(place_index place, pid_t pid, const exit_status& status) override;
+  void stop_world() override;
+  void finish(int status) override;
 
   launch_plan plan_; ///< Not changed once it is constructed.
   const std::vector<int> signals_;
-  const std::chrono::nanoseconds grace_;
-  respawn_policy respawning_;
-  std::vector<process_slot> slots_;
-  bool ending_ = false; ///< Nothing more is started.
-  bool finished_ = false;
-  bool is_over_ = false; ///< The world has failed, or its processes have begun to leave.
-  error world_failure_{};
-  std::optional<int> status_; ///< The status set by end().
-  std::string reason_;        ///< The reason of the status that end() set.
-  std::size_t failures_ = 0;
   std::promise<int> outcome_;
+  job_course course_; ///< Only the supervisor's thread uses it.
   process_supervisor supervisor_;
   /// Created after the supervisor, so that its threads inherit the signal mask and do not receive the job's signals.
   /// Destroyed first: its hooks use the other members.

@@ -1,7 +1,6 @@
 #include <troupe/processes/launch/process_supervisor.hpp>
 
 #include <troupe/device/error.hpp>
-#include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 
 #include <asio/buffer.hpp>
@@ -13,21 +12,15 @@
 #include <asio/use_future.hpp>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
-#include <condition_variable>
 #include <csignal>
-#include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 namespace troupe::launch {
@@ -37,20 +30,16 @@ namespace {
 using asio::posix::stream_descriptor;
 using failure = asio::error_code;
 
-constexpr std::size_t full_bytes = std::size_t{1} << 20U;
-/// Only lines of the launcher and of processes that have ended are accepted while the writer is full, up to this
-/// amount.
-constexpr std::size_t dropping_bytes = std::size_t{8} << 20U;
-constexpr std::size_t read_at_once_bytes = std::size_t{64} << 10U;
-/// Longer lines are forwarded in pieces.
-constexpr std::size_t line_limit_bytes = std::size_t{64} << 10U;
+/// The most that is read at once. Longer lines are forwarded in pieces of this size.
+constexpr std::size_t piece_bytes = std::size_t{64} << 10U;
 
 /// Blocks \p wanted in the calling thread, except signals that the process ignores (nohup). Returns the previous mask.
 sigset_t block_signals(const std::vector<int>& wanted, sigset_t& blocked) {
   sigemptyset(&blocked);
   for (const int signal : wanted) {
     struct sigaction present {};
-    if (::sigaction(signal, nullptr, &present) == 0 && present.sa_handler != SIG_IGN) sigaddset(&blocked, signal);
+    static_cast<void>(::sigaction(signal, nullptr, &present));
+    if (present.sa_handler != SIG_IGN) sigaddset(&blocked, signal);
   }
   sigset_t former;
   if (const int code = ::pthread_sigmask(SIG_BLOCK, &blocked, &former); code != 0) {
@@ -65,124 +54,6 @@ int checked(int descriptor, const char* call) {
   return descriptor;
 }
 
-/// Writes lines on a thread of its own, which a slow reader may block. Threads: safe from any.
-class output_writer {
-public:
-  /// Writes to the descriptors of \p options, which the caller owns and which outlive this. The writing
-  /// thread calls \p has_room when the writer is no longer full.
-  output_writer(const supervisor_options& options, std::function<void()> has_room)
-    : patience_{options.reader_patience},
-      state_{std::make_shared<state>(options.output, options.errors, std::move(has_room))},
-      thread_{[own = state_] { own->run(); }} {}
-  output_writer(const output_writer&) = delete;
-  output_writer& operator=(const output_writer&) = delete;
-  /// Waits until all lines have been written, or until the readers have accepted nothing for the time of the options.
-  ~output_writer() {
-    if (state_->finish(patience_))
-      thread_.join();
-    else
-      thread_.detach();
-  }
-
-  /// Writes \p lines as one unit, behind all earlier ones. Never blocks: callers with much output check full() first.
-  /// Lines beyond a limit are dropped and counted.
-  void write(output_stream where, std::string lines) {
-    if (!lines.empty()) state_->add(static_cast<std::size_t>(where), std::move(lines));
-  }
-  /// Returns whether more bytes wait than the limit.
-  [[nodiscard]] bool full() const { return state_->is_full(); }
-
-private:
-  /// Shared with the thread, which may be left behind in a write.
-  class state {
-  public:
-    state(int output, int errors, std::function<void()> has_room)
-      : descriptors_{output, errors}, has_room_{std::move(has_room)} {}
-
-    void add(std::size_t which, std::string lines) {
-      const std::lock_guard lock{mutex_};
-      if (waiting_bytes_ > dropping_bytes) {
-        dropped_bytes_ += lines.size();
-        return;
-      }
-      waiting_bytes_ += lines.size();
-      waiting_.emplace_back(which, std::move(lines));
-      changed_.notify_all();
-    }
-    bool is_full() const {
-      const std::lock_guard lock{mutex_};
-      return waiting_bytes_ > full_bytes;
-    }
-    /// Returns whether all lines have been written. Gives up when the readers have accepted nothing for \p patience.
-    bool finish(std::chrono::nanoseconds patience) {
-      std::unique_lock lock{mutex_};
-      finishing_ = true;
-      changed_.notify_all();
-      for (std::uint64_t seen = accepted_bytes_; !finished_; seen = accepted_bytes_)
-        if (!changed_.wait_for(lock, patience, [&] { return finished_ || accepted_bytes_ != seen; })) break;
-      has_room_ = nullptr;
-      return finished_;
-    }
-    void run() {
-      name_this_thread("troupe-output");
-      std::unique_lock lock{mutex_};
-      for (;;) {
-        changed_.wait(lock, [this] { return !waiting_.empty() || finishing_; });
-        if (waiting_.empty()) break;
-        auto [which, lines] = std::move(waiting_.front());
-        waiting_.pop_front();
-        write_out(lock, which, lines);
-        const std::size_t before = std::exchange(waiting_bytes_, waiting_bytes_ - lines.size());
-        if (before > full_bytes && waiting_bytes_ <= full_bytes && has_room_) has_room_();
-        if (waiting_.empty() && dropped_bytes_ > 0)
-          write_out(lock, static_cast<std::size_t>(output_stream::errors),
-                    "troupe launch: " + std::to_string(std::exchange(dropped_bytes_, 0)) +
-                        " bytes of output were dropped, because nobody read what came before\n");
-      }
-      finished_ = true;
-      changed_.notify_all();
-    }
-
-  private:
-    /// Writes in pieces, so that it is seen when the reader accepts some of them.
-    void write_out(std::unique_lock<std::mutex>& lock, std::size_t which, std::string_view rest) {
-      while (!rest.empty() && !closed_[which]) {
-        lock.unlock();
-        const ssize_t count = ::write(descriptors_[which], rest.data(), std::min<std::size_t>(rest.size(), PIPE_BUF));
-        const int code = errno;
-        if (count < 0 && code == EAGAIN) // another process that shares the descriptor has made it non-blocking
-          await_room(descriptors_[which]);
-        lock.lock();
-        if (count < 0 && code != EAGAIN && code != EINTR) closed_[which] = true;
-        if (count <= 0) continue;
-        rest.remove_prefix(static_cast<std::size_t>(count));
-        accepted_bytes_ += static_cast<std::uint64_t>(count);
-        changed_.notify_all();
-      }
-    }
-    static void await_room(int descriptor) noexcept {
-      pollfd waiting{.fd = descriptor, .events = POLLOUT, .revents = 0};
-      static_cast<void>(::poll(&waiting, 1, -1)); // the next write tells why, if it fails
-    }
-
-    const int descriptors_[2];
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
-    std::function<void()> has_room_; ///< Empty once the owner is gone.
-    bool closed_[2]{};               ///< Whether the reader has closed the stream.
-    std::deque<std::pair<std::size_t, std::string>> waiting_;
-    std::size_t waiting_bytes_ = 0;
-    std::size_t dropped_bytes_ = 0;
-    std::uint64_t accepted_bytes_ = 0;
-    bool finishing_ = false;
-    bool finished_ = false;
-  };
-
-  std::chrono::nanoseconds patience_;
-  std::shared_ptr<state> state_;
-  worker thread_;
-};
-
 class supervised_process {
 public:
   supervised_process(asio::thread_pool& loop, const process_spec& what, process_handlers handlers,
@@ -190,7 +61,7 @@ public:
     : child_{what, signals},
       handlers_{std::move(handlers)},
       prefix_{what.prefix},
-      end_{loop, checked(::fcntl(child_.ended(), F_DUPFD_CLOEXEC, 0), "fcntl")},
+      end_{loop, checked(::fcntl(child_.ended(), F_DUPFD_CLOEXEC, child_.ended()), "fcntl")},
       pipes_{{loop, child_.output().release()}, {loop, child_.errors().release()}} {
     for (stream_descriptor& one : pipes_) one.non_blocking(true);
   }
@@ -218,11 +89,11 @@ private:
   const std::string prefix_;
   stream_descriptor end_; ///< A duplicate: the child closes its own when it is reaped.
   stream_descriptor pipes_[2];
-  line_splitter lines_[2]{line_splitter{line_limit_bytes}, line_splitter{line_limit_bytes}};
+  line_splitter lines_[2]{line_splitter{piece_bytes}, line_splitter{piece_bytes}};
 };
 
 std::string supervised_process::read(output_stream where, std::size_t at_most) {
-  std::array<char, read_at_once_bytes> buffer; // NOLINT(cppcoreguidelines-pro-type-member-init): read_some() fills it
+  std::array<char, piece_bytes> buffer; // NOLINT(cppcoreguidelines-pro-type-member-init): read_some() fills it
   std::string text;
   stream_descriptor& from = pipe_of(where);
   while (from.is_open() && at_most > 0) {
@@ -256,7 +127,8 @@ class process_supervisor::loop {
 public:
   explicit loop(const supervisor_options& options)
     : former_signals_{block_signals(options.signals, taken_signals_)},
-      writer_{options, [this] { asio::post(thread_, [this] { read_on(); }); }},
+      writer_{options.output, options.errors, options.reader_patience,
+              [this] { asio::post(thread_, [this] { read_on(); }); }},
       signals_{thread_, checked(::signalfd(-1, &taken_signals_, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd")} {
     asio::post(thread_, [] { name_this_thread("troupe-supervisor"); });
   }
@@ -314,19 +186,16 @@ started_process process_supervisor::loop::start(const process_spec& what, proces
 }
 
 void process_supervisor::loop::await_signals() {
-  signals_.async_wait(stream_descriptor::wait_read, [this](const failure& why) {
-    if (why) return;
+  signals_.async_wait(stream_descriptor::wait_read, [this](const failure&) {
     signalfd_siginfo one{};
-    while (::read(signals_.native_handle(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
+    if (::read(signals_.native_handle(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
       on_signal_(static_cast<int>(one.ssi_signo));
     await_signals();
   });
 }
 
 void process_supervisor::loop::await_end(process_number which) {
-  find(which)->end().async_wait(stream_descriptor::wait_read, [this, which](const failure& why) {
-    if (!why) take_end(which);
-  });
+  find(which)->end().async_wait(stream_descriptor::wait_read, [this, which](const failure&) { take_end(which); });
 }
 
 void process_supervisor::loop::take_end(process_number which) {
@@ -340,9 +209,8 @@ void process_supervisor::loop::take_end(process_number which) {
 }
 
 void process_supervisor::loop::await_output(process_number which, output_stream where) {
-  find(which)->pipe_of(where).async_wait(stream_descriptor::wait_read, [this, which, where](const failure& why) {
-    if (!why) take_output(which, where);
-  });
+  find(which)->pipe_of(where).async_wait(stream_descriptor::wait_read,
+                                         [this, which, where](const failure&) { take_output(which, where); });
 }
 
 void process_supervisor::loop::take_output(process_number which, output_stream where) {
@@ -352,7 +220,7 @@ void process_supervisor::loop::take_output(process_number which, output_stream w
     unread_.emplace_back(which, where);
     return;
   }
-  writer_.write(where, process->read(where, read_at_once_bytes));
+  writer_.write(where, process->read(where, piece_bytes));
   if (process->pipe_of(where).is_open()) await_output(which, where);
 }
 

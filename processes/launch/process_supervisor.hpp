@@ -3,6 +3,7 @@
 
 #include <troupe/device/identity.hpp>
 #include <troupe/processes/launch/child_process.hpp>
+#include <troupe/processes/launch/output_writer.hpp>
 
 #include <sys/types.h>
 
@@ -17,8 +18,6 @@
 #include <vector>
 
 namespace troupe::launch {
-
-enum class output_stream : std::uint8_t { output, errors };
 
 /// Identifies one process of a supervisor. Never reused.
 using process_number = strong_number<struct process_number_tag, std::uint32_t>;

@@ -8,55 +8,54 @@
 
 namespace troupe::launch {
 
+using instant = std::chrono::steady_clock::time_point;
+
 respawn_policy::respawn_policy(const launch_plan& plan, respawn_terms terms)
   : terms_{terms}, undone_{plan.request.processes} {
   for (const launch_place& place : plan.places)
     slots_.push_back({.budget = respawn_budget{terms}, .spare = place.spare});
 }
 
-void respawn_policy::on_started(place_index place) {
-  slots_[place].started = std::chrono::steady_clock::now();
+void respawn_policy::on_started(place_index place, instant now) {
+  slots_[place].started = now;
 }
 
 void respawn_policy::on_rank(place_index place) {
   process_slot& one = slots_[place];
-  if (!one.spare || one.stands_in || one.done) return;
-  one.stands_in = true;
-  ++undone_;
+  if (one.spare && !std::exchange(one.stands_in, true)) ++undone_;
 }
 
-std::optional<std::chrono::nanoseconds> respawn_policy::on_wanted(place_index place) {
+std::optional<std::chrono::nanoseconds> respawn_policy::on_wanted(place_index place, instant now) {
   process_slot& one = slots_[place];
-  const auto delay = one.budget.take(std::chrono::steady_clock::now());
+  const auto delay = one.budget.take(now);
   if (delay && std::exchange(one.done, false)) ++undone_;
   return delay;
 }
 
-std::string respawn_policy::objection(process_slot& one, bool has_run) const {
+std::string respawn_policy::objection(process_slot& one, bool has_run, instant now) const {
   if (terms_.count == 0) return {};
-  const bool is_hasty = !one.joined && has_run && std::chrono::steady_clock::now() - one.started < terms_.hasty;
+  const bool is_hasty = !one.joined && has_run && now - one.started < terms_.hasty;
   one.hasty_ends = is_hasty ? one.hasty_ends + 1 : 0;
   if (one.hasty_ends < 2) return {};
   return "has ended twice within " + format_duration(terms_.hasty) +
          " of its start without joining a world, so it is not started again";
 }
 
-exit_decision respawn_policy::on_exit(place_index place, bool has_run, const exit_status& status) {
+exit_decision respawn_policy::on_exit(place_index place, bool has_run, const exit_status& status, instant now) {
   process_slot& one = slots_[place];
   const bool stood_in = std::exchange(one.stands_in, false);
-  const bool counts = (!one.spare || stood_in) && !one.done;
   if (status.succeeded()) {
-    one.done = counts;
+    const bool counts = one.spare ? stood_in : !std::exchange(one.done, true);
     if (counts) --undone_;
     return {.what = undone_ == 0 ? after_exit::end_job : after_exit::done};
   }
   if (stood_in) --undone_; // the process that takes over its rank counts instead
-  std::string why = objection(one, has_run);
+  std::string why = objection(one, has_run, now);
   if (why.empty()) {
-    if (const auto delay = one.budget.take(std::chrono::steady_clock::now()))
+    if (const auto delay = one.budget.take(now))
       return {.what = after_exit::respawn,
               .delay = *delay,
-              .reason = "is started again" + (delay->count() > 0 ? " in " + format_duration(*delay) : "") + " (" +
+              .reason = "is started again" + (delay->count() != 0 ? " in " + format_duration(*delay) : "") + " (" +
                         std::to_string(one.budget.taken()) + " of " + to_string(terms_) + ")"};
     if (terms_.count > 0) why = "has been started again too often (" + to_string(terms_) + ")";
   }
@@ -64,14 +63,13 @@ exit_decision respawn_policy::on_exit(place_index place, bool has_run, const exi
   return {.what = after_exit::end_job, .reason = why};
 }
 
-std::optional<std::chrono::nanoseconds> respawn_budget::take(std::chrono::steady_clock::time_point now) {
-  while (!taken_.empty() && now - taken_.front() >= terms_.window) taken_.pop_front();
+std::optional<std::chrono::nanoseconds> respawn_budget::take(instant now) {
+  std::erase_if(taken_, [&](instant one) { return now - one >= terms_.window; });
   if (taken_.size() >= terms_.count) return std::nullopt;
   std::chrono::nanoseconds delay{};
   if (!taken_.empty()) {
     delay = std::min(terms_.first_delay, terms_.longest_delay);
-    for (std::size_t i = 1; i < taken_.size() && delay < terms_.longest_delay; ++i)
-      delay = std::min(2 * delay, terms_.longest_delay);
+    for (std::size_t i = 1; i < taken_.size(); ++i) delay = std::min(2 * delay, terms_.longest_delay);
   }
   taken_.push_back(now);
   return delay;

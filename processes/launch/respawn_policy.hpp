@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,7 +49,7 @@ public:
 
 private:
   respawn_terms terms_;
-  std::deque<std::chrono::steady_clock::time_point> taken_;
+  std::vector<std::chrono::steady_clock::time_point> taken_;
 };
 
 /// Returns the number of rebuilds within the window that a world of \p places needs, so that its controller does not
@@ -70,31 +69,33 @@ public:
   /// With a count of 0, \p terms allow no respawn.
   respawn_policy(const launch_plan& plan, respawn_terms terms);
 
-  void on_started(place_index place);
+  void on_started(place_index place, std::chrono::steady_clock::time_point now);
   /// Decides after an exit. While the job ends, the decision has no effect. \p has_run is false for a process that
   /// could not be started again.
-  [[nodiscard]] exit_decision on_exit(place_index place, bool has_run, const exit_status& status);
+  [[nodiscard]] exit_decision on_exit(place_index place, bool has_run, const exit_status& status,
+                                      std::chrono::steady_clock::time_point now);
   /// Call when a process of \p place has joined the job's world.
   void on_joined(place_index place) { slots_[place].joined = true; }
   /// Call when the process of \p place has become a rank of the world. If it is a spare, the job now waits for its end.
   void on_rank(place_index place);
   /// Call when the world needs a process at \p place, where none runs. Returns the delay before it is started, or
   /// nothing beyond the terms.
-  [[nodiscard]] std::optional<std::chrono::nanoseconds> on_wanted(place_index place);
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> on_wanted(place_index place,
+                                                                  std::chrono::steady_clock::time_point now);
 
 private:
   struct process_slot {
     respawn_budget budget;
     bool spare = false;
     bool stands_in = false; ///< A spare that has a rank.
-    bool done = false;      ///< Its process returned 0, and it counted for the job.
+    bool done = false;      ///< A process that is no spare has returned 0.
     bool joined = false;    ///< A process of the place has ever joined.
     int hasty_ends = 0;     ///< The number of consecutive ends within respawn_terms::hasty.
     std::chrono::steady_clock::time_point started{};
   };
 
   /// Returns, as text for users, why \p one is not started again. Empty: it may be started again.
-  [[nodiscard]] std::string objection(process_slot& one, bool has_run) const;
+  [[nodiscard]] std::string objection(process_slot& one, bool has_run, std::chrono::steady_clock::time_point now) const;
 
   respawn_terms terms_;
   std::vector<process_slot> slots_;

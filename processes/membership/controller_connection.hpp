@@ -3,6 +3,7 @@
 
 #include <troupe/device/error.hpp>
 #include <troupe/device/time.hpp>
+#include <troupe/processes/membership/controller_search.hpp>
 #include <troupe/processes/transport/transport.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 
@@ -20,12 +21,7 @@ namespace troupe {
 /// Threads: safe from any.
 class controller_connection {
 public:
-  /// The result of a tick.
-  struct finding {
-    std::optional<error> over{}; ///< Set when no connection is needed any more: the reason.
-    bool is_silent = false;      ///< The controller is silent: connect again.
-    bool is_wanted = true;       ///< Whether to connect if there is no connection.
-  };
+  using finding = controller_finding;
 
   /// Callbacks, called by its threads; none is called concurrently with itself. They must not block.
   struct hooks {
@@ -36,7 +32,7 @@ public:
     /// Called every 20 ms, also without a connection.
     std::function<finding()> tick{};
     /// Called once when it has given up, after the last tick.
-    std::function<void(const error& why)> gave_up{};
+    std::function<void(const error& why)> gave_up = [](const error&) {};
   };
 
   /// \p patience: how long the controller may be unreachable. Errors: invalid_argument (the address; certificates or
@@ -65,8 +61,5 @@ private:
   struct parts;
   std::unique_ptr<parts> parts_;
 };
-
-/// Returns whether the controller has refused the process, which another attempt would not change.
-[[nodiscard]] bool is_refusal(const transport_fault& why) noexcept;
 
 } // namespace troupe

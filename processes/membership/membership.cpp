@@ -111,7 +111,7 @@ std::vector<shared_fact> shared_settings(const configuration& settings, std::str
   return made;
 }
 
-/// Forwards the controller's messages to the world once there is one.
+/// Forwards the controller's messages to the world while there is one.
 struct controlled_membership::listener {
   std::mutex mutex;
   world_inner_handle to;

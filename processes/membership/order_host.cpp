@@ -32,9 +32,9 @@ order_gate open_gate_of(const control_settings& settings) {
 struct order_host::parts {
   parts(const control_settings& settings, std::string token, const wait_profile& wait, const sequencer_limits& limits,
         std::function<void(epoch of, std::size_t ranks)> serving)
-    : controller{settings, token, settings.patience},
-      gate{open_gate_of(settings)},
-      service{std::make_shared<order_service>(order_service_settings{.limits = limits, .wait = wait})} {
+    : gate{open_gate_of(settings)},
+      service{std::make_shared<order_service>(order_service_settings{.limits = limits, .wait = wait})},
+      controller{settings, token, settings.patience} {
     const std::string host = host_name();
     link = std::make_shared<host_link>(
         process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
@@ -50,7 +50,7 @@ struct order_host::parts {
                           [told = std::move(serving)](epoch of, std::size_t ranks) {
                             log_info("epoch " + to_string(of) + ": the requests of " + std::to_string(ranks) +
                                      " ranks of this host are ordered here");
-                            if (told) told(of, ranks);
+                            told(of, ranks);
                           },
                       .warned = [](const error& why) { log_warning(to_string(why)); }},
         service);
@@ -75,17 +75,16 @@ struct order_host::parts {
   }
 
   ~parts() {
-    controller.stop();
     service->stop();
     ordering.join();
   }
 
-  controller_connection controller;
   std::mutex gate_guard;
   order_gate gate;
   std::shared_ptr<order_service> service;
   std::shared_ptr<host_link> link;
   worker ordering;
+  controller_connection controller; ///< Destroyed first, because it calls into the other members.
 };
 
 order_host::order_host(const control_settings& settings, std::string token, const wait_profile& wait,

@@ -27,8 +27,9 @@ public:
   /// served in an epoch; it must not block.
   /// Errors: invalid_argument (the address; certificates or token missing), missing (certificate files), unsupported
   /// (this host has the controller or such a service already, or no Unix sockets).
-  order_host(const control_settings& settings, std::string token, const wait_profile& wait,
-             const sequencer_limits& limits, std::function<void(epoch of, std::size_t ranks)> serving = {});
+  order_host(
+      const control_settings& settings, std::string token, const wait_profile& wait, const sequencer_limits& limits,
+      std::function<void(epoch of, std::size_t ranks)> serving = [](epoch, std::size_t) {});
   ~order_host();
 
   /// Waits until the service has ended, for at most \p at_most. Returns why it has: errc::stopping after the end of the

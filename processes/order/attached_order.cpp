@@ -51,8 +51,8 @@ error attached_order::receive(std::string_view batch) {
   wire_reader in{batch};
   const batch_header header = batch_header::read(in);
   if (in.ok() && header.epoch < epoch_) return {};
-  if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun here");
-  if (in.ok() && header.number != received_ + 1) in.refuse("batches before it are missing, or it is a duplicate");
+  if (header.epoch > epoch_) in.refuse("it is of an epoch that has not begun here");
+  if (header.number != received_ + 1) in.refuse("batches before it are missing, or it is a duplicate");
   if (in.ok()) {
     received_ = header.number;
     out_->acknowledge(header.seen);

@@ -6,8 +6,6 @@
 namespace troupe {
 
 request_facts fusion_examiner::examine(const operation& what, std::uint64_t number, std::uint64_t decided) {
-  if (!std::exchange(last_was_sent_, true) && !undecided_.empty() && undecided_.back().number == number)
-    undecided_.pop_back();
   while (!undecided_.empty() && undecided_.front().number <= decided) undecided_.pop_front();
   fusion_survey found;
   const bool may_share = survey_part(what, self_, world_size_, found);

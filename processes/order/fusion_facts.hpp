@@ -38,8 +38,10 @@ public:
   /// Returns the facts of the request \p number, which is larger than those before. Requests up to \p decided have been
   /// decided.
   [[nodiscard]] request_facts examine(const operation& what, std::uint64_t number, std::uint64_t decided);
-  /// Forgets the last request, which was not sent.
-  void forget_last() noexcept { last_was_sent_ = false; }
+  /// Forgets the request \p number, the last one, which was not sent: the next request has its number.
+  void forget(std::uint64_t number) noexcept {
+    if (!undecided_.empty() && undecided_.back().number == number) undecided_.pop_back();
+  }
 
 private:
   struct request {
@@ -55,7 +57,6 @@ private:
   const int world_size_;
   const fusion_limits limits_;
   std::deque<request> undecided_;
-  bool last_was_sent_ = true;
   std::vector<const event*> last_events_;
   std::uint64_t events_ = 0;
 };

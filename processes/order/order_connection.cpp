@@ -160,7 +160,7 @@ void order_connection::take(undecided_ask asked, nanoseconds deadline, const err
     if (objection != nullptr) facts = {};
     if (error refusal =
             out_.ask(what, asked.where, asked.client, asked.position, deadline, facts, std::nullopt, objection)) {
-      of.examiner.forget_last();
+      of.examiner.forget(asked_ + 1);
       refusal.rank = of.pipeline->self();
       return asked.call->fail(std::move(refusal));
     }
@@ -251,7 +251,7 @@ bool order_connection::awaits_launcher() const {
 }
 
 bool order_connection::is_launcher_busy() const {
-  if (!has_parts_) return whole_->pipeline->unlaunched() >= enough_launches;
+  if (!has_parts_) return whole_->pipeline->unlaunched() >= enough_launches; // without the lock
   const std::lock_guard lock{mutex_};
   return std::ranges::any_of(worlds_, [](const auto& one) { return one->pipeline->unlaunched() >= enough_launches; });
 }
@@ -269,16 +269,17 @@ void order_connection::write_successes() {
 }
 
 void order_connection::end_round() noexcept {
-  if (window_.is_waiting() && !is_closed()) send_kept();
+  if (is_closed()) return;
+  send_kept();
   const std::uint64_t succeeded = whole_->successes->value();
-  if (has_parts_ && (must_report_ || !out_.empty()) && !is_closed()) write_successes();
-  if ((out_.empty() && (!must_report_ || succeeded == whole_->sent_successes)) || is_closed()) return;
+  if (has_parts_ && (must_report_ || !out_.empty())) write_successes();
+  if (out_.empty() && (!must_report_ || succeeded == whole_->sent_successes)) return;
   if (!must_report_ && awaits_launcher()) {
     // Set before the second check, as below.
     awaits_launcher_->store(true);
     if (awaits_launcher()) return;
   }
-  if (awaits_launcher_->load(std::memory_order_relaxed)) awaits_launcher_->store(false);
+  if (awaits_launcher_->load(std::memory_order_relaxed)) awaits_launcher_->store(false); // other cores read its line
   must_report_ = false;
   if (!may_send()) {
     // Set before the second check. A concurrent receive() either sees the flag, or the second check sees its update.
@@ -312,9 +313,9 @@ error order_connection::receive(std::string_view batch) {
   wire_reader in{batch};
   const batch_header header = batch_header::read(in);
   if (in.ok() && header.epoch < epoch_) return {};
-  if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun here");
-  if (in.ok() && header.number != received_ + 1) in.refuse("batches before it are missing, or it is a duplicate");
-  if (in.ok() && (header.seen > sent_.load() || header.seen < seen_.load()))
+  if (header.epoch > epoch_) in.refuse("it is of an epoch that has not begun here");
+  if (header.number != received_ + 1) in.refuse("batches before it are missing, or it is a duplicate");
+  if (header.seen > sent_.load() || header.seen < seen_.load())
     in.refuse("it confirms batches that have not been sent");
   if (in.ok()) {
     received_ = header.number;
@@ -322,7 +323,6 @@ error order_connection::receive(std::string_view batch) {
     if (holds_back_.load()) queue_.run([] {}); // the end of its round sends the batch
   }
   error failure;
-  steps_.clear();
   last_released_.reset();
   decision_record one;
   {

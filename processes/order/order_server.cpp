@@ -265,10 +265,6 @@ void order_server::close(const error& why) {
   for (const auto& one : worlds_)
     if (one->is_decided_here) order_->close_world(one->ordered, why, effects_);
   settle();
-  // Sends each rank of another host one more batch, so that its service can tell when it has all decisions:
-  // batches_for() counts this batch, too.
-  for (const auto& one : ranks_)
-    if (one && one->host != 0) one->out.has_seen(one->received);
 }
 
 void order_server::leave(member& from, const error& why) {
@@ -285,7 +281,7 @@ void order_server::leave(member& from, const error& why) {
   from.by->out.add({.kind = decision_record::form::closed, .world = of.number});
   const decision_record notice = message_of(of.number, process_address{from.self.value()});
   for (const member& one : of.members)
-    if (one.by != nullptr && !one.has_left) one.by->out.add(notice);
+    if (!one.has_left) one.by->out.add(notice);
   if (of.number == 0) {
     for (auto& [at, one] : attached_) one.out.add(notice);
     std::erase_if(retiring_, [this](const auto& one) { return retire(one.first, one.second); });
@@ -298,7 +294,6 @@ void order_server::leave(member& from, const error& why) {
 }
 
 order_server::member* order_server::find_member(std::uint64_t number, const connection& by) const {
-  if (number == 0) return by.worlds.front();
   const auto found = std::ranges::lower_bound(by.worlds, number, {}, [](const member* one) { return one->of->number; });
   return found != by.worlds.end() && (*found)->of->number == number ? *found : nullptr;
 }
@@ -322,10 +317,9 @@ error order_server::receive(rank from, std::string_view batch, time_point now) {
   wire_reader in{batch};
   const batch_header header = batch_header::read(in);
   if (in.ok() && header.epoch < epoch_) return {};
-  if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
-  if (in.ok() && header.number != by.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
-  if (in.ok() &&
-      ((is_checked && header.succeeded > log_.released_to(from)) || header.succeeded < self.successes->value()))
+  if (header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
+  if (header.number != by.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
+  if ((is_checked && header.succeeded > log_.released_to(from)) || header.succeeded < self.successes->value())
     in.refuse("it counts successes of requests that were not released");
   if (in.ok()) {
     by.received = header.number;
@@ -401,7 +395,7 @@ void order_server::take(connection& by, request_record& one, time_point now, err
       else
         from.successes->set(one.count);
       break;
-    case request_record::form::close: leave(from, one.why); break;
+    case request_record::form::close: leave(from, one.why);
   }
 }
 
@@ -487,7 +481,7 @@ void order_server::detach(process_address where) {
   log_.drop(lane_of(where));
   if (!was_attached || closed_) return; // else the ranks forget it with the epoch
   for (const member& one : whole().members)
-    if (one.by != nullptr && !one.has_left) write_message(*one.by, message_of(0, where));
+    if (!one.has_left) write_message(*one.by, message_of(0, where));
   const std::vector<char> answered(whole().members.size());
   if (!retire(where, answered)) retiring_.emplace(where, answered);
 }
@@ -527,8 +521,7 @@ error order_server::receive(process_address from, std::string_view batch) {
   wire_reader in{batch};
   const batch_header told = batch_header::read(in);
   if (in.ok() && told.epoch < epoch_) return {};
-  if (in.ok() && (told.epoch > epoch_ || told.number != by.received + 1))
-    in.refuse("it is not the next batch of this epoch");
+  if (told.epoch > epoch_ || told.number != by.received + 1) in.refuse("it is not the next batch of this epoch");
   if (in.ok()) by.out.has_seen(by.received = told.number);
   request_record one;
   const auto size = static_cast<int>(ranks_.size());
@@ -561,8 +554,8 @@ error order_server::receive_from_controller(const host_frame& decided) {
     wire_reader in{bytes};
     const batch_header header = batch_header::read(in);
     if (in.ok() && header.epoch < epoch_) continue;
-    if (in.ok() && header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
-    if (in.ok() && header.number != up.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
+    if (header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
+    if (header.number != up.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
     decision_record one;
     while (up.in.next(in, one)) follow(*found, one);
     if (error why = in.failure(name)) {
@@ -651,13 +644,13 @@ void order_server::write_turns(const world& of) {
                          .number = one.number,
                          .why = std::move(one.why),
                          .agreed = one.agreed};
-    if (one.split && one.split.get() != split) {
+    if (one.split && one.split.get() != split) { // the first answer to a split
       groups.clear();
       for (std::size_t i = 0; i < one.split->size(); ++i)
         groups.push_back(&open_group(of, (*one.split)[i], next_number_++, (*one.told)[i]));
     }
-    if (is_turn) split = one.split.get();
-    for (std::size_t i = 0; is_turn && split != nullptr && i < split->size(); ++i) {
+    split = one.split.get();
+    for (std::size_t i = 0; split != nullptr && i < split->size(); ++i) {
       if (std::ranges::find((*split)[i].members, one.to) == (*split)[i].members.end()) continue;
       const world& made = *groups[i];
       if (made.log != nullptr)

@@ -110,7 +110,7 @@ std::vector<process_address> order_service::retiring() const {
 }
 
 void order_service::drop_route(process_address where) {
-  std::erase_if(places_, [&](const place& one) { return where.value() < 0 && one.where == where; });
+  std::erase_if(places_, [&](const place& one) { return one.where == where; });
 }
 
 order_service::place* order_service::find(rank one) {
@@ -332,7 +332,7 @@ void order_service::deliver_to_controller(bool all) {
   host_frame rest = std::exchange(for_controller_, {});
   std::size_t size_bytes = 0;
   for (host_frame::rank_batch& one : std::exchange(rest.batches, {})) {
-    if (size_bytes > 0 && size_bytes + one.bytes.size() > longest_batch_bytes) {
+    if (size_bytes + one.bytes.size() > longest_batch_bytes) {
       to_controller_(encode(host_frame{.batches = std::exchange(rest.batches, {})}));
       size_bytes = 0;
     }

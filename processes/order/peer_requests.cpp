@@ -101,6 +101,7 @@ peer_requests::~peer_requests() {
 
 void peer_requests::serve(rank_services what) {
   std::unique_lock lock{mutex_};
+  if (closed_) return;
   services_ = std::make_shared<const rank_services>(std::move(what));
   while (!early_.empty()) { // messages that arrive meanwhile wait behind these
     const auto early = std::exchange(early_, {});
@@ -225,7 +226,7 @@ peer_requests::answered_part peer_requests::take_part(std::uint64_t number, proc
     if ((is_last && part.reply.pending()) || std::ranges::none_of(replies, &reply_promise::pending))
       part.finished = take_out(found);
   }
-  if (part.finished && part.finished->read_bytes > 0) send_waiting_reads();
+  if (part.finished) send_waiting_reads();
   return part;
 }
 
@@ -405,8 +406,8 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
     if (auto part = read_part(in, self)) asked.what = std::move(*part);
     if (!in.ok() && !objection) objection = in.failure("a request of " + name_of(from));
   }
-  if (error missing = resolve_part(asked.what, services->here, self); missing && !objection)
-    objection = std::move(missing);
+  error missing = resolve_part(asked.what, services->here, self);
+  if (!objection) objection = std::move(missing);
   if (objection && !objection.rank) objection.rank = self;
   services->ask(std::move(asked), std::move(objection), std::move(reply),
                 first_client + static_cast<std::uint64_t>(static_cast<std::uint32_t>(from.value())));
@@ -440,7 +441,7 @@ void peer_requests::take_reply(process_address from, wire_reader& in) {
   const std::uint64_t number = in.varint();
   const bool has_succeeded = in.flag();
   error failure;
-  nanoseconds launched{0}, done{0};
+  nanoseconds launched{}, done{};
   if (has_succeeded) {
     launched = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_half_span))};
     done = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_half_span))};
@@ -811,12 +812,9 @@ void peer_requests::close(const error& why) {
     if (closed_) return;
     closed_ = why;
     left = std::exchange(asked_, {});
-    awaited_bytes_ = 0;
     unread = std::exchange(waiting_reads_, {});
-    early_.clear();
     services = std::exchange(services_, nullptr);
     plans = std::exchange(plans_, {});
-    waiting_lends_.clear();
   }
   for (auto& [number, one] : left)
     for (auto& each : one->replies) each.deliver(with_unknown_outcome(why));

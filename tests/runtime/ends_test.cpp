@@ -8,6 +8,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -87,6 +89,29 @@ TEST_CASE("a runtime ends while a thread that spawned an actor in it lives", "[r
 #endif
   may_end.set_value();
   client.join();
+}
+
+TEST_CASE("an idle world stops at once, and so does its runtime", "[runtime][ends][not-under-memcheck]") {
+  const auto limit = std::chrono::milliseconds{200}; // they take a few; what waits in vain takes seconds
+  auto stop = std::chrono::nanoseconds::max(), end = stop;
+  for (int i = 0; i < 5 && (stop > limit || end > limit); ++i) { // the machine may be busy
+    const auto took = [](auto what) {
+      const auto began = std::chrono::steady_clock::now();
+      what();
+      return std::chrono::nanoseconds{std::chrono::steady_clock::now() - began};
+    };
+    auto rt = std::make_unique<runtime>(mock_settings(2));
+    world stopped = rt->form_world();
+    world ended = rt->form_world();
+    stopped.barrier().get();
+    ended.barrier().get();
+    stop = std::min(stop, took([&] { stopped.stop(); }));
+    end = std::min(end, took([&] { rt = nullptr; }));
+    CHECK(stopped.status().phase == world_phase::stopped);
+    CHECK(ended.status().phase == world_phase::stopped);
+  }
+  CHECK(stop < limit);
+  CHECK(end < limit);
 }
 
 TEST_CASE("a function that troupe calls ends the runtime", "[runtime][ends]") {

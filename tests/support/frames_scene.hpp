@@ -97,6 +97,7 @@ struct frames_scene {
     error why;
     const auto frame = decode_process_frame(link->introduction(), why);
     REQUIRE(frame);
+    CHECK(frame->session == 0); // it has none yet
     return std::get<join_request>(frame->what);
   }
 

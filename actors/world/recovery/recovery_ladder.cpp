@@ -22,7 +22,7 @@ bool is_named(const error& why, fault_time when) noexcept {
 
 /// Returns whether, after an error \p code, other communicators can be derived from the failed ones.
 bool leaves_communicators(errc code) noexcept {
-  return code != errc::device_failed && code != errc::process_poisoned && code != errc::out_of_memory;
+  return code != errc::device_failed && code != errc::out_of_memory;
 }
 
 /// Returns a step that gives up with \p why, extended by \p more.
@@ -79,13 +79,9 @@ recovery_rung recovery_ladder::choose(const error& why, const recovery_view& see
 nanoseconds recovery_ladder::draw_delay(std::size_t before) noexcept {
   const nanoseconds most = backoff_before(terms_, before);
   if (most <= nanoseconds{0}) return nanoseconds{0};
-  seed_ += 0x9E3779B97F4A7C15U; // splitmix64
-  std::uint64_t z = seed_;
-  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
-  z ^= z >> 31U;
   const nanoseconds half = most / 2;
-  return half + nanoseconds{static_cast<nanoseconds::rep>(z % static_cast<std::uint64_t>((most - half).count() + 1))};
+  const auto choices = static_cast<std::uint64_t>((most - half).count() + 1);
+  return half + nanoseconds{static_cast<nanoseconds::rep>(random_() % choices)};
 }
 
 } // namespace troupe

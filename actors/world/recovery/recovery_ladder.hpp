@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <random>
 #include <vector>
 
 namespace troupe {
@@ -49,7 +50,7 @@ class recovery_ladder {
 public:
   /// \p seed: seeds the random delays.
   explicit recovery_ladder(recovery_terms terms = {}, std::uint64_t seed = 0) noexcept
-    : terms_{with_window(terms)}, seed_{seed} {}
+    : terms_{with_window(terms)}, random_{seed} {}
 
   /// Returns the step after the fault \p why at \p now.
   [[nodiscard]] recovery_step on_fault(const error& why, time_point now, const recovery_view& seen);
@@ -62,7 +63,7 @@ private:
   [[nodiscard]] nanoseconds draw_delay(std::size_t before) noexcept;
 
   recovery_terms terms_;
-  std::uint64_t seed_;
+  std::mt19937_64 random_;
   recovery_rung last_ = recovery_rung::give_up;
   std::deque<time_point> rebuilds_; ///< Times of the rebuilds within the window.
 };

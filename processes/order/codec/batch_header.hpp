@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace troupe {
 
@@ -31,6 +33,14 @@ struct batch_header {
   void write(wire_writer& out) const {
     out.u8(version);
     fields(out, *this);
+  }
+  /// Returns the batch with these records.
+  [[nodiscard]] std::string followed_by(std::string_view records) const {
+    wire_writer out;
+    out.reserve(32 + records.size());
+    write(out);
+    out.raw(records);
+    return out.take();
   }
   [[nodiscard]] static batch_header read(wire_reader& in) noexcept {
     if (in.left_bytes() > longest_batch_bytes) in.refuse("it exceeds the size limit of a batch");

@@ -84,7 +84,7 @@ void decision_writer::refuse(std::uint64_t number, const error& why, const std::
 bool decision_writer::add(const decision_record& one) {
   const bool begins_batch = begin_record();
   out_.field(one.kind);
-  decision_fields(out_, one, 0);
+  decision_fields(out_, one, {}); // the size matters to the reader only
   return begins_batch;
 }
 
@@ -96,24 +96,21 @@ bool decision_writer::begin_record() {
 }
 
 std::string decision_writer::take() {
-  if (full_.empty() && out_.empty() && !must_send_) return {};
+  if (out_.empty() && !must_send_) return {};
   must_send_ = false;
-  wire_writer whole;
-  whole.reserve(32 + (full_.empty() ? out_.size_bytes() : full_.front().size()));
   ++batches_;
+  const bool is_last = full_.empty(); // records follow a full batch
   // Only the last of several batches completes the decisions that were passed on.
-  const bool is_last = full_.empty() || (full_.size() == 1 && out_.empty());
   if (!passed_on_ || is_last) sent_passed_on_ = passed_on_.value_or(batches_);
-  batch_header{.epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = sent_passed_on_}.write(whole);
-  if (full_.empty()) {
-    whole.raw(out_.view());
-    out_.clear();
+  const batch_header header{.epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = sent_passed_on_};
+  std::string batch = header.followed_by(is_last ? out_.view() : full_.front());
+  if (is_last) {
+    out_.clear(); // and keeps its memory
   } else {
     full_bytes_ -= full_.front().size();
-    whole.raw(full_.front());
     full_.pop_front();
   }
-  return whole.take();
+  return batch;
 }
 
 bool decision_reader::next(wire_reader& in, decision_record& into) {
@@ -124,7 +121,6 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
   if ((marks & ~(into.kind == decision_form::release ? is_in_step | has_position | joins_previous : 0)) != 0)
     in.refuse("a record has unknown flags");
   if (into.kind > decision_form::ending) in.refuse("a record has an unknown kind");
-  if (!in.ok()) return false;
   if (into.kind == decision_form::release) {
     into.number = (marks & is_in_step) != 0 ? released_ + 1 : in.varint();
     released_ = into.number;
@@ -134,19 +130,11 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
   } else if (into.kind == decision_form::refusal) {
     into.number = in.varint();
     into.why = read_error(in);
-    into.absence.reset();
-    into.absence_is_new = false;
-    switch (in.one_of(report_kind::as_before)) {
-      case report_kind::none: break;
-      case report_kind::here:
-        reported_ = into.absence = read_report(in, world_size_);
-        into.absence_is_new = true;
-        break;
-      case report_kind::as_before:
-        if (!reported_) in.refuse("a report is missing");
-        into.absence = reported_;
-        break;
-    }
+    const auto kind = in.one_of(report_kind::as_before);
+    if (kind == report_kind::here) reported_ = read_report(in, world_size_);
+    if (kind == report_kind::as_before && !reported_) in.refuse("a report is missing");
+    into.absence = kind == report_kind::none ? nullptr : reported_;
+    into.absence_is_new = kind == report_kind::here;
   } else {
     decision_fields(in, into, world_size_);
   }

@@ -79,7 +79,7 @@ public:
   [[nodiscard]] std::size_t waiting_bytes() const noexcept { return full_bytes_ + out_.size_bytes(); }
   /// Returns the number of batches so far, including those that take() has not returned yet.
   [[nodiscard]] std::uint64_t batches() const noexcept {
-    return batches_ + full_.size() + (out_.empty() && !(must_send_ && full_.empty()) ? 0 : 1);
+    return batches_ + full_.size() + (out_.empty() && !must_send_ ? 0 : 1);
   }
 
 private:
@@ -88,7 +88,7 @@ private:
 
   troupe::epoch epoch_;
   wire_writer out_;
-  std::deque<std::string> full_; ///< Finished batches, without their headers.
+  std::deque<std::string> full_; ///< Finished batches, without their headers. Records follow them in out_.
   std::size_t full_bytes_ = 0;
   std::uint64_t batches_ = 0;
   std::uint64_t seen_ = 0;

@@ -107,6 +107,13 @@ void request_fields(Wire& wire, Record& one) {
   }
 }
 
+void check_turn(wire_reader& in, const turn_terms& one) {
+  if (one.name.empty()) in.refuse("a turn has no name");
+  if (!one.split.empty() && one.capture_limit != nanoseconds{0}) in.refuse("a turn is both a capture and a split");
+  if (!one.told.empty() && one.told.size() != one.split.size())
+    in.refuse("a split has commits of other groups than its own");
+}
+
 } // namespace
 
 std::string encode_groups(std::span<const rank_group> groups) {
@@ -129,7 +136,7 @@ error check_groups_size(std::span<const rank_group> groups) {
 
 void request_writer::select(std::uint64_t world) {
   if (std::exchange(world_, world) == world) return;
-  write_head(out_, request_form::select, 0);
+  write_head(out_, request_form::select, {});
   out_.varint(world);
 }
 
@@ -155,7 +162,7 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
   const bool told = kept && outlines_[slot] == outline;
   introduce(where);
   if (objection != nullptr) { // written only here, because the reader applies it to the next ask
-    write_head(out_, request_form::objection, 0);
+    write_head(out_, request_form::objection, {});
     error_field(out_, *objection);
   }
   const bool client_is_same = where == where_ && client == client_;
@@ -189,7 +196,7 @@ void request_writer::add(const request_record& one) {
   write_head(out_, one.kind, one.place);
   if (one.kind == request_form::cancel) {
     out_.varint(one.where.index());
-    out_.varint(one.position.value_or(0));
+    out_.varint(*one.position);
   }
   if (one.kind == request_form::capture_launch) out_.raw(one.outline);
   request_fields(out_, one);
@@ -197,13 +204,10 @@ void request_writer::add(const request_record& one) {
 }
 
 std::string request_writer::take(const batch_header& header) {
-  wire_writer whole;
-  whole.reserve(32 + out_.size_bytes());
-  header.write(whole);
-  whole.raw(out_.view());
-  out_.clear();
+  std::string whole = header.followed_by(out_.view());
+  out_.clear(); // and keeps its memory
   records_ = 0;
-  return whole.take();
+  return whole;
 }
 
 bool request_reader::next(wire_reader& in, request_record& into) {
@@ -228,14 +232,13 @@ bool request_reader::next(wire_reader& in, request_record& into) {
         break;
       case request_form::capture_launch: read_launch(in, into); break;
       case request_form::select: world_ = in.varint(); continue;
+      case request_form::turn:
+        request_fields(in, into);
+        check_turn(in, into.turn);
+        break;
       case request_form::objection: objection_ = std::make_shared<const error>(read_error(in)); continue;
       default: request_fields(in, into);
     }
-    if (into.kind == request_form::turn && into.turn.name.empty()) in.refuse("a turn has no name");
-    if (into.kind == request_form::turn && !into.turn.split.empty() && into.turn.capture_limit != nanoseconds{0})
-      in.refuse("a turn is both a capture and a split");
-    if (into.kind == request_form::turn && !into.turn.told.empty() && into.turn.told.size() != into.turn.split.size())
-      in.refuse("a split has commits of other groups than its own");
     if (into.kind == request_form::succeeded && world_ == 0)
       in.refuse("it counts successes of the whole world, which only the header may do");
     into.world = world_;
@@ -276,7 +279,7 @@ void request_reader::read_name(wire_reader& in) {
 
 std::uint64_t request_reader::read_lane(wire_reader& in, request_record& into) {
   const std::uint64_t number = in.varint(largest_lane);
-  if (in.ok() && (number >= lanes_.size() || !lanes_[number].known)) in.refuse("a lane has not been named");
+  if (number >= lanes_.size() || !lanes_[number].known) in.refuse("a lane has not been named");
   if (!in.ok()) return 0;
   read_lane(number, into);
   return number;

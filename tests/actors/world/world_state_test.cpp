@@ -7,6 +7,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <chrono>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,6 +16,8 @@
 namespace troupe::tests::world_state_test {
 
 namespace {
+
+using namespace std::chrono_literals;
 
 const error some_fault{.code = errc::communicator_failed, .text = "a fault"};
 
@@ -440,6 +444,348 @@ TEST_CASE("each rung that is tried is told with its time and why it was not the 
     CHECK(world.event().recovery->front().failure.text == "a fault");
     CHECK(world.event().origins == std::vector{rank{1}, rank{2}});
   }
+}
+
+namespace {
+
+/// A guided world of one local rank, which is rank 1 of 2.
+world_state guided_world() {
+  return {2, {rank{0}}, {.policy = recovery_policy::guided}};
+}
+formation_order formation_of(epoch of, int world_size = 2) {
+  return {.of = of, .self = rank{1}, .world_size = world_size};
+}
+world_state guided_ready_world() {
+  world_state world = guided_world();
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formation(formation_of(epoch{1})));
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  REQUIRE(world.event().phase == world_phase::ready);
+  return world;
+}
+const quiesce_order grows{.of = epoch{1}, .why = {.code = errc::rebuilding, .text = "it grows"}};
+
+/// The reason that it gives its controller when it leaves.
+error reason_to_leave(const world_effects& end) {
+  return std::get<leave_notice>(the<world_effect::tell>(end).what).why;
+}
+
+} // namespace
+
+TEST_CASE("a guided world does what its controller orders, and forms the first time like any other", "[actors]") {
+  world_state world = guided_world();
+  CHECK_FALSE(has<world_effect::form>(world.begin()));
+  CHECK(world.on_formed(epoch{0}, {}).empty());
+  const auto first = world.on_formation(formation_of(epoch{4}));
+  CHECK(world.current_epoch() == epoch{4});
+  CHECK_FALSE(has<world_effect::retire>(first));
+  CHECK(the<world_effect::form>(first).how == recovery_rung::abort_first);
+  CHECK(the<world_effect::form>(first).order->of == epoch{4});
+  CHECK(world.event().origins == std::vector{rank{1}});
+  CHECK(world.event().local_ranks == std::vector{rank{1}});
+  CHECK(world.is_forming());
+  const auto ready = world.on_formed(epoch{4}, {});
+  CHECK(std::get<formed_report>(the<world_effect::tell>(ready).what).of == epoch{4});
+  CHECK_FALSE(world.event().recovery);
+  CHECK(world.on_formation(formation_of(epoch{4})).empty()); // it is there already
+  CHECK(world.on_formation(formation_of(epoch{3})).empty());
+  CHECK(world.event().phase == world_phase::ready);
+
+  // The report of a failure was lost: the order of the next epoch ends this one.
+  formation_order next = formation_of(epoch{5}, 3);
+  next.reason = some_fault;
+  const auto again = world.on_formation(next);
+  CHECK(at<world_effect::retire>(again) < at<world_effect::abort_retired>(again));
+  CHECK(at<world_effect::abort_retired>(again) < at<world_effect::form>(again));
+  CHECK(the<world_effect::fail>(again).reason.text == "a fault");
+  CHECK(the<world_effect::form>(again).how == recovery_rung::form_beside);
+  CHECK(world.event().world_size == 3);
+  CHECK(world.event().origins == std::vector{rank{1}});
+}
+
+TEST_CASE("a guided world comes to rest, and forms beside what it aborts afterwards", "[actors]") {
+  world_state world = guided_ready_world();
+  CHECK(world.on_quiesce({.of = epoch{2}, .why = grows.why}).empty());
+  const auto resting = world.on_quiesce(grows);
+  CHECK(at<world_effect::close_gates>(resting) < at<world_effect::announce>(resting));
+  CHECK(at<world_effect::announce>(resting) < at<world_effect::drain>(resting));
+  CHECK(the<world_effect::close_gates>(resting).reason.text == "it grows");
+  CHECK(world.event().phase == world_phase::rebuilding);
+  CHECK(world.event().reason.text == "it grows");
+  CHECK(world.on_quiesce(grows).empty()); // once
+  CHECK(world.on_drained(epoch{2}, {}).empty());
+  const auto quiet = world.on_drained(epoch{1}, {});
+  CHECK(at<world_effect::fail>(quiet) < at<world_effect::retire>(quiet));
+  CHECK(the<world_effect::fail>(quiet).reason.text == "it grows");
+  CHECK(std::get<drained_report>(the<world_effect::tell>(quiet).what).of == epoch{1});
+  CHECK_FALSE(has<world_effect::abort_retired>(quiet));
+  const auto forming = world.on_formation(formation_of(epoch{2}, 3));
+  CHECK_FALSE(has<world_effect::retire>(forming));
+  CHECK(the<world_effect::form>(forming).how == recovery_rung::form_beside);
+  CHECK(has<world_effect::abort_retired>(world.on_formed(epoch{2}, {})));
+  REQUIRE(world.event().recovery);
+  CHECK(world.event().recovery->size() == 1);
+  static_cast<void>(world.on_stop());
+  static_cast<void>(world.on_drained(epoch{2}, {}));
+  CHECK(world.on_released(epoch{2}, {}).empty()); // the abort of the first epoch goes on
+  CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
+}
+
+TEST_CASE("a guided world that comes to rest can fail, stop and be dismissed", "[actors]") {
+  world_state world = guided_ready_world();
+  static_cast<void>(world.on_quiesce(grows));
+  SECTION("it cannot drain") {
+    const auto failed = world.on_drained(epoch{1}, some_fault);
+    CHECK(std::get<failed_report>(the<world_effect::tell>(failed).what).why.text == "a fault");
+    CHECK(has<world_effect::abort_retired>(failed));
+    CHECK(world.on_drained(epoch{1}, {}).empty());
+  }
+  SECTION("a fault") {
+    CHECK(has<world_effect::abort_retired>(world.on_fault(epoch{1}, some_fault)));
+    CHECK(world.event().reason.text == "a fault");
+  }
+  SECTION("its controller says that it has failed") {
+    CHECK(world.on_failure({epoch{2}, some_fault}).empty());
+    CHECK(has<world_effect::abort_retired>(world.on_failure({epoch{1}, some_fault})));
+    CHECK(world.on_failure({epoch{1}, some_fault}).empty());
+  }
+  SECTION("it stops") {
+    const auto stop = world.on_stop();
+    CHECK(the<world_effect::announce>(stop).event.phase == world_phase::stopping);
+    CHECK_FALSE(the<world_effect::announce>(stop).event.reason);
+    CHECK_FALSE(has<world_effect::drain>(stop)); // it does so already
+    CHECK(world.on_formation(formation_of(epoch{2})).empty());
+    CHECK(has<world_effect::release>(world.on_drained(epoch{1}, {})));
+    CHECK_FALSE(reason_to_leave(world.on_released(epoch{1}, {})));
+  }
+  SECTION("it is dismissed") {
+    CHECK(has<world_effect::abort>(world.on_dismissed(some_fault)));
+    CHECK(world.event().phase == world_phase::failed);
+    static_cast<void>(world.on_released(epoch{1}, {}));
+    CHECK(reason_to_leave(world.on_stop()).text == "a fault");
+  }
+}
+
+TEST_CASE("a guided world that fails reports it, and who is to blame", "[actors]") {
+  world_state world = guided_world();
+  static_cast<void>(world.begin());
+  static_cast<void>(world.on_formation(formation_of(epoch{1})));
+  const auto failed = world.on_formed(epoch{1}, some_fault, {rank{0}});
+  const auto report = std::get<failed_report>(the<world_effect::tell>(failed).what);
+  CHECK(report.of == epoch{1});
+  CHECK(report.why.text == "a fault");
+  CHECK(report.blamed == std::vector{rank{0}});
+  CHECK_FALSE(has<world_effect::rebuild_after>(failed)); // its controller decides when
+  CHECK(at<world_effect::abort_retired>(failed) < at<world_effect::tell>(failed));
+  CHECK(world.on_rebuild_due(epoch{0}).empty());
+  static_cast<void>(world.on_formation(formation_of(epoch{2})));
+  CHECK_FALSE(has<world_effect::abort_retired>(world.on_formed(epoch{2}, {})));
+  CHECK_FALSE(world.event().recovery); // it has not served before
+  const auto asked = world.on_fault(epoch{2}, some_fault, {rank{0}});
+  CHECK(std::get<failed_report>(the<world_effect::tell>(asked).what).blamed == std::vector{rank{0}});
+}
+
+TEST_CASE("a guided world that is stopped or dismissed before its first epoch ends", "[actors]") {
+  world_state world = guided_world();
+  static_cast<void>(world.begin());
+  SECTION("stopped") {
+    const auto end = world.on_stop();
+    CHECK(has<world_effect::leave>(end));
+    CHECK_FALSE(reason_to_leave(end));
+    CHECK_FALSE(world.event().reason);
+    CHECK(world.on_formation(formation_of(epoch{1})).empty());
+  }
+  SECTION("dismissed") {
+    const auto end = world.on_dismissed(some_fault);
+    CHECK_FALSE(has<world_effect::abort>(end));
+    CHECK_FALSE(has<world_effect::abort_retired>(end));
+    CHECK(world.event().phase == world_phase::failed);
+    CHECK(world.on_formation(formation_of(epoch{1})).empty());
+    CHECK(reason_to_leave(world.on_stop()).text == "a fault");
+    CHECK(world.on_dismissed(some_fault).empty());
+  }
+  CHECK(world.event().phase == world_phase::stopped);
+}
+
+TEST_CASE("a guided world that is dismissed while it serves aborts, and one that stops fails with what it hears",
+          "[actors]") {
+  world_state world = guided_ready_world();
+  SECTION("dismissed") {
+    CHECK(has<world_effect::abort>(world.on_dismissed(some_fault)));
+    CHECK(world.on_dismissed(some_fault).empty());
+  }
+  SECTION("the controller reports a failure while it drains") {
+    static_cast<void>(world.on_stop());
+    CHECK(world.on_failure({epoch{1}, some_fault}).empty()); // it does not serve any more
+    CHECK(has<world_effect::abort>(world.on_fault(epoch{1}, some_fault)));
+  }
+  SECTION("the controller reports a failure while maintenance delays the stop") {
+    world.on_maintenance_asked();
+    CHECK(world.on_stop().empty());
+    CHECK(has<world_effect::abort>(world.on_failure({epoch{1}, some_fault})));
+  }
+  CHECK(world.event().phase == world_phase::failed);
+}
+
+TEST_CASE("a world says why it was stopped before it could serve again", "[actors]") {
+  world_state rebuilt = rebuilding_world();
+  static_cast<void>(rebuilt.on_fault(epoch{1}, some_fault));
+  static_cast<void>(rebuilt.on_stop());
+  CHECK(rebuilt.event().phase == world_phase::failed);
+  CHECK(rebuilt.event().reason.text.starts_with("the world was stopped while it was rebuilt after "));
+  CHECK(rebuilt.event().reason.text.find("a fault") != std::string::npos);
+  world_state forming = two_ranks();
+  static_cast<void>(forming.begin());
+  static_cast<void>(forming.on_stop());
+  CHECK(forming.event().reason.code == errc::stopping);
+  CHECK(forming.event().reason.text == "the world was stopped while it was forming");
+  world_state unjudged = guided_ready_world();
+  static_cast<void>(unjudged.on_fault(epoch{1}, some_fault));
+  static_cast<void>(unjudged.on_stop());
+  CHECK(unjudged.event().reason.text.starts_with("the world was stopped after "));
+  CHECK(unjudged.event().reason.text.find("a fault") != std::string::npos);
+}
+
+TEST_CASE("a stop that waits for the abort of an epoch does not wait for its delay", "[actors]") {
+  world_state world = rebuilding_world();
+  static_cast<void>(world.on_fault(epoch{1}, some_fault));
+  static_cast<void>(world.on_rebuild_due(epoch{1}));
+  static_cast<void>(world.on_formed(epoch{2}, some_fault)); // now both epochs are aborted first
+  static_cast<void>(world.on_stop());
+  for (const epoch one : {epoch{1}, epoch{1}, epoch{2}}) CHECK(world.on_released(one, {}).empty());
+  const auto end = world.on_released(epoch{2}, {});
+  CHECK_FALSE(has<world_effect::rebuild_after>(end));
+  CHECK(has<world_effect::leave>(end));
+}
+
+TEST_CASE("the times of all tries of a recovery are told", "[actors]") {
+  const auto time = std::make_shared<manual_clock>();
+  world_state world{1, {rank{0}}, {.policy = recovery_policy::keep_size}, time};
+  static_cast<void>(world.begin());
+  time->advance(1s);
+  static_cast<void>(world.on_formed(epoch{1}, {}));
+  CHECK_FALSE(world.event().recovery); // it was the first forming
+  time->advance(1s);
+  static_cast<void>(world.on_fault(epoch{1}, some_fault));
+  CHECK_FALSE(world.event().recovery);
+  time->advance(5ms);
+  static_cast<void>(world.on_rebuild_due(epoch{1}));
+  time->advance(7ms);
+  static_cast<void>(world.on_formed(epoch{2}, some_fault));
+  time->advance(20ms);
+  static_cast<void>(world.on_released(epoch{1}, {}));
+  static_cast<void>(world.on_released(epoch{2}, {}));
+  static_cast<void>(world.on_rebuild_due(epoch{2}));
+  static_cast<void>(world.on_formed(epoch{3}, {}));
+  const auto tries = world.event().recovery;
+  REQUIRE(tries);
+  REQUIRE(tries->size() == 2);
+  CHECK(tries->front().took == 12ms);
+  CHECK(tries->front().failure.text == "a fault");
+  CHECK(tries->back().took == 20ms);
+  CHECK_FALSE(tries->back().failure);
+  CHECK(tries->back().rung == recovery_rung::abort_first);
+
+  // The same under a controller.
+  world_state guided{2, {rank{0}}, {.policy = recovery_policy::guided}, time};
+  static_cast<void>(guided.begin());
+  static_cast<void>(guided.on_formation(formation_of(epoch{1})));
+  static_cast<void>(guided.on_formed(epoch{1}, {}));
+  static_cast<void>(guided.on_failure({epoch{1}, some_fault}));
+  time->advance(3ms);
+  static_cast<void>(guided.on_formation(formation_of(epoch{2})));
+  static_cast<void>(guided.on_failure({epoch{2}, some_fault}));
+  time->advance(4ms);
+  static_cast<void>(guided.on_formation(formation_of(epoch{3})));
+  static_cast<void>(guided.on_formed(epoch{3}, {}));
+  REQUIRE(guided.event().recovery);
+  REQUIRE(guided.event().recovery->size() == 2);
+  CHECK(guided.event().recovery->front().took == 3ms);
+  CHECK(guided.event().recovery->back().took == 4ms);
+}
+
+TEST_CASE("pieces of maintenance are done one at a time, and a stop waits for them", "[actors]") {
+  world_state world = ready_world();
+  CHECK(world.on_maintained(epoch{1}, {}).empty()); // nothing is due
+  CHECK(world.on_maintenance_over().empty());
+  world.on_maintenance_asked();
+  world.on_maintenance_asked();
+  CHECK(has<world_effect::maintain>(world.on_maintenance_due()));
+  CHECK(world.on_maintenance_due().empty()); // its turn comes
+  CHECK(world.on_stop().empty());
+  CHECK(world.maintenance_objection(epoch{}).code == errc::stopping);
+  CHECK_FALSE(world.admission().refusal);
+  CHECK(world.on_maintained(epoch{2}, {}).empty());
+  CHECK(world.on_maintained(epoch{1}, {}).empty());
+  CHECK(has<world_effect::maintained>(world.on_maintained(epoch{1}, {})));
+  CHECK(has<world_effect::maintain>(world.continue_maintenance())); // another step of the same piece
+  CHECK(world.on_maintained(epoch{1}, {}).empty());
+  CHECK(has<world_effect::maintained>(world.on_maintained(epoch{1}, {})));
+  const auto second = world.on_maintenance_over();
+  CHECK(has<world_effect::maintain>(second));
+  CHECK_FALSE(has<world_effect::drain>(second));
+  CHECK(has<world_effect::drain>(world.on_maintenance_over()));
+  CHECK(world.event().phase == world_phase::stopping);
+  CHECK(world.on_maintained(epoch{1}, {}).empty());
+}
+
+TEST_CASE("maintenance that is refused delays a stop no longer, and what is due goes on", "[actors]") {
+  world_state world = ready_world();
+  CHECK_FALSE(world.maintenance_objection(epoch{1}));
+  CHECK_FALSE(world.maintenance_objection(epoch{}));
+  CHECK(world.maintenance_objection(epoch{2}).code == errc::stale_epoch);
+  world.on_maintenance_asked();
+  CHECK(world.on_maintenance_refused().empty()); // it serves
+  world.on_maintenance_asked();
+  world.on_maintenance_asked();
+  CHECK(has<world_effect::maintain>(world.on_maintenance_due()));
+  CHECK(world.on_stop().empty());
+  CHECK(world.on_maintenance_refused().empty());
+  CHECK(world.on_maintenance_refused().empty()); // the one that is due is not refused
+  CHECK(has<world_effect::drain>(world.on_maintenance_over()));
+}
+
+TEST_CASE("maintenance that fails is a fault, and a fault drops all of it", "[actors]") {
+  world_state world = rebuilding_world();
+  CHECK_FALSE(has<world_effect::drop_maintenance>(rebuilding_world().on_fault(epoch{1}, some_fault)));
+  world.on_maintenance_asked();
+  world.on_maintenance_asked();
+  static_cast<void>(world.on_maintenance_due());
+  const auto failed = world.on_maintained(epoch{1}, some_fault);
+  CHECK(the<world_effect::drop_maintenance>(failed).reason.code == errc::rebuilding);
+  CHECK(world.event().phase == world_phase::rebuilding);
+  CHECK(world.maintenance_objection(epoch{}).code == errc::rebuilding);
+  CHECK(world.on_maintained(epoch{1}, {}).empty());
+  CHECK(world.on_maintenance_over().empty());
+  static_cast<void>(world.on_rebuild_due(epoch{1}));
+  CHECK(world.maintenance_objection(epoch{}).code == errc::rebuilding); // it has served before
+  for (int i = 0; i < 2; ++i) static_cast<void>(world.on_formed(epoch{2}, {}));
+  CHECK(has<world_effect::drain>(world.on_stop())); // nothing is left to wait for
+
+  world_state last = ready_world();
+  last.on_maintenance_asked();
+  CHECK(the<world_effect::drop_maintenance>(last.on_fault(epoch{1}, some_fault)).reason.code == errc::world_failed);
+  world_state resting = guided_ready_world();
+  resting.on_maintenance_asked();
+  CHECK(the<world_effect::drop_maintenance>(resting.on_quiesce(grows)).reason.text == "it grows");
+}
+
+TEST_CASE("a world that has not formed yet says so, and one that stops refuses what it is asked", "[actors]") {
+  world_state world = two_ranks();
+  static_cast<void>(world.begin());
+  CHECK(world.admission().refusal.code == errc::world_failed);
+  CHECK(world.admission().refusal.text == "the world is still forming: wait until it is ready");
+  CHECK(world.admission().local_count == 2);
+  CHECK(world.admission().world_size == 2);
+  CHECK(world.admission().epoch == epoch{1});
+  for (int i = 0; i < 2; ++i) static_cast<void>(world.on_formed(epoch{1}, {}));
+  CHECK(world.on_released(epoch{1}, {}).empty()); // nothing is being released
+  static_cast<void>(world.on_stop());
+  CHECK(world.on_fault(epoch{2}, some_fault).empty());
+  for (int i = 0; i < 2; ++i) static_cast<void>(world.on_drained(epoch{1}, {}));
+  CHECK(world.on_fault(epoch{1}, some_fault).empty()); // its communicators are being released
+  CHECK(world.on_drained(epoch{1}, {}).empty());
+  CHECK(world.event().phase == world_phase::stopping);
 }
 
 } // namespace troupe::tests::world_state_test

@@ -275,4 +275,79 @@ TEST_CASE("few of many incomplete operations are listed", "[collectives][order][
   CHECK(reached.later.size() == resume_point::most_listed);
 }
 
+TEST_CASE("the requests to the world come before all lanes, and an epoch of one rank keeps its commits alone",
+          "[collectives][order][resume]") {
+  rig world{2};
+  world.release(step, {0, 1}, 3);
+  world.release(std::nullopt, {0, 1});
+  world.succeed(0, 1);
+  world.succeed(1, 1);
+  CHECK(world.log.open() == 2);
+  CHECK(world.log.commits().lanes.size() == 1);
+  CHECK(world.log.open() == 1); // it has looked
+  CHECK(world.log.first_open().size() == 1);
+  world.log.stop();
+  CHECK(world.log.open() == 0);
+  CHECK(world.log.released_to(rank{0}) == 0);
+  CHECK(world.log.first_open().empty());
+  world.begin(2, 1);
+  REQUIRE(world.log.points()->lanes.size() == 2);
+  CHECK_FALSE(world.log.points()->lanes[0].where);
+  CHECK(world.log.points()->lanes[1].commit == 3);
+  CHECK(world.log.points()->lanes[1].complete == 0);
+  CHECK(world.log.commits().of == epoch{2});
+  world.log.forget();
+  CHECK(world.log.points() == nullptr);
+  CHECK(world.log.commits().of == epoch{});
+  CHECK(world.log.commits().lanes.empty());
+  CHECK(world.log.commits().has_survivors);
+}
+
+TEST_CASE("a lane that is dropped has no point, and its operations are still waited for",
+          "[collectives][order][resume]") {
+  rig world{2};
+  world.release(step, {0, 1}, 3);
+  world.release(other, {0, 1}, 4);
+  world.succeed(0, 2);
+  world.log.drop(step);
+  world.log.drop(lane::named("resume/never used"));
+  CHECK(world.log.open() == 2);
+  const auto open = world.log.first_open();
+  REQUIRE(open.size() == 1); // at rank 1
+  REQUIRE(open[0].ranks.size() == 2);
+  CHECK(open[0].ranks[0].has_finished);
+  CHECK_FALSE(open[0].ranks[1].has_finished);
+  world.succeed(1, 2);
+  CHECK(world.log.first_open().empty());
+  CHECK(world.log.open() == 0);
+  world.release(step, {0, 1}); // a lane of the same name, which begins anew
+  world.log.drop(step);
+  world.release(step, {0, 1});
+  CHECK(world.log.open() == 2);
+  const resume_point reached = world.end(step);
+  CHECK(reached.complete == 0);
+  CHECK(reached.incomplete == 1);
+  CHECK_FALSE(reached.commit);
+  CHECK(find_point(*world.log.points(), other)->commit == 4);
+}
+
+TEST_CASE("the log looks again when what is open has doubled", "[collectives][order][resume]") {
+  rig world{1};
+  std::size_t least = 0;
+  world.succeed(0, 1'000'000);
+  while (world.log.open() == least) {
+    world.release(step, {0});
+    if (world.log.open() > 0) ++least;
+    REQUIRE(least < 100'000);
+  }
+  ++least; // the release that emptied it
+  rig later{1};
+  for (std::size_t i = 0; i < 2 * least; ++i) later.release(step, {0}); // it has looked in vain twice
+  later.succeed(0, 2 * least);
+  for (std::size_t i = 0; i + 1 < 2 * least; ++i) later.release(step, {0});
+  CHECK(later.log.open() == 4 * least - 1);
+  later.release(step, {0});
+  CHECK(later.log.open() == 2 * least);
+}
+
 } // namespace troupe::tests::resume_log_test

@@ -59,6 +59,14 @@ public:
     order.expire(at_ms(ms), effects);
     take();
   }
+  void leave(int self, const error& why) {
+    order.leave(world, rank{self}, why, effects);
+    take();
+  }
+  void retire(lane where, const error& why) {
+    order.retire(world, where, why, effects);
+    take();
+  }
   void close(const error& why) {
     order.close_world(world, why, effects);
     take();

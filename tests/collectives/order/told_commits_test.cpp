@@ -82,4 +82,28 @@ TEST_CASE("a process records the commits that it is told and those that succeed 
   }
 }
 
+TEST_CASE("that all who knew the commits are lost is told on, unless one of the latest epoch lives (CUT-1)",
+          "[collectives][order][resume]") {
+  told_commits lost = told(3, 1, 7);
+  lost.has_survivors = false;
+  CHECK_FALSE(common_commits(std::vector{lost, lost}).has_survivors);
+  CHECK_FALSE(common_commits(std::vector{lost, told(2, 1, 7)}).has_survivors);
+  CHECK(common_commits(std::vector{lost, told(3, 1, 7)}).has_survivors);
+  CHECK(common_commits(std::vector{told(3, 1, 7), lost}).has_survivors);
+}
+
+TEST_CASE("a lane whose last commit is not known by number is not told (CUT-1)", "[collectives][order][resume]") {
+  const told_commits known = common_commits(std::vector{told(3, 1, 7), told(3, 0, std::nullopt)});
+  CHECK(known.lanes.empty());
+  const told_commits of_points =
+      commits_of({.lanes = {{.where = step, .commit = 4}, {.where = other}}, .has_survivors = false}, epoch{5});
+  CHECK(of_points.of == epoch{5});
+  CHECK_FALSE(of_points.has_survivors);
+  REQUIRE(of_points.lanes.size() == 1);
+  CHECK(of_points.lanes[0].where == step);
+  CHECK(of_points.lanes[0].number == 4);
+  CHECK(of_points.lanes[0].seen == 0);
+  CHECK(commit_record{epoch{1}, nullptr}.told().has_survivors);
+}
+
 } // namespace troupe::tests::told_commits_test

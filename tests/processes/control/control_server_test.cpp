@@ -6,12 +6,17 @@
 #include <troupe/processes/order/codec/decision_codec.hpp>
 #include <troupe/processes/order/codec/host_frame.hpp>
 #include <troupe/processes/order/codec/request_codec.hpp>
+#include <troupe/processes/transport/shared_memory/order_gate.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,10 +32,10 @@ using Catch::Matchers::ContainsSubstring;
 
 /// A controller of a world of two processes, whose connections are the test.
 struct server_scene {
-  server_scene()
+  explicit server_scene(std::shared_ptr<order_gate> gate = nullptr)
     : server{{.world_size = 2},
              {.limits = {.straggling = 5s}},
-             nullptr,
+             std::move(gate),
              {.send =
                   [this](peer_id to, const std::string& bytes) {
                     error why;
@@ -41,6 +46,7 @@ struct server_scene {
               .heard = [this](const control_event& now) { heard.push_back(now); },
               .straggling = [this](const absence_report&) { ++stragglers; },
               .refused = [this](const error& why) { refused.push_back(why); },
+              .without_rings = [this](const error& why) { without_rings.push_back(why.text); },
               .kill = [this](const process_identity& who) { killed.push_back(who.name); },
               .host_joined = [this](const process_identity& who) { hosts.push_back(who.name); },
               .joined = [this](const process_identity& who) { joined.push_back(who.name); },
@@ -83,6 +89,7 @@ struct server_scene {
   std::vector<control_event> heard{};
   int stragglers = 0;
   std::vector<error> refused{};
+  std::vector<std::string> without_rings{};
   std::vector<std::string> killed{}, hosts{}, joined{};
   std::vector<int> wanted{};
   std::vector<errc> ended{};
@@ -466,14 +473,20 @@ TEST_CASE("an order service that connects again takes its own place, and another
   // Both claim both ranks: the first has them. Ranks that it was not asked for are nobody's.
   at.hear(elsewhere, other_host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
   CHECK(at.told<formation_order>(second).empty()); // the other has not answered
+  bool is_one_lost = false;
   SECTION("both answer") {
     at.hear(again, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}, rank{7}}});
   }
   SECTION("the other is lost") {
+    is_one_lost = true;
     at.server.lose(again);
   }
   REQUIRE(at.told<formation_order>(second).size() == 1);
   CHECK(at.told<formation_order>(second)[0].has_rings);
+  // What comes from a service that serves nobody is not read.
+  at.hear(elsewhere, other_host, order_batch{epoch{1}, "no message"});
+  CHECK((at.server.state().event().phase == control_phase::forming) != is_one_lost);
+  CHECK(at.told<failure_order>(first).size() == (is_one_lost ? 1 : 0));
 }
 
 TEST_CASE("drivers are told why the world does not serve them", "[control][drivers]") {
@@ -677,6 +690,196 @@ TEST_CASE("an order service passes on what the ranks of its host ask, and hears 
                                                               .why = {.code = errc::rank_lost, .text = "it died"}}}})});
   CHECK(at.killed == std::vector<std::string>{"0"});
   CHECK_THAT(at.told<failure_order>(second).at(0).why.text, ContainsSubstring("it died"));
+}
+
+TEST_CASE("a world without an epoch has no order to close, and the order of an epoch is closed once", "[control]") {
+  server_scene gathering;
+  gathering.server.stop();
+  CHECK(gathering.closed.empty());
+  timed_scene at;
+  at.server.lose(second);
+  CHECK(at.closed == std::vector{epoch{1}});
+  at.server.stop();
+  CHECK(at.closed == std::vector{epoch{1}});
+}
+
+TEST_CASE("where the lanes stand is known from the service that serves all ranks, and only for its epoch",
+          "[control][resume][CUT-1]") {
+  server_scene at;
+  const bool serves_all = GENERATE(true, false);
+  at.hear(service, 0, service_on("h0"));
+  const session_id host = at.last_session;
+  at.hear(driver, 0, attach_request{.who = {.name = "d", .host = "h8", .pid = 8}});
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  const resume_points known{.lanes = {{.complete = 120, .commit = 7}}};
+  const auto points_told = [&] { return at.told<formation_order>(second).back().resume; };
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  at.hear(service, host,
+          serving_report{.of = epoch{1},
+                         .ranks = serves_all ? std::vector{rank{0}, rank{1}} : std::vector{rank{0}},
+                         .resume = std::make_shared<const resume_points>(known)});
+  REQUIRE(at.told<formation_order>(second).size() == 1);
+  if (!serves_all) {
+    CHECK((!points_told() || points_told()->lanes.empty()));
+    return;
+  }
+  const auto complete_of = [](const std::shared_ptr<const resume_points>& all) {
+    const resume_point* const found = all ? find_point(*all, std::nullopt) : nullptr;
+    return found ? std::optional{found->complete} : std::nullopt;
+  };
+  CHECK(complete_of(points_told()) == 120);
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  CHECK(complete_of(at.told<world_report>(driver).back().resume) == 120);
+
+  at.server.lose(service); // with all that it knew
+  for (const auto until = steady_now() + 20s;
+       at.server.state().event().phase != control_phase::forming && steady_now() < until;)
+    at.server.tick();
+  at.hear(first, one, id_offer{epoch{2}, {}});
+  REQUIRE(at.told<formation_order>(second).size() == 2);
+  CHECK(complete_of(points_told()) != 120); // nobody has counted since
+  const resume_point* const point = find_point(*points_told(), std::nullopt);
+  REQUIRE(point != nullptr);
+  CHECK(point->commit == 7); // but the commit is known
+  at.hear(first, one, formed_report{epoch{2}});
+  at.hear(second, other, formed_report{epoch{2}});
+  CHECK(complete_of(at.told<world_report>(driver).back().resume) != 120);
+}
+
+namespace {
+
+/// A gate whose port no other test uses at the same time.
+struct gate_of_test {
+  gate_of_test() {
+    for (port = static_cast<std::uint16_t>(20'000 + ::getpid() % 40'000); !gate; ++port) {
+      try {
+        gate = std::make_shared<order_gate>(port);
+      } catch (const exception&) { // another process has it
+      }
+    }
+    --port;
+  }
+
+  std::uint16_t port = 0;
+  std::shared_ptr<order_gate> gate;
+};
+
+} // namespace
+
+TEST_CASE("processes of the controller's host have rings, and one that has left the gate has none and is named",
+          "[control][order]") {
+  const gate_of_test here;
+  server_scene at{here.gate};
+  auto one = knock_at_gate(here.port);
+  auto other = knock_at_gate(here.port);
+  auto drives = knock_at_gate(here.port);
+  REQUIRE(one);
+  REQUIRE(other);
+  REQUIRE(drives);
+  at.hear(service, 0, service_on("h9"));
+  at.hear(driver, 0, attach_request{.who = {.name = "d", .host = "h0", .pid = 8}, .nonce = drives->nonce});
+  const session_id of_one = at.join(first, 0, one->nonce);
+  const session_id of_other = at.join(second, 1, other->nonce);
+  CHECK(at.told<claim_order>(service).empty()); // the gate of this host has them
+  const auto form = [&](epoch of) {
+    at.hear(first, of_one, id_offer{of, {}});
+    at.hear(first, of_one, formed_report{of});
+    at.hear(second, of_other, formed_report{of});
+    REQUIRE(at.heard.back().phase == control_phase::serving);
+    return std::pair{at.told<formation_order>(first).back().has_rings,
+                     at.told<formation_order>(second).back().has_rings};
+  };
+  const auto fail = [&](epoch of) {
+    at.hear(first, of_one, failed_report{of, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+    for (const auto until = steady_now() + 20s;
+         at.server.state().event().phase != control_phase::forming && steady_now() < until;)
+      at.server.tick();
+  };
+  CHECK(form(epoch{1}) == std::pair{true, true});
+  CHECK(at.heard.back().ring_ranks == 2);
+  CHECK(at.told<world_report>(driver).back().has_rings);
+  CHECK(at.without_rings.empty());
+  // It could not accept them, and sends its requests through its connection.
+  const std::size_t announced = at.heard.size();
+  at.hear(second, of_other, asks_barrier(epoch{1}));
+  REQUIRE(at.heard.size() == announced + 1);
+  CHECK(at.heard.back().ring_ranks == 1);
+  at.hear(second, of_other, asks_barrier(epoch{1}, 1h, 2));
+  CHECK(at.heard.size() == announced + 1); // once
+
+  other->socket = {};
+  drives->socket = {};
+  fail(epoch{1});
+  CHECK(form(epoch{2}) == std::pair{true, false});
+  CHECK(at.heard.back().ring_ranks == 1);
+  CHECK_FALSE(at.told<world_report>(driver).back().has_rings);
+  CHECK(at.told<world_report>(driver).back().is_ready);
+  REQUIRE(at.without_rings.size() == 1);
+  CHECK_THAT(at.without_rings[0], ContainsSubstring("the requests of rank 1 go through its control connection"));
+  fail(epoch{2});
+  CHECK(form(epoch{3}) == std::pair{true, false});
+  CHECK(at.without_rings.size() == 1); // it has no connection to the gate any more
+  auto again = knock_at_gate(here.port);
+  REQUIRE(again);
+  at.hear(second, of_other, gate_notice{again->nonce});
+  fail(epoch{3});
+  CHECK(form(epoch{4}) == std::pair{true, true});
+}
+
+TEST_CASE("nothing is sent to a process whose connection has ended", "[control]") {
+  timed_scene at;
+  at.sent.clear();
+  at.server.lose(second);
+  CHECK(at.told<failure_order>(first).size() == 1);
+  CHECK(at.told<fence_notice>(second).empty());
+  at.pass(1s, second);
+  CHECK(at.told<heartbeat>(second).empty());
+}
+
+TEST_CASE("a controller that has ended its order has dropped all connections", "[control]") {
+  timed_scene at;
+  at.server.end_order();
+  at.sent.clear();
+  for (const peer_id one : {first, second, service}) at.server.lose(one);
+  CHECK(at.server.state().event().phase == control_phase::serving);
+  CHECK(at.sent.empty());
+  CHECK(at.killed.empty());
+}
+
+TEST_CASE("what an order service cannot read of its ranks fails the epoch, and kills nobody", "[control]") {
+  server_scene at;
+  at.hear(service, 0, service_on("h0"));
+  const session_id host = at.last_session;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  at.hear(service, host,
+          order_batch{epoch{1}, encode(host_frame{
+                                    .losses = {{.of = rank{1},
+                                                .why = {.code = errc::invalid_argument, .text = "it is nonsense"}}}})});
+  CHECK(at.killed.empty());
+  REQUIRE(at.told<failure_order>(second).size() == 1);
+  CHECK_THAT(at.told<failure_order>(second)[0].why.text, ContainsSubstring("it is nonsense"));
+}
+
+TEST_CASE("a connection to the gate that no process claims is closed in time", "[control][SEC-2]") {
+  const gate_of_test here;
+  manual_time time;
+  server_scene at{here.gate};
+  const auto stranger = knock_at_gate(here.port);
+  REQUIRE(stranger);
+  at.server.tick();
+  time.advance(4s);
+  at.server.tick();
+  CHECK_FALSE(has_left(*stranger));
+  time.advance(2s);
+  at.server.tick();
+  CHECK(has_left(*stranger));
 }
 
 } // namespace troupe::tests::control_server_test

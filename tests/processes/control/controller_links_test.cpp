@@ -396,4 +396,156 @@ TEST_CASE("links are judged a moment after the first report, and the reason name
                     "process 13, and tries again after 10 s");
 }
 
+TEST_CASE("a link between two that stay is not named with the links of the one that is left out", "[control][links]") {
+  links_scene world{terms_of(5, loss_policy::shrink)};
+  for (int i = 0; i < 5; ++i) world.come(i);
+  world.meet();
+  REQUIRE(world.phase() == control_phase::serving);
+  world.cut(0, 1);
+  world.cut(2, 4);
+  world.cut(3, 4);
+  fail_by_hang(world);
+  world.pass(2500ms, world.all());
+  world.meet();
+  world.pass(2500ms, world.all());
+  const std::string why = world.told<failure_order>(links_scene::link(0)).back().why.text;
+  CHECK(why.find("process 12 (pid 12 on h2) could not reach process 14") != std::string::npos);
+  CHECK(world.serve(60s) < 20s);
+  CHECK(world.ranks() == std::set{0, 2, 3});
+}
+
+TEST_CASE("a world whose link is broken goes on with as few ranks as it may have, and not with fewer",
+          "[control][links]") {
+  for (const int smallest : {1, 2}) {
+    CAPTURE(smallest);
+    controller_terms terms = terms_of(2, loss_policy::shrink);
+    terms.smallest = smallest;
+    links_scene world{terms};
+    for (int i = 0; i < 2; ++i) world.come(i);
+    world.meet();
+    world.cut(0, 1);
+    fail_by_hang(world);
+    world.serve(30s);
+    if (smallest == 1) CHECK(world.ranks() == std::set{0});
+    if (smallest == 2) {
+      CHECK(world.phase() != control_phase::serving);
+      const std::string why = world.told<failure_order>(links_scene::link(0)).back().why.text;
+      CHECK(why.find("the world cannot form without either") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("the hang that shows that a link is broken counts towards the rebuilds", "[control][links]") {
+  for (const std::size_t rebuilds : {1U, 2U}) {
+    CAPTURE(rebuilds);
+    controller_terms terms = terms_of(4, loss_policy::shrink);
+    terms.rebuilds = rebuilds;
+    links_scene world{terms};
+    for (int i = 0; i < 4; ++i) world.come(i);
+    world.meet();
+    hang_between(world, 2, 3);
+    world.serve(60s);
+    hang_between(world, 2, 3);
+    CHECK(world.phase() == (rebuilds == 1 ? control_phase::failed : control_phase::forming)); // at once
+  }
+}
+
+TEST_CASE("after a hang of two that the world needs it forms after a moment", "[control][links]") {
+  links_scene world = four(loss_policy::respawn);
+  for (int i = 0; i < 3; ++i) {
+    hang_between(world, 2, 3);
+    world.pass(40ms, world.all());
+    CHECK(world.phase() == control_phase::rebuilding);
+    world.pass(40ms, world.all());
+    CHECK(world.phase() == control_phase::forming);
+    world.serve(60s);
+  }
+}
+
+TEST_CASE("that a link has hung is forgotten when it has served for long", "[control][links]") {
+  controller_terms terms = terms_of(4, loss_policy::shrink);
+  terms.window = 1min;
+  links_scene world{terms};
+  for (int i = 0; i < 4; ++i) world.come(i);
+  world.meet();
+  for (int i = 0; i < 2; ++i) {
+    hang_between(world, 2, 3);
+    world.serve(60s);
+  }
+  REQUIRE(world.ranks().size() == 3);
+  const auto come_back = [&] {
+    while (world.phase() == control_phase::serving) world.pass(100ms, world.all());
+    world.drain();
+    world.serve(60s);
+    REQUIRE(world.ranks().size() == 4);
+  };
+  come_back(); // 10 s later
+  world.pass(9min, world.all());
+  hang_between(world, 2, 3);
+  world.serve(60s);
+  CHECK(world.ranks().size() == 3); // it is known
+  come_back();
+  world.pass(11min, world.all());
+  hang_between(world, 2, 3);
+  world.serve(60s);
+  CHECK(world.ranks().size() == 4);
+}
+
+TEST_CASE("of broken links those that both ends have reported are believed first", "[control][links]") {
+  links_scene world{terms_of(5, loss_policy::shrink)};
+  for (int i = 0; i < 5; ++i) world.come(i);
+  world.meet();
+  fail_by_hang(world);
+  for (int i = 0; i < 2; ++i) {
+    world.pass(2500ms, world.all());
+    const epoch of = world.state.current_epoch();
+    world.say(links_scene::link(0), id_offer{of, {}});
+    for (const auto& [from, to] : {std::pair{2, 3}, {3, 2}, {0, 1}, {4, 1}}) // 1 is stuck itself
+      world.say(links_scene::link(from), failed_report{of, {.code = errc::communicator_failed}, {rank{to}}});
+    world.pass(1100ms, world.all());
+  }
+  CHECK(world.ranks() == std::set{0, 1, 2, 4});
+}
+
+TEST_CASE("a host whose links to several others are broken is left out as a whole", "[control][links]") {
+  links_scene world{terms_of(4, loss_policy::shrink)};
+  for (const auto& [process, host] : {std::pair{0, 0}, {1, 0}, {2, 1}, {3, 2}}) world.come(process, false, host);
+  world.meet();
+  world.cut(0, 2);
+  world.cut(0, 3);
+  fail_by_hang(world);
+  for (int i = 0; i < 2; ++i) {
+    world.pass(2500ms, world.all());
+    const epoch of = world.state.current_epoch();
+    world.say(links_scene::link(0), id_offer{of, {}});
+    for (const auto& [from, to] : {std::pair{0, 2}, {2, 0}, {0, 3}, {3, 0}})
+      world.say(links_scene::link(from), failed_report{of, {.code = errc::communicator_failed}, {rank{to}}});
+    world.pass(1100ms, world.all());
+  }
+  CHECK(world.ranks() == std::set{2, 3});
+}
+
+TEST_CASE("a link that was broken long ago is judged anew", "[control][links]") {
+  for (const auto later : {5min, 25min}) {
+    CAPTURE(later.count());
+    links_scene world{terms_of(4, loss_policy::respawn)};
+    for (int i = 0; i < 4; ++i) world.come(i);
+    world.come(4, true, 7);
+    world.meet();
+    world.cut(2, 3);
+    fail_by_hang(world);
+    world.serve(60s);
+    REQUIRE(world.ranks() == std::set{0, 1, 2, 4});
+    world.pass(later, world.all());
+    world.note(world.state.on_process_ended("14", 14, "it was killed", world.now));
+    REQUIRE(world.phase() == control_phase::forming);
+    world.pass(2500ms, world.all());
+    world.meet();
+    world.pass(1100ms, world.all());
+    const std::string why = world.told<failure_order>(links_scene::link(0)).back().why.text;
+    CHECK(why.find("could not reach") != std::string::npos);
+    CHECK((why.find("the world cannot form without either") == std::string::npos) == (later > 10min));
+  }
+}
+
 } // namespace troupe::tests

@@ -40,7 +40,9 @@ TEST_CASE("processes that took the controller's pause for its loss keep their li
   const loss_policy policy = GENERATE(loss_policy::respawn, loss_policy::shrink, loss_policy::fail);
   controller_scene world = resumed_scene(policy, 11);
   CHECK(world.phase() == control_phase::rebuilding);
-  CHECK(world.told<failure_order>(12).size() == 1);
+  REQUIRE(world.told<failure_order>(12).size() == 1);
+  CHECK(world.told<failure_order>(12)[0].why.text ==
+        "the connection to process 11 (pid 11 on here) has ended while the controller did not run");
   world.note(world.state.on_link_down(12, world.now));
   world.note(world.state.on_link_down(spare_link, world.now));
   world.pass(1s, {});
@@ -112,6 +114,40 @@ TEST_CASE("a process that joins again before its connection has ended keeps its 
   CHECK(world.state.rank_of(22, epoch{2}) == rank{1});
   CHECK_FALSE(world.state.rank_of(spare_link, epoch{2}));
   CHECK(world.told<fence_notice>(12).size() == 1);
+}
+
+TEST_CASE("under the policy fail another process that takes the place of one that was expected back is refused, "
+          "because the world has ended",
+          "[control]") {
+  controller_scene world = resumed_scene(loss_policy::fail, 12);
+  world.join(13, 1);
+  CHECK(world.phase() == control_phase::failed);
+  CHECK(world.told<join_welcome>(13).empty());
+  REQUIRE(world.told<join_refusal>(13).size() == 1);
+  CHECK(world.told<join_refusal>(13).front().why.code == errc::world_failed);
+  for (const link_id one : {link_id{11}, spare_link}) {
+    CHECK(world.told<stop_order>(one).size() == 1);
+    CHECK(world.count<control_effect::end>() == 0);
+    world.say(one, leave_notice{});
+  }
+  CHECK(world.count<control_effect::end>() == 1);
+}
+
+TEST_CASE("after a pause too short for anybody to doubt the controller the end of a connection is believed",
+          "[control]") {
+  for (const auto pause : {4'900ms, 5'500ms}) { // processes take silence of 10 s for the loss of the controller
+    CAPTURE(pause.count());
+    controller_scene world{terms_of(2)};
+    world.join(11, 0);
+    world.join(12, 1);
+    world.form({11, 12});
+    world.pass(1s, {11, 12});
+    world.now += pause;
+    world.note(world.state.on_tick(world.now));
+    world.note(world.state.on_link_down(12, world.now));
+    CHECK(world.count<control_effect::kill_process>() == (pause < 5s ? 1 : 0));
+    CHECK(world.told<failure_order>(11).size() == 1);
+  }
 }
 
 } // namespace troupe::tests

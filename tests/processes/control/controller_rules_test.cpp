@@ -321,6 +321,9 @@ TEST_CASE("a world is told to stop once, and ends when all have left", "[control
   controller_scene world = serving_scene(2, terms_of(2));
   world.note(world.state.on_stop(world.now));
   world.note(world.state.on_stop(world.now));
+  world.pass(2min, {11, 12});
+  CHECK(world.phase() == control_phase::stopping);
+  CHECK(world.state.current_epoch() == epoch{1});
   for (const link_id one : {11U, 12U}) CHECK(world.told<stop_order>(one).size() == 1);
   CHECK(world.count<control_effect::end>() == 0);
   world.join(13, 0, as_spare);
@@ -468,6 +471,8 @@ TEST_CASE("a process of fewer than the controller waits for is refused, while it
   REQUIRE(world.told<join_refusal>(11).size() == 1);
   CHECK_THAT(world.told<join_refusal>(11).front().why.text, ContainsSubstring("one of 4 processes"));
   CHECK_THAT(world.told<join_refusal>(11).front().why.text, ContainsSubstring("waits for 5"));
+  world.join(11, 0, [](join_request& asked) { asked.world_size = 1; });
+  CHECK(world.told<join_refusal>(11).size() == 2);
   for (int place = 0; place < 5; ++place) // six were started, one of them as a spare
     world.join(12 + static_cast<link_id>(place), place, [](join_request& asked) { asked.world_size = 6; });
   CHECK(world.phase() == control_phase::forming);
@@ -568,6 +573,148 @@ TEST_CASE("a process must have every setting that the world has, and a GPU of it
   REQUIRE(world.told<join_refusal>(13).size() == 1);
   CHECK_THAT(world.told<join_refusal>(13)[0].why.text, ContainsSubstring("cannot share a GPU"));
   CHECK(last_event(world).ranks == 0);
+}
+
+TEST_CASE("an epoch has newcomers also where the newcomer's connection is the first of all", "[control]") {
+  controller_scene world = serving_scene(3, terms_of(3));
+  world.note(world.state.on_link_down(12, world.now));
+  world.join(5, 1, as_next_attempt);
+  world.form({5, 11, 13});
+  CHECK(world.told<formation_order>(11).back().has_newcomers);
+  CHECK_FALSE(world.told<formation_order>(13).front().hosts.empty());
+}
+
+TEST_CASE("an epoch that comes to rest is announced, and fails if a rank leaves meanwhile", "[control]") {
+  controller_scene world = serving_scene(3, terms_of(3, loss_policy::shrink));
+  world.note(world.state.on_link_down(13, world.now));
+  world.form({11, 12});
+  world.join(14, 2, as_next_attempt);
+  REQUIRE(world.phase() == control_phase::quiescing);
+  CHECK(last_event(world).phase == control_phase::quiescing);
+  CHECK(last_event(world).reason.code == errc::rebuilding);
+  CHECK(last_event(world).reason.epoch == epoch{2});
+  world.say(14, drained_report{epoch{2}}); // it is no rank
+  CHECK(world.phase() == control_phase::quiescing);
+  const std::size_t told = world.told<failure_order>(11).size();
+  SECTION("a rank leaves") {
+    world.say(12, leave_notice{});
+    REQUIRE(world.told<failure_order>(11).size() == told + 1);
+    CHECK(world.told<failure_order>(11).back().why.code == errc::stopping);
+    CHECK(world.told<failure_order>(11).back().why.rank == rank{1});
+  }
+  SECTION("the newcomer leaves") {
+    world.say(14, leave_notice{});
+    CHECK(world.told<failure_order>(11).size() == told);
+    CHECK(world.phase() == control_phase::quiescing);
+  }
+  SECTION("all come to rest") {
+    world.say(11, drained_report{epoch{1}}); // of an epoch that is over
+    world.say(12, drained_report{epoch{2}});
+    CHECK(world.phase() == control_phase::quiescing);
+    world.say(11, drained_report{epoch{2}});
+    CHECK(world.phase() == control_phase::forming);
+    CHECK(world.told<failure_order>(11).size() == told);
+  }
+}
+
+TEST_CASE("a newcomer that leaves a world of which all ranks were lost does not end it", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  for (const link_id one : {11U, 12U}) world.note(world.state.on_link_down(one, world.now));
+  world.join(13, 0, as_next_attempt);
+  world.say(13, leave_notice{});
+  CHECK(world.phase() == control_phase::rebuilding); // nobody has done its work
+  CHECK(world.count<control_effect::end>() == 0);
+}
+
+TEST_CASE("a rank that cannot form because of another one names it", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.join(12, 1);
+  const auto fail = [&](error why, std::vector<rank> blamed) {
+    world.say(12, failed_report{world.state.current_epoch(), std::move(why), std::move(blamed)});
+    const error told = world.told<failure_order>(11).back().why;
+    world.pass(1s, {11, 12});
+    return told.rank;
+  };
+  CHECK(fail({.code = errc::device_failed, .rank = rank{0}}, {}) == rank{0});
+  CHECK(fail({.code = errc::device_failed}, {}) == rank{1});
+  CHECK_FALSE(fail({.code = errc::device_failed}, {rank{0}}));
+}
+
+TEST_CASE("a connection of nobody has no rank, and a rank of an epoch that is over has none", "[control][EPO-1]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  CHECK(world.state.rank_of(12, epoch{1}) == rank{1});
+  CHECK_FALSE(world.state.rank_of(12, epoch{2}));
+  CHECK_FALSE(world.state.rank_of(99, epoch{1}));
+  CHECK(world.state.link_of(rank{1}) == link_id{12});
+  CHECK_FALSE(world.state.link_of(rank{2}));
+}
+
+TEST_CASE("the holders of ranks are named in each event, without those that stand by", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.join(13, 0, as_spare);
+  CHECK(last_event(world).holders == std::vector<std::string>{"11", "12"});
+  CHECK(last_event(world).spares == 1);
+}
+
+TEST_CASE("clocks that differ too much are told in milliseconds", "[control]") {
+  controller_terms terms = terms_of(1);
+  terms.clock_skew = 60s;
+  for (const auto skew : {60s, 61s, -60s, -61s}) {
+    CAPTURE(skew.count());
+    controller_scene world{terms};
+    world.join(11, 0, [&](join_request& asked) { asked.wall_clock_ns = std::chrono::nanoseconds{skew}.count(); });
+    const bool is_much = skew > 60s || skew < -60s;
+    REQUIRE(world.told<join_refusal>(11).size() == (is_much ? 1 : 0));
+    if (!is_much) continue;
+    const std::string why = world.told<join_refusal>(11)[0].why.text;
+    CHECK_THAT(why, ContainsSubstring("the clock of here says " + std::to_string(skew.count() * 1000) +
+                                      " ms since 1970 and the controller's 0 ms, which are 61000 ms apart, and the "
+                                      "limit is 60000 ms"));
+  }
+}
+
+TEST_CASE("a process that was lost before the first epoch does not decide what the others must have alike",
+          "[control]") {
+  controller_scene world{terms_of(2)};
+  const auto with = [](const char* version) {
+    return [version](join_request& asked) { asked.facts = {{"troupe", version}}; };
+  };
+  world.join(11, 0, with("0"));
+  world.note(world.state.on_link_down(11, world.now));
+  world.join(12, 0, with("1"));
+  CHECK(world.told<join_welcome>(12).size() == 1);
+  CHECK(world.state.agreed_value("troupe") == "1");
+  world.join(13, 1, with("0"));
+  CHECK(world.told<join_refusal>(13).size() == 1);
+  world.join(14, 1, with("1"));
+  world.form({12, 14});
+  REQUIRE(world.phase() == control_phase::serving);
+  for (const link_id one : {12U, 14U}) world.note(world.state.on_link_down(one, world.now));
+  world.join(15, 1, with("0")); // what has served stays
+  CHECK(world.told<join_refusal>(15).size() == 1);
+}
+
+TEST_CASE("a world that gathers requests no processes", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.pass(5s, {11});
+  CHECK(world.count<control_effect::request_process>() == 0);
+}
+
+TEST_CASE("that a rank had done its work in an earlier epoch does not end a later one", "[control]") {
+  controller_scene world = serving_scene(3, terms_of(3));
+  world.note(world.state.on_link_down(13, world.now));
+  world.say(11, leave_notice{});
+  world.join(21, 0, as_next_attempt);
+  world.join(22, 2, as_next_attempt);
+  world.form({21, 12, 22});
+  REQUIRE(world.phase() == control_phase::serving);
+  for (const link_id one : {12U, 21U, 22U}) world.note(world.state.on_link_down(one, world.now));
+  world.join(31, 0, as_next_attempt);
+  world.say(31, leave_notice{});
+  CHECK(world.phase() == control_phase::rebuilding);
+  CHECK(world.count<control_effect::end>() == 0);
 }
 
 } // namespace troupe::tests

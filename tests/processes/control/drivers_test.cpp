@@ -506,7 +506,13 @@ TEST_CASE("a driver renews what it has been lent, as often as its lease asks for
   };
   CHECK(sent_by_ticks(8) == 0);
   const found asked;
-  one.link->lend(rank{0}, lent_kind::memory, 64, 1s, asked.promise());
+  outcome_log captured;
+  SECTION("memory") {
+    one.link->lend(rank{0}, lent_kind::memory, 64, 1h, asked.promise());
+  }
+  SECTION("a plan") {
+    one.link->capture("steps", {barriers(2)}, 1h, captured.make_reply_promise());
+  }
   at.pass();
   const int often = sent_by_ticks(8);
   CHECK(often >= 2); // each 2.5 s

@@ -5,6 +5,7 @@
 #include <troupe/processes/control/host_link.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <chrono>
 #include <deque>
@@ -184,6 +185,24 @@ TEST_CASE("a host's service tells the controller what it cannot read", "[control
   CHECK(told.losses.size() == 1);
   at.link->receive("nothing that a controller says");
   CHECK(at.warnings.size() == 2);
+}
+
+TEST_CASE("a host's service that serves all ranks reports where their lanes stand, which nobody else knows",
+          "[control][resume]") {
+  host_scene at;
+  at.knock(1);
+  at.knock(2);
+  const int world_size = GENERATE(2, 3);
+  at.hear(serve_order{.of = epoch{3},
+                      .world_size = world_size,
+                      .told = {.of = epoch{2}, .lanes = {{.number = 4}}},
+                      .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)}});
+  CHECK(at.last_report().ranks.size() == 2);
+  const auto points = at.last_report().resume;
+  REQUIRE((points != nullptr) == (world_size == 2));
+  if (!points) return;
+  REQUIRE(points->lanes.size() == 1);
+  CHECK(points->lanes[0].commit == 4);
 }
 
 TEST_CASE("a host's service that joins again serves the processes that have come to its gate before", "[control]") {

@@ -294,4 +294,57 @@ TEST_CASE("the rings of an epoch are dropped with it", "[control][order][EPO-1]"
   CHECK(::recv(at.gate.native(), got.data(), 0, MSG_DONTWAIT) == 0);
 }
 
+TEST_CASE("the rings of a process end when it has left, and when its session has ended", "[control][order]") {
+  rings_scene at;
+  const auto service = at.offer(rig_epoch);
+  at.form(rig_epoch);
+  at.open();
+  REQUIRE(at.one.link->has_rings());
+  SECTION("it leaves") {
+    at.one.link->tell(leave_notice{});
+    at.one.hear(heartbeat{});
+    at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}});
+    CHECK(at.one.link->has_rings()); // decisions for what it has asked may still come
+    at.one.hear(stop_order{{.code = errc::stopping}});
+  }
+  SECTION("it is fenced") {
+    at.one.hear(fence_notice{{.code = errc::world_failed}});
+    CHECK(at.one.abandoned);
+  }
+  CHECK_FALSE(at.one.link->has_rings());
+}
+
+TEST_CASE("the decisions of an epoch are counted anew in the next", "[control][order][ORD-1]") {
+  rings_scene at;
+  auto before = at.offer(rig_epoch);
+  at.form(rig_epoch);
+  at.open();
+  at.ask(1);
+  at.ask(2);
+  decision_writer first{rig_epoch};
+  REQUIRE_FALSE(before.send(release(first, 1), steady_now()));
+  REQUIRE_FALSE(before.send(release(first, 2), steady_now()));
+  REQUIRE(await([&] { return at.order->waiting() == 0; }));
+  at.order->close({.code = errc::stopping});
+  const epoch next{rig_epoch.value() + 1};
+  auto after = at.offer(next);
+  at.form(next);
+  auto peers = std::make_shared<noting_peers>(rank{0}, 2, at.rig.rig.devices[0], at.rig.notes[0], "later ");
+  const auto later =
+      rank_pipeline::create(at.rig.rig.services, std::move(peers), at.rig.rig.launchers[0], next, [](const error&) {});
+  later->init();
+  at.order = at.one.link->open_order(later);
+  at.ask(3);
+  at.one.hear(stop_order{{.code = errc::stopping}, 1});
+  CHECK(at.one.got<stop_order>().empty());
+  decision_writer second{next};
+  REQUIRE_FALSE(after.send(release(second, 1), steady_now()));
+  CHECK(await([&] { return at.one.got<stop_order>().size() == 1; }));
+  CHECK(at.order->waiting() == 0);
+  at.order->close({.code = errc::stopping});
+  at.order = nullptr;
+  later->fail({.code = errc::stopping, .text = "the test is over"});
+  later->abort();
+}
+
 } // namespace troupe::tests::process_rings_test

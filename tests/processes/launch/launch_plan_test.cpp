@@ -1,5 +1,6 @@
 /// What is started where, and what it finds in its environment.
 
+#include "refused_calls.hpp"
 #include "support/outcomes.hpp"
 
 #include <troupe/processes/launch/launch_plan.hpp>
@@ -9,6 +10,10 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace troupe::tests {
 
@@ -95,6 +100,44 @@ TEST_CASE("a program that is not here is found out before anything is started", 
   launch_request wanted = request(2);
   wanted.program = "no-such-program-anywhere";
   CHECK(code_of([&] { static_cast<void>(make_launch_plan(wanted)); }) == errc::missing);
+}
+
+TEST_CASE("the processes of a job get its program, its arguments and its variables first", "[launch]") {
+  launch_request wanted = request(1);
+  wanted.environment = {{"FIRST", "1"}, {"SECOND", std::nullopt}};
+  const launch_plan plan = make_launch_plan(wanted);
+  const launch::process_spec spec = plan.spec_of(plan.places[0]);
+  CHECK(spec.program == "sh");
+  CHECK(spec.arguments == std::vector<std::string>{"-c", "true"});
+  CHECK(spec.environment[0].name == "FIRST");
+  CHECK(value(plan, 0, "SECOND") == "-");
+  CHECK(value(plan, 0, "CUDA_MODULE_LOADING") == "?");
+  CHECK(plan.request.processes == 1);
+}
+
+TEST_CASE("the places of a job are named and numbered, and spares stand by in turn", "[launch]") {
+  launch_request wanted = request(2);
+  wanted.spares = 3;
+  std::string all;
+  for (const launch::launch_place& one : make_launch_plan(wanted).places)
+    all += one.name + ":" + std::to_string(one.number) + (one.spare ? "s " : " ");
+  CHECK(all == "0:0 1:1 s0:0s s1:1s s2:0s ");
+}
+
+TEST_CASE("a port for MASTER_PORT is free, and its lack an error that names the remedy", "[launch]") {
+  CHECK(make_launch_plan(request(1)).master_port != 0);
+  for (const unsigned call : std::initializer_list<unsigned>{SYS_socket, SYS_bind, SYS_getsockname}) {
+    const error why = error_of([&] {
+      with_refused({call, EADDRINUSE}, [] { static_cast<void>(make_launch_plan(request(1))); });
+    });
+    CHECK(why.code == errc::unsupported);
+    CHECK(why.call == "bind");
+    CHECK(why.native_code == EADDRINUSE);
+    CHECK(why.text == "no free port for MASTER_PORT could be found: name one with --master-port");
+  }
+  launch_request wanted = request(1);
+  wanted.master_port = 1;
+  with_refused({SYS_socket, EADDRINUSE}, [&] { CHECK(make_launch_plan(wanted).master_port == 1); });
 }
 
 TEST_CASE("an IPv6 address of a controller has brackets where it is written, and none where it is used", "[launch]") {

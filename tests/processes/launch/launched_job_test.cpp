@@ -1,6 +1,8 @@
 /// A job from its start to its end, and the processes that its controller has killed.
 
 #include "captured_lines.hpp"
+#include "guarded_signals.hpp"
+#include "support/comes_true.hpp"
 #include "support/outcomes.hpp"
 
 #include <troupe/processes/launch/launched_job.hpp>
@@ -8,6 +10,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -16,6 +19,9 @@
 #include <future>
 #include <mutex>
 #include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace troupe::tests {
 
@@ -335,6 +341,117 @@ TEST_CASE("a lost process that has only the name of a running one does not cost 
   rig.job().kill(0, SIGUSR1); // behind whatever else it has been sent
   // A successor, which a job starts for one that was killed, has another number.
   CHECK(rig.output().await("alive ") == "[0] alive " + ready.substr(ready.rfind(' ') + 1));
+  rig.job().end(0, "");
+  CHECK(rig.status() == 0);
+}
+
+TEST_CASE("a job hears the signals that it was given", "[launch]") {
+  const guarded_signals guarded{{SIGUSR1, SIGTERM}};
+  job_rig rig{script("trap 'echo used' USR1; trap 'echo draining; exit 5' TERM; echo ready; "
+                     "while :; do sleep 0.01; done",
+                     1),
+              {.supervisor = {.signals = {SIGUSR1, SIGTERM}}}};
+  CHECK(rig.output().next() == "[0] ready");
+  ::kill(::getpid(), SIGUSR1);
+  CHECK(rig.output().next() == "[0] used");
+  ::kill(::getpid(), SIGTERM);
+  CHECK(rig.output().next() == "[0] draining");
+  CHECK(rig.status() == 5);
+  CHECK_FALSE(rig.errors().await("signal 15 (SIGTERM): the processes are asked to finish").empty());
+}
+
+namespace {
+
+std::atomic<int> terminations = 0;
+std::atomic<int> others = 0;
+
+} // namespace
+
+TEST_CASE("before a job runs, a signal that would drain it has its usual effect, and others have none", "[launch]") {
+  const guarded_signals guarded{{SIGUSR1, SIGTERM}};
+  struct sigaction noting {};
+  noting.sa_handler = [](int number) { ++(number == SIGTERM ? terminations : others); };
+  for (const int one : {SIGUSR1, SIGTERM}) REQUIRE(::sigaction(one, &noting, nullptr) == 0);
+  captured_lines lines;
+  const launched_job job{
+      make_launch_plan(script("true", 1)),
+      {.supervisor = {.signals = {SIGUSR1, SIGTERM}, .output = lines.native(), .errors = lines.native()}}};
+  ::kill(::getpid(), SIGUSR1);
+  ::kill(::getpid(), SIGTERM);
+  CHECK(comes_true([] { return terminations == 1; }));
+  CHECK(others == 0);
+}
+
+TEST_CASE("after a job, draining signals have their usual effect in its thread again, and others do not", "[launch]") {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  std::thread{[&] {
+    captured_lines lines;
+    launched_job job{make_launch_plan(script("true", 1)),
+                     {.supervisor = {.signals = {SIGUSR1, SIGTERM, SIGINT, SIGHUP, SIGUSR2},
+                                     .output = lines.native(),
+                                     .errors = lines.native()}}};
+    CHECK(job.run() == 0);
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  }}.join();
+  for (const int one : {SIGTERM, SIGINT, SIGHUP}) CHECK(::sigismember(&blocked, one) == 0);
+  for (const int one : {SIGUSR1, SIGUSR2}) CHECK(::sigismember(&blocked, one) == 1);
+}
+
+TEST_CASE("a process that ends after its time of haste is started again as often as any", "[launch]") {
+  job_rig rig{script("sleep 0.1; exit 3", 1), {.respawns = {.count = 2, .first_delay = 1ms, .hasty = 50ms}}};
+  CHECK(rig.status() == 3);
+  CHECK_FALSE(rig.errors().await("has been started again too often (2 within 600s)").empty());
+}
+
+namespace {
+
+launch_request demo(std::size_t processes) {
+  return {.processes = processes,
+          .program = troupe_program(),
+          .arguments = {"demo", "--backend", "mock", "--requests", "100000000"}};
+}
+
+} // namespace
+
+TEST_CASE("a job whose world has failed ends with 1 and the reason", "[launch]") {
+  heard_events heard;
+  job_rig rig{demo(2), {.control = {.terms = {.policy = loss_policy::fail}}, .heard = [&](const control_event& event) {
+                          heard.hear(event);
+                        }}};
+  REQUIRE(heard.await_serving());
+  rig.job().kill(1, SIGKILL);
+  CHECK(rig.status() == 1);
+  CHECK_FALSE(rig.errors().await("ends with status 1: ").empty());
+}
+
+TEST_CASE("a process that its world has lost is killed", "[launch]") {
+  heard_events heard;
+  job_rig rig{demo(2),
+              {.control = {.terms = {.heartbeat = 50ms, .suspicion = 500ms}},
+               .heard = [&](const control_event& event) { heard.hear(event); }}};
+  REQUIRE(heard.await_serving());
+  rig.job().kill(1, SIGSTOP);
+  // The other one ends with its requests, and leaves: this one is not started again.
+  CHECK(rig.errors().await("was ended by signal 9 (SIGKILL)").starts_with("troupe launch: process 1 (pid "));
+}
+
+TEST_CASE("a process that has joined a world is started again however soon it ends", "[launch]") {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int served = 0; // epochs
+  job_rig rig{demo(1), {.respawns = {.first_delay = 1ms, .hasty = 1h}, .heard = [&](const control_event& event) {
+                          const std::lock_guard lock{mutex};
+                          if (event.phase == control_phase::serving)
+                            served = std::max(served, static_cast<int>(event.epoch.value()));
+                          changed.notify_all();
+                        }}};
+  for (int i = 1; i <= 3; ++i) {
+    std::unique_lock lock{mutex};
+    REQUIRE(changed.wait_for(lock, 60s, [&] { return served >= i; }));
+    rig.job().kill(0, SIGKILL);
+  }
+  CHECK_FALSE(rig.errors().await("is started again in 2ms (3 of 10").empty());
   rig.job().end(0, "");
   CHECK(rig.status() == 0);
 }

@@ -1,12 +1,18 @@
 /// Processes under a supervisor: their ends and their lines.
 
 #include "captured_lines.hpp"
+#include "guarded_signals.hpp"
+#include "refused_calls.hpp"
+#include "support/comes_true.hpp"
 #include "support/outcomes.hpp"
+#include "support/process_resources.hpp"
 
 #include <troupe/processes/launch/process_supervisor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,8 +21,10 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace troupe::tests::process_supervisor_test {
 
@@ -213,15 +221,19 @@ TEST_CASE("a supervisor that goes kills what runs, without telling, and writes w
   captured_lines output;
   pid_t pid = 0;
   bool told = false;
+  steady::time_point begun;
   {
     process_supervisor supervisor{{.output = output.native()}};
     pid = supervisor.start(shell_script("printf started; sleep 1000"), {.on_exit = [&](auto...) { told = true; }}).pid;
     // Its words are in the pipe when another process that read them from it would have ended.
     const awaited_end end;
+    supervisor.start(shell_script("sleep 1000"), {});
     supervisor.start(shell_script("until [ \"$(cat /proc/" + std::to_string(pid) + "/task/*/children)\" ]; do :; done"),
                      end.handlers());
     CHECK(end.get().succeeded());
+    begun = steady::now();
   }
+  CHECK(steady::now() - begun < std::chrono::seconds{4}); // a process that is not killed is waited for
   CHECK(::kill(pid, 0) == -1);
   CHECK_FALSE(told);
   CHECK(output.rest() == std::vector<std::string>{"started"});
@@ -244,6 +256,169 @@ TEST_CASE("what is to happen later happens in the order of its time, and not bef
   auto end = all.get_future();
   REQUIRE(end.wait_for(std::chrono::seconds{60}) == std::future_status::ready);
   CHECK(end.get() == "abc");
+}
+
+TEST_CASE("a supervisor hands on its signals, those from before and those in a row too", "[launch]") {
+  const guarded_signals guarded{{SIGUSR1, SIGUSR2, SIGTERM}};
+  std::mutex mutex;
+  std::vector<int> heard;
+  const auto hears = [&](const std::vector<int>& expected) {
+    return comes_true([&] {
+      const std::lock_guard lock{mutex};
+      return heard == expected;
+    });
+  };
+  const auto note = [&](int number) {
+    const std::lock_guard lock{mutex};
+    heard.push_back(number);
+  };
+  process_supervisor supervisor{{.signals = {SIGUSR1, SIGTERM}}};
+  ::kill(::getpid(), SIGTERM);
+  ::kill(::getpid(), SIGUSR1);
+  ::kill(::getpid(), SIGUSR2); // which it was not given
+  supervisor.on_signal(note);
+  CHECK(hears({SIGUSR1, SIGTERM})); // the kernel's order
+  ::kill(::getpid(), SIGTERM);
+  CHECK(hears({SIGUSR1, SIGTERM, SIGTERM}));
+  supervisor.on_signal([&](int number) { note(100 + number); });
+  ::kill(::getpid(), SIGUSR1);
+  CHECK(hears({SIGUSR1, SIGTERM, SIGTERM, 100 + SIGUSR1}));
+}
+
+TEST_CASE("processes begin with the signals that the supervisor found blocked", "[launch]") {
+  captured_lines output;
+  std::thread{[&] {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    ::pthread_sigmask(SIG_SETMASK, &one, nullptr);
+    process_supervisor supervisor{{.signals = {SIGUSR1, SIGUSR2}, .output = output.native()}};
+    const awaited_end end;
+    supervisor.start({.program = "grep", .arguments = {"SigBlk", "/proc/self/status"}}, end.handlers());
+    CHECK(end.get().succeeded());
+  }}.join();
+  CHECK(output.next() == "SigBlk:\t0000000000000200");
+}
+
+TEST_CASE("what a supervisor needs and the system refuses is an error", "[launch]") {
+  const std::string remedy = "no file descriptor is left: raise the limit (ulimit -n)";
+  const error no_mask = error_of([] {
+    with_refused({SYS_rt_sigprocmask, EPERM}, [] { const process_supervisor supervisor; });
+  });
+  CHECK(no_mask.call == "pthread_sigmask");
+  CHECK(no_mask.native_code == EPERM);
+  CHECK(no_mask.text == "signals cannot be blocked");
+  const error no_signals = error_of([] {
+    with_refused({SYS_signalfd4, EMFILE}, [] { const process_supervisor supervisor; });
+  });
+  CHECK(no_signals.code == errc::unsupported);
+  CHECK(no_signals.call == "signalfd");
+  CHECK(no_signals.native_code == EMFILE);
+  CHECK(no_signals.text == remedy);
+  const error no_end = error_of([] {
+    with_refused({SYS_fcntl, EMFILE, F_DUPFD_CLOEXEC}, [] {
+      process_supervisor supervisor;
+      supervisor.start(shell_script("sleep 1000"), {});
+    });
+  });
+  CHECK(no_end.call == "fcntl");
+  CHECK(no_end.text == remedy);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1); // no child is left
+}
+
+TEST_CASE("the signals of a supervisor are its own descriptor's, closed on exec, and its thread has a name",
+          "[launch]") {
+  const std::size_t before = open_descriptors();
+  {
+    const process_supervisor supervisor;
+    CHECK(threads_come_to("troupe-supervis", 1));
+    CHECK(threads_come_to("troupe-output", 1));
+    for (const auto& one : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+      std::error_code gone;
+      if (std::filesystem::read_symlink(one.path(), gone) != "anon_inode:[signalfd]") continue;
+      const int descriptor = std::stoi(one.path().filename());
+      CHECK((::fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+    }
+  }
+  CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("processes are numbered one after the other, and a number that is no more gets no signal", "[launch]") {
+  process_supervisor supervisor;
+  const awaited_end first;
+  const awaited_end second;
+  const auto one = supervisor.start(shell_script("exit 0"), first.handlers());
+  CHECK(first.get().succeeded());
+  const auto two = supervisor.start({.program = "sleep", .arguments = {"1000"}}, second.handlers());
+  CHECK(two.number == one.number.next());
+  CHECK(one.pid > 0);
+  supervisor.kill(one.number, SIGKILL);
+  supervisor.kill(two.number.next(), SIGKILL);
+  supervisor.kill(two.number, SIGTERM);
+  CHECK(second.get() == exit_status{.signal = SIGTERM});
+}
+
+TEST_CASE("a process whose end nobody wants to be told of ends like others", "[launch]") {
+  process_supervisor supervisor;
+  const auto started = supervisor.start(shell_script("exit 0"), {});
+  CHECK(comes_true([&] { return ::kill(started.pid, 0) != 0; })); // reaped
+}
+
+TEST_CASE("lines of up to 64 KiB are forwarded whole, longer ones in pieces with prefixes", "[launch]") {
+  captured_lines output;
+  process_supervisor supervisor{{.output = output.native()}};
+  const auto print = [](std::size_t count) {
+    return "head -c " + std::to_string(count) + " /dev/zero | tr '\\0' x; echo;";
+  };
+  supervisor.start(with_prefix(shell_script(print(65'536) + print(65'537)), "[1] "), {});
+  const std::string whole = "[1] " + std::string(65'536, 'x');
+  CHECK((output.next() == whole));
+  CHECK((output.next() == whole));
+  CHECK(output.next() == "[1] x");
+}
+
+TEST_CASE("a process that has closed its output runs on, and its other stream is read", "[launch]") {
+  captured_lines output;
+  captured_lines errors;
+  process_supervisor supervisor{{.output = output.native(), .errors = errors.native()}};
+  const awaited_end end;
+  const auto started = supervisor.start(
+      shell_script("trap 'echo more >&2; exit 3' TERM; echo one; exec >&-; echo two >&2; while :; do sleep 0.01; done"),
+      end.handlers());
+  CHECK(output.next() == "one");
+  CHECK(errors.next() == "two");
+  supervisor.kill(started.number, SIGTERM);
+  CHECK(errors.await("more") == "more"); // the shell tells of its sleep, too
+  CHECK(end.get() == exit_status{.code = 3});
+}
+
+TEST_CASE("the end of a process is told though another one holds its pipes", "[launch]") {
+  captured_lines output;
+  process_supervisor supervisor{{.output = output.native()}};
+  const awaited_end end;
+  supervisor.start(shell_script("exec 3>&1; other=$(setsid sh -c 'sleep 1000 >&3 & echo $!'); echo $other; printf end"),
+                   end.handlers());
+  const pid_t other = std::stoi(output.next());
+  CHECK(end.get().succeeded());
+  CHECK(output.next() == "end");
+  CHECK(runs(other));
+  ::kill(other, SIGKILL);
+}
+
+TEST_CASE("a process whose output nobody reads is not read beyond a limit, and loses nothing", "[launch]") {
+  captured_lines output; // takes no more than a pipe does until it is read
+  captured_lines errors;
+  const std::string line(1000, 'y');
+  constexpr int count = 12'000;
+  process_supervisor supervisor{{.output = output.native(), .errors = errors.native()}};
+  const awaited_end loud;
+  supervisor.start(shell_script("yes " + line + " | head -n " + std::to_string(count)), loud.handlers());
+  CHECK(loud.end.wait_for(std::chrono::milliseconds{300}) == std::future_status::timeout); // it is held up
+  int lines = 0;
+  while (lines < count && output.next() == line) ++lines;
+  CHECK(lines == count);
+  CHECK(loud.get().succeeded());
+  CHECK(errors.rest().empty());
 }
 
 } // namespace troupe::tests::process_supervisor_test

@@ -1,4 +1,5 @@
 /// Processes that wait for their controller or for each other: for how long, and what they say.
+#include "support/heard_log.hpp"
 #include "support/transport/loopback_client.hpp"
 
 #include <troupe/device/error.hpp>
@@ -8,15 +9,11 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include <spdlog/sinks/base_sink.h>
-#include <spdlog/spdlog.h>
-
 #include <chrono>
-#include <condition_variable>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <utility>
 
 namespace troupe::tests {
 
@@ -63,50 +60,22 @@ struct failed_forming {
   nanoseconds took{};
 };
 
-/// Troupe's log while this exists.
-class heard_log {
-public:
-  heard_log() {
-    spdlog::drop("troupe");
-    spdlog::register_logger(std::make_shared<spdlog::logger>("troupe", sink_));
-  }
-  heard_log(const heard_log&) = delete;
-  heard_log& operator=(const heard_log&) = delete;
-  ~heard_log() { spdlog::drop("troupe"); }
-
-  /// Returns whether a line with \p part comes within 30 s.
-  [[nodiscard]] bool await(const std::string& part) const {
-    std::unique_lock lock{sink_->guard};
-    return sink_->changed.wait_for(lock, 30s, [&] { return sink_->text.find(part) != std::string::npos; });
-  }
-
-private:
-  struct noting_sink final : spdlog::sinks::base_sink<std::mutex> {
-    void sink_it_(const spdlog::details::log_msg& line) override {
-      const std::lock_guard lock{guard};
-      text.append(line.payload.data(), line.payload.size()).push_back('\n');
-      changed.notify_all();
-    }
-    void flush_() override {}
-
-    std::mutex guard;
-    std::condition_variable changed;
-    std::string text;
-  };
-  std::shared_ptr<noting_sink> sink_ = std::make_shared<noting_sink>();
-};
-
 } // namespace
 
 TEST_CASE("deadlines.form bounds how long a process waits for others", "[processes][TIM-1]") {
-  const controller control{options_of(2)};
-  configuration settings = settings_of(control.address(), 0);
-  settings.deadlines.form = 100ms;
-  const failed_forming outcome{settings};
-  CHECK(outcome.why.code == errc::deadline_exceeded);
-  CHECK_THAT(outcome.why.text, ContainsSubstring("within 100ms (deadlines.form)"));
-  CHECK_THAT(outcome.why.text, ContainsSubstring("waits for other processes"));
-  CHECK(outcome.took < 30s); // the controller waits for 60 s
+  for (const auto& [limit, text] : {std::pair{100ms, "100ms"}, {2'000ms, "2s"}, {20'000ms, "20s"}}) {
+    const controller control{options_of(2)};
+    configuration settings = settings_of(control.address(), 0);
+    settings.deadlines.form = limit;
+    const failed_forming outcome{settings};
+    CHECK(outcome.why.code == errc::deadline_exceeded);
+    CHECK_THAT(outcome.why.text, ContainsSubstring("within " + std::string{text} + " (deadlines.form)"));
+    CHECK(outcome.took < limit + 30s); // the controller waits for 60 s
+    if (outcome.why.text.find("waits for other processes") != std::string::npos) return;
+    // On a busy machine it may not have reached its controller in this time.
+    CHECK_THAT(outcome.why.text, ContainsSubstring("has not answered"));
+  }
+  FAIL("it has not said that it waits for other processes");
 }
 
 TEST_CASE("deadlines.form bounds how long a process waits for its controller", "[processes][TIM-1]") {

@@ -290,6 +290,243 @@ TEST_CASE("each record says to which world it belongs, in few bytes", "[collecti
   CHECK(one.world == 0);
 }
 
+TEST_CASE("each record comes back with all its fields, after the same of others", "[collectives][wire]") {
+  using form = request_record::form;
+  request_writer out;
+  std::size_t written = 0;
+  const auto back = [&](const request_record& one) {
+    out.add(one);
+    const std::string batch = out.take({.epoch = of, .number = ++written});
+    CHECK(out.empty());
+    wire_reader in{batch};
+    static_cast<void>(batch_header::read(in));
+    static request_reader reader;
+    static request_record made;
+    REQUIRE(reader.next(in, made));
+    CHECK(in.at_end());
+    CHECK(made.kind == one.kind);
+    return made;
+  };
+  const operation_mark first{"barrier", lane{}, 1}, second{"all_reduce", lane::named("batch"), 2};
+  const auto progress = back({.kind = form::progress, .launched = first, .finished = second});
+  CHECK(progress.launched == first);
+  CHECK(progress.finished == second);
+  CHECK_FALSE(back({.kind = form::progress}).launched);
+  const auto limits = back({.kind = form::limits, .count = 3, .bytes = 500});
+  CHECK(limits.count == 3);
+  CHECK(limits.bytes == 500);
+  const auto message = back({.kind = form::message, .to = process_address{-5}, .message = "text"});
+  CHECK(message.to == process_address{-5});
+  CHECK(message.message == "text");
+  CHECK(back({.kind = form::message, .to = process_address{3}}).message.empty());
+  CHECK(back({.kind = form::capture_end, .place = 300}).place == 300);
+  const auto withdrawn = back({.kind = form::withdraw, .client = 900, .why = {.code = errc::abandoned}});
+  CHECK(withdrawn.client == 900);
+  CHECK(withdrawn.why.code == errc::abandoned);
+  const told_commits known{.of = epoch{2}, .lanes = {{.where = lane{}, .seen = 4, .number = 3}}};
+  const std::vector<rank_group> groups(5, rank_group{}); // as short as they can be
+  const auto turn =
+      back({.kind = form::turn, .turn = {.name = "n", .deadline = 2s, .split = groups, .told = {5, known}}});
+  CHECK(turn.turn.split.size() == 5);
+  REQUIRE(turn.turn.told.size() == 5);
+  CHECK(turn.turn.told[4].of == epoch{2});
+  CHECK(turn.turn.told[4].lanes.at(0).seen == 4);
+  CHECK(turn.turn.told[4].lanes.at(0).number == 3);
+  const auto empty = back({.kind = form::turn, .turn = {.name = "n", .told = {}}});
+  CHECK(empty.turn.split.empty());
+  CHECK(empty.turn.told.empty());
+  CHECK_FALSE(back({.kind = form::turn, .turn = {.name = "n", .split = groups, .told = std::vector<told_commits>(5)}})
+                  .turn.told.empty());
+}
+
+TEST_CASE("the facts and the objection of a request are its own", "[collectives][wire]") {
+  request_writer out;
+  const request_facts facts{5, 6, 7, 8};
+  const error objection{.code = errc::missing, .text = "its memory is gone", .rank = rank{1}};
+  CHECK_FALSE(out.ask(barrier{}, {}, 4, 9, 1s, facts, std::nullopt, &objection));
+  CHECK_FALSE(out.ask(barrier{}, {}, 5, std::nullopt, 1s));
+  CHECK_FALSE(out.ask(barrier{}, {}, 5, std::nullopt, 2s, {0, 0, 0, 1}));
+  CHECK_FALSE(out.ask(copy{}, {}, 5, std::nullopt, 2s, {}, 300));
+  CHECK(out.records() == 4);
+  const std::string batch = out.take({.epoch = of, .number = 1});
+  wire_reader in{batch};
+  static_cast<void>(batch_header::read(in));
+  request_reader reader;
+  std::vector<request_record> all;
+  for (request_record one; reader.next(in, one);) all.push_back(one);
+  REQUIRE(all.size() == 4);
+  CHECK(all[0].facts == facts);
+  CHECK(all[0].position == 9);
+  REQUIRE(all[0].objection);
+  CHECK(all[0].objection->text == "its memory is gone");
+  CHECK(all[0].objection->rank == rank{1});
+  CHECK(all[1].facts == request_facts{});
+  CHECK_FALSE(all[1].objection);
+  CHECK_FALSE(all[1].position);
+  CHECK(all[1].client == 5);
+  CHECK(all[2].facts.places == 1);
+  CHECK(all[2].deadline == 2s);
+  CHECK(all[3].what->sketch.count == 300);
+}
+
+TEST_CASE("what cannot be launched in a capture, or not be divided, is refused", "[collectives][wire][plans]") {
+  const auto refusal = [](const operation& what, bool divisible = false) {
+    request_writer out;
+    const operation* const parts[] = {&what};
+    out.add({.kind = request_record::form::capture_launch, .place = 1, .outline = outline_of_launch(parts, divisible)});
+    const std::string batch = out.take({.epoch = of, .number = 1});
+    wire_reader in{batch};
+    static_cast<void>(batch_header::read(in));
+    request_reader reader;
+    request_record one;
+    static_cast<void>(reader.next(in, one));
+    return in.failure("it").text;
+  };
+  const operation sum = all_reduce{.send = {}, .recv = {}, .count = 3};
+  for (const operation& what : {operation{copy{}}, operation{replay{}}, operation{call{}}})
+    CHECK_THAT(refusal(what), ContainsSubstring("an operation is in a capture that cannot be launched there"));
+  CHECK(refusal(sum).empty());
+  CHECK(refusal(sum, true).empty());
+  CHECK(refusal(group{{sum}}).empty());
+  CHECK_THAT(refusal(group{{sum, sum}}, true), ContainsSubstring("a launch cannot be divided"));
+  const std::vector<const operation*> many(most_outline_parts + 1, &sum);
+  CHECK_THROWS_AS(outline_of_launch(many, false), exception);
+  CHECK_FALSE(outline_of_launch(std::span{many}.first(most_outline_parts), false).empty());
+}
+
+TEST_CASE("a lane is known by the number that was given to it, and by no other", "[collectives][wire]") {
+  const auto refusal = [](std::initializer_list<int> all) {
+    wire_writer out;
+    for (const int one : all) out.u8(static_cast<std::uint8_t>(one));
+    wire_reader in{out.view()};
+    request_reader reader;
+    request_record one;
+    while (reader.next(in, one)) continue;
+    return in.failure("it").text;
+  };
+  // A name (1) with a number, its length and its bytes; a cancel (2) in a lane, and its position.
+  CHECK(refusal({1, 5, 1, 'x', 2, 5, 0}).empty());
+  CHECK(refusal({2, 0, 0}).empty());
+  for (const int other : {1, 4, 6})
+    CHECK_THAT(refusal({1, 5, 1, 'x', 2, other, 0}), ContainsSubstring("not been named"));
+  CHECK_THAT(refusal({1, 5, 1, 'x', 1, 5, 1, 'y'}), ContainsSubstring("a lane is named twice"));
+  CHECK_THAT(refusal({1, 5, 0}), ContainsSubstring("a lane has no name"));
+  CHECK_THAT(refusal({1, 5, 2, 'x'}), ContainsSubstring("it ends within a text"));
+  CHECK_THAT(refusal({1, 0x80, 0x80, 4, 1, 'x'}), ContainsSubstring("a number is too large"));
+}
+
+TEST_CASE("an error, a mark and a report come back with all their fields", "[collectives][wire]") {
+  error why{.code = errc::mismatch,
+            .effect = effect::unknown_outcome,
+            .text = std::string(longest_wire_text_bytes + 5, 't'),
+            .call = "call",
+            .native_code = -7,
+            .native_text = "native",
+            .rank = rank{3},
+            .part = 4};
+  wire_writer out;
+  write_error(out, why);
+  wire_reader in{out.view()};
+  const error read = read_error(in);
+  CHECK(in.at_end());
+  CHECK(read.code == errc::mismatch);
+  CHECK(read.effect == effect::unknown_outcome);
+  CHECK(read.text == std::string(longest_wire_text_bytes, 't'));
+  CHECK(read.call == "call");
+  CHECK(read.native_code == -7);
+  CHECK(read.native_text == "native");
+  CHECK(read.rank == rank{3});
+  CHECK(read.part == 4);
+  for (std::size_t size = 0; size < out.size_bytes(); ++size) {
+    wire_reader cut{out.view().substr(0, size)};
+    static_cast<void>(read_error(cut));
+    CHECK_FALSE(cut.ok());
+  }
+  absence_report report;
+  report.what = "barrier";
+  report.lane = lane::named("batch");
+  report.waited = 3ms;
+  const operation_mark asked{"a", lane{}, 1}, launched{"b", lane::named("batch"), 2}, finished{"c", lane{}, 3};
+  report.ranks = {{.rank = rank{0}, .participates = true, .last_asked = asked},
+                  {.rank = rank{1}, .asked = true, .last_launched = launched, .last_finished = finished}};
+  wire_writer reported;
+  REQUIRE(write_report(reported, report));
+  wire_reader again{reported.view()};
+  const auto made = read_report(again, 2);
+  REQUIRE(made);
+  CHECK(again.at_end());
+  CHECK(made->what == "barrier");
+  CHECK(made->lane == lane::named("batch"));
+  CHECK(made->waited == 3ms);
+  REQUIRE(made->ranks.size() == 2);
+  CHECK(made->ranks[0].participates);
+  CHECK_FALSE(made->ranks[0].asked);
+  CHECK(made->ranks[0].last_asked == asked);
+  CHECK(made->ranks[1].rank == rank{1});
+  CHECK(made->ranks[1].asked);
+  CHECK_FALSE(made->ranks[1].participates);
+  CHECK(made->ranks[1].last_launched == launched);
+  CHECK(made->ranks[1].last_finished == finished);
+  for (std::size_t size = 0; size < reported.size_bytes(); ++size) {
+    wire_reader cut{reported.view().substr(0, size)};
+    CHECK_FALSE(read_report(cut, 2));
+  }
+  wire_reader larger{reported.view()};
+  CHECK_FALSE(read_report(larger, 1));
+}
+
+TEST_CASE("resume points and commits come back with all their fields", "[collectives][wire][resume]") {
+  resume_points points{.counted_from = epoch{4}, .has_survivors = false};
+  points.lanes = {{.where = lane::named("batch"),
+                   .complete = 7,
+                   .commit = 3,
+                   .incomplete = 5,
+                   .later = {{.position = 9, .succeeded = {rank{1}, rank{2}}, .unknown = {rank{0}}}}},
+                  {.complete = 1}};
+  wire_writer out;
+  points_field(out, std::make_shared<const resume_points>(points), 3);
+  wire_reader in{out.view()};
+  std::shared_ptr<const resume_points> read;
+  points_field(in, read, 3);
+  REQUIRE(read);
+  CHECK(in.at_end());
+  CHECK(read->counted_from == epoch{4});
+  CHECK_FALSE(read->has_survivors);
+  REQUIRE(read->lanes.size() == 2);
+  CHECK(read->lanes[0].where == lane::named("batch"));
+  CHECK(read->lanes[0].complete == 7);
+  CHECK(read->lanes[0].commit == 3);
+  CHECK(read->lanes[0].incomplete == 5);
+  REQUIRE(read->lanes[0].later.size() == 1);
+  CHECK(read->lanes[0].later[0].position == 9);
+  CHECK(read->lanes[0].later[0].succeeded == std::vector{rank{1}, rank{2}});
+  CHECK(read->lanes[0].later[0].unknown == std::vector{rank{0}});
+  CHECK_FALSE(read->lanes[1].where);
+  CHECK_FALSE(read->lanes[1].commit);
+  wire_reader smaller{out.view()};
+  points_field(smaller, read, 2); // rank 2 does not exist
+  CHECK_FALSE(smaller.ok());
+  wire_writer none;
+  points_field(none, nullptr, 3);
+  wire_reader nothing{none.view()};
+  points_field(nothing, read, 3);
+  CHECK_FALSE(read);
+  CHECK(nothing.at_end());
+  wire_writer told;
+  commits_field(told, {.of = epoch{4}, .has_survivors = false, .lanes = {{.where = lane::named("batch"), .seen = 2}}});
+  told.cut(told.size_bytes() - 1);
+  wire_reader cut{told.view()};
+  told_commits commits;
+  commits_field(cut, commits);
+  CHECK_FALSE(cut.ok());
+  CHECK(commits.lanes.empty());
+  wire_writer unnamed;
+  for (const int one : {4, 1, 1, 1, 0, 2, 0}) unnamed.u8(static_cast<std::uint8_t>(one)); // a lane without a name
+  wire_reader bad{unnamed.view()};
+  commits_field(bad, commits);
+  CHECK_THAT(bad.failure("it").text, ContainsSubstring("a lane has no name"));
+}
+
 TEST_CASE("groups that exceed a limit are refused before they are sent", "[collectives][wire]") {
   const auto code_of = [](const std::vector<rank_group>& groups) { return check_groups_size(groups).code; };
   CHECK(code_of(some_groups()) == errc::none);
@@ -572,6 +809,49 @@ TEST_CASE("each of two reports reaches those whom it concerns", "[collectives][w
     REQUIRE(one.absence);
     CHECK(one.absence->what == what);
   }
+}
+
+TEST_CASE("batches of decisions are counted, and name the batch of the controller that they complete",
+          "[collectives][wire][hosts]") {
+  decision_writer out{of};
+  CHECK(out.batches() == 0);
+  CHECK(out.take().empty());
+  const auto header = [&] {
+    const std::string batch = out.take();
+    wire_reader in{batch};
+    return batch_header::read(in);
+  };
+  out.has_seen(4);
+  CHECK(out.batches() == 1);
+  const batch_header first = header();
+  CHECK(first.epoch == of);
+  CHECK(first.number == 1);
+  CHECK(first.seen == 4);
+  CHECK(first.controller_batch == 1); // its own number, if there is no other service
+  CHECK(out.take().empty());
+  CHECK(out.batches() == 1);
+  const decision_record message{.kind = decision_record::form::message,
+                                .from = process_address{1},
+                                .message = std::string(full_batch_bytes, 'x')};
+  for (int i = 0; i < 3; ++i) CHECK(out.add(message) == (i > 0));
+  out.has_passed_on(9);
+  CHECK(out.batches() == 4);
+  CHECK(out.waiting_bytes() > 3 * full_batch_bytes);
+  CHECK(out.waiting_bytes() < 3 * full_batch_bytes + 64);
+  CHECK(header().controller_batch == 1);
+  CHECK(out.waiting_bytes() < 2 * full_batch_bytes + 64);
+  CHECK(header().controller_batch == 1);
+  const batch_header last = header();
+  CHECK(last.number == 4);
+  CHECK(last.controller_batch == 9);
+  CHECK(out.waiting_bytes() == 0);
+  CHECK(out.take().empty());
+  out.has_passed_on(10);
+  CHECK(out.batches() == 5);
+  CHECK(header().controller_batch == 10);
+  out.release(1, 0);
+  CHECK(out.batches() == 6);
+  CHECK(header().controller_batch == 10);
 }
 
 TEST_CASE("a decision with marks that it cannot have is refused", "[collectives][wire]") {

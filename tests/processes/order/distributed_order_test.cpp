@@ -839,3 +839,112 @@ TEST_CASE("a rank in a capture is told when the order of its world is closed",
   one.orders.clear();
   peers[1]->fail({.code = errc::cancelled}); // outlives its order
 }
+
+TEST_CASE("nothing is sent after a close, and no more is decided", "[collectives][sequencing][distributed][ONE-1]") {
+  distributed_rig one{2};
+  std::vector<outcome_log> logs;
+  for (std::size_t i = 0; i < 3; ++i) logs.push_back(one.ask(0, one.add(0, 4 + i)));
+  REQUIRE(one.links[0]->sent() == 2); // the third is held back
+  for (std::size_t i = 0; i < 3; ++i) logs.push_back(one.ask(1, one.add(1, 4 + i)));
+  error turn;
+  one.orders[0]->turn({.name = "work"}, [&](const error& why, auto) { turn = why; });
+  one.links[0]->close({.code = errc::rebuilding, .text = "first"});
+  one.links[0]->close({.code = errc::stopping, .text = "second"});
+  CHECK(turn.text == "first");
+  CHECK(turn.rank == rank{0});
+  one.deliver_all();
+  one.finish();
+  CHECK(one.notes[0]->empty());
+  CHECK(one.links[0]->followed() > 0); // the controller has decided some
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(logs[i].count() == 1);
+    CHECK(logs[i].failure().text == "first");
+    CHECK(logs[i].failure().rank == rank{0});
+  }
+  const auto late = one.ask(0, one.add(0, 4));
+  CHECK(late.failure().text == "first");
+  CHECK(late.failure().effect == effect::rejected);
+  one.orders[0]->cancel(rank{0}, {}, 0);
+  one.orders[0]->withdraw(rank{0}, 0, {.code = errc::abandoned});
+  one.orders[0]->turn({.name = "work"}, [&](const error& why, auto) { turn = why; });
+  one.orders[0]->peers()->renew(3);
+  one.links[0]->tell_progress();
+  CHECK(one.links[0]->sent() == 2);
+  CHECK(one.links[0]->waiting() == 0);
+  CHECK(one.orders[0]->leave({.code = errc::stopping})->is_open());
+}
+
+TEST_CASE("a request is given up when the controller had a second to report who is missing",
+          "[collectives][sequencing][distributed][TIM-1]") {
+  distributed_rig one{2};
+  const time_point begin = one.time->now();
+  lane_request early, late;
+  early.deadline = 2s;
+  late.deadline = 3s;
+  const auto second = one.ask(0, one.add(0, 5), std::move(late)), first = one.ask(0, one.add(0, 4), std::move(early));
+  one.links[0]->expire(begin + 3s - 1ns);
+  CHECK(first.count() == 0);
+  one.links[0]->expire(begin + 3s);
+  REQUIRE(first.count() == 1);
+  CHECK(first.failure().code == errc::deadline_exceeded);
+  CHECK(first.failure().effect == effect::unknown_outcome);
+  CHECK(first.failure().rank == rank{0});
+  CHECK_THAT(first.failure().text, ContainsSubstring("the controller of the world did not answer"));
+  CHECK(second.count() == 0);
+  one.links[0]->expire(begin + 4s - 1ns);
+  CHECK(second.count() == 0);
+  one.links[0]->expire(begin + 4s);
+  CHECK(second.count() == 1);
+  CHECK(one.links[0]->waiting() == 2); // they keep their places
+}
+
+TEST_CASE("what is wrong in a batch of decisions is told for each part of its header",
+          "[collectives][sequencing][distributed][SEC-2]") {
+  distributed_rig one{2};
+  one.ask(0, one.add(0, 4));
+  const auto refusal = [&](const batch_header& header) {
+    wire_writer out;
+    header.write(out);
+    return one.links[0]->receive(out.view());
+  };
+  CHECK_THAT(refusal({.epoch = rig_epoch.next(), .number = 1}).text,
+             ContainsSubstring("what the controller has decided for rank 0 cannot be read") &&
+                 ContainsSubstring("an epoch that has not begun here"));
+  CHECK(refusal({.epoch = rig_epoch.next(), .number = 1}).rank == rank{0});
+  CHECK_THAT(refusal({.epoch = rig_epoch, .number = 2}).text, ContainsSubstring("batches before it are missing"));
+  CHECK_THAT(refusal({.epoch = rig_epoch, .number = 1, .seen = 2}).text, ContainsSubstring("it confirms batches"));
+  CHECK_FALSE(refusal({.epoch = rig_epoch, .number = 1, .seen = 1, .controller_batch = 5}));
+  CHECK(one.links[0]->followed() == 5);
+  CHECK_THAT(refusal({.epoch = rig_epoch, .number = 2, .seen = 0}).text, ContainsSubstring("it confirms batches"));
+  decision_writer out{rig_epoch};
+  out.has_seen(1);
+  static_cast<void>(out.take());
+  out.has_seen(1);
+  out.add({.kind = decision_record::form::message, .world = 0, .from = process_address{1}, .message = "?"});
+  out.add({.kind = decision_record::form::message, .world = 9, .from = process_address{1}, .message = "early"});
+  CHECK_FALSE(one.links[0]->receive(out.take()));
+}
+
+TEST_CASE("the end of an order that names a rank names it to all who wait",
+          "[collectives][sequencing][distributed][ONE-1]") {
+  distributed_rig one{2};
+  const auto log = one.ask(0, one.add(0, 4));
+  error turn;
+  one.orders[0]->turn({.name = "work"}, [&](const error& why, auto) { turn = why; });
+  one.links[0]->close({.code = errc::rank_lost, .text = "killed", .rank = rank{1}});
+  CHECK(log.failure().rank == rank{1});
+  CHECK(turn.rank == rank{1});
+}
+
+TEST_CASE("progress is told once", "[collectives][sequencing][distributed]") {
+  distributed_rig one{2};
+  ask_all(one, {}, 4);
+  one.deliver_all();
+  one.finish();
+  const std::uint64_t before = one.links[0]->sent();
+  one.links[0]->tell_progress();
+  CHECK(one.links[0]->sent() == before + 1);
+  one.deliver_all();
+  one.links[0]->tell_progress();
+  CHECK(one.links[0]->sent() == before + 1);
+}

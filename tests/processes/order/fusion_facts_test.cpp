@@ -84,7 +84,7 @@ TEST_CASE("what cannot share a launch is told without facts, and need not be com
   CHECK(one.examine(barrier{}, 1, 0) == request_facts{});
   CHECK(one.examine(scene.sum(0, 100, 26), 2, 0) == request_facts{});
   CHECK(one.examine(scene.sum(0, 0, 25), 3, 0) == request_facts{101, 0, 0});
-  one.forget_last(); // it was refused, and the next request has its number
+  one.forget(3); // it was refused, and the next request has its number
   CHECK(one.examine(scene.sum(0, 0, 25), 3, 0) == request_facts{101, 0, 0});
   CHECK(one.examine(scene.sum(0, 0, 25), 4, 0).overlaps == 3);
 }
@@ -279,6 +279,10 @@ TEST_CASE("requests that may be launched together wait while the launcher is bus
     one.turn(0, [] {});
     CHECK(one.up[0].size() == 1);
   }
+  SECTION("until a message is sent") {
+    one.orders[0]->peers()->renew(1);
+    CHECK(one.up[0].size() == 1);
+  }
   SECTION("until the controller is told of progress") {
     one.links[0]->tell_progress();
     CHECK(one.up[0].size() == 1);
@@ -296,6 +300,54 @@ TEST_CASE("requests that may be launched together wait while the launcher is bus
   for (const auto& link : one.links) link->close({.code = errc::stopping, .text = "the test is over"});
   CHECK(undecided.failure().code == errc::stopping);
   CHECK(waits.failure().code == errc::stopping);
+}
+
+TEST_CASE("after requests have waited in vain, some do not wait", "[collectives][sequencing][distributed][fusion]") {
+  fusing_rig one{2};
+  auto stopped = one.stop(0);
+  const auto logs = one.ask_many(3);
+  one.deliver_all(); // launches wait for rank 0's launcher
+  REQUIRE(one.rig.ranks[0]->unlaunched() >= 2);
+  const auto is_sent = [&] { // and acknowledged
+    const bool found = one.deliver_up(0);
+    if (found) CHECK(one.deliver_down(0));
+    CHECK(one.up[0].empty());
+    return found;
+  };
+  int names = 0;
+  const auto ask = [&](const operation& what) {
+    static_cast<void>(one.ask(0, lane::named("forecast " + std::to_string(++names)), what));
+    return is_sent();
+  };
+  const operation sum = one.add(0, 101);
+  CHECK(ask(one.add(0, 100))); // nothing else is undecided
+  for (const int alone : {1, 3, 7}) {
+    CHECK_FALSE(ask(sum));
+    CHECK(ask(sum)); // it overlaps, so the one before has waited in vain
+    for (int i = 0; i < alone; ++i) CHECK(ask(one.add(0, 5)));
+  }
+  CHECK_FALSE(ask(sum));
+  CHECK_FALSE(ask(one.add(0, 5))); // it joins
+  one.turn(0, [] {});
+  CHECK(is_sent());
+  CHECK_FALSE(ask(sum));
+}
+
+TEST_CASE("a launcher that is free after the end of an order sends nothing for it",
+          "[collectives][sequencing][distributed][fusion]") {
+  fusing_rig one{2};
+  auto stopped = one.stop(0);
+  auto logs = one.ask_many(3);
+  one.deliver_all();
+  logs.push_back(one.ask(0, lane::named("fusing undecided"), one.add(0, 100)));
+  logs.push_back(one.ask(0, lane::named("fusing waits"), one.add(0, 101)));
+  one.orders.clear();
+  one.links.clear();
+  CHECK(logs.back().failure().code == errc::abandoned);
+  one.up[0].clear();
+  stopped.go();
+  one.finish();
+  CHECK(one.up[0].empty());
 }
 
 TEST_CASE("transfers of one rank that one group of a peer meets are launched one after the other, in any memory",

@@ -2,6 +2,7 @@
 // hostile ends the epoch for the others in time.
 #include "processes/transport/forked_process.hpp"
 #include "processes/transport/ring_rig.hpp"
+#include "support/comes_true.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -404,10 +405,10 @@ namespace {
 
 /// A world of three ranks: 0 and 1 on a host with a service of its own, and 2 without rings.
 struct two_services {
-  two_services() {
+  explicit two_services(const ring_settings& rings = {}) {
     std::vector<std::pair<rank, ring_connection>> ends;
     for (int r = 0; r < 2; ++r) {
-      auto pair = connect_rank(rank{r}, host.bell(), {});
+      auto pair = connect_rank(rank{r}, host.bell(), rings);
       ends.emplace_back(rank{r}, std::move(pair.service));
       ranks.emplace_back(std::move(pair.rank), of, 3);
     }
@@ -580,6 +581,248 @@ TEST_CASE("the thread of a service reads the rings of a process without a rank w
   CHECK(one.kind == decision_record::form::message);
   CHECK(one.from == outside);
   CHECK(one.message == "are you there?");
+}
+
+TEST_CASE("decisions for a host that exceed the size of a message are sent in parts", "[collectives][order][ORD-3]") {
+  two_services at;
+  constexpr std::size_t count = 8, overhead = 6; // of a message in a batch, and of the batch
+  request_writer third;
+  for (std::size_t i = 0; i < count; ++i)
+    third.add({.kind = request_record::form::message,
+               .to = process_address{static_cast<int>(i) % 2},
+               .message = std::string((longest_batch_bytes - overhead) / count - overhead, 'x')});
+  const std::string batch = third.take({.epoch = of, .number = 1});
+  REQUIRE(batch.size() <= longest_batch_bytes);
+  REQUIRE_FALSE(at.controller.receive(rank{2}, batch, steady_now()));
+  REQUIRE(at.to_host.size() == 2);
+  std::size_t batches = 0;
+  for (const std::string& message : at.to_host) {
+    error why;
+    const host_frame part = decode_host_frame(message, 3, why);
+    REQUIRE_FALSE(why);
+    CHECK(part.is_complete == (&message == &at.to_host.back()));
+    std::size_t size_bytes = 0;
+    for (const auto& one : part.batches) size_bytes += one.bytes.size();
+    CHECK(size_bytes <= longest_batch_bytes);
+    CHECK(size_bytes > 0);
+    batches += part.batches.size();
+  }
+  CHECK(batches == count / 2);
+}
+
+TEST_CASE("requests for the controller that exceed the size of a message are sent in several", "[collectives][order]") {
+  two_services at{{.capacity_bytes = std::size_t{8} << 20U}};
+  constexpr std::size_t size_bytes = 2'000'000;
+  for (auto& one : at.ranks) {
+    for (int i = 0; i < 3; ++i)
+      one.writer().add(
+          {.kind = request_record::form::message, .to = process_address{2}, .message = std::string(size_bytes, 'x')});
+    REQUIRE_FALSE(one.send());
+    REQUIRE_FALSE(one.link().is_waiting());
+  }
+  at.host.poll(steady_now());
+  REQUIRE(at.to_controller.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    error why;
+    const host_frame told = decode_host_frame(at.to_controller[i], 3, why);
+    REQUIRE_FALSE(why);
+    REQUIRE(told.batches.size() == 1);
+    CHECK(told.batches[0].of == rank{static_cast<int>(i)});
+    CHECK(told.batches[0].bytes.size() > 3 * size_bytes);
+  }
+  // Short ones of several ranks are in one message.
+  at.to_controller.clear();
+  for (auto& one : at.ranks) REQUIRE_FALSE(one.ask(sum(8)));
+  at.host.poll(steady_now());
+  CHECK(at.to_controller.size() == 1);
+}
+
+TEST_CASE("the controller is told which ranks of a host are late", "[collectives][order][TIM-1]") {
+  two_services at;
+  const auto late = std::make_shared<absence_report>();
+  late->what = "barrier";
+  late->ranks = {{.rank = rank{0}}, {.rank = rank{1}}};
+  REQUIRE_FALSE(at.controller.receive_from_host(0, encode(host_frame{.reports = {late, late}}), steady_now()));
+  const auto told = at.controller.take_straggling();
+  REQUIRE(told.size() == 2);
+  CHECK(told[1]->what == "barrier");
+  CHECK(at.controller.take_straggling().empty());
+}
+
+TEST_CASE("a host's service tells the controller of progress with its checks", "[collectives][order]") {
+  two_services at;
+  const time_point now = steady_now();
+  at.host.poll(now); // the first check
+  at.ranks[0].writer().add({.kind = request_record::form::progress, .launched = operation_mark{"barrier", lane{}, 1}});
+  REQUIRE_FALSE(at.ranks[0].send());
+  CHECK(at.host.poll(now + 1ms));
+  CHECK(at.to_controller.empty());
+  CHECK_FALSE(at.host.poll(now + 4ms));
+  at.host.poll(now + 5ms);
+  CHECK(at.to_controller.size() == 1);
+  at.host.poll(now + 20ms);
+  CHECK(at.to_controller.size() == 1);
+}
+
+TEST_CASE("a service that served a host and then serves a world decides about its losses itself",
+          "[collectives][order][EPO-1]") {
+  two_services at;
+  REQUIRE_FALSE(at.ranks[0].link().send("what nobody can read", steady_now()));
+  at.poll();
+  at.to_controller.clear();
+  std::vector<order_route> ends;
+  auto pair = connect_rank(rank{0}, at.host.bell());
+  ends.push_back({.rings = std::move(pair.service)});
+  at.host.open(epoch{2}, std::move(ends));
+  ring_client next{std::move(pair.rank), epoch{2}, 1};
+  REQUIRE_FALSE(next.link().send("what nobody can read", steady_now()));
+  for (int i = 0; i < 5; ++i) at.host.poll(steady_now());
+  const auto losses = at.host.take_losses();
+  REQUIRE(losses.size() == 1);
+  CHECK(losses[0].of == epoch{2});
+  CHECK(at.to_controller.empty());
+}
+
+TEST_CASE("a service answers for ranks and epochs that it does not have", "[collectives][order]") {
+  mixed_ranks at{1};
+  auto pair = connect_rank(rank{0}, at.service.bell());
+  at.service.attach(process_address{-1}, {.rings = std::move(pair.service)});
+  for (const int stranger : {-1, 2, 9}) {
+    CHECK(at.service.receive(rank{stranger}, at.batch_of(sum(8)), steady_now()).code == errc::internal);
+    CHECK_FALSE(at.service.has_rings(rank{stranger}));
+    at.service.release(rank{stranger});
+    CHECK(at.service.batches_for(rank{stranger}, of) == 0);
+  }
+  CHECK(at.service.has_rings(rank{0}));
+  CHECK_FALSE(at.service.has_rings(rank{1}));
+  at.service.release(rank{1}); // it has no rings
+  CHECK(at.service.connected() == 1);
+  at.service.release(rank{0});
+  at.service.release(rank{0});
+  CHECK(at.service.connected() == 0);
+  CHECK_FALSE(at.service.receive_from_host(0, "x", steady_now())); // there is no such host
+  CHECK(at.service.open_operations(of).empty());
+  CHECK_FALSE(at.service.points());
+}
+
+TEST_CASE("a service knows what is open in its epoch, and what was complete before it", "[collectives][order][CUT-1]") {
+  order_service service{parks};
+  service.learn({.of = epoch{3}, .lanes = {{.where = lane{}, .number = 9}}});
+  std::vector<order_route> routes(2);
+  service.open(epoch{4}, std::move(routes));
+  REQUIRE(service.points());
+  CHECK(service.points()->counted_from == epoch{4});
+  CHECK(service.commits().lanes.size() == 1);
+  for (const int r : {0, 1}) {
+    request_writer out;
+    REQUIRE_FALSE(out.ask(sum(8), lane{}, 1, {}, 30s));
+    REQUIRE_FALSE(service.receive(rank{r}, out.take({.epoch = epoch{4}, .number = 1}), steady_now()));
+  }
+  CHECK(service.open_operations(epoch{4}).size() == 1);
+  CHECK(service.open_operations(epoch{3}).empty());
+}
+
+TEST_CASE("a process without a rank has one route, while the order is open", "[collectives][order][attached]") {
+  mixed_ranks at{0};
+  const process_address outside{-1};
+  std::size_t first = 0, second = 0, third = 0;
+  const auto counts = [](std::size_t& which) { return order_route{.send = [&which](const std::string&) { ++which; }}; };
+  const auto tell = [&](int number) {
+    at.out.add({.kind = request_record::form::message, .to = outside, .message = std::to_string(number)});
+    REQUIRE_FALSE(at.service.receive(rank{0}, at.out.take({.epoch = of, .number = ++at.sent}), steady_now()));
+  };
+  order_service{parks}.attach(outside, counts(third)); // there is no epoch
+  at.service.attach(outside, counts(first));
+  tell(1);
+  CHECK(first == 1);
+  at.service.attach(outside, counts(second));
+  tell(2);
+  CHECK(first == 1);
+  CHECK(second == 1);
+  const std::size_t before = at.batches;
+  at.service.detach(process_address{0}); // a rank's
+  tell(3);
+  CHECK(at.batches > before);
+  CHECK(second == 2);
+  at.service.detach(outside);
+  CHECK(at.service.retiring() == std::vector{outside});
+  tell(4);
+  CHECK(second == 2);
+  request_writer late;
+  late.add({.kind = request_record::form::message, .to = process_address{0}, .message = "x"});
+  CHECK_FALSE(at.service.receive(outside, late.take({.epoch = of, .number = 1}), steady_now()));
+  at.service.close({.code = errc::rebuilding}, steady_now());
+  at.service.attach(outside, counts(third));
+  tell(5);
+  CHECK(third == 0);
+}
+
+TEST_CASE("the thread of a service tells its owner of what it has found", "[collectives][order][TIM-1]") {
+  std::atomic<int> news{0};
+  order_service_settings settings = parks;
+  settings.limits.straggling = 1ms;
+  settings.on_news = [&] { ++news; };
+  served_ranks at{2, settings};
+  const process_address outside{-1};
+  auto pair = connect_rank(rank{0}, at.service.bell());
+  at.service.attach(outside, {.rings = std::move(pair.service)});
+  ring_client driver{std::move(pair.rank), of, 2};
+  running served{at.service};
+  SECTION("a request whose peers are late") {
+    REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+    await("news of a late rank", [&] { return news > 0; });
+    const auto late = at.service.take_straggling();
+    REQUIRE(late.size() == 1);
+    CHECK(late[0]->missing() == std::vector{rank{1}});
+    CHECK(at.service.take_straggling().empty());
+  }
+  SECTION("a rank that is lost") {
+    REQUIRE_FALSE(at.ranks[1].link().send("what nobody can read", steady_now()));
+    await("news of a loss", [&] { return news > 0; });
+    const auto losses = at.service.take_losses();
+    REQUIRE(losses.size() == 1);
+    CHECK(losses[0].rank == rank{1});
+    CHECK(losses[0].of == of);
+    CHECK(losses[0].why.rank == rank{1});
+    CHECK(at.service.take_losses().empty());
+  }
+  SECTION("a process without a rank that is detached") {
+    REQUIRE_FALSE(driver.link().send("what nobody can read", steady_now()));
+    await("news of a detached process", [&] { return news > 0; });
+    const auto detached = at.service.take_detached();
+    REQUIRE(detached.size() == 1);
+    CHECK(detached[0].first == outside);
+    CHECK(at.service.connected() == 2); // both ranks
+    CHECK(at.service.take_detached().empty());
+    CHECK(at.service.take_losses().empty());
+  }
+  served.stop();
+}
+
+TEST_CASE("when several ranks are lost the first loss is the reason of the end", "[collectives][order][FLT-1]") {
+  served_ranks at{3};
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  REQUIRE_FALSE(at.ranks[2].link().send("what nobody can read", steady_now()));
+  at.poll();
+  REQUIRE_FALSE(at.ranks[1].link().send("what nobody can read", steady_now()));
+  at.poll();
+  const auto losses = at.service.take_losses();
+  REQUIRE(losses.size() == 2);
+  CHECK(losses[0].rank == rank{2});
+  CHECK(losses[1].rank == rank{1});
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8)));
+  at.poll();
+  REQUIRE(at.ranks[0].refused.size() == 2);
+  for (const auto& [number, why] : at.ranks[0].refused) CHECK(why.rank == rank{2});
+  CHECK(at.service.connected() == 1);
+  std::size_t told = 0;
+  at.service.attach(process_address{-1}, {.send = [&](const std::string&) { ++told; }}); // the order has ended
+  at.ranks[0].writer().add(
+      {.kind = request_record::form::message, .to = process_address{-1}, .message = "are you there?"});
+  REQUIRE_FALSE(at.ranks[0].send());
+  at.poll();
+  CHECK(told == 0);
 }
 
 } // namespace troupe::tests::order_service_test

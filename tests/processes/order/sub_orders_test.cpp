@@ -820,4 +820,86 @@ TEST_CASE("a rank that counts successes of a sub-world that were not released is
   CHECK(why.rank == rank{0});
 }
 
+TEST_CASE("a decision for a sub-world that the rank is not in, or has left, is refused",
+          "[collectives][sequencing][distributed][SEC-2]") {
+  split_rig one{3};
+  one.split({{"far", {rank{1}, rank{2}}}, {"near", {rank{0}, rank{1}}}});
+  const std::uint64_t far = one.numbers_told.at({"far", 1}), near = one.numbers_told.at({"near", 0});
+  REQUIRE(far < near);
+  const auto is_left = one.parts.at({"near", 0})->leave({.code = errc::stopping, .text = "its work is done"});
+  one.deliver_all();
+  CHECK(is_left->is_open());
+  CHECK(one.ask_in("near", 0, barrier{}).failure().text == "its work is done");
+  decision_writer out{rig_epoch};
+  const auto next_batch = [&] {
+    out.has_seen(one.links[0]->sent());
+    return out.take();
+  };
+  for (std::uint64_t i = 0; i < one.keeper.batches_for(rank{0}); ++i) static_cast<void>(next_batch());
+  for (const std::uint64_t number : {far, near, near + 1})
+    for (const auto kind :
+         {decision_record::form::closed, decision_record::form::turn, decision_record::form::capture}) {
+      out.add({.kind = kind, .world = number, .number = 1});
+      const error why = one.links[0]->receive(next_batch());
+      CHECK(why.code == errc::internal);
+      CHECK(why.rank == rank{0});
+      CHECK_THAT(why.text, ContainsSubstring("the controller has"));
+    }
+  CHECK_FALSE(one.links[0]->receive(next_batch()));
+}
+
+TEST_CASE("requests of two worlds are not launched together", "[collectives][sequencing][distributed][SEC-2]") {
+  split_rig one{2};
+  one.split({{"both", {rank{0}, rank{1}}}});
+  const auto whole = one.ask(0, one.add(0, 4));
+  const auto part = one.ask_in("both", 0, one.add(0, 4));
+  decision_writer out{rig_epoch};
+  const auto next_batch = [&] {
+    out.has_seen(one.links[0]->sent());
+    return out.take();
+  };
+  for (std::uint64_t i = 0; i < one.keeper.batches_for(rank{0}); ++i) static_cast<void>(next_batch());
+  out.release(1, 0);
+  out.release(2, 0, true);
+  const error why = one.links[0]->receive(next_batch());
+  CHECK_THAT(why.text, ContainsSubstring("together with one that is not before it"));
+  CHECK(one.links[0]->waiting() == 1);
+}
+
+TEST_CASE("a sub-world that is opened after the end of the connection is closed with its reason (ONE-1)",
+          "[collectives][sequencing][distributed][ONE-1]") {
+  std::variant<remote_buffer, error> got; // outlives the promise
+  split_rig one{2};
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
+  one.split(both);
+  static_cast<void>(one.parts.at({"both", 0})->leave({.code = errc::stopping, .text = "its work is done"}));
+  one.links[0]->close({.code = errc::rebuilding, .text = "the epoch is over"});
+  CHECK(one.ask_in("both", 0, barrier{}).failure().text == "its work is done"); // it was left before
+  const auto part = one.parts[{"both", 0}] = one.orders[0]->open_world(9, one.pipeline_of(both.front(), 0));
+  const auto late = one.ask_in("both", 0, barrier{});
+  CHECK(late.failure().text == "the epoch is over");
+  CHECK(late.failure().effect == effect::rejected);
+  CHECK(part->leave({.code = errc::stopping})->is_open());
+  part->peers()->find(rank{1}, "any", 1h,
+                      std::make_shared<value_promise<remote_buffer>>(
+                          [&got](std::variant<remote_buffer, error> all) { got = std::move(all); }));
+  REQUIRE(std::holds_alternative<error>(got));
+  CHECK(std::get<error>(got).text == "the epoch is over");
+}
+
+TEST_CASE("the service of a host learns that a rank has left, and answers for it",
+          "[collectives][sequencing][distributed][peers][ONE-1]") {
+  split_rig one{4, placements[2]};
+  one.split(crossing);
+  const auto left = one.parts.at({"all", 1})->leave({.code = errc::stopping, .text = "its work is done"});
+  one.deliver_all();
+  CHECK(left->is_open());
+  one.parts.at({"all", 0})->peers()->renew(1); // sends a message to each
+  one.deliver_up(0);
+  const std::size_t before = one.down[1].size();
+  CHECK(before == 0);
+  CHECK(one.down[0].size() == 1);
+  for (const auto& each : one.hosts) CHECK(each->keeper.retiring().empty());
+}
+
 } // namespace troupe::tests::sub_orders_test

@@ -226,6 +226,20 @@ TEST_CASE("a capture that takes too long is failed, and every rank's state is to
                                      ContainsSubstring("rank 1 has launched 0 times"));
 }
 
+TEST_CASE("of two captures the one that takes too long is failed, once", "[collectives][plans][distributed][TIM-1]") {
+  table_scene with{2};
+  for (const int r : {0, 1}) with.ask(r, "a", 1h, 30ms);
+  for (const int r : {0, 1}) with.ask(r, "b", 1h, 20ms);
+  for (const std::uint64_t place : {1U, 2U}) CHECK(with.launch(0, sum(4), place).empty());
+  CHECK(with.table.next_due() == with.now + 20ms);
+  CHECK(told(with.pass(20ms)) == lines{"0:capture 2 failed", "1:capture 2 failed"});
+  CHECK(with.table.next_due() == with.now + 10ms);
+  CHECK(with.pass(9ms).empty());
+  CHECK(told(with.launch(1, sum(4), 1)) == lines{"0:capture 1", "1:capture 1"});
+  CHECK(told(with.pass(1ms)) == lines{"0:capture 1 failed", "1:capture 1 failed"});
+  CHECK(with.table.next_due() == time_point::max());
+}
+
 TEST_CASE("records of captures that have not begun, or out of turn, are refused", "[collectives][plans][distributed]") {
   table_scene with{2};
   with.ask(0, "a");
@@ -241,6 +255,86 @@ TEST_CASE("records of captures that have not begun, or out of turn, are refused"
     with.end(1, place);
     CHECK(with.refusal.code == errc::internal);
   }
+}
+
+TEST_CASE("a capture and a turn of one name do not meet, and neither do splits into different groups",
+          "[collectives][plans][distributed]") {
+  table_scene with{2};
+  const auto split = [&](int from, std::vector<rank_group> groups) {
+    turn_table::answers out;
+    with.table.ask(rank{from}, {.name = "a", .deadline = 1h, .split = std::move(groups)}, with.now, out);
+    return out;
+  };
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}}, turned{{"both", {rank{1}, rank{0}}}};
+  CHECK(with.ask(0, "a").empty());
+  CHECK(with.ask(1, "a", 1h, nanoseconds{0}).empty());
+  CHECK(split(0, both).empty());
+  CHECK(split(1, turned).empty());
+  CHECK(told(with.ask(0, "a", 1h, nanoseconds{0})) == lines{"0:turn 3", "1:turn 1"});
+  CHECK(told(with.ask(1, "a")) == lines{"0:turn 1", "1:turn 3"});
+  const auto granted = split(1, both);
+  REQUIRE(told(granted) == lines{"0:turn 2", "1:turn 4"});
+  REQUIRE(granted[0].split);
+  CHECK(granted[0].split == granted[1].split);
+  CHECK(granted[0].split->at(0).name == "both");
+  REQUIRE(granted[0].told);
+  CHECK(granted[0].told->size() == 1);
+}
+
+TEST_CASE("when turns are closed all that wait are refused with the reason, and so are later ones",
+          "[collectives][plans][distributed][ONE-1]") {
+  table_scene with{2};
+  for (const int r : {0, 1}) with.ask(r, "capture");
+  CHECK(with.launch(0, sum(4)).empty());
+  CHECK(with.ask(0, "turn", 1h, nanoseconds{0}).empty());
+  CHECK(with.ask(1, "other").empty());
+  turn_table::answers out;
+  with.table.close({.code = errc::stopping, .text = "first"}, out);
+  CHECK(told(out) == lines{"1:turn 2 failed", "0:turn 2 failed", "0:capture 1 failed", "1:capture 1 failed"});
+  for (const turn_answer& one : out) CHECK(one.why.text == "first");
+  CHECK(with.table.next_due() == time_point::max());
+  out.clear();
+  with.table.close({.code = errc::busy, .text = "second"}, out);
+  CHECK(out.empty());
+  const auto late = with.ask(0, "turn");
+  REQUIRE(told(late) == lines{"0:turn 3 failed"});
+  CHECK(late[0].why.text == "first");
+  CHECK(with.end(0).empty());
+  CHECK_FALSE(with.refusal);
+  with.table.open(2, most);
+  CHECK(with.ask(0, "turn").empty());
+}
+
+TEST_CASE("a refused turn names what is missing, and what the first missing rank waits for",
+          "[collectives][plans][distributed][TIM-1]") {
+  table_scene with{2};
+  const auto refused = [&](std::size_t groups, nanoseconds deadline = 1ms) {
+    std::vector<rank_group> split;
+    for (std::size_t i = 1; i <= groups; ++i) split.push_back({"g" + std::to_string(i), {rank{0}, rank{1}}});
+    turn_table::answers out;
+    with.table.ask(rank{0}, {.name = "the split", .deadline = deadline, .split = split}, with.now, out);
+    out = with.pass(deadline);
+    REQUIRE(out.size() == 1);
+    return out[0].why.text;
+  };
+  CHECK(refused(2) == "the split into 'g1', 'g2' was not begun in time: rank 1 has not asked for it. Every process of "
+                      "the world must ask for the same");
+  CHECK_THAT(refused(8), ContainsSubstring("'g7', 'g8' was not begun"));
+  CHECK_THAT(refused(10), ContainsSubstring("'g7', 'g8' and 2 more was not begun"));
+  CHECK(with.ask(0, "all", 2h).empty());
+  CHECK(with.ask(1, "plan", 1h).empty());
+  CHECK(with.ask(1, "zoo", 3h).empty());
+  CHECK(with.table.next_due() == with.now + 1h);
+  CHECK_THAT(refused(0), ContainsSubstring("the split was not begun in time: rank 1 has not asked for it, rank 1 waits "
+                                           "for the capture of plan 'plan'. Every"));
+  CHECK(with.ask(1, "other", 10ms).empty());
+  CHECK(with.table.next_due() == with.now + 10ms);
+  CHECK(with.pass(10ms).size() == 1);
+  CHECK(with.table.next_due() > with.now + 59min); // what was asked for before
+  for (std::size_t i = 2; i < most; ++i) CHECK(with.ask(1, "many").empty());
+  CHECK(with.ask(1, "many")[0].why.text ==
+        "4 captures, splits and registrations of rank 1 wait for its peers, which is "
+        "the limit (limits.lead)");
 }
 
 } // namespace troupe::tests::turn_table_test

@@ -44,6 +44,8 @@ TEST_CASE("no request is refused because of a fault while the world's state says
       if (!one.is_ready()) return false;
       if (const outcome result = one.result(); troupe::failure_of(result) != nullptr) {
         ++refused;
+        const world_phase seen = world.status().phase;
+        CHECK((seen == world_phase::failed) == (policy == recovery_policy::fail_fast));
         CHECK((world.status().phase != world_phase::ready || world.status().epoch > epoch{1}));
       }
       return true;
@@ -134,7 +136,9 @@ TEST_CASE("an actor asks for the next epoch, and is told when it is ready", "[ru
 }
 
 TEST_CASE("a timeout that a client gives to CAF is no end of the actor", "[runtime][actors]") {
-  mock_world mock{2};
+  configuration settings = mock_settings(2);
+  settings.deadlines.drain = settings.deadlines.abort = 100ms; // of the rank that hangs
+  mock_world mock{settings};
   mock.script().on(rank{0}).operation(0).hang();
   caf::scoped_actor self{mock.runtime().system()};
   self->request(actor_of(mock.world()), 10ms, make_request(barriers(2), {}))

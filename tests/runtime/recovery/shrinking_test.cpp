@@ -1,13 +1,19 @@
 /// Worlds that go on without some of their ranks.
+#include "support/comes_true.hpp"
 #include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/runtime/rank_lane.hpp>
+#include <troupe/testing/virtual_world.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <caf/scoped_actor.hpp>
+
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <optional>
@@ -245,6 +251,63 @@ TEST_CASE("what a recovery is to begin with must be there, or it is refused at t
   settings.recovery.first_rung = recovery_rung::revoke;
   runtime rt{settings};
   CHECK_THROWS_WITH(rt.form_world(), ContainsSubstring("recovery.first_rung is revoke"));
+}
+
+TEST_CASE("a plan in streams of the client is lost when the world shrinks, and it is said why", "[runtime][plans]") {
+  runtime rt{shrinking(mock_settings(3))};
+  world where = rt.form_world();
+  const auto values = ranked_values(where, shrunk_count);
+  std::vector<stream> own;
+  plan_options options{.name = "sums"};
+  for (const rank self : where.local_ranks()) {
+    own.emplace_back(where.device_of(self));
+    options.streams.push_back(own.back().ref().native());
+  }
+  const auto in_streams = where.capture(plan_steps{sums(values)}, options);
+  const auto whole = where.capture([](rank_capture&) {});
+  REQUIRE(failure_of(where.replay(in_streams)).code == errc::none);
+  report_broken_device(where, rank{1});
+  REQUIRE(becomes_ready_in(where, epoch{2}));
+  const error lost = failure_of(where.replay(in_streams));
+  CHECK(lost.effect == effect::rejected);
+  const std::string why = "it was captured in 3 streams of the client, one for each rank, and the world has 2 ranks "
+                          "now: capture another";
+  CHECK_THAT(lost.text, ContainsSubstring(why));
+  REQUIRE(failure_of(where.replay(whole)).code == errc::none);
+  const auto restored = where.status().restored;
+  REQUIRE(restored);
+  CHECK(sum_of(*restored, restored_kind::plan).lost == 1);
+  const auto of_lost = std::ranges::find(*restored, restored_state::lost, &restored_part::state);
+  CHECK(of_lost->name == "sums");
+  CHECK(of_lost->failure.text == why);
+}
+
+TEST_CASE("who cannot derive a communicator from a failed one is not to blame, who cannot form a new one is",
+          "[runtime][FLT-1]") {
+  const auto first_rung = GENERATE(recovery_rung::shrink, recovery_rung::form_beside);
+  testing::virtual_world world{4, {.recovery = {.policy = recovery_policy::shrink, .first_rung = first_rung}}};
+  world.script().on(rank{0}).operation(0).lose_device();
+  world.script().on(rank{1}).forming(1).fail(errc::communicator_failed);
+  const auto reply = world.ask(std::vector<operation>(4, barrier{}));
+  REQUIRE(world.run_until_ready(epoch{3}, 10s));
+  CHECK(world.status().world_size == (first_rung == recovery_rung::shrink ? 3 : 2));
+}
+
+TEST_CASE("the end of the actor of a rank that has left its world is no fault, and requests to it are still answered",
+          "[runtime][FLT-1]") {
+  runtime rt{shrinking(mock_settings(3))};
+  world where = rt.form_world();
+  rank_lane of_lost{where, rank{1}, lane::named("lost")};
+  const auto actor = caf::actor_cast<caf::actor>(collective_of(where, rank{1}));
+  report_broken_device(where, rank{1});
+  REQUIRE(becomes_ready_in(where, epoch{2}));
+  caf::scoped_actor self{rt.system()};
+  caf::anon_send_exit(actor, caf::exit_reason::kill);
+  self->wait_for(actor);
+  // The world puts another actor in its place when it hears of the end.
+  CHECK(comes_true([&] { return failure_of(of_lost.ask(barrier{})).code == errc::rank_lost; }));
+  check_serves_all(where);
+  CHECK(where.status().epoch == epoch{2});
 }
 
 } // namespace troupe::tests::shrinking_test

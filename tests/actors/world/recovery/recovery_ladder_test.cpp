@@ -190,4 +190,99 @@ TEST_CASE("terms that contradict each other are refused with the arithmetic", "[
   }
 }
 
+TEST_CASE("where memory was short no communicator is derived from the failed ones", "[actors]") {
+  recovery_terms terms = three_in_a_minute();
+  terms.first_rung = recovery_rung::revoke;
+  recovery_ladder ladder{terms};
+  const error memory{.code = errc::out_of_memory, .text = "no memory"};
+  CHECK(ladder.on_fault(memory, start, serving).rung == recovery_rung::form_beside);
+  CHECK(ladder.on_fault(some_fault, start, {.world_size = 2}).rung == recovery_rung::revoke);
+}
+
+TEST_CASE("a rebuild leaves the window when it is older, and the budget is that of the terms", "[actors]") {
+  recovery_terms terms = three_in_a_minute();
+  terms.rebuilds = 1;
+  for (const auto& [after, rung] :
+       {std::pair{60s, recovery_rung::give_up}, std::pair{61s, recovery_rung::form_beside}}) {
+    recovery_ladder ladder{terms};
+    CHECK(ladder.on_fault(some_fault, start, serving).rung == recovery_rung::form_beside);
+    const recovery_step next = ladder.on_fault(some_fault, start + after, serving);
+    CHECK(next.rung == rung);
+    CHECK(next.delay == 0ns);
+  }
+  recovery_ladder none{{.policy = recovery_policy::keep_size, .rebuilds = 0}};
+  const recovery_step last = none.on_fault(some_fault, start, serving);
+  CHECK(last.why.text == "a fault; given up after 0 rebuilds within recovery.window");
+}
+
+TEST_CASE("delays double with each rebuild up to a limit, and their sum is that of all", "[actors]") {
+  const recovery_terms terms{.rebuilds = 100, .backoff = 3ms};
+  CHECK(backoff_before(terms, 0) == 0ms);
+  CHECK(backoff_before(terms, 1) == 3ms);
+  CHECK(backoff_before(terms, 2) == 6ms);
+  CHECK(backoff_before(terms, 10) == 3ms * 512);
+  CHECK(backoff_before(terms, 11) == 3ms * 1024);
+  CHECK(backoff_before(terms, 12) == 3ms * 1024);
+  for (const std::size_t rebuilds : {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{11}, std::size_t{12},
+                                     std::size_t{13}, std::size_t{100}}) {
+    CAPTURE(rebuilds);
+    recovery_terms some = terms;
+    some.rebuilds = rebuilds;
+    nanoseconds sum{};
+    for (std::size_t before = 0; before < rebuilds; ++before) sum += backoff_before(some, before);
+    CHECK(total_backoff(some) == sum);
+  }
+  const nanoseconds century{std::chrono::years{100}};
+  CHECK(backoff_before({.backoff = century}, 5) == century); // no sum overflows
+  CHECK(total_backoff({.rebuilds = 1000, .backoff = century}) == century);
+  recovery_ladder without{{.policy = recovery_policy::keep_size, .rebuilds = 9, .window = 60s, .backoff = 0ms}};
+  for (int i = 0; i < 3; ++i) CHECK(without.on_fault(some_fault, start, serving).delay == 0ns);
+  recovery_ladder least{{.policy = recovery_policy::keep_size, .rebuilds = 100, .window = 60s, .backoff = 1ns}};
+  static_cast<void>(least.on_fault(some_fault, start, serving));
+  std::set<nanoseconds> drawn;
+  for (int i = 0; i < 12; ++i) drawn.insert(least.on_fault(some_fault, start, serving).delay);
+  CHECK(*drawn.rbegin() > 256ns); // not only the first
+  CHECK(*drawn.rbegin() <= 1024ns);
+}
+
+TEST_CASE("a window that is not given is twice what the rebuilds or a fault's detection can take, and ten minutes at "
+          "least",
+          "[actors]") {
+  const recovery_terms terms{.rebuilds = 3, .backoff = 100ms}; // 300 ms in all
+  CHECK(with_window(terms).window == 10min);
+  CHECK(with_window(terms, 60s, 10s).window == 10min);
+  CHECK(with_window(terms, 90s, 30s).window == 2 * (300ms + 3 * (90s + 30s)));
+  CHECK(with_window(terms, 90s, 30s, 1h).window == 2h);
+  CHECK(with_window({.window = 7s}, 90s, 30s, 1h).window == 7s);
+}
+
+TEST_CASE("terms at their limits are accepted, and those beyond are refused", "[actors]") {
+  recovery_terms terms{.policy = recovery_policy::keep_size, .rebuilds = 2, .window = 60s, .backoff = 30s};
+  CHECK_NOTHROW(check(terms));
+  terms.backoff += 1ms;
+  CHECK_THROWS_WITH(check(terms), ContainsSubstring("recovery.backoff is 30001 ms, more than half of recovery.window"));
+  terms.rebuilds = 3;
+  terms.backoff = 20s; // 60 s in all
+  CHECK_THROWS_WITH(check(terms), ContainsSubstring("is 60000 ms or more in all, and recovery.window 60000 ms"));
+  terms.window = 60'001ms;
+  CHECK_NOTHROW(check(terms));
+  terms.rebuilds = 1;
+  terms.backoff = 0ms;
+  CHECK_NOTHROW(check(terms));
+  terms.backoff = -1ms;
+  CHECK_THROWS_WITH(check(terms), ContainsSubstring("recovery.backoff cannot be negative"));
+  terms.backoff = 1h;
+  terms.window = 0s; // it will be derived
+  CHECK_NOTHROW(check(terms));
+  terms.policy = static_cast<recovery_policy>(99);
+  CHECK_THROWS_WITH(check(terms),
+                    ContainsSubstring("recovery.policy is unknown: choose one of fail_fast, keep_size, shrink"));
+  terms.policy = recovery_policy::shrink;
+  terms.first_rung = recovery_rung::revoke;
+  CHECK_THROWS_WITH(check(terms), ContainsSubstring("recovery.first_rung is revoke, which keeps the size, and "
+                                                    "recovery.policy is shrink"));
+  terms.policy = recovery_policy::keep_size;
+  CHECK_NOTHROW(check(terms));
+}
+
 } // namespace troupe::tests
