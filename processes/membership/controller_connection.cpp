@@ -1,5 +1,7 @@
 #include <troupe/processes/membership/controller_connection.hpp>
 
+#include <troupe/processes/membership/membership.hpp>
+
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
