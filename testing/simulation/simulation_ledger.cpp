@@ -117,6 +117,12 @@ bool simulation_ledger::has_succeeded(const planned_request& what, rank self) co
   return one != nullptr && one->first && failure_of(*one->first) == nullptr;
 }
 
+bool simulation_ledger::was_busy(const planned_request& what, rank self) const {
+  const entry* const one = find_entry(what, self);
+  const error* const why = one != nullptr && one->first ? failure_of(*one->first) : nullptr;
+  return why != nullptr && why->code == errc::busy;
+}
+
 void simulation_ledger::told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits,
                              bool has_survivors) {
   told_.push_back({.process = process,
@@ -127,13 +133,19 @@ void simulation_ledger::told(std::uint64_t process, epoch now, std::vector<std::
 }
 
 void simulation_ledger::forms_again(epoch next) {
+  const bool is_anew = std::ranges::any_of(told_, [next](const told_event& one) { return one.in >= next; });
+  if (!is_anew) return;
+  began_anew_ = true;
   for (const told_event& one : told_) {
-    if (one.in < next) continue;
-    began_anew_ = true;
-    if (!ended_.contains(one.process))
-      return wrong("the world begins anew, and process " + std::to_string(one.process) +
-                   ", which lives, was part of epoch " + to_string(one.in) + " (CUT-1)");
+    if (one.in >= next && !ended_.contains(one.process))
+      wrong("the world begins anew, and process " + std::to_string(one.process) + ", which lives, was part of epoch " +
+            to_string(one.in) + " (CUT-1)");
   }
+  // From here on the numbers stand for other epochs.
+  judge_orders();
+  judge_lanes();
+  launches_.clear();
+  resumed_.clear();
 }
 
 bool simulation_ledger::may_still_run(const planned_request& what) const {

@@ -52,6 +52,8 @@ public:
   /// Returns whether the client of \p self has its answer to its latest request of \p what, or has died.
   [[nodiscard]] bool is_answered(const planned_request& what, rank self) const;
   [[nodiscard]] bool has_succeeded(const planned_request& what, rank self) const;
+  /// Returns whether the latest request of \p what to \p self was refused as busy, so it took no position in its lane.
+  [[nodiscard]] bool was_busy(const planned_request& what, rank self) const;
   /// Returns whether the request still runs, or has an answer that does not tell whether it has run.
   [[nodiscard]] bool may_still_run(const planned_request& what) const;
 
