@@ -4,7 +4,7 @@
 1. Results: troupe, in this process with all GPUs, reduces torch's CUDA tensors through DLPack. The results must equal
    those of torch.distributed (NCCL) on the same inputs, for several sizes, dtypes and reductions.
 2. Times: p50 and p99 from request to reply, in blocks that alternate with those of torch.distributed. The latter runs
-   in one process per GPU, as in bench/torch_latency.py, and is timed on rank 0 from the call until its completion is
+   in one process per GPU, as in torch_latency.py, and is timed on rank 0 from the call until its completion is
    seen. troupe receives one message for all ranks, through a prepared request that waits for torch's current streams,
    as torch.distributed does. Its reply is awaited by result() and by await.
 
