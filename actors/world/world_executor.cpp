@@ -175,7 +175,7 @@ void world_executor::follow(const controller_directive& from) {
                              const world_event now = state_.event();
                              // A world that leaves would otherwise wait for a confirmation that will not arrive.
                              if (world_order_ && now.phase == world_phase::stopping && order.of == now.epoch)
-                               world_order_->close(unasked_error(), true);
+                               world_order_->close(unasked_error());
                              return state_.on_failure(order);
                            },
                            [this](const quiesce_order& order) {

@@ -5,6 +5,7 @@
 #include <troupe/actors/world/recovery/recovery_ladder.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/request.hpp>
+#include <troupe/completion/poller/clock.hpp>
 
 #include <cstdint>
 #include <memory>

@@ -78,7 +78,7 @@ public:
   /// that has failed, or whose order the controller has closed. A sub-world is left as by leave(). If \p for_good is
   /// false, because only the epoch ends, it only refuses later requests and ends with the whole world. Returns the
   /// latch of leave().
-  virtual std::shared_ptr<latch> close(error why, bool for_good) = 0;
+  virtual std::shared_ptr<latch> close(error why, bool for_good = true) = 0;
 
   /// Returns why the controller has closed the order of the epoch: later requests are refused, and the controller's
   /// directive to end the epoch follows. errc::none if it has not.

@@ -56,7 +56,7 @@ public:
                                                         std::shared_ptr<rank_pipeline> pipeline) override;
   /// Also: leaving the whole world closes the connection.
   std::shared_ptr<latch> leave(error why) override;
-  std::shared_ptr<latch> close(error why, bool for_good) override;
+  std::shared_ptr<latch> close(error why, bool for_good = true) override;
   [[nodiscard]] std::shared_ptr<remote_ranks> ranks() const override;
   [[nodiscard]] error objection_to(std::span<const rank_group> split) const override;
 

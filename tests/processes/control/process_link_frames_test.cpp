@@ -1,4 +1,5 @@
 /// Which of a controller's frames a process heeds: by session, by epoch, and by what it is doing.
+#include "processes/order/connected_order.hpp"
 #include "support/frames_scene.hpp"
 #include "support/ordering_rig.hpp"
 
@@ -53,7 +54,7 @@ TEST_CASE("decisions of another session or epoch are not followed", "[control][O
   frames_scene one{orphan_policy::leave, rig.time};
   one.join();
   one.form(rig_epoch);
-  const auto order = one.link->open_order(rig.rig.ranks[0]);
+  const auto order = connected(one.link->open_order(rig.rig.ranks[0]));
   const outcome_log log;
   order->ask(rank{0}, {.what = rig.sum(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
   REQUIRE(one.told<order_batch>().size() == 1);
@@ -92,7 +93,7 @@ TEST_CASE("decisions that come before the order of their epoch is open are follo
       earlier =
           rank_pipeline::create(rig.rig.services, std::move(peers), rig.rig.launchers[0], before, [](const error&) {});
       earlier->init();
-      order_before = one.link->open_order(earlier);
+      order_before = connected(one.link->open_order(earlier));
       if (is_closed) order_before->close({.code = errc::rebuilding});
     }
   // An order that received these bytes would refuse the first batch below, as a duplicate.
@@ -107,7 +108,7 @@ TEST_CASE("decisions that come before the order of their epoch is open are follo
     out.has_seen(0);
     one.hear(order_batch{rig_epoch, out.take()});
   }
-  const auto order = one.link->open_order(rig.rig.ranks[0]);
+  const auto order = connected(one.link->open_order(rig.rig.ranks[0]));
   const outcome_log log;
   order->ask(rank{0}, {.what = rig.sum(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
   CHECK(order->waiting() == 1);
@@ -128,7 +129,7 @@ TEST_CASE("requests that wait for a silent controller are given up by the link's
   frames_scene one{orphan_policy::leave, rig.time};
   one.join();
   one.form(rig_epoch);
-  const auto order = one.link->open_order(rig.rig.ranks[0]);
+  const auto order = connected(one.link->open_order(rig.rig.ranks[0]));
   const outcome_log log;
   order->ask(rank{0}, {.what = rig.sum(0, 4), .name = ticket{1}, .deadline = 10ms, .reply = log.make_reply_promise()});
   one.pass_in_peace(2s);
@@ -142,7 +143,7 @@ TEST_CASE("what has succeeded since a rank's last request is told at the link's 
   frames_scene one{orphan_policy::leave, rig.time};
   one.join();
   one.form(rig_epoch);
-  const auto order = one.link->open_order(rig.rig.ranks[0]);
+  const auto order = connected(one.link->open_order(rig.rig.ranks[0]));
   const outcome_log log;
   order->ask(rank{0}, {.what = rig.sum(0, 4), .name = ticket{1}, .deadline = 1h, .reply = log.make_reply_promise()});
   decision_writer out{rig_epoch};

@@ -1,4 +1,5 @@
 // A process's link with rings in shared memory: which way its requests go, and what must wait for the decisions.
+#include "processes/order/connected_order.hpp"
 #include "processes/transport/ring_rig.hpp"
 #include "support/frames_scene.hpp"
 #include "support/ordering_rig.hpp"
@@ -50,7 +51,7 @@ struct rings_scene {
     return ring_connection::offer(gate, session_in(nonce, of), rank{0}, {}, bell);
   }
   void form(epoch of) { one.hear(formation_order{.of = of, .self = rank{0}, .world_size = 2, .has_rings = true}); }
-  void open() { order = one.link->open_order(rig.rig.ranks[0]); }
+  void open() { order = connected(one.link->open_order(rig.rig.ranks[0])); }
   void ask(std::uint64_t number) {
     order->ask(rank{0},
                {.what = rig.sum(0, 4), .name = ticket{number}, .deadline = 1h, .reply = log.make_reply_promise()});
@@ -170,7 +171,7 @@ TEST_CASE("a process that was paused keeps what it has lent until it can have re
   rings_scene at;
   at.one.form(rig_epoch);
   const auto exported = std::make_shared<exported_memory>(5);
-  at.order = at.one.link->open_order(at.rig.rig.ranks[0], exported);
+  at.order = connected(at.one.link->open_order(at.rig.rig.ranks[0], exported));
   static_cast<void>(exported->lend(rank{0}, at.rig.rig.numbers(0, 4, 1), 9, 10s, at.one.time->now()));
   at.one.pass_in_peace(5s);
   at.one.time->advance(1h);
@@ -333,7 +334,7 @@ TEST_CASE("the decisions of an epoch are counted anew in the next", "[control][o
   const auto later =
       rank_pipeline::create(at.rig.rig.services, std::move(peers), at.rig.rig.launchers[0], next, [](const error&) {});
   later->init();
-  at.order = at.one.link->open_order(later);
+  at.order = connected(at.one.link->open_order(later));
   at.ask(3);
   at.one.hear(stop_order{{.code = errc::stopping}, 1});
   CHECK(at.one.got<stop_order>().empty());

@@ -10,6 +10,7 @@
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/processes/mock/formation_memory.hpp>
 #include <troupe/processes/mock/process_pump.hpp>
+#include <troupe/processes/mock/process_rendezvous.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

@@ -2,6 +2,7 @@
 /// likes.
 #pragma once
 
+#include "processes/order/connected_order.hpp"
 #include "support/ordering_rig.hpp"
 
 #include <troupe/collectives/operation/validation.hpp>

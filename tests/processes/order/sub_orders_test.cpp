@@ -40,8 +40,8 @@ struct split_rig : distributed_rig {
             const auto place = std::ranges::find(group.members, rank{self}) - group.members.begin();
             told[{group.name, self}] = one.resume;
             numbers_told[{group.name, self}] = one.number;
-            parts[{group.name, self}] = orders[static_cast<std::size_t>(self)]->open_world(
-                one.number, pipeline_of(group, static_cast<std::size_t>(place)));
+            parts[{group.name, self}] = connected(orders[static_cast<std::size_t>(self)]->open_world(
+                one.number, pipeline_of(group, static_cast<std::size_t>(place))));
           }
         });
   }
@@ -416,7 +416,7 @@ TEST_CASE("a rank that opens a sub-world after a peer has left it is refused wha
   one.deliver_all();
   static_cast<void>(one.parts.at({"both", 0})->close({.code = errc::stopping, .text = "at once"}));
   one.deliver_all();
-  one.parts[{"both", 1}] = one.orders[1]->open_world(number, one.pipeline_of(both.front(), 1));
+  one.parts[{"both", 1}] = connected(one.orders[1]->open_world(number, one.pipeline_of(both.front(), 1)));
   const auto refused = one.ask_in("both", 1, barrier{});
   one.deliver_all();
   CHECK(refused.failure().code == errc::stopping);
@@ -444,7 +444,7 @@ TEST_CASE("questions that come before a rank has opened a sub-world are answered
                    [&answers, wanted](std::variant<remote_buffer, error> got) { answers[wanted] = std::move(got); }));
   one.deliver_all();
   CHECK(answers.empty());
-  one.parts[{"both", 1}] = one.orders[1]->open_world(number, one.pipeline_of(both.front(), 1));
+  one.parts[{"both", 1}] = connected(one.orders[1]->open_world(number, one.pipeline_of(both.front(), 1)));
   one.deliver_all();
   REQUIRE(answers.size() == 2);
   REQUIRE(std::holds_alternative<remote_buffer>(answers["ready"]));
@@ -875,7 +875,7 @@ TEST_CASE("a sub-world that is opened after the end of the connection is closed 
   static_cast<void>(one.parts.at({"both", 0})->leave({.code = errc::stopping, .text = "its work is done"}));
   one.links[0]->close({.code = errc::rebuilding, .text = "the epoch is over"});
   CHECK(one.ask_in("both", 0, barrier{}).failure().text == "its work is done"); // it was left before
-  const auto part = one.parts[{"both", 0}] = one.orders[0]->open_world(9, one.pipeline_of(both.front(), 0));
+  const auto part = one.parts[{"both", 0}] = connected(one.orders[0]->open_world(9, one.pipeline_of(both.front(), 0)));
   const auto late = one.ask_in("both", 0, barrier{});
   CHECK(late.failure().text == "the epoch is over");
   CHECK(late.failure().effect == effect::rejected);
