@@ -9,9 +9,9 @@
 
 namespace troupe {
 
-/// The membership of this process in its controller's world. Lifetime: create it before the world, and call begin() when
-/// the world exists. It outlives the world and ends before the actor system. Threads: end() from any, the others from
-/// one at a time.
+/// The membership of this process in its controller's world. Lifetime: create it before the world, and call begin()
+/// when the world exists. It outlives the world and ends before the actor system. Threads: end() from any, the others
+/// from one at a time.
 class membership {
 public:
   membership() = default;

@@ -11,7 +11,8 @@ namespace {
 template <class Package>
 const Package& need(const Package* (*linked)() noexcept, std::string_view what, std::string_view target) {
   if (linked != nullptr) return *linked();
-  throw exception{errc::unsupported, std::string{what} + ", which this program is linked without: link the CMake target " +
+  throw exception{errc::unsupported, std::string{what} +
+                                         ", which this program is linked without: link the CMake target " +
                                          std::string{target} + ", or troupe::troupe, which is everything"};
 }
 

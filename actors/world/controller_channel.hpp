@@ -26,7 +26,7 @@ public:
   /// Connects \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch. \p exported: the
   /// memory that requests of other processes may name; may be null.
   [[nodiscard]] virtual std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
-                                                                      std::shared_ptr<exported_memory> exported) = 0;
+                                                                std::shared_ptr<exported_memory> exported) = 0;
   /// Returns the initialised communicator for the ordered epoch; null if the world must create it.
   [[nodiscard]] virtual std::shared_ptr<communicator> take_communicator() { return nullptr; }
 };

@@ -46,8 +46,8 @@ public:
     std::shared_ptr<const std::vector<rank_context>> contexts{};
     /// The order of requests; null while no request is admitted, and if not all ranks live in this process.
     std::shared_ptr<ordered_world> order{};
-    local_names here{};                     ///< What requests can name in this process.
-    std::shared_ptr<remote_ranks> peers{};  ///< Sends requests to the ranks, if not all of them live in this process.
+    local_names here{};                    ///< What requests can name in this process.
+    std::shared_ptr<remote_ranks> peers{}; ///< Sends requests to the ranks, if not all of them live in this process.
     std::vector<std::shared_ptr<registered_pool>> registered{};
   };
 

@@ -28,8 +28,9 @@ selected_backend select_mock(const configuration& settings, std::string why) {
   const bool spans_processes =
       !settings.control.address.empty() || (settings.position && settings.position->world_size > 1);
   const auto connect =
-      spans_processes ? need_processes_package("the mock over several processes needs worlds over processes").connect_mocks
-                      : nullptr;
+      spans_processes
+          ? need_processes_package("the mock over several processes needs worlds over processes").connect_mocks
+          : nullptr;
   return {make_mock_devices(settings), make_mock_backend(settings.mock_without, settings.mock_results, connect),
           std::move(why)};
 }
@@ -44,7 +45,8 @@ selected_backend select_library(const configuration& settings) {
   switch (settings.backend) {
     case backend_choice::mock: return select_mock(settings, "the mock was asked for");
     case backend_choice::nccl: return select_nccl(settings, make_cuda_driver(), "NCCL was asked for");
-    case backend_choice::gloo: return need_backends_package("the backend gloo is one of the optional backends").select_gloo(settings);
+    case backend_choice::gloo:
+      return need_backends_package("the backend gloo is one of the optional backends").select_gloo(settings);
     case backend_choice::automatic: break;
   }
   std::shared_ptr<driver> api;

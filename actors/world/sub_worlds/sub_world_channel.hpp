@@ -19,7 +19,7 @@ struct sub_world_epoch {
   troupe::epoch of{};                                   ///< The parent's, which is also that of the sub-world.
   rank self_in_parent{};                                ///< The local rank.
   std::uint64_t number = 0;                             ///< The controller's number of the sub-world, in this epoch.
-  std::shared_ptr<world_order> order{};           ///< The parent's.
+  std::shared_ptr<world_order> order{};                 ///< The parent's.
   std::shared_ptr<troupe::communicator> communicator{}; ///< The local rank's, initialised.
 };
 
@@ -49,7 +49,7 @@ public:
   void tell(member_report what) override;
   void begins(std::shared_ptr<const commit_record> commits) override;
   [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
-                                                              std::shared_ptr<exported_memory> exported) override;
+                                                        std::shared_ptr<exported_memory> exported) override;
   [[nodiscard]] std::shared_ptr<communicator> take_communicator() override;
 
 private:

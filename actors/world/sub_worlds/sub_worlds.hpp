@@ -53,7 +53,7 @@ private:
 struct ordered_split {
   epoch of{};
   std::shared_ptr<world_order> order{}; ///< The parent's; null: this process orders the requests by itself.
-  std::vector<opened_world> opened{};         ///< The sub-worlds of the local rank at the controller.
+  std::vector<opened_world> opened{};   ///< The sub-worlds of the local rank at the controller.
 };
 
 /// Spawns, observes and stops sub-worlds. Those of a world over processes have its epochs: they fail with it, and are

@@ -28,9 +28,9 @@ using mock_rendezvous_maker = std::shared_ptr<mock_rendezvous> (*)(const unique_
 /// create() errors: invalid_argument (rank or world size; a device that is not a mock device).
 /// If the ranks of one formation come from backends with different \p results, the setting of rank 0 applies; with
 /// ranks in processes, results are computed only if all settings say so. For a transfer, the sender's setting applies.
-/// \p connect: null if all ranks are in this process; connect_over_processes: each may be in any process of this user on
-/// this host, over shared memory.
-/// Supports all features except those in \p without: it refuses their calls like a library that lacks them.
+/// \p connect: null if all ranks are in this process; connect_over_processes: each may be in any process of this user
+/// on this host, over shared memory. Supports all features except those in \p without: it refuses their calls like a
+/// library that lacks them.
 [[nodiscard]] std::shared_ptr<backend> make_mock_backend(std::vector<feature> without = {},
                                                          mock_results results = mock_results::computed,
                                                          mock_rendezvous_maker connect = nullptr);
