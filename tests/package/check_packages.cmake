@@ -56,7 +56,7 @@ foreach(package ${packages})
 endforeach()
 
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/asking -B ${WORK}/asking -G ${GENERATOR} -C ${CACHE}
-                        -Dtroupe_ROOT=${WORK}/root/usr "-DASKED=${line} COMPONENTS runtime testing program"
+                        -Dtroupe_ROOT=${WORK}/root/usr "-DASKED=${line} COMPONENTS core testing program"
                 COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${WORK}/root/usr/bin/troupe demo --backend mock --requests 200
                 OUTPUT_VARIABLE said COMMAND_ERROR_IS_FATAL ANY)
