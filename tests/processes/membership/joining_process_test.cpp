@@ -97,9 +97,12 @@ public:
   }
 
   void make() {
-    member = std::make_unique<membership>(
-        who, settings, helpers, selected_backend{.api = api, .collectives = collectives, .why = {}, .nodes = nodes},
-        time, wait_profile{});
+    selected_backend selected{.api = api, .collectives = collectives, .why = {}};
+    if (nodes)
+      selected.note_hosts = [to = nodes](const unique_id& formation, std::span<const std::string> hosts) {
+        to->note(formation, node_map::of_hosts(hosts));
+      };
+    member = std::make_unique<controlled_membership>(who, settings, helpers, selected, time, wait_profile{});
   }
   void begin() {
     make();
@@ -163,7 +166,7 @@ private:
   caf::actor_system system_{host_};
 
 public:
-  std::unique_ptr<membership> member; ///< Destroyed first, because it sends to the actor.
+  std::unique_ptr<controlled_membership> member; ///< Destroyed first, because it sends to the actor.
 };
 
 /// The value of a fact, or nothing.
