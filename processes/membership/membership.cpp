@@ -3,6 +3,7 @@
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/packages.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
 
 #include <unistd.h>
@@ -95,7 +96,9 @@ join_request describe_process(const configuration& settings, driver& api, const 
   made.facts = {{"troupe", TROUPE_VERSION},
                 {"backend", std::string{collectives.name()}},
                 {"version of the backend", without_origin(collectives.version())},
-                {"driver", api.version()}};
+                {"driver", api.version()},
+                // which compose operations over nodes
+                {"package backends", has_backends_package() ? "linked" : "not linked"}};
   std::ranges::move(shared_settings(settings, collectives.name()), std::back_inserter(made.facts));
   return made;
 }
