@@ -1,0 +1,202 @@
+/// What worlds over processes do at their turns in the order that a controller keeps.
+#include "actors/world/executor_scene.hpp"
+
+#include <troupe/collectives/order/distributed/order_server.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <array>
+
+namespace troupe::tests::world_executor_ordered_test {
+
+namespace {
+
+const error some_fault{.code = errc::communicator_failed, .text = "a fault"};
+
+/// Two processes with a rank each, whose order the scene keeps.
+struct ordered_pair {
+  struct channel final : heard_channel {
+    [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                                std::shared_ptr<exported_memory>) override {
+      const epoch now = pipeline->formed_in();
+      link = std::make_shared<order_connection>(std::move(pipeline), now, std::make_shared<monotonic_clock>(),
+                                                [lines = up](std::string batch) {
+                                                  const std::lock_guard lock{lines->first};
+                                                  lines->second.push_back(std::move(batch));
+                                                });
+      return link->whole();
+    }
+    std::shared_ptr<std::pair<std::mutex, std::deque<std::string>>> up =
+        std::make_shared<std::pair<std::mutex, std::deque<std::string>>>();
+    std::shared_ptr<order_connection> link;
+  };
+  struct process {
+    std::shared_ptr<ordered_pair::channel> link = std::make_shared<ordered_pair::channel>();
+    executor_scene one{{.locals = {rank{0}}, .recovery = {.policy = recovery_policy::guided}, .channel = link}};
+  };
+
+  ordered_pair() { form(epoch{1}); }
+
+  void form(epoch of, bool has_newcomers = false) {
+    keeper.open(of, 2);
+    for (int r = 0; r < 2; ++r)
+      at(r).order({formation_order{.of = of, .self = rank{r}, .world_size = 2, .has_newcomers = has_newcomers}});
+    run_until("the epoch", [&] { return is_ready(0, of) && is_ready(1, of); });
+  }
+  void fail() {
+    for (int r = 0; r < 2; ++r) at(r).order({failure_order{.of = at(r).executor->current_epoch(), .why = some_fault}});
+  }
+  [[nodiscard]] bool is_ready(int self, epoch of) {
+    const world_event now = at(self).executor->event();
+    return now.phase == world_phase::ready && now.epoch == of;
+  }
+  [[nodiscard]] executor_scene& at(int self) { return all[static_cast<std::size_t>(self)].one; }
+  [[nodiscard]] channel& link(int self) { return *all[static_cast<std::size_t>(self)].link; }
+
+  /// Passes on what the ranks ask, and what is decided.
+  void deliver() {
+    for (int r = 0; r < 2; ++r)
+      for (;;) {
+        std::string batch;
+        {
+          const std::lock_guard lock{link(r).up->first};
+          if (link(r).up->second.empty()) break;
+          batch = std::move(link(r).up->second.front());
+          link(r).up->second.pop_front();
+        }
+        static_cast<void>(keeper.receive(rank{r}, batch, steady_now()));
+      }
+    for (int r = 0; r < 2; ++r)
+      for (std::string batch; !(batch = keeper.take_outgoing(rank{r})).empty();)
+        if (link(r).link) static_cast<void>(link(r).link->receive(batch));
+  }
+  void run_until(const std::string& what, const std::function<bool()>& reached) {
+    await(what, [&] {
+      if (reached()) return true;
+      deliver();
+      for (int r = 0; r < 2; ++r)
+        if (auto next = at(r).mail->take()) at(r).executor->on(std::move(*next));
+      return false;
+    });
+  }
+  template <class Value>
+  error failure_of(std::future<Value>& answer) {
+    run_until("an answer", [&] { return answer.wait_for(0s) == std::future_status::ready; });
+    return error_of([&] { static_cast<void>(answer.get()); });
+  }
+  outcome_log ask(int self) {
+    outcome_log seen;
+    at(self).states[0]->accept({.what = barrier{}, .epoch = at(self).executor->current_epoch()},
+                               seen.make_reply_promise(), 1);
+    return seen;
+  }
+  /// A request of both ranks is served.
+  void check_service() {
+    const std::array served{ask(0), ask(1)};
+    run_until("the barrier", [&] { return served[0].count() + served[1].count() == 2; });
+    for (const outcome_log& seen : served) CHECK_FALSE(seen.failure());
+  }
+
+  order_server keeper;
+  std::array<process, 2> all;
+};
+
+} // namespace
+
+TEST_CASE("processes register memory at their turns, and requests are served afterwards", "[actors][executor]") {
+  ordered_pair pair;
+  CHECK(pair.at(0).executor->distributed());
+  CHECK(pair.at(0).formed_count == 1);
+  pair.check_service();
+  auto left = pair.at(0).register_memory(4096);
+  const auto held = pair.ask(0);
+  pair.deliver();
+  CHECK(left.wait_for(0s) == std::future_status::timeout); // the other has not asked
+  auto right = pair.at(1).register_memory(4096);
+  CHECK_FALSE(pair.failure_of(left));
+  CHECK_FALSE(pair.failure_of(right));
+  CHECK(pair.at(0).log->count("register 4096") == 1);
+  CHECK(pair.at(1).log->count("register 4096") == 1);
+  const auto peer = pair.ask(1);
+  pair.run_until("the barrier", [&] { return held.count() + peer.count() == 2; });
+  CHECK_FALSE(held.failure());
+  pair.check_service();
+}
+
+TEST_CASE("maintenance whose turn does not come is answered when its epoch ends", "[actors][executor][ONE-1]") {
+  ordered_pair pair;
+  auto memory = pair.at(0).register_memory(4096);
+  auto suspended = pair.at(0).suspend();
+  pair.deliver();
+  SECTION("by a fault") {
+    pair.fail();
+    CHECK(pair.failure_of(memory).code == errc::rebuilding);
+    CHECK(pair.failure_of(suspended).code == errc::rebuilding);
+    pair.form(epoch{2});
+    pair.check_service();
+    auto left = pair.at(0).suspend();
+    auto right = pair.at(1).suspend();
+    CHECK_FALSE(pair.failure_of(left));
+    CHECK_FALSE(pair.failure_of(right));
+  }
+  SECTION("by the end of the world's actor") {
+    pair.at(0).executor->kill({.code = errc::abandoned, .text = "the actor was ended"});
+    CHECK(pair.failure_of(memory).text == "the actor was ended");
+    CHECK(pair.failure_of(suspended).text == "the actor was ended");
+    pair.at(0).left = 1;
+  }
+}
+
+TEST_CASE("maintenance that a process leaves alone is refused, and its world can stop", "[actors][executor]") {
+  ordered_pair pair;
+  auto memory = pair.at(0).register_memory(4096);
+  pair.at(1).executor->stop();
+  CHECK(pair.failure_of(memory));
+  CHECK(pair.at(0).executor->event().phase == world_phase::ready);
+  pair.at(0).executor->stop();
+  pair.run_until("their ends", [&] { return pair.at(0).left + pair.at(1).left == 2; });
+  CHECK(pair.at(0).log->count("allocate") == 0);
+}
+
+TEST_CASE("memory comes back when a process that has joined registers as much", "[actors][executor][recovery]") {
+  ordered_pair pair;
+  auto left = pair.at(0).register_memory(4096);
+  auto right = pair.at(1).register_memory(4096);
+  CHECK_FALSE(pair.failure_of(left));
+  CHECK_FALSE(pair.failure_of(right));
+  pair.fail();
+  const auto restored = [&](int self) {
+    const auto all = pair.at(self).executor->event().restored;
+    return all && all->size() == 1 && all->front().state == restored_state::back;
+  };
+  pair.form(epoch{2}, true);
+  pair.run_until("the restorations", [&] { return restored(0) && restored(1); });
+  for (int r = 0; r < 2; ++r) {
+    CHECK(pair.at(r).log->count("allocate") == 1); // it was kept
+    CHECK(pair.at(r).log->count("register 4096") == 2);
+    CHECK(pair.at(r).executor->event().restored->front().kind == restored_kind::registration);
+    CHECK(pair.at(r).executor->event().restored->front().number == 0);
+    CHECK(pair.at(r).events.back().restored);
+  }
+  pair.check_service();
+  pair.fail();
+  pair.form(epoch{3}); // nobody has joined: it is registered while the ranks form
+  for (int r = 0; r < 2; ++r) CHECK(pair.at(r).log->count("register 4096") == 3);
+}
+
+TEST_CASE("a stop does not wait for memory that comes back", "[actors][executor]") {
+  ordered_pair pair;
+  auto left = pair.at(0).register_memory(4096);
+  auto right = pair.at(1).register_memory(4096);
+  CHECK_FALSE(pair.failure_of(left));
+  CHECK_FALSE(pair.failure_of(right));
+  pair.fail();
+  pair.form(epoch{2}, true);
+  pair.at(0).executor->stop();
+  CHECK(pair.at(0).executor->event().phase == world_phase::stopping);
+  pair.at(1).executor->stop();
+  pair.run_until("their ends", [&] { return pair.at(0).left + pair.at(1).left == 2; });
+}
+
+} // namespace troupe::tests::world_executor_ordered_test
