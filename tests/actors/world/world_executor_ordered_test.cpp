@@ -199,4 +199,72 @@ TEST_CASE("a stop does not wait for memory that comes back", "[actors][executor]
   pair.run_until("their ends", [&] { return pair.at(0).left + pair.at(1).left == 2; });
 }
 
+TEST_CASE("processes capture plans under their names, or by the order of those without", "[actors][executor][plans]") {
+  ordered_pair pair;
+  const auto capture_both = [&](const plan_options& options) {
+    std::array<std::future<capture_reply>, 2> answers;
+    for (int r = 0; r < 2; ++r)
+      answers[static_cast<std::size_t>(r)] = pair.at(r).capture({.steps = {{barrier{}}}, .options = options});
+    std::vector<std::shared_ptr<captured_plan>> plans;
+    for (auto& one : answers) {
+      pair.run_until("the capture", [&] { return one.wait_for(0s) == std::future_status::ready; });
+      plans.push_back(one.get().plan);
+    }
+    CHECK(plans[0]->common_number() == plans[1]->common_number());
+    return plans;
+  };
+  const auto named = capture_both({.name = "sum"});
+  CHECK(named[0]->options().name == "sum");
+  CHECK(capture_both({})[0]->options().name == "#1");
+  CHECK(capture_both({})[1]->options().name == "#2");
+  const auto again = capture_both({.name = "sum"}); // instead of the first
+  CHECK(again[0]->common_number() != named[0]->common_number());
+  pair.fail();
+  pair.form(epoch{2});
+  const auto restored = [&](int self) {
+    const auto all = pair.at(self).executor->event().restored;
+    return all && all->front().state != restored_state::under_way;
+  };
+  pair.run_until("the captures", [&] { return restored(0) && restored(1); });
+  for (int r = 0; r < 2; ++r) {
+    REQUIRE(pair.at(r).executor->event().restored->size() == 1); // nobody has the others
+    CHECK(pair.at(r).executor->event().restored->front().name == "sum");
+    CHECK(pair.at(r).executor->event().restored->front().state == restored_state::back);
+    CHECK(pair.at(r).executor->event().restored->front().number == again[static_cast<std::size_t>(r)]->number());
+  }
+  CHECK(again[0]->common_number() == again[1]->common_number());
+}
+
+TEST_CASE("a process refuses the part of a plan that cannot be captured", "[actors][executor][plans]") {
+  ordered_pair pair;
+  const auto refused = [&](capture_request asked) {
+    auto answer = pair.at(0).capture(std::move(asked));
+    CHECK(answer.wait_for(0s) == std::future_status::ready); // at once
+    return pair.failure_of(answer);
+  };
+  CHECK(refused({.steps = {{barrier{}}, {barrier{}, barrier{}}}}).text ==
+        "step 1 of the plan: it has 2 parts, this process has 1 of the world's ranks: give one part for each rank");
+  CHECK(refused({.steps = {{barrier{}}}, .options = {.streams = {native_stream{}, native_stream{}}}}).text ==
+        "the plan names 2 streams, this process has 1 of the world's ranks: give one for each rank, or none");
+  const buffer memory = memory_pool::create(pair.at(0).devices[0])->allocate(64);
+  const error alone = refused({.steps = {{send{.memory = memory, .count = 4, .peer = rank{0}}}}}); // nobody receives it
+  CHECK(alone.code == errc::invalid_argument);
+  CHECK(alone.rank == rank{0});
+  pair.check_service();
+}
+
+TEST_CASE("a capture that another process does not ask for is answered at its deadline",
+          "[actors][executor][plans][TIM-1]") {
+  ordered_pair pair;
+  auto answer = pair.at(0).capture({.steps = {{barrier{}}}, .options = {.deadline = 20ms}});
+  pair.run_until("the deadline", [&] {
+    pair.keeper.expire(steady_now());
+    return answer.wait_for(0s) == std::future_status::ready;
+  });
+  const error why = pair.failure_of(answer);
+  CHECK(why.code == errc::deadline_exceeded);
+  CHECK(why.effect == effect::rejected);
+  CHECK(pair.at(0).executor->event().phase == world_phase::ready);
+}
+
 } // namespace troupe::tests::world_executor_ordered_test
