@@ -124,6 +124,46 @@ TEST_CASE("processes register memory at their turns, and requests are served aft
   pair.check_service();
 }
 
+TEST_CASE("a rank holds its requests from its turn until the work has been done", "[actors][executor][ORD-3]") {
+  ordered_pair pair;
+  const auto gate = std::make_shared<latch>();
+  pair.at(0).log->on_call([gate](const std::string& what, rank) {
+    if (what == "allocate") gate->wait();
+  });
+  auto left = pair.at(0).register_memory(4096);
+  auto right = pair.at(1).register_memory(4096);
+  pair.run_until("the allocation", [&] { return pair.at(0).log->count("allocate") == 1; });
+  const std::array held{pair.ask(0), pair.ask(1)};
+  pair.deliver();
+  for (int i = 0; i < 3; ++i) { // what is released reaches the launcher before this
+    const auto seen = std::make_shared<latch>();
+    pair.at(0).launchers[0]->post([seen] { seen->open(); });
+    seen->wait();
+  }
+  CHECK(pair.at(0).log->count("launch") == 0);
+  SECTION("the work is done") {
+    gate->open();
+    CHECK_FALSE(pair.failure_of(left));
+    CHECK_FALSE(pair.failure_of(right));
+    pair.run_until("the barrier", [&] { return held[0].count() + held[1].count() == 2; });
+    for (const outcome_log& seen : held) CHECK_FALSE(seen.failure());
+  }
+  SECTION("the epoch ends without a fault") {
+    const error larger{.code = errc::rebuilding, .text = "more ranks have come"};
+    for (int r = 0; r < 2; ++r) pair.at(r).order({quiesce_order{.of = epoch{1}, .why = larger}});
+    gate->open();
+    CHECK(pair.failure_of(left).code == errc::rebuilding);
+    CHECK(pair.failure_of(right).code == errc::rebuilding);
+    pair.run_until("their rest", [&] {
+      return pair.link(0).all<drained_report>().size() + pair.link(1).all<drained_report>().size() == 2;
+    });
+    for (const outcome_log& seen : held) {
+      CHECK(seen.count() == 1);
+      CHECK_FALSE(seen.failure());
+    }
+  }
+}
+
 TEST_CASE("maintenance whose turn does not come is answered when its epoch ends", "[actors][executor][ONE-1]") {
   ordered_pair pair;
   auto memory = pair.at(0).register_memory(4096);
