@@ -50,7 +50,7 @@ TEST_CASE("a guided world forms as it is told, with the rank that it is given", 
   CHECK_FALSE(at.one.executor->has_newcomers());
   CHECK(at.one.formed_count == 0); // nobody keeps its order
   CHECK(at.one.ask({barrier{}, barrier{}}).failure().code == errc::unsupported);
-  auto plan = at.one.capture({.steps = {{barrier{}}}});
+  auto plan = at.one.capture({.steps = {{barrier{}}}, .epoch = {}});
   const error refused = at.one.failure_of(plan);
   CHECK(refused.code == errc::unsupported);
   CHECK_THAT(refused.text, ContainsSubstring("only 1 of the world's 2 ranks live in this process"));

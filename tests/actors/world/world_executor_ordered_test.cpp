@@ -233,10 +233,18 @@ TEST_CASE("a stop does not wait for memory that comes back", "[actors][executor]
   CHECK_FALSE(pair.failure_of(right));
   pair.fail();
   pair.form(epoch{2}, true);
+  std::vector<outcome_log> held;
+  SECTION("before its turn") {}
+  SECTION("when its turn has come, behind which requests are held") {
+    pair.deliver();
+    for (int r = 0; r < 2; ++r) held.push_back(pair.ask(r));
+    pair.deliver();
+  }
   pair.at(0).executor->stop();
   CHECK(pair.at(0).executor->event().phase == world_phase::stopping);
   pair.at(1).executor->stop();
   pair.run_until("their ends", [&] { return pair.at(0).left + pair.at(1).left == 2; });
+  for (const outcome_log& seen : held) CHECK_FALSE(seen.failure());
 }
 
 TEST_CASE("processes capture plans under their names, or by the order of those without", "[actors][executor][plans]") {
@@ -244,7 +252,8 @@ TEST_CASE("processes capture plans under their names, or by the order of those w
   const auto capture_both = [&](const plan_options& options) {
     std::array<std::future<capture_reply>, 2> answers;
     for (int r = 0; r < 2; ++r)
-      answers[static_cast<std::size_t>(r)] = pair.at(r).capture({.steps = {{barrier{}}}, .options = options});
+      answers[static_cast<std::size_t>(r)] =
+          pair.at(r).capture({.steps = {{barrier{}}}, .options = options, .epoch = {}});
     std::vector<std::shared_ptr<captured_plan>> plans;
     for (auto& one : answers) {
       pair.run_until("the capture", [&] { return one.wait_for(0s) == std::future_status::ready; });
@@ -282,12 +291,14 @@ TEST_CASE("a process refuses the part of a plan that cannot be captured", "[acto
     CHECK(answer.wait_for(0s) == std::future_status::ready); // at once
     return pair.failure_of(answer);
   };
-  CHECK(refused({.steps = {{barrier{}}, {barrier{}, barrier{}}}}).text ==
+  CHECK(refused({.steps = {{barrier{}}, {barrier{}, barrier{}}}, .epoch = {}}).text ==
         "step 1 of the plan: it has 2 parts, this process has 1 of the world's ranks: give one part for each rank");
-  CHECK(refused({.steps = {{barrier{}}}, .options = {.streams = {native_stream{}, native_stream{}}}}).text ==
-        "the plan names 2 streams, this process has 1 of the world's ranks: give one for each rank, or none");
+  CHECK(
+      refused({.steps = {{barrier{}}}, .options = {.streams = {native_stream{}, native_stream{}}}, .epoch = {}}).text ==
+      "the plan names 2 streams, this process has 1 of the world's ranks: give one for each rank, or none");
   const buffer memory = memory_pool::create(pair.at(0).devices[0])->allocate(64);
-  const error alone = refused({.steps = {{send{.memory = memory, .count = 4, .peer = rank{0}}}}}); // nobody receives it
+  const error alone =
+      refused({.steps = {{send{.memory = memory, .count = 4, .peer = rank{0}}}}, .epoch = {}}); // nobody receives it
   CHECK(alone.code == errc::invalid_argument);
   CHECK(alone.rank == rank{0});
   pair.check_service();
@@ -296,7 +307,7 @@ TEST_CASE("a process refuses the part of a plan that cannot be captured", "[acto
 TEST_CASE("a capture that another process does not ask for is answered at its deadline",
           "[actors][executor][plans][TIM-1]") {
   ordered_pair pair;
-  auto answer = pair.at(0).capture({.steps = {{barrier{}}}, .options = {.deadline = 20ms}});
+  auto answer = pair.at(0).capture({.steps = {{barrier{}}}, .options = {.deadline = 20ms}, .epoch = {}});
   pair.run_until("the deadline", [&] {
     pair.keeper.expire(steady_now());
     return answer.wait_for(0s) == std::future_status::ready;

@@ -30,7 +30,7 @@ std::vector<std::string> sorted(std::vector<std::string> some) {
   return some;
 }
 capture_request one_barrier(plan_options options = {}) {
-  return {.steps = {barriers()}, .options = std::move(options)};
+  return {.steps = {barriers()}, .options = std::move(options), .epoch = {}};
 }
 
 /// Blocks calls of the communicators until the test goes on.
@@ -468,11 +468,11 @@ TEST_CASE("what a capture cannot be is refused with its reason", "[actors][execu
         "the plan names 1 streams, the world has 2 ranks: give one for each rank, or none");
   const std::string of_sources = "a plan is captured from a function or from requests: give one of the two";
   CHECK(refused({}).text == of_sources);
-  CHECK(refused({.function = [](rank_capture&) {}, .steps = {barriers()}}).text == of_sources);
-  CHECK(refused({.steps = {barriers(), barriers(1)}}).text ==
+  CHECK(refused({.function = [](rank_capture&) {}, .steps = {barriers()}, .epoch = {}}).text == of_sources);
+  CHECK(refused({.steps = {barriers(), barriers(1)}, .epoch = {}}).text ==
         "step 1 of the plan: it has 1 parts, the world has 2 ranks: give one part for each rank");
-  CHECK(refused({.steps = {{barrier{}, replay{}}}}).code != errc::none);
-  CHECK_THAT(refused({.steps = {barriers(), {replay{}, replay{}}}}).text,
+  CHECK(refused({.steps = {{barrier{}, replay{}}}, .epoch = {}}).code != errc::none);
+  CHECK_THAT(refused({.steps = {barriers(), {replay{}, replay{}}}, .epoch = {}}).text,
              ContainsSubstring("step 1 of the plan: ") && ContainsSubstring("names no plan"));
 }
 
@@ -514,7 +514,8 @@ TEST_CASE("a capture in streams of the client is repeated in each epoch that has
     names.push_back(stream_ref{own.back()}.native());
   }
   const auto calls = std::make_shared<std::atomic<int>>(0);
-  auto answer = one.capture({.function = [calls](rank_capture&) { ++*calls; }, .options = {.streams = names}});
+  auto answer =
+      one.capture({.function = [calls](rank_capture&) { ++*calls; }, .options = {.streams = names}, .epoch = {}});
   const auto plan = one.result_of(answer).plan;
   CHECK(*calls == 3);
   const auto restored = [&] {
