@@ -124,7 +124,8 @@ TEST_CASE("requests of a driver on the controller's host go through rings, until
   at.hear(world_report{.of = epoch{1}, .world_size = 2, .reason = {.code = errc::rank_lost, .text = "rank 1 is lost"}});
   CHECK_FALSE(at.link->state().has_rings);
   CHECK(log.failure().effect == effect::unknown_outcome);
-  CHECK_FALSE(at.link->tick()); // which joins the thread
+  CHECK(threads_come_to("troupe/rings", 0)); // at once
+  CHECK_FALSE(at.link->tick());              // which joins the thread
   CHECK(threads_named("troupe/rings").empty());
 
   auto next = at.offer(epoch{2});

@@ -178,6 +178,9 @@ TEST_CASE("a host's service tells the controller what it cannot read", "[control
   CHECK(at.last_report().ranks.size() == 2);
   at.hear(order_batch{epoch{2}, "of an epoch that has ended"});
   CHECK(at.said.size() == 1);
+  at.hear(order_batch{epoch{3}, encode(host_frame{})}); // which it can read
+  CHECK(at.said.size() == 1);
+  CHECK(at.warnings.empty());
   at.hear(order_batch{epoch{3}, "what is this?"});
   REQUIRE(at.said.size() == 2);
   error why;

@@ -3,6 +3,7 @@
 #include "support/frames_scene.hpp"
 #include "support/ordering_rig.hpp"
 #include "support/outcomes.hpp"
+#include "support/process_resources.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -132,12 +133,20 @@ TEST_CASE("decisions that were announced and do not come are given up in time", 
   at.open();
   at.ask(1);
   at.one.hear(stop_order{{.code = errc::stopping}, 1});
-  at.one.pass_in_peace(4900ms);
+  at.one.pass_in_peace(5s);
   CHECK(at.one.got<stop_order>().empty());
-  at.one.pass_in_peace(200ms);
+  at.one.pass(20ms);
   CHECK(at.one.got<stop_order>().size() == 1);
   REQUIRE(at.one.told<failed_report>().size() == 1);
-  CHECK(at.one.told<failed_report>().front().why.code == errc::deadline_exceeded);
+  const failed_report told = at.one.told<failed_report>().front();
+  CHECK(told.of == rig_epoch);
+  CHECK(told.why.code == errc::deadline_exceeded);
+  REQUIRE(at.one.got<failure_order>().size() == 1);
+  CHECK(at.one.got<failure_order>().front().of == rig_epoch);
+  CHECK(at.one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  CHECK(std::holds_alternative<stop_order>(at.one.delivered.back().what)); // in this order
+  at.one.pass_in_peace(5s);
+  CHECK(at.one.told<failed_report>().size() == 1);
 }
 
 TEST_CASE("a process that was paused does not give up decisions that it could not read", "[control][order][TIM-1]") {
@@ -312,6 +321,7 @@ TEST_CASE("the rings of a process end when it has left, and when its session has
     CHECK(at.one.abandoned);
   }
   CHECK_FALSE(at.one.link->has_rings());
+  CHECK(threads_come_to("troupe/rings", 0)); // at once: no tick follows
 }
 
 TEST_CASE("the decisions of an epoch are counted anew in the next", "[control][order][ORD-1]") {
