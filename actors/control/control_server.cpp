@@ -181,12 +181,11 @@ void control_server::finish_opening() {
   std::vector<char> is_taken(begun.routes.size(), 0);
   resume_ = nullptr;
   for (auto& [link, host] : hosts_) {
-    if (std::exchange(host.is_asked, false)) continue; // it has not answered
     std::erase_if(host.ranks, [&](rank one) {
       return std::ranges::find(begun.candidates, one) == begun.candidates.end() ||
              std::exchange(is_taken[static_cast<std::size_t>(one.value())], char{1}) != 0;
     });
-    if (host.ranks.empty()) continue;
+    if (host.ranks.empty()) continue; // or it has not answered
     host.served = begun.of;
     if (host.ranks.size() == begun.routes.size()) resume_ = host.resume;
     host.index = hosts.size();

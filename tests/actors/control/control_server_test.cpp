@@ -813,6 +813,8 @@ TEST_CASE("processes of the controller's host have rings, and one that has left 
   other->socket = {};
   drives->socket = {};
   fail(epoch{1});
+  CHECK(at.heard.back().phase == control_phase::forming);
+  CHECK(at.heard.back().ring_ranks == 0); // those of the epoch before do not count
   CHECK(form(epoch{2}) == std::pair{true, false});
   CHECK(at.heard.back().ring_ranks == 1);
   CHECK_FALSE(at.told<world_report>(driver).back().has_rings);

@@ -176,6 +176,21 @@ TEST_CASE("rings that a driver cannot read end its requests, and it goes on with
   CHECK(at.ask().count() == 0);
 }
 
+TEST_CASE("rings that are forged end a driver's requests with the reason", "[control][drivers][SEC-2]") {
+  link_scene at;
+  auto rings = offer_forgeable(at.gate, session_in(at.nonce, epoch{1}), address, at.bell);
+  at.begin(epoch{1});
+  REQUIRE(at.link->state().has_rings);
+  const outcome_log log = at.ask();
+  rings.forge();
+  REQUIRE(await([&] { return log.count() == 1; }));
+  CHECK(log.failure().effect == effect::unknown_outcome);
+  REQUIRE(at.warned().size() == 1);
+  CHECK_THAT(at.warned()[0], ContainsSubstring("has written a sequence word"));
+  CHECK_FALSE(at.link->state().is_ready);
+  CHECK_FALSE(at.link->state().is_over);
+}
+
 TEST_CASE("the thread of rings does not keep a driver alive, and a batch in it is a sign of life",
           "[control][drivers]") {
   link_scene at;

@@ -280,6 +280,45 @@ TEST_CASE("rings that cannot be read fail the epoch here and at the controller",
   CHECK(at.one.got<failure_order>().front().why.effect == effect::unknown_outcome);
 }
 
+TEST_CASE("rings that are forged fail the epoch here and at the controller", "[control][order][SEC-2]") {
+  rings_scene at;
+  auto rings = offer_forgeable(at.gate, session_in(at.nonce, rig_epoch), rank{0}, at.bell);
+  at.form(rig_epoch);
+  at.open();
+  REQUIRE(at.one.link->has_rings());
+  rings.forge();
+  REQUIRE(await([&] { return at.one.told<failed_report>().size() == 1; }));
+  CHECK(at.one.told<failed_report>().front().of == rig_epoch);
+  CHECK(at.one.told<failed_report>().front().why.text.find("has written a sequence word") != std::string::npos);
+  REQUIRE(at.one.got<failure_order>().size() == 1);
+  CHECK(at.one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+}
+
+TEST_CASE("rings of an epoch whose order was never opened are not those of the next", "[control][order][EPO-1]") {
+  rings_scene at;
+  const auto before = at.offer(epoch{rig_epoch.value() - 1});
+  at.form(epoch{rig_epoch.value() - 1});
+  at.one.form(rig_epoch); // without rings
+  at.open();
+  CHECK_FALSE(at.one.link->has_rings());
+  at.ask(1);
+  CHECK(at.one.told<order_batch>().size() == 1);
+}
+
+TEST_CASE("what waits for decisions is not delivered to a world that is over", "[control][order]") {
+  rings_scene at;
+  const auto service = at.offer(rig_epoch);
+  at.form(rig_epoch);
+  at.open();
+  at.ask(1);
+  at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}, 1});
+  at.one.hear(fence_notice{{.code = errc::world_failed}});
+  at.one.pass(6s);
+  CHECK(at.one.got<quiesce_order>().empty());
+  CHECK(at.one.got<failure_order>().empty());
+  CHECK(at.one.got<fence_notice>().size() == 1);
+}
+
 TEST_CASE("the rings of an epoch are dropped with it", "[control][order][EPO-1]") {
   rings_scene at;
   auto before = at.offer(rig_epoch);
