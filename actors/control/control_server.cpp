@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -178,12 +179,11 @@ void control_server::open_order(const control_effect::open_order& begun) {
 void control_server::finish_opening() {
   opening begun = *std::exchange(opening_, std::nullopt);
   std::vector<host_route> hosts;
-  std::vector<char> is_taken(begun.routes.size(), 0);
+  std::set<rank> taken;
   resume_ = nullptr;
   for (auto& [link, host] : hosts_) {
     std::erase_if(host.ranks, [&](rank one) {
-      return std::ranges::find(begun.candidates, one) == begun.candidates.end() ||
-             std::exchange(is_taken[static_cast<std::size_t>(one.value())], char{1}) != 0;
+      return std::ranges::find(begun.candidates, one) == begun.candidates.end() || !taken.insert(one).second;
     });
     if (host.ranks.empty()) continue; // or it has not answered
     host.served = begun.of;
