@@ -157,6 +157,17 @@ TEST_CASE("a driver without a gate, or to which nothing was offered, asks throug
   CHECK(::recv(at.gate.native(), &byte, 1, MSG_DONTWAIT) == 0); // so that none are offered again
 }
 
+TEST_CASE("a driver that is told that it has no rings looks for none, and keeps its gate", "[control][drivers]") {
+  link_scene at;
+  at.hear(world_report{.of = epoch{1}, .world_size = 2, .address = address.value(), .is_ready = true});
+  CHECK(at.link->state().is_ready);
+  CHECK_FALSE(at.link->state().has_rings);
+  CHECK(at.warned().empty());
+  const auto service = at.offer(epoch{2});
+  at.begin(epoch{2});
+  CHECK(at.link->state().has_rings);
+}
+
 TEST_CASE("rings that a driver cannot read end its requests, and it goes on with the next epoch",
           "[control][drivers][SEC-2]") {
   link_scene at;
