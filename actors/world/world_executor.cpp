@@ -744,14 +744,13 @@ void world_executor::maintain(std::deque<maintenance> steps) {
 
 void world_executor::on_turn(maintenance_turn& one) {
   if (one.epoch != state_.current_epoch()) return;
-  const auto found = asked_.find(one.number);
-  if (found == asked_.end()) { // it was dropped
+  auto asked = asked_.extract(one.number);
+  if (asked.empty()) { // it was dropped
     if (!one.refusal)
       for (const auto& each : pipelines_) each->resume();
     return;
   }
-  auto steps = std::move(found->second);
-  asked_.erase(found);
+  std::deque<maintenance>& steps = asked.mapped();
   const bool restores = steps.front().restores;
   if (restores && !one.refusal) {
     one.refusal = objection_to_maintenance(); // a world that stops does not wait for restorations

@@ -81,7 +81,7 @@ struct exchange : operation_match {
   // Valid in the root only:
   std::size_t size = 0;        ///< Number of exchanges in the closure.
   std::size_t partnerless = 0; ///< Number of ends in the closure whose other half has not been requested.
-  std::size_t ranks = 0;       ///< Number of ranks in the closure; known when it is complete.
+  std::size_t ranks = 0;       ///< Number of ranks in the closure; 0 until it is complete.
 
   [[nodiscard]] exchange& root() noexcept {
     exchange* one = this;
@@ -185,6 +185,7 @@ public:
   [[nodiscard]] std::uint64_t head() const noexcept { return head_; }
   /// Returns the position of the next request.
   [[nodiscard]] std::uint64_t next() const noexcept { return next_; }
+  /// A position before head() is empty until the ring is used again for later ones.
   [[nodiscard]] lane_slot& at(std::uint64_t position) noexcept { return ring_[position & (capacity_ - 1)]; }
   [[nodiscard]] lane_slot& front() noexcept { return at(head_); }
   void fetch_front() const noexcept { __builtin_prefetch(ring_.get() + (head_ & (capacity_ - 1))); }

@@ -277,7 +277,7 @@ void sequencer::note_due(lane_table& at, const sequencing_terms& asked) noexcept
 }
 
 void sequencer::expire(time_point now, sequencing_effects& effects) {
-  if (waiting_ == 0 || now < due_) return;
+  if (now < due_) return;
   expired_.clear();
   straggling_.clear();
   due_ = time_point::max();
@@ -289,7 +289,7 @@ void sequencer::expire(time_point now, sequencing_effects& effects) {
     }
   for (const place& one : expired_) {
     lane_queue& queue = one.at->queues[static_cast<std::size_t>(one.self)];
-    if (one.position < queue.head() || queue.at(one.position).one == nullptr) continue; // refused with an earlier one
+    if (queue.at(one.position).one == nullptr) continue; // refused with an earlier one
     auto report = report_on(one, now);
     const std::string text = "rank " + std::to_string(one.self) + " gave up after " + describe(report->waited);
     error own{.code = errc::deadline_exceeded,
@@ -303,10 +303,8 @@ void sequencer::expire(time_point now, sequencing_effects& effects) {
   }
   settle(effects);
   for (const place& one : straggling_) {
-    const lane_queue& queue = one.at->queues[static_cast<std::size_t>(one.self)];
-    if (one.position < queue.head() ||
-        one.at->queues[static_cast<std::size_t>(one.self)].at(one.position).one == nullptr)
-      continue;
+    lane_queue& queue = one.at->queues[static_cast<std::size_t>(one.self)];
+    if (queue.at(one.position).one == nullptr) continue; // refused with one that has expired
     effects.straggling.push_back(report_on(one, now));
   }
 }
@@ -405,7 +403,7 @@ void sequencer::complete(exchange& root) {
 }
 
 void sequencer::try_exchange(exchange& root) {
-  if (root.over || root.partnerless > 0 || root.heads != root.ranks || !is_in_front(root)) return;
+  if (root.over || root.heads != root.ranks || !is_in_front(root)) return;
   ready_.push_back({root.where, root.self, &root});
 }
 
@@ -628,8 +626,7 @@ void sequencer::withdraw(std::uint32_t world, rank self, std::uint64_t client, c
     queue.owner = 0;
     const std::uint64_t end = queue.next();
     for (std::uint64_t i = queue.head(); i != end; ++i) {
-      if (i < queue.head()) continue; // skipped: refused with an earlier one
-      const sequenced* one = queue.at(i).one;
+      const sequenced* one = queue.at(i).one; // null if refused with an earlier one
       if (one == nullptr || one->terms().client != client) continue;
       auto cause = std::make_shared<withdrawal>(
           withdrawal{"rank " + to_string(self) + " withdrew " + name_request(*one) + ": " + why.text});
@@ -670,8 +667,7 @@ void sequencer::leave(std::uint32_t world, rank self, const error& why, sequenci
       lane_queue& queue = at->queues[r];
       const std::uint64_t end = queue.next();
       for (std::uint64_t i = queue.head(); i != end; ++i) {
-        if (i < queue.head()) continue; // skipped: refused with an earlier one
-        const lane_slot& slot = queue.at(i);
+        const lane_slot& slot = queue.at(i); // empty if refused with an earlier one
         if (slot.one != nullptr && needs(slot, static_cast<int>(r), self.value()))
           take_out({at.get(), static_cast<int>(r), i}, all, effects);
       }

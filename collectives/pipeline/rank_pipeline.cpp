@@ -79,10 +79,11 @@ void rank_pipeline::belongs_to(std::uint64_t world) {
 }
 
 void rank_pipeline::init() {
-  prepare_device();
+  const auto line = prepare_device();
   try {
     peers_->init();
-    peers_->warm_up(stream_->ref());
+    if (failed()) throw exception{mark_->why()}; // an abort, which may have taken the stream, did not end that call
+    peers_->warm_up(line->ref());
   } catch (const exception& failure) {
     throw exception{judged(failure.why())};
   }
@@ -90,21 +91,22 @@ void rank_pipeline::init() {
 }
 
 void rank_pipeline::init_formed() {
-  prepare_device();
+  static_cast<void>(prepare_device());
   begin();
 }
 
-void rank_pipeline::prepare_device() {
+std::shared_ptr<stream> rank_pipeline::prepare_device() {
   where()->api().enter_thread(where()->id());
+  auto made = std::make_shared<stream>(where());
   {
-    auto made = std::make_shared<stream>(where());
     auto staging = std::make_shared<host_staging>(where(), services_.staging);
     const std::lock_guard lock{mutex_};
-    stream_ = std::move(made);
+    stream_ = made;
     staging_ = std::move(staging);
     events_ = std::make_shared<event_pool>(where());
   }
   track_->source().prepare(where());
+  return made;
 }
 
 void rank_pipeline::begin() {

@@ -205,7 +205,8 @@ private:
   class observed_launch;
   class sequenced_work;
 
-  void prepare_device();
+  /// Makes the stream and what belongs to it. Returns the stream, which an abort may take at any time.
+  [[nodiscard]] std::shared_ptr<stream> prepare_device();
   void begin();
   void enqueue(std::shared_ptr<pipeline_job> work);
   void send(std::shared_ptr<pipeline_job> work);

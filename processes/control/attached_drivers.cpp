@@ -42,10 +42,10 @@ error attached_drivers::objection() const {
 }
 
 std::optional<int> attached_drivers::free_slot() const {
-  std::vector<char> is_taken(most_attached_lanes + 1);
-  for (const auto& [link, one] : all_) is_taken[static_cast<std::size_t>(slot_of(one.where))] = 1;
-  for (const process_address one : order_.retiring()) is_taken[static_cast<std::size_t>(slot_of(one))] = 1;
-  const auto slot = static_cast<int>(std::ranges::find(is_taken, char{0}) - is_taken.begin());
+  std::vector<bool> is_taken(most_attached_lanes);
+  for (const auto& [link, one] : all_) is_taken[static_cast<std::size_t>(slot_of(one.where))] = true;
+  for (const process_address one : order_.retiring()) is_taken[static_cast<std::size_t>(slot_of(one))] = true;
+  const auto slot = static_cast<int>(std::ranges::find(is_taken, false) - is_taken.begin());
   return slot < most_attached_lanes ? std::optional{slot} : std::nullopt;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -15,8 +16,9 @@ namespace {
 /// Time limit for an order service of another host to create rings. One that needs longer does not serve in that epoch.
 constexpr std::chrono::seconds time_for_rings{2};
 
-controller_hooks with_send(controller_hooks hooks) {
+controller_hooks with_defaults(controller_hooks hooks) {
   if (!hooks.send) hooks.send = [](peer_id, const std::string&) {};
+  if (!hooks.refused) hooks.refused = [](const error&) {};
   return hooks;
 }
 
@@ -41,7 +43,7 @@ control_server::control_server(controller_terms terms, const order_service_setti
     order_{ordering},
     limits_{ordering.limits},
     gate_{std::move(gate)},
-    hooks_{with_send(std::move(hooks))},
+    hooks_{with_defaults(std::move(hooks))},
     sources_{std::move(sources)} {}
 
 control_server::~control_server() {
@@ -92,10 +94,7 @@ void control_server::fail(const error& why) const {
 void control_server::hear(peer_id from, std::string_view bytes) {
   error why;
   auto frame = decode_process_frame(bytes, why);
-  if (!frame) {
-    if (hooks_.refused) hooks_.refused(why);
-    return;
-  }
+  if (!frame) return hooks_.refused(why);
   if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
   if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit(from, *asked);
   if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now());
@@ -180,15 +179,13 @@ void control_server::open_order(const control_effect::open_order& begun) {
 void control_server::finish_opening() {
   opening begun = *std::exchange(opening_, std::nullopt);
   std::vector<host_route> hosts;
-  std::vector<char> is_taken(begun.routes.size(), 0);
+  std::set<rank> taken;
   resume_ = nullptr;
   for (auto& [link, host] : hosts_) {
-    if (std::exchange(host.is_asked, false)) continue; // it has not answered
     std::erase_if(host.ranks, [&](rank one) {
-      return std::ranges::find(begun.candidates, one) == begun.candidates.end() ||
-             std::exchange(is_taken[static_cast<std::size_t>(one.value())], char{1}) != 0;
+      return std::ranges::find(begun.candidates, one) == begun.candidates.end() || !taken.insert(one).second;
     });
-    if (host.ranks.empty()) continue;
+    if (host.ranks.empty()) continue; // or it has not answered
     host.served = begun.of;
     if (host.ranks.size() == begun.routes.size()) resume_ = host.resume;
     host.index = hosts.size();
@@ -274,7 +271,6 @@ void control_server::watch_hosts(time_point now) {
     for (const auto& host : hosts_) tell_host(host.first, heartbeat{});
     drivers_.beat();
   }
-  drivers_.detach_failed();
   drivers_.watch(now, pause, state_.terms().suspicion);
   if (opening_ && now >= opening_->until) finish_opening();
 }
@@ -325,7 +321,7 @@ void control_server::admit(peer_id from, const attach_request& asked) {
   error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who);
   if (!why && !asked.is_order_service) why = drivers_.objection();
   if (why) {
-    if (hooks_.refused) hooks_.refused(why);
+    hooks_.refused(why);
     hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
     return;
   }
@@ -360,8 +356,7 @@ void control_server::tell_drivers(const control_event& event) {
 void control_server::send(link_id to, const controller_message& what) {
   const auto peer = links_.find(to);
   if (peer == links_.end()) return;
-  if (const auto* refusal = std::get_if<join_refusal>(&what); refusal != nullptr && hooks_.refused)
-    hooks_.refused(refusal->why);
+  if (const auto* refusal = std::get_if<join_refusal>(&what)) hooks_.refused(refusal->why);
   hooks_.send(peer->second.to, encode(controller_frame{to, mark(to, what)}));
 }
 

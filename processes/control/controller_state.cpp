@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
@@ -22,6 +23,15 @@ error loss_error(std::string text) {
 /// The time to gather may begin anew at least this many times within controller_terms::window, even if
 /// controller_terms::rebuilds is smaller.
 constexpr std::size_t least_gatherings = 10;
+
+/// Adds \p now to the times of the last events. Returns whether these are more than \p most within \p window.
+bool note_time(std::deque<time_point>& last, std::size_t most, nanoseconds window, time_point now) {
+  last.push_back(now);
+  if (last.size() <= most) return false;
+  const time_point first = last.front();
+  last.pop_front();
+  return first + window >= now;
+}
 
 /// Of an epoch that may follow without a pause.
 constexpr nanoseconds at_once{};
@@ -106,8 +116,9 @@ void controller_state::give_place(member& newcomer, const join_request& asked) {
 }
 
 void controller_state::replace_away(int place, time_point now, control_effects& out) {
-  const auto found = std::ranges::find_if(
-      members_, [&](const auto& one) { return one.second.is_away && !one.second.spare && one.second.place == place; });
+  // A present one would have kept the newcomer from its place.
+  const auto found =
+      std::ranges::find_if(members_, [&](const auto& one) { return !one.second.spare && one.second.place == place; });
   if (found == members_.end()) return;
   is_joining_ = true;
   lose(found, loss_error("another process has taken the place of " + describe(found->second.who)), true, now, out);
@@ -332,15 +343,14 @@ void controller_state::request_processes(time_point now, control_effects& out) {
 }
 
 void controller_state::begin_gathering(time_point now, control_effects& out) {
-  while (!gatherings_.empty() && gatherings_.front() + terms_.window < now) gatherings_.pop_front();
-  if (gatherings_.size() > std::max(terms_.rebuilds, least_gatherings))
-    return give_up(
-        {.code = errc::deadline_exceeded,
-         .text = "all processes that had joined were lost " + std::to_string(gatherings_.size()) + " times within " +
-                 std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
-                 " s, before the world had its " + std::to_string(terms_.world_size) + ": find out why they end"},
-        out);
-  gatherings_.push_back(now);
+  const std::size_t most = std::max(terms_.rebuilds, least_gatherings) + 1;
+  if (note_time(gatherings_, most, terms_.window, now))
+    return give_up({.code = errc::deadline_exceeded,
+                    .text = "all processes that had joined were lost " + std::to_string(most) + " times within " +
+                            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
+                            " s, before the world had its " + std::to_string(terms_.world_size) +
+                            ": find out why they end"},
+                   out);
   due_ = later(now, terms_.gather);
 }
 
@@ -570,10 +580,9 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
     if (phase_ == control_phase::forming && one.self && one.joined_in.next() == epoch_) one.joined_in = epoch_;
     one.self.reset();
   }
-  while (!faults_.empty() && faults_.front() + terms_.window < now) faults_.pop_front();
-  if (counts) faults_.push_back(now);
+  const bool are_too_many = counts && note_time(faults_, terms_.rebuilds, terms_.window, now);
   if (lost && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
-  if (faults_.size() > terms_.rebuilds) {
+  if (are_too_many) {
     why.text = std::to_string(terms_.rebuilds) + " rebuilds within " +
                std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
                " s did not restore the world, which ends. The last reason was: " + why.text;
@@ -693,8 +702,8 @@ error controller_state::objection_to_place(const join_request& asked) const {
     return no(describe(asked.who) + " was started as one of " + std::to_string(asked.world_size) +
               " processes, and its controller waits for " + std::to_string(terms_.world_size) +
               ": start as many, or give the controller the number of those that are started (troupe controller -n)");
-  if (asked.place && (*asked.place < 0 || *asked.place >= terms_.world_size))
-    return no(describe(asked.who) + " asks for rank " + std::to_string(*asked.place) + " in a world of " +
+  if (const int place = asked.place.value_or(0); place < 0 || place >= terms_.world_size)
+    return no(describe(asked.who) + " asks for rank " + std::to_string(place) + " in a world of " +
               std::to_string(terms_.world_size) + ": start it with one of 0 to " +
               std::to_string(terms_.world_size - 1));
   if (asked.spare || (asked.place && asked.attempt > 0 && holder_of(*asked.place, &asked.who) != nullptr)) return {};

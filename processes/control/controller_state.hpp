@@ -233,8 +233,8 @@ private:
   time_point not_before_{}; ///< Earliest time of the next epoch.
   time_point spoke_{};      ///< Time of the last heartbeat to all processes.
   std::optional<time_point> detected_{};
-  std::deque<time_point> faults_; ///< Times of the faults within the window.
-  /// Times within the window at which a process joined an empty world, since the last epoch began.
+  std::deque<time_point> faults_; ///< Times of the last faults, at most controller_terms::rebuilds.
+  /// The last times at which a process joined an empty world, since the last epoch began.
   std::deque<time_point> gatherings_;
   pause_detector ticks_;
   /// After a pause that processes may have taken for the controller's loss: until when a connection that ends does not

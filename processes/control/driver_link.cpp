@@ -273,7 +273,7 @@ void driver_link::give_back(const remote_buffer& lent) {
     const std::lock_guard lock{mutex_};
     if (state_.is_ready)
       to = order_->peers();
-    else if (!state_.is_over)
+    else
       unreleased_.push_back(lent); // its lease is renewed in the next epoch, too
   }
   if (to) to->give_back(lent);

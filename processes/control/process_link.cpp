@@ -178,14 +178,10 @@ bool process_link::tick() {
     order->tell_progress();
   }
   lock.lock();
-  if (!held_.empty() && now - held_.front().since > announced_limit) {
-    const epoch of = epoch_;
-    lock.unlock();
-    lose_order(of, {.code = errc::deadline_exceeded,
-                    .text = "decisions that the controller has announced have not arrived through the rings in "
-                            "shared memory: it has closed them"});
-    lock.lock();
-  }
+  if (!held_.empty() && now - held_.front().since > announced_limit)
+    fail_order({.code = errc::deadline_exceeded,
+                .text = "decisions that the controller has announced have not arrived through the rings in "
+                        "shared memory: it has closed them"});
   const bool is_silent = silence_.exceeds(suspicion_, now);
   switch (state_) {
     case state::leaving:
@@ -365,13 +361,14 @@ bool process_link::follow(epoch of, std::string_view decided) {
 }
 
 void process_link::lose_order(epoch of, const error& why) {
-  {
-    const std::lock_guard lock{mutex_};
-    if (of != epoch_) return;
-    services_.deliver({failure_order{of, with_unknown_outcome(why)}});
-    release_held(true);
-  }
-  tell(failed_report{.of = of, .why = why});
+  const std::lock_guard lock{mutex_};
+  if (of == epoch_) fail_order(why);
+}
+
+void process_link::fail_order(const error& why) {
+  services_.deliver({failure_order{epoch_, with_unknown_outcome(why)}});
+  release_held(true);
+  if (state_ == state::joined) send(failed_report{.of = epoch_, .why = why});
 }
 
 void process_link::tell(member_report what) {

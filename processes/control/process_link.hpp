@@ -98,6 +98,8 @@ private:
   bool follow(epoch of, std::string_view decided);
   /// Reports that the decisions of an epoch are lost, to the world and to the controller.
   void lose_order(epoch of, const error& why);
+  /// The same for the present epoch. Requires the lock.
+  void fail_order(const error& why);
   /// Connects to the gate of this host if that is possible and there is no connection.
   void knock(time_point now);
   void accept_rings(const formation_order& order);

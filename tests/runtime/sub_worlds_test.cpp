@@ -1,11 +1,15 @@
 // Worlds that are split off: named groups, meshes, one order of launches, and how they end.
+#include "support/comes_true.hpp"
 #include "support/outcomes.hpp"
 #include "support/runtimes.hpp"
 
+#include <troupe/actors.hpp>
+#include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/runtime/mesh.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <atomic>
@@ -17,6 +21,7 @@
 using namespace troupe;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
+using troupe::tests::comes_true;
 using troupe::tests::error_of;
 using troupe::tests::held_client;
 using troupe::tests::mock_settings;
@@ -67,6 +72,48 @@ float sum_of(world where, const std::vector<float>& values) {
     if (number_in(where, self, memory[static_cast<std::size_t>(self.value())]) != first)
       return std::numeric_limits<float>::quiet_NaN();
   return first;
+}
+
+TEST_CASE("a world tells how its sub-worlds came back, or that they did not", "[runtime][recovery]") {
+  configuration settings = mock_settings(2);
+  const bool comes_back = GENERATE(true, false);
+  settings.recovery.policy = comes_back ? recovery_policy::keep_size : recovery_policy::fail_fast;
+  runtime rt{settings};
+  world whole = rt.form_world();
+  whole.split({group_of("first", {0})}).front().handle->stop();
+  world pair = *whole.split({group_of("pair", {0, 1})}).front().handle;
+  CHECK_FALSE(whole.status().restored); // nothing had to come back
+  compat::post(
+      caf::actor_cast<world_inner_handle>(actor_of(pair)),
+      world_notice{rank_report{rank_report::kind::faulted,
+                               rank{1},
+                               epoch{1},
+                               {.code = errc::communicator_failed, .text = "the test says so", .rank = rank{1}}}});
+  REQUIRE(comes_true([&] { return whole.status().restored != nullptr; }));
+  const world_event now = whole.status();
+  CHECK(now.phase == world_phase::ready);
+  CHECK(now.epoch == epoch{1});
+  REQUIRE(now.restored->size() == 1);
+  const restored_part& told = now.restored->front();
+  CHECK(told.kind == restored_kind::sub_world);
+  CHECK(told.number == 1);
+  CHECK(told.name == "pair");
+  CHECK(told.state == (comes_back ? restored_state::back : restored_state::lost));
+  CHECK(told.failure.code == (comes_back ? errc::none : errc::communicator_failed));
+  nanoseconds took{0};
+  if (comes_back) {
+    REQUIRE(pair.status().recovery);
+    for (const recovery_try& one : *pair.status().recovery) took += one.took;
+    CHECK(took > 0ns);
+  }
+  CHECK(told.took == took);
+}
+
+TEST_CASE("groups of a world in one process may be larger than a message to a controller", "[runtime]") {
+  runtime rt{one_worker(mock_settings(2))};
+  world whole = rt.form_world();
+  auto parts = whole.split({group_of(std::string(100'000, 'n'), {0, 1})});
+  CHECK_NOTHROW(static_cast<void>(parts.front().handle->barrier().get()));
 }
 
 } // namespace

@@ -5,6 +5,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <memory>
+#include <string>
+#include <vector>
+
 namespace troupe::tests::departures_test {
 
 namespace {
@@ -218,6 +222,53 @@ TEST_CASE("spans are told in the unit that fits", "[collectives][sequencing]") {
   CHECK(describe(99'950'001ns) == "100.0 ms");
   CHECK(describe(100ms) == "0.1 s");
   CHECK(describe(1'000'000'000s) == "1000000000.0 s");
+}
+
+TEST_CASE("a request that was cancelled behind another is not refused again when its rank leaves",
+          "[collectives][sequencing]") {
+  sequencer_rig rig{3};
+  rig.ask(2, sum_of(1));
+  rig.ask(2, copy{});
+  rig.ask(2, copy{});
+  REQUIRE(rig.cancel(2, 1));
+  CHECK(rig.code("2/1") == errc::cancelled);
+  SECTION("it leaves") {
+    rig.leave(2, gone);
+  }
+  SECTION("its world is closed") {
+    rig.close(gone);
+  }
+  CHECK(rig.refused.size() == 3);
+  CHECK(rig.code("2/0") == errc::rank_lost);
+  CHECK(rig.code("2/2") == errc::rank_lost);
+  CHECK(rig.doubled == 0);
+  CHECK(rig.order.waiting() == 0);
+}
+
+TEST_CASE("an objection to one request refuses its whole operation, at its place", "[collectives][sequencing][ORD-2]") {
+  const auto objection = std::make_shared<const error>(
+      error{.code = errc::invalid_argument, .text = "it is not what was registered", .rank = rank{1}});
+  sequencer_rig rig{3};
+  std::vector<std::string> all;
+  SECTION("a transfer") {
+    all = {rig.ask(1, from(0), {.objection = objection}), rig.ask(0, to(1))};
+  }
+  SECTION("the other end of a transfer") {
+    all = {rig.ask(0, to(1)), rig.ask(1, from(0), {.objection = objection})};
+  }
+  SECTION("a collective") {
+    all = {rig.ask(0, sum_of(1)), rig.ask(1, sum_of(1), {.objection = objection}), rig.ask(2, sum_of(1))};
+  }
+  SECTION("a copy") {
+    all = {rig.ask(1, copy{}, {.objection = objection})};
+  }
+  CHECK(rig.released.empty());
+  CHECK(rig.refused.size() == all.size());
+  for (const std::string& name : all) {
+    CHECK(rig.code(name) == errc::invalid_argument);
+    CHECK(rig.text(name) == "it is not what was registered");
+  }
+  CHECK(rig.order.waiting() == 0);
 }
 
 } // namespace troupe::tests::departures_test

@@ -197,6 +197,22 @@ TEST_CASE("only what is small is fused, and not more than the limit in all", "[f
   CHECK(rig.plan({.max_operation_bytes = 256}) == sizes{4, 5, 7});
 }
 
+TEST_CASE("the larger of what an operation reads and writes is its size", "[fusion]") {
+  fusion_rig rig;
+  const bool writes_more = GENERATE(false, true);
+  for (const std::size_t first : {0U, 100U})
+    if (writes_more)
+      rig.release({all_gather{.send = rig.floats(0, first, 8), .recv = rig.floats(0, first + 8, 16), .count = 8},
+                   all_gather{.send = rig.floats(1, first, 8), .recv = rig.floats(1, first + 8, 16), .count = 8}});
+    else
+      rig.release({reduce_scatter{.send = rig.floats(0, first, 16), .recv = rig.floats(0, first + 16, 8), .count = 8},
+                   reduce_scatter{.send = rig.floats(1, first, 16), .recv = rig.floats(1, first + 16, 8), .count = 8}});
+  CHECK(rig.plan({.max_operation_bytes = 64}) == sizes{2});
+  CHECK(rig.plan({.max_operation_bytes = 63}) == sizes{1, 2});
+  CHECK(rig.plan({.max_bytes = 128}) == sizes{2});
+  CHECK(rig.plan({.max_bytes = 127}) == sizes{1, 2});
+}
+
 TEST_CASE("an event holds up nobody who would not wait for it, and is not asked whether it was reached (BLK-1)",
           "[fusion]") {
   fusion_rig rig;

@@ -2,6 +2,7 @@
 #include "collectives/order/sequencer_rig.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 using namespace troupe;
@@ -172,6 +173,64 @@ TEST_CASE("an operation that waits long is told of once, before its deadline", "
   rig.ask(2, from(1), {.lane = lane::named("p2p"), .asked = at_ms(900)});
   CHECK(rig.released.size() == 2);
   CHECK(rig.order.next_due() == time_point::max());
+}
+
+TEST_CASE("each operation of a lane that waits long is told of in its time", "[collectives][sequencing]") {
+  sequencer_rig rig{3, {.straggling = std::chrono::milliseconds{100}}};
+  rig.ask(0, barrier{}, {.asked = at_ms(0), .deadline = at_ms(1000)});
+  rig.ask(0, barrier{}, {.asked = at_ms(30), .deadline = at_ms(1000)});
+  rig.ask(0, barrier{}, {.asked = at_ms(60), .deadline = at_ms(1000)});
+  for (const auto& [now, told] : {std::pair{99, 0U}, {100, 1U}, {129, 1U}, {130, 2U}, {160, 3U}, {999, 3U}}) {
+    CAPTURE(now);
+    rig.expire(now);
+    CHECK(rig.straggling.size() == told);
+  }
+  CHECK(rig.order.next_due() == at_ms(1000));
+  rig.expire(1000);
+  CHECK(rig.refused.size() == 3);
+  CHECK(rig.order.next_due() == time_point::max());
+  rig.expire(2000);
+  CHECK(rig.straggling.size() == 3);
+}
+
+TEST_CASE("an operation that is refused at the time at which it waits long is not told of",
+          "[collectives][sequencing]") {
+  sequencer_rig rig{3, {.straggling = std::chrono::milliseconds{100}}};
+  rig.ask(0, barrier{}, {.asked = at_ms(0), .deadline = at_ms(1000)});
+  rig.ask(1, barrier{}, {.asked = at_ms(0), .deadline = at_ms(150)});
+  rig.expire(200); // late
+  CHECK(rig.straggling.empty());
+  CHECK(rig.code("1/0") == errc::deadline_exceeded);
+  CHECK(rig.refused.contains("0/0"));
+  CHECK(rig.order.waiting() == 0);
+}
+
+TEST_CASE("a closure of transfers waits since its first request, a collective since its own first",
+          "[collectives][sequencing]") {
+  sequencer_rig rig{3, {.straggling = std::chrono::milliseconds{100}}};
+  const bool is_last_alone = GENERATE(false, true);
+  rig.ask(0, to(1), {.asked = at_ms(0), .deadline = at_ms(1000)});
+  if (is_last_alone)
+    rig.ask(1, group{{from(0), to(2)}}, {.asked = at_ms(50), .deadline = at_ms(1000)});
+  else
+    rig.ask(1, group{{from(0), from(2)}}, {.asked = at_ms(50), .deadline = at_ms(1000)});
+  rig.expire(99);
+  CHECK(rig.straggling.empty());
+  rig.expire(100);
+  REQUIRE(rig.straggling.size() == 1);
+  rig.expire(200);
+  CHECK(rig.straggling.size() == 1);
+
+  sequencer_rig again{2, {.straggling = std::chrono::milliseconds{100}}};
+  for (int self = 0; self < 2; ++self) again.ask(self, sum_of(8), {.asked = at_ms(0), .deadline = at_ms(1000)});
+  REQUIRE(again.released.size() == 1);
+  again.ask(0, sum_of(8), {.asked = at_ms(500), .deadline = at_ms(1000)});
+  again.ask(0, copy{}, {.asked = at_ms(500), .deadline = at_ms(550)}); // behind it
+  again.expire(550);
+  CHECK(again.code("0/2") == errc::deadline_exceeded);
+  CHECK(again.straggling.empty());
+  again.expire(600);
+  CHECK(again.straggling.size() == 1);
 }
 
 TEST_CASE("a report of many ranks names the first few", "[collectives][sequencing]") {

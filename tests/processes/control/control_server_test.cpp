@@ -1,5 +1,6 @@
 // A controller without CAF: what it does with the frames of processes and of order services of other hosts.
 #include "support/manual_time.hpp"
+#include "support/process_resources.hpp"
 
 #include <troupe/processes/control/control_codec.hpp>
 #include <troupe/processes/control/control_server.hpp>
@@ -812,6 +813,8 @@ TEST_CASE("processes of the controller's host have rings, and one that has left 
   other->socket = {};
   drives->socket = {};
   fail(epoch{1});
+  CHECK(at.heard.back().phase == control_phase::forming);
+  CHECK(at.heard.back().ring_ranks == 0); // those of the epoch before do not count
   CHECK(form(epoch{2}) == std::pair{true, false});
   CHECK(at.heard.back().ring_ranks == 1);
   CHECK_FALSE(at.told<world_report>(driver).back().has_rings);
@@ -880,6 +883,67 @@ TEST_CASE("a connection to the gate that no process claims is closed in time", "
   time.advance(2s);
   at.server.tick();
   CHECK(has_left(*stranger));
+}
+
+TEST_CASE("the thread of the order runs where there is a gate, until the order is ended", "[control][order]") {
+  server_scene without;
+  const std::size_t before = threads_named("").size(); // of any name
+  without.server.run_order();
+  CHECK(threads_named("").size() <= before);
+  const gate_of_test here;
+  server_scene at{here.gate};
+  at.server.run_order();
+  CHECK(threads_come_to("troupe/order", 1));
+  at.server.end_order();
+  CHECK(threads_come_to("troupe/order", 0));
+}
+
+TEST_CASE("requests that come before the order of their epoch is open are not added to it", "[control][ORD-1]") {
+  server_scene at;
+  const session_id one = at.join(first, 0);
+  const session_id other = at.join(second, 1);
+  REQUIRE(at.server.state().event().phase == control_phase::forming);
+  at.hear(second, other, asks_barrier(epoch{1}));
+  CHECK(at.added.empty());
+  CHECK(at.told<failure_order>(first).empty());
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  at.hear(first, one, formed_report{epoch{1}});
+  at.hear(second, other, formed_report{epoch{1}});
+  CHECK(at.server.state().event().phase == control_phase::serving);
+  at.hear(second, other, asks_barrier(epoch{1}));
+  CHECK(at.added == std::vector{rank{1}});
+}
+
+TEST_CASE("an order service answers once whom it serves in an epoch", "[control]") {
+  server_scene at;
+  constexpr peer_id elsewhere{6};
+  at.hear(service, 0, service_on("h0"));
+  const session_id host = at.last_session;
+  at.hear(elsewhere, 0, service_on("h1"));
+  const session_id other_host = at.last_session;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  at.join(second, 1, ring_session{{2, 0}});
+  at.hear(first, one, id_offer{epoch{1}, {}});
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
+  at.hear(service, host, serving_report{.of = epoch{1}});
+  CHECK(at.told<formation_order>(second).empty());
+  at.hear(elsewhere, other_host, serving_report{.of = epoch{1}});
+  REQUIRE(at.told<formation_order>(second).size() == 1);
+  CHECK(at.told<formation_order>(second)[0].has_rings);
+}
+
+TEST_CASE("bytes that are no message are refused with the reason, and those of a newer protocol are named",
+          "[control]") {
+  server_scene at;
+  at.server.hear(first, "");
+  at.server.hear(first, "no frame");
+  REQUIRE(at.refused.size() == 2);
+  for (const error& why : at.refused) CHECK(why);
+  at.hear(first, 0, join_request{.protocol = 1, .who = {.name = "0", .host = "h0", .pid = 1}});
+  REQUIRE(at.refused.size() == 3);
+  CHECK_THAT(at.refused.back().text, ContainsSubstring("process 0 (pid 1 on h0) speaks 1: run the same version"));
+  CHECK(at.told<join_refusal>(first).size() == 1);
+  CHECK(at.joined.empty());
 }
 
 } // namespace troupe::tests::control_server_test

@@ -548,4 +548,55 @@ TEST_CASE("a link that was broken long ago is judged anew", "[control][links]") 
   }
 }
 
+TEST_CASE("a broken link over which the world has served again is as good as any other", "[control][links]") {
+  links_scene world = four(loss_policy::shrink);
+  world.cut(2, 3);
+  fail_by_hang(world);
+  world.serve(60s);
+  REQUIRE(world.ranks() == std::set{0, 1, 2});
+  world.heal();
+  while (world.phase() == control_phase::serving) world.pass(100ms, world.all());
+  world.drain();
+  world.serve(60s);
+  REQUIRE(world.ranks().size() == 4);
+
+  world.cut(2, 3);
+  fail_by_hang(world);
+  const auto forms_in_vain = [&] {
+    const epoch before = world.state.current_epoch();
+    while (world.phase() != control_phase::forming) world.pass(20ms, world.all());
+    const int ranks = world.state.event().ranks;
+    world.pass(2500ms, world.all());
+    world.meet();
+    return std::pair{ranks, world.state.current_epoch() != before};
+  };
+  CHECK(forms_in_vain().first == 4);
+  const auto last_reason = [&] { return world.told<failure_order>(links_scene::link(0)).back().why.text; };
+  CHECK(last_reason().find("could not reach") != std::string::npos);
+  CHECK(last_reason().find("the world continues without") == std::string::npos); // it may have been a short outage
+  CHECK(forms_in_vain().first == 4);
+  CHECK(last_reason().find("the world continues without process 13, and tries again after 10 s") != std::string::npos);
+}
+
+TEST_CASE("a world that cannot do without a broken link tries again within its time to gather", "[control][links]") {
+  controller_terms terms = terms_of(4);
+  terms.gather = 1s;
+  links_scene world{terms};
+  for (int i = 0; i < 4; ++i) world.come(i);
+  world.meet();
+  world.cut(2, 3);
+  fail_by_hang(world);
+  for (int i = 0; i < 4; ++i) {
+    while (world.phase() == control_phase::rebuilding) world.pass(20ms, world.all());
+    REQUIRE(world.phase() == control_phase::forming);
+    world.meet();
+    REQUIRE(world.phase() == control_phase::rebuilding);
+    if (i == 0) continue; // it is only suspected
+    world.pass(480ms, world.all());
+    CHECK(world.phase() == control_phase::rebuilding);
+    world.pass(20ms, world.all());
+    CHECK(world.phase() == control_phase::forming);
+  }
+}
+
 } // namespace troupe::tests

@@ -717,4 +717,82 @@ TEST_CASE("that a rank had done its work in an earlier epoch does not end a late
   CHECK(world.count<control_effect::end>() == 0);
 }
 
+TEST_CASE("an operation that hung in an epoch that is over does not fail the next one", "[control][EPO-1]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+  world.pass(100ms, {11, 12});
+  world.say(12, failed_report{epoch{1}, {.code = errc::deadline_exceeded, .text = "late"}, {}});
+  CHECK(world.phase() == control_phase::forming);
+  world.form({11, 12});
+  world.say(12, failed_report{epoch{1}, {.code = errc::deadline_exceeded, .text = "late"}, {}});
+  CHECK(world.phase() == control_phase::serving);
+  world.say(12, failed_report{epoch{3}, {.code = errc::deadline_exceeded, .text = "early"}, {}});
+  CHECK(world.phase() == control_phase::serving);
+  world.join(13, 0, as_spare);
+  world.say(13, failed_report{epoch{2}, {.code = errc::deadline_exceeded, .text = "a spare's"}, {}});
+  CHECK(world.phase() == control_phase::serving);
+}
+
+TEST_CASE("a world that has failed is not stopped any more, and keeps its reason", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2, loss_policy::fail));
+  world.note(world.state.on_link_down(12, world.now));
+  REQUIRE(world.phase() == control_phase::failed);
+  const error why = world.state.event().reason;
+  world.all.clear();
+  world.note(world.state.on_stop(world.now));
+  CHECK(world.all.empty());
+  CHECK(world.phase() == control_phase::failed);
+  CHECK(world.state.event().reason.text == why.text);
+  world.say(11, leave_notice{});
+  CHECK(error_of_end(world).text == why.text);
+}
+
+TEST_CASE("a spare that leaves has no place in the order that it could give up", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.join(13, 0, as_spare);
+  world.say(13, leave_notice{});
+  CHECK(world.count<control_effect::leave_order>() == 0);
+  CHECK(world.told<stop_order>(13).size() == 1);
+  world.join(14, 0, as_spare);
+  world.note(world.state.on_link_down(14, world.now));
+  CHECK(world.count<control_effect::leave_order>() == 0);
+}
+
+TEST_CASE("a process that names no place has that of the only rank", "[control]") {
+  for (const int size : {1, 2}) {
+    controller_scene world{terms_of(size)};
+    world.join(11, 0, [](join_request& asked) { asked.place.reset(); });
+    CHECK(world.told<join_welcome>(11).size() == 1);
+    if (size == 1) CHECK(world.state.rank_of(11, epoch{1}) == rank{0});
+    world.join(12, size);
+    REQUIRE(world.told<join_refusal>(12).size() == 1);
+    CHECK_THAT(world.told<join_refusal>(12)[0].why.text,
+               ContainsSubstring("asks for rank " + std::to_string(size) + " in a world of " + std::to_string(size) +
+                                 ": start it with one of 0 to " + std::to_string(size - 1)));
+  }
+}
+
+TEST_CASE("a fault at the end of the window of another still counts with it", "[control]") {
+  const auto apart = GENERATE(10'000ms, 10'020ms);
+  controller_terms terms = terms_of(2);
+  terms.rebuilds = 1;
+  terms.window = 10s;
+  controller_scene world = serving_scene(2, terms);
+  const auto fail = [&] {
+    world.say(12, failed_report{world.state.current_epoch(), {.code = errc::communicator_failed, .text = "it hangs"}});
+  };
+  fail();
+  REQUIRE(world.phase() == control_phase::rebuilding);
+  world.pass(100ms, {11, 12});
+  world.form({11, 12});
+  world.pass(apart - 100ms, {11, 12});
+  REQUIRE(world.phase() == control_phase::serving);
+  fail();
+  CHECK(world.phase() == (apart == 10s ? control_phase::failed : control_phase::rebuilding));
+  if (apart == 10s)
+    CHECK_THAT(world.state.event().reason.text,
+               ContainsSubstring("1 rebuilds within 10 s did not restore the world, which ends. The last reason was: "
+                                 "it hangs"));
+}
+
 } // namespace troupe::tests

@@ -624,6 +624,44 @@ TEST_CASE("what a process has reported is known after its end, and that it has e
   CHECK(known.lanes.front().number == 20);
 }
 
+TEST_CASE("each epoch waits until its ranks have reported their commits anew (CUT-1)", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.join(12, 1);
+  world.form({11, 12});
+  REQUIRE(world.phase() == control_phase::serving);
+  world.silent = {12};
+  world.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+  world.pass(100ms, {11, 12});
+  REQUIRE(world.phase() == control_phase::forming);
+  world.say(11, id_offer{epoch{2}, {}});
+  CHECK(world.told<formation_order>(11).size() == 1);
+  world.say(12, commits_report{epoch{2}, told_of(1, 1, 5)});
+  CHECK(world.told<formation_order>(11).size() == 2);
+  CHECK(told_to_order(world).of == epoch{1});
+}
+
+TEST_CASE("what a process has reported is known after it has left (CUT-1)", "[control]") {
+  controller_scene world{terms_of(2)};
+  world.known[11] = told_of(7, 2, 20);
+  world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });
+  world.join(12, 1);
+  world.form({11, 12});
+  world.say(12, failed_report{epoch{8}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+  REQUIRE(world.phase() == control_phase::rebuilding);
+  world.say(11, leave_notice{});
+  REQUIRE(world.phase() == control_phase::rebuilding);
+  world.pass(100ms, {12});
+  world.join(13, 0);
+  REQUIRE(world.phase() == control_phase::forming);
+  world.form({12, 13});
+  const told_commits known = told_to_order(world);
+  CHECK(known.of == epoch{7});
+  CHECK_FALSE(known.has_survivors);
+  REQUIRE(known.lanes.size() == 1);
+  CHECK(known.lanes.front().number == 20);
+}
+
 TEST_CASE("a process that knows later epochs than a new controller forms the next one with the others", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0);

@@ -124,7 +124,8 @@ TEST_CASE("requests of a driver on the controller's host go through rings, until
   at.hear(world_report{.of = epoch{1}, .world_size = 2, .reason = {.code = errc::rank_lost, .text = "rank 1 is lost"}});
   CHECK_FALSE(at.link->state().has_rings);
   CHECK(log.failure().effect == effect::unknown_outcome);
-  CHECK_FALSE(at.link->tick()); // which joins the thread
+  CHECK(threads_come_to("troupe/rings", 0)); // at once
+  CHECK_FALSE(at.link->tick());              // which joins the thread
   CHECK(threads_named("troupe/rings").empty());
 
   auto next = at.offer(epoch{2});
@@ -156,6 +157,17 @@ TEST_CASE("a driver without a gate, or to which nothing was offered, asks throug
   CHECK(::recv(at.gate.native(), &byte, 1, MSG_DONTWAIT) == 0); // so that none are offered again
 }
 
+TEST_CASE("a driver that is told that it has no rings looks for none, and keeps its gate", "[control][drivers]") {
+  link_scene at;
+  at.hear(world_report{.of = epoch{1}, .world_size = 2, .address = address.value(), .is_ready = true});
+  CHECK(at.link->state().is_ready);
+  CHECK_FALSE(at.link->state().has_rings);
+  CHECK(at.warned().empty());
+  const auto service = at.offer(epoch{2});
+  at.begin(epoch{2});
+  CHECK(at.link->state().has_rings);
+}
+
 TEST_CASE("rings that a driver cannot read end its requests, and it goes on with the next epoch",
           "[control][drivers][SEC-2]") {
   link_scene at;
@@ -173,6 +185,21 @@ TEST_CASE("rings that a driver cannot read end its requests, and it goes on with
   at.begin(epoch{2});
   CHECK(at.link->state().has_rings);
   CHECK(at.ask().count() == 0);
+}
+
+TEST_CASE("rings that are forged end a driver's requests with the reason", "[control][drivers][SEC-2]") {
+  link_scene at;
+  auto rings = offer_forgeable(at.gate, session_in(at.nonce, epoch{1}), address, at.bell);
+  at.begin(epoch{1});
+  REQUIRE(at.link->state().has_rings);
+  const outcome_log log = at.ask();
+  rings.forge();
+  REQUIRE(await([&] { return log.count() == 1; }));
+  CHECK(log.failure().effect == effect::unknown_outcome);
+  REQUIRE(at.warned().size() == 1);
+  CHECK_THAT(at.warned()[0], ContainsSubstring("has written a sequence word"));
+  CHECK_FALSE(at.link->state().is_ready);
+  CHECK_FALSE(at.link->state().is_over);
 }
 
 TEST_CASE("the thread of rings does not keep a driver alive, and a batch in it is a sign of life",

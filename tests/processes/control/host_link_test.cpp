@@ -178,11 +178,15 @@ TEST_CASE("a host's service tells the controller what it cannot read", "[control
   CHECK(at.last_report().ranks.size() == 2);
   at.hear(order_batch{epoch{2}, "of an epoch that has ended"});
   CHECK(at.said.size() == 1);
+  at.hear(order_batch{epoch{3}, encode(host_frame{})}); // which it can read
+  CHECK(at.said.size() == 1);
+  CHECK(at.warnings.empty());
   at.hear(order_batch{epoch{3}, "what is this?"});
   REQUIRE(at.said.size() == 2);
   error why;
   const host_frame told = decode_host_frame(std::get<order_batch>(at.said[1].what).bytes, 2, why);
-  CHECK(told.losses.size() == 1);
+  REQUIRE(told.losses.size() == 1);
+  CHECK(told.losses[0].of == rank{0}); // what names no rank is that of the first
   at.link->receive("nothing that a controller says");
   CHECK(at.warnings.size() == 2);
 }

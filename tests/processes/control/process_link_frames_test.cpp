@@ -293,4 +293,40 @@ TEST_CASE("a controller that cannot be understood ends the process's stay", "[co
   CHECK_THAT(one.abandoned->text, ContainsSubstring("the controller"));
 }
 
+TEST_CASE("a process that leaves is not ended by what it hears meanwhile", "[control]") {
+  frames_scene one;
+  one.join();
+  one.link->tell(leave_notice{});
+  one.hear(join_refusal{{.code = errc::stopping, .text = "the world is stopping"}});
+  CHECK_FALSE(one.abandoned);
+  SECTION("it is fenced") {
+    one.hear(fence_notice{{.code = errc::world_failed, .text = "it is no longer part of it"}});
+  }
+  SECTION("bytes that are no message") {
+    one.link->receive("\x07\xff nonsense");
+  }
+  one.link->await_farewell(1h); // returns: nothing else will come
+  CHECK_FALSE(one.abandoned);
+  CHECK(one.delivered.empty());
+  one.hear(fence_notice{{.code = errc::world_failed, .text = "again"}});
+  one.link->receive("\x07\xff nonsense");
+  CHECK_FALSE(one.abandoned);
+}
+
+TEST_CASE("decisions that came before the order was open and cannot be read fail the epoch", "[control][SEC-2]") {
+  ordering_rig rig{2};
+  frames_scene one{orphan_policy::leave, rig.time};
+  one.join();
+  one.form(rig_epoch);
+  one.hear(order_batch{rig_epoch, "what is this?"});
+  one.hear(order_batch{rig_epoch, "and this?"});
+  CHECK(one.told<failed_report>().empty());
+  const auto order = one.link->open_order(rig.rig.ranks[0]);
+  REQUIRE(one.told<failed_report>().size() == 1); // once
+  CHECK(one.told<failed_report>().front().of == rig_epoch);
+  REQUIRE(one.got<failure_order>().size() == 1);
+  CHECK(one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  order->close({.code = errc::stopping});
+}
+
 } // namespace troupe::tests

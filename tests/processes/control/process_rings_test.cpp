@@ -4,6 +4,7 @@
 #include "support/frames_scene.hpp"
 #include "support/ordering_rig.hpp"
 #include "support/outcomes.hpp"
+#include "support/process_resources.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -133,12 +134,20 @@ TEST_CASE("decisions that were announced and do not come are given up in time", 
   at.open();
   at.ask(1);
   at.one.hear(stop_order{{.code = errc::stopping}, 1});
-  at.one.pass_in_peace(4900ms);
+  at.one.pass_in_peace(5s);
   CHECK(at.one.got<stop_order>().empty());
-  at.one.pass_in_peace(200ms);
+  at.one.pass(20ms);
   CHECK(at.one.got<stop_order>().size() == 1);
   REQUIRE(at.one.told<failed_report>().size() == 1);
-  CHECK(at.one.told<failed_report>().front().why.code == errc::deadline_exceeded);
+  const failed_report told = at.one.told<failed_report>().front();
+  CHECK(told.of == rig_epoch);
+  CHECK(told.why.code == errc::deadline_exceeded);
+  REQUIRE(at.one.got<failure_order>().size() == 1);
+  CHECK(at.one.got<failure_order>().front().of == rig_epoch);
+  CHECK(at.one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  CHECK(std::holds_alternative<stop_order>(at.one.delivered.back().what)); // in this order
+  at.one.pass_in_peace(5s);
+  CHECK(at.one.told<failed_report>().size() == 1);
 }
 
 TEST_CASE("a process that was paused does not give up decisions that it could not read", "[control][order][TIM-1]") {
@@ -272,6 +281,45 @@ TEST_CASE("rings that cannot be read fail the epoch here and at the controller",
   CHECK(at.one.got<failure_order>().front().why.effect == effect::unknown_outcome);
 }
 
+TEST_CASE("rings that are forged fail the epoch here and at the controller", "[control][order][SEC-2]") {
+  rings_scene at;
+  auto rings = offer_forgeable(at.gate, session_in(at.nonce, rig_epoch), rank{0}, at.bell);
+  at.form(rig_epoch);
+  at.open();
+  REQUIRE(at.one.link->has_rings());
+  rings.forge();
+  REQUIRE(await([&] { return at.one.told<failed_report>().size() == 1; }));
+  CHECK(at.one.told<failed_report>().front().of == rig_epoch);
+  CHECK(at.one.told<failed_report>().front().why.text.find("has written a sequence word") != std::string::npos);
+  REQUIRE(at.one.got<failure_order>().size() == 1);
+  CHECK(at.one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+}
+
+TEST_CASE("rings of an epoch whose order was never opened are not those of the next", "[control][order][EPO-1]") {
+  rings_scene at;
+  const auto before = at.offer(epoch{rig_epoch.value() - 1});
+  at.form(epoch{rig_epoch.value() - 1});
+  at.one.form(rig_epoch); // without rings
+  at.open();
+  CHECK_FALSE(at.one.link->has_rings());
+  at.ask(1);
+  CHECK(at.one.told<order_batch>().size() == 1);
+}
+
+TEST_CASE("what waits for decisions is not delivered to a world that is over", "[control][order]") {
+  rings_scene at;
+  const auto service = at.offer(rig_epoch);
+  at.form(rig_epoch);
+  at.open();
+  at.ask(1);
+  at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}, 1});
+  at.one.hear(fence_notice{{.code = errc::world_failed}});
+  at.one.pass(6s);
+  CHECK(at.one.got<quiesce_order>().empty());
+  CHECK(at.one.got<failure_order>().empty());
+  CHECK(at.one.got<fence_notice>().size() == 1);
+}
+
 TEST_CASE("the rings of an epoch are dropped with it", "[control][order][EPO-1]") {
   rings_scene at;
   auto before = at.offer(rig_epoch);
@@ -313,6 +361,7 @@ TEST_CASE("the rings of a process end when it has left, and when its session has
     CHECK(at.one.abandoned);
   }
   CHECK_FALSE(at.one.link->has_rings());
+  CHECK(threads_come_to("troupe/rings", 0)); // at once: no tick follows
 }
 
 TEST_CASE("the decisions of an epoch are counted anew in the next", "[control][order][ORD-1]") {

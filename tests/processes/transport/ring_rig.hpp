@@ -3,12 +3,14 @@
 
 #include <troupe/processes/order/codec/request_codec.hpp>
 #include <troupe/processes/order/order_service.hpp>
+#include <troupe/processes/transport/shared_memory/descriptor_passing.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,6 +49,29 @@ inline ring_pair connect_rank(troupe::rank self, const std::shared_ptr<shared_do
   auto service = ring_connection::offer(sockets.service, session, self, std::move(of_rank), bell, settings);
   auto joined = ring_connection::accept(sockets.rank, session, self, std::move(of_service), handover_limit(), settings);
   return {std::move(service), std::move(joined)};
+}
+
+/// Rings whose decisions the test can forge.
+struct forgeable_rings {
+  ring_connection service;
+  shared_ring decisions;
+
+  /// Makes the next read of decisions fail.
+  void forge() { decisions.memory().words()[ring_layout::first_data] = 77; }
+};
+
+/// Offers rings to whoever accepts from the other end of \p socket.
+inline forgeable_rings offer_forgeable(const file_descriptor& socket, const ring_session& session, troupe::rank self,
+                                       const std::shared_ptr<shared_doorbell>& bell) {
+  constexpr std::size_t capacity_bytes = 256;
+  const ring_sockets between;
+  auto service = ring_connection::offer(between.service, session, self, {}, bell, {.capacity_bytes = capacity_bytes});
+  auto passed = receive_descriptors(between.rank, 48, 4, handover_limit());
+  std::vector<int> all;
+  for (const auto& one : passed.descriptors) all.push_back(one.native());
+  send_descriptors(socket, passed.bytes, all);
+  return {std::move(service), shared_ring::open(std::move(passed.descriptors[1]),
+                                                {ring_purpose::decisions, session, self}, capacity_bytes, "the ring")};
 }
 
 /// What a rank's process does: asks in batches, and reads what was decided.
