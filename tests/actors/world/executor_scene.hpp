@@ -164,10 +164,10 @@ private:
 /// Records what the world tells its controller.
 class heard_channel : public controller_channel {
 public:
-  void tell(process_message what) override { told.push_back(std::move(what)); }
+  void tell(member_report what) override { told.push_back(std::move(what)); }
   void begins(std::shared_ptr<const commit_record> commits) override { begun.push_back(std::move(commits)); }
-  [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline>,
-                                                              std::shared_ptr<exported_memory>) override {
+  [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline>,
+                                                        std::shared_ptr<exported_memory>) override {
     return nullptr;
   }
   [[nodiscard]] std::shared_ptr<communicator> take_communicator() override { return std::exchange(formed, nullptr); }
@@ -176,12 +176,12 @@ public:
   template <class Message>
   [[nodiscard]] std::vector<Message> all() const {
     std::vector<Message> found;
-    for (const process_message& one : told)
+    for (const member_report& one : told)
       if (const auto* message = std::get_if<Message>(&one)) found.push_back(*message);
     return found;
   }
 
-  std::vector<process_message> told;
+  std::vector<member_report> told;
   std::vector<std::shared_ptr<const commit_record>> begun;
   std::shared_ptr<communicator> formed; ///< For the next epoch.
 };

@@ -1,6 +1,7 @@
 /// What worlds over processes do at their turns in the order that a controller keeps.
 #include "actors/world/executor_scene.hpp"
 
+#include <troupe/processes/order/order_connection.hpp>
 #include <troupe/processes/order/order_server.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -17,8 +18,8 @@ const error some_fault{.code = errc::communicator_failed, .text = "a fault"};
 /// Two processes with a rank each, whose order the scene keeps.
 struct ordered_pair {
   struct channel final : heard_channel {
-    [[nodiscard]] std::shared_ptr<distributed_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
-                                                                std::shared_ptr<exported_memory>) override {
+    [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                          std::shared_ptr<exported_memory>) override {
       const epoch now = pipeline->formed_in();
       link = std::make_shared<order_connection>(std::move(pipeline), now, std::make_shared<monotonic_clock>(),
                                                 [lines = up](std::string batch) {
@@ -106,7 +107,7 @@ struct ordered_pair {
 
 TEST_CASE("processes register memory at their turns, and requests are served afterwards", "[actors][executor]") {
   ordered_pair pair;
-  CHECK(pair.at(0).executor->distributed());
+  CHECK(pair.at(0).executor->shared_order());
   CHECK(pair.at(0).formed_count == 1);
   pair.check_service();
   auto left = pair.at(0).register_memory(4096);
