@@ -346,16 +346,16 @@ private:
   /// Runs the operation that \p begin begins, until it ends.
   template <class Begin>
   void run(const char* call, time_point until, Begin begin) {
-    std::optional<failure> outcome;
-    begin([&outcome](const failure& why, auto&&...) { outcome = why; });
+    std::optional<failure> end;
+    begin([&end](const failure& why, auto&&...) { end = why; });
     context_.restart();
     if (!is_interrupted_) context_.run_until(until); // interrupt() may have been called before restart()
-    if (outcome && !is_interrupted_) {
-      if (*outcome) report_lost_store(call, *outcome == asio::error::eof ? 0 : outcome->value());
+    if (end && !is_interrupted_) {
+      if (*end) report_lost_store(call, *end == asio::error::eof ? 0 : end->value());
       return;
     }
     close();
-    for (; !outcome; context_.run()) context_.restart(); // the operation uses memory of the caller
+    for (; !end; context_.run()) context_.restart(); // the operation uses memory of the caller
     if (is_interrupted_) throw exception{errc::communicator_failed, "the communicator was aborted"};
     throw exception{
         errc::deadline_exceeded,

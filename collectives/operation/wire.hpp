@@ -94,7 +94,11 @@ public:
   /// Removes everything after the first \p size_bytes.
   void cut(std::size_t size_bytes) { bytes_.resize(size_bytes); }
   /// Returns all that was written, and leaves the writer empty.
-  [[nodiscard]] std::string take() noexcept { return std::exchange(bytes_, {}); }
+  [[nodiscard]] std::string take() noexcept {
+    std::string all = std::move(bytes_);
+    bytes_.clear();
+    return all;
+  }
 
 private:
   std::string bytes_;

@@ -490,9 +490,10 @@ class Networked(Controlled):
         self.without_one(before, True, [one], [other], cut=True)
 
     def small_packets(self, before):
-        """Packets of more than 1,000 bytes are lost between two hosts, which are neighbours in the ring of the sums."""
+        """Packets of more than 400 bytes, fewer than a part of a sum has, are lost between two hosts, which are neighbours in
+        the ring of the sums."""
         one = self.draw.randrange(self.size)
-        self.without_one(before, True, [one], [(one + 1) % self.size], most=1000)
+        self.without_one(before, True, [one], [(one + 1) % self.size], most=400)
 
     def lossy(self, before):
         everybody = range(5)

@@ -550,10 +550,10 @@ TEST_CASE("credit is for the present epoch, and has the deadline that it names",
   one.run_until_ready(epoch{1});
   auto stale = one.ask_credit({.epoch = epoch{3}});
   CHECK(one.failure_of(stale).code == errc::stale_epoch);
-  auto both = one.ask_credit({.operations = 2});
+  auto both = one.ask_credit({.operations = 2, .epoch = {}});
   const credit held = one.result_of(both);
-  auto by_default = one.ask_credit({.operations = 1});
-  auto own = one.ask_credit({.operations = 1, .deadline = 60s});
+  auto by_default = one.ask_credit({.operations = 1, .epoch = {}});
+  auto own = one.ask_credit({.operations = 1, .epoch = {}, .deadline = 60s});
   CHECK(one.failure_of(by_default).code == errc::deadline_exceeded);
   CHECK(own.wait_for(0s) == std::future_status::timeout);
   one.executor->stop();

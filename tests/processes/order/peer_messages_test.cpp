@@ -254,8 +254,8 @@ TEST_CASE("the times of a rank's part are told as spans, and the latest of all p
   all.run();
   const time_point begin{5h};
   const auto answer = [&](int self, std::size_t at, nanoseconds launched, nanoseconds done) {
-    all.at(self).asked[at].reply.deliver(
-        completion{.times = {.queued = begin, .launched = begin + launched, .done = begin + done}});
+    all.at(self).asked[at].reply.deliver(completion{
+        .ticket = {}, .epoch = {}, .times = {.queued = begin, .launched = begin + launched, .done = begin + done}});
     all.run();
   };
   answer(0, 0, 3ms, 4ms);
