@@ -20,7 +20,7 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 add_library(small STATIC actors/budget.cpp)
-foreach(program troupe_tests troupe troupe-simulate)
+foreach(program troupe_tests troupe troupe-bench troupe-conform troupe-simulate troupe-stress)
   add_executable(${program} tests/budget_test.cpp)
   target_link_libraries(${program} small)
 endforeach()
@@ -86,7 +86,7 @@ int main(int count, char** words) {
   return good ? 0 : 42;
 }
 """
-AREA = '[small]\nfiles = ["actors/*.cpp"]\ntests = [{tests}]\nsimulate = []\n'
+AREA = '[small]\nfiles = ["actors/*.cpp"]\ntests = [{tests}]\nprograms = []\n'
 
 
 @unittest.skipUnless(shutil.which("cmake") and shutil.which("ninja"), "cmake and ninja are not installed")
@@ -144,10 +144,11 @@ class Mutate(TreeTest):
 
     def test_the_simulator_is_asked_about_what_no_test_sees(self):
         self.plant("tests/budget_test.cpp", TESTS.replace("PLANTED_SIMULATION", "finds() ? 0 : 1"))
-        self.plant("tests/mutants/areas.toml", AREA.format(tests='"a budget ends*"').replace("[]", '[["--processes"]]'))
+        self.plant("tests/mutants/areas.toml", AREA.format(tests='"a budget ends*"').replace(
+            "[]", '["troupe-simulate --processes --seeds 1..{seeds}"]'))
         self.assertEqual(self.build().returncode, 0)
         result = self.mutate("--verbose")
-        self.assertRegex(result.stdout, r"simulator .*while to if")
+        self.assertRegex(result.stdout, r"program .*while to if")
 
     def test_named_equivalents_are_not_run_and_must_still_be_there(self):
         self.plant("tests/mutants/equivalent.toml", '[[equivalent]]\nfile = "actors/budget.cpp"\nline = "case 7: return at + 1;"\n'

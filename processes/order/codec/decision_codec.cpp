@@ -91,7 +91,8 @@ bool decision_writer::add(const decision_record& one) {
 bool decision_writer::begin_record() {
   if (out_.size_bytes() < full_batch_bytes) return false;
   full_bytes_ += out_.size_bytes();
-  full_.push_back(out_.take());
+  full_.emplace_back(out_.view());
+  out_.clear();
   return true;
 }
 
