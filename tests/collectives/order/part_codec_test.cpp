@@ -195,7 +195,7 @@ TEST_CASE("what another process cannot use is refused before it is sent, and the
   CHECK_THAT(refusal(troupe::copy{remote, local}).text, StartsWith("the destination buffer"));
   CHECK_THAT(refusal(troupe::send{.memory = local, .count = 2, .type = dtype::i32, .peer = rank{0}}).text,
              StartsWith("the memory buffer"));
-  CHECK_THAT(refusal(call{.arguments = {remote, local}}).text, StartsWith("the argument buffer"));
+  CHECK_THAT(refusal(call{.function = {}, .arguments = {remote, local}}).text, StartsWith("the argument buffer"));
   auto factor = sum(remote, remote);
   factor.op = reduction::pre_mul_sum;
   factor.factor.memory = at.here;
