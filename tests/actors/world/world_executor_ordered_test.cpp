@@ -8,6 +8,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <array>
+#include <cstdint>
 
 namespace troupe::tests::world_executor_ordered_test {
 
@@ -134,8 +135,13 @@ TEST_CASE("a rank holds its requests from its turn until the work has been done"
   auto left = pair.at(0).register_memory(4096);
   auto right = pair.at(1).register_memory(4096);
   pair.run_until("the allocation", [&] { return pair.at(0).log->count("allocate") == 1; });
+  const std::array<std::uint64_t, 2> followed{pair.link(0).link->followed(), pair.link(1).link->followed()};
   const std::array held{pair.ask(0), pair.ask(1)};
-  pair.deliver();
+  pair.run_until("their release", [&] {
+    const auto& one = *pair.link(0).link;
+    const auto& other = *pair.link(1).link;
+    return one.followed() > followed[0] && other.followed() > followed[1] && one.waiting() + other.waiting() == 0;
+  });
   for (int i = 0; i < 3; ++i) { // what is released reaches the launcher before this
     const auto seen = std::make_shared<latch>();
     pair.at(0).launchers[0]->post([seen] { seen->open(); });
