@@ -486,8 +486,9 @@ class Networked(Controlled):
         self.without_one(before, False, [self.draw.randrange(self.size)], range(5), cut=True)
 
     def cut_link(self, before):
-        one, other = self.draw.sample(range(self.size), 2)
-        self.without_one(before, True, [one], [other], cut=True)
+        """Between neighbours in the ring of the sums: nobody misses another link while the epoch lasts."""
+        one = self.draw.randrange(self.size)
+        self.without_one(before, True, [one], [(one + 1) % self.size], cut=True)
 
     def small_packets(self, before):
         """Packets of more than 400 bytes, fewer than a part of a sum has, are lost between two hosts, which are neighbours in
