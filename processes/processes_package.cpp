@@ -1,4 +1,4 @@
-#include <troupe/processes/membership/membership.hpp>
+#include <troupe/processes/membership/controlled_membership.hpp>
 #include <troupe/processes/mock/process_rendezvous.hpp>
 #include <troupe/runtime/packages.hpp>
 

@@ -26,8 +26,8 @@ const backends_package& need_backends_package(std::string_view what) {
   return need(troupe_backends_package, what, "troupe::backends");
 }
 
-bool has_backends_package() noexcept {
-  return troupe_backends_package != nullptr;
+const backends_package* find_backends_package() noexcept {
+  return troupe_backends_package != nullptr ? troupe_backends_package() : nullptr;
 }
 
 } // namespace troupe

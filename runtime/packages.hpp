@@ -47,8 +47,8 @@ struct backends_package {
 /// Returns the package. Errors: unsupported, if \p what needs it and the program is linked without it.
 [[nodiscard]] const processes_package& need_processes_package(std::string_view what);
 [[nodiscard]] const backends_package& need_backends_package(std::string_view what);
-/// Returns whether the program is linked with the optional backends.
-[[nodiscard]] bool has_backends_package() noexcept;
+/// Returns the package, or null if the program is linked without it.
+[[nodiscard]] const backends_package* find_backends_package() noexcept;
 
 } // namespace troupe
 

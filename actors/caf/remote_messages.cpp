@@ -4,8 +4,8 @@
 #include <troupe/actors/caf/messages.hpp>
 #include <troupe/collectives/operation/wire.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/order/part_codec.hpp>
-#include <troupe/collectives/order/report_codec.hpp>
+#include <troupe/collectives/order/codec/part_codec.hpp>
+#include <troupe/collectives/order/codec/report_codec.hpp>
 
 #include <algorithm>
 #include <cstdint>

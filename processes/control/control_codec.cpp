@@ -1,5 +1,5 @@
 #include <troupe/collectives/operation/wire.hpp>
-#include <troupe/collectives/order/report_codec.hpp>
+#include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/processes/control/control_codec.hpp>
 
 #include <cstddef>

@@ -150,7 +150,7 @@ void job_course::exited(place_index place, pid_t pid, const exit_status& status)
   }
   if (decision.what == after_exit::respawn) start_later(place, decision.delay);
   if (decision.what == after_exit::end_job) {
-    // Waiting spares that end now do not affect the status.
+    // The job's status is decided here: that of spares which are told to end below does not count.
     if (status.succeeded()) end_ = end_by_failures();
     begin_ending(SIGTERM);
   }

@@ -1,6 +1,6 @@
 #include <troupe/processes/membership/controller_connection.hpp>
 
-#include <troupe/processes/membership/membership.hpp>
+#include <troupe/processes/membership/controlled_membership.hpp>
 
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>

@@ -67,7 +67,7 @@ void controller_search::begin_tick(time_point now) {
 
 std::optional<std::string> controller_search::end_tick(const controller_finding& found) {
   const nanoseconds absence = ticked_ - reached_;
-  // An attempt may succeed during the tick, which may not have seen it.
+  // `found` is of the tick's beginning: an attempt to connect may have succeeded since.
   is_wanted_ = found.is_wanted && seen_ != state::connecting;
   if (found.over)
     ended_ = found.over;

@@ -54,7 +54,7 @@ public:
   void set_registered(std::vector<std::shared_ptr<registered_pool>> pools) override;
   [[nodiscard]] std::shared_ptr<world_order> open_world(std::uint64_t number,
                                                         std::shared_ptr<rank_pipeline> pipeline) override;
-  /// Also: leaving the whole world closes the connection.
+  /// Leaving the whole world also closes the connection.
   std::shared_ptr<latch> leave(error why) override;
   std::shared_ptr<latch> close(error why, bool for_good = true) override;
   [[nodiscard]] std::shared_ptr<remote_ranks> ranks() const override;

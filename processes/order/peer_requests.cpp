@@ -1,6 +1,6 @@
 #include <troupe/processes/order/peer_requests.hpp>
 
-#include <troupe/collectives/order/report_codec.hpp>
+#include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/overloaded.hpp>
 

@@ -3,8 +3,8 @@
 
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/order/codec/part_codec.hpp>
 #include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/order/part_codec.hpp>
 #include <troupe/collectives/order/remote_ranks.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>

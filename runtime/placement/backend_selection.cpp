@@ -63,8 +63,8 @@ selected_backend select_library(const configuration& settings) {
 
 selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_library(settings);
-  if (has_backends_package()) {
-    need_backends_package({}).compose_over_nodes(selected, settings);
+  if (const backends_package* const linked = find_backends_package()) {
+    linked->compose_over_nodes(selected, settings);
   } else if (settings.hierarchy.mode == hierarchy_mode::always || !settings.hierarchy_nodes.empty()) {
     static_cast<void>(need_backends_package("hierarchy.mode and hierarchy.nodes need the optional backends"));
   }

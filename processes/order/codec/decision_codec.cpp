@@ -1,4 +1,4 @@
-#include <troupe/collectives/order/report_codec.hpp>
+#include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/processes/order/codec/decision_codec.hpp>
 #include <troupe/processes/order/codec/request_codec.hpp>
 

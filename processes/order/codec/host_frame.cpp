@@ -1,5 +1,5 @@
 #include <troupe/collectives/operation/wire.hpp>
-#include <troupe/collectives/order/report_codec.hpp>
+#include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/processes/order/codec/batch_header.hpp>
 #include <troupe/processes/order/codec/host_frame.hpp>
 

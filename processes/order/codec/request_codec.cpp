@@ -1,8 +1,8 @@
 #include <troupe/processes/order/codec/request_codec.hpp>
 
+#include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/collectives/order/fusion_plan.hpp>
 #include <troupe/collectives/order/lane_names.hpp>
-#include <troupe/collectives/order/report_codec.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 

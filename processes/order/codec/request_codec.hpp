@@ -11,10 +11,10 @@
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/operation/wire.hpp>
 #include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/order/codec/outline_codec.hpp>
+#include <troupe/collectives/order/codec/part_codec.hpp>
 #include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/matching/compact_signature.hpp>
-#include <troupe/collectives/order/outline_codec.hpp>
-#include <troupe/collectives/order/part_codec.hpp>
 #include <troupe/collectives/order/told_commits.hpp>
 #include <troupe/collectives/order/world_order.hpp>
 #include <troupe/device/identity.hpp>

@@ -1,5 +1,5 @@
 /// What processes know of the commits, and what all of them know (CUT-1).
-#include <troupe/collectives/order/report_codec.hpp>
+#include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/collectives/order/told_commits.hpp>
 
 #include <catch2/catch_test_macros.hpp>

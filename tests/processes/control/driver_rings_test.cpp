@@ -1,5 +1,6 @@
 // Drivers with rings in shared memory: which way their requests go, and what happens when rings fail or end.
 #include "processes/transport/ring_rig.hpp"
+#include "support/comes_true.hpp"
 #include "support/outcomes.hpp"
 #include "support/process_resources.hpp"
 
@@ -17,7 +18,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -31,13 +31,6 @@ using Catch::Matchers::ContainsSubstring;
 
 constexpr session_id session = 5;
 constexpr rank address{-1}; ///< Of the first driver.
-
-/// Waits for what a thread of rings does.
-bool await(const std::function<bool()>& reached) {
-  for (const auto until = steady_now() + 20s; steady_now() < until; std::this_thread::sleep_for(1ms))
-    if (reached()) return true;
-  return false;
-}
 
 /// A driver on the controller's host; the test is its controller.
 struct link_scene {
@@ -118,7 +111,7 @@ TEST_CASE("requests of a driver on the controller's host go through rings, until
   CHECK(at.link->state().has_rings);
   const outcome_log log = at.ask();
   std::string got;
-  REQUIRE(await([&] { return service.receive(got); }));
+  REQUIRE(comes_true([&] { return service.receive(got); }));
   CHECK(at.batches() == 0);
   CHECK(threads_come_to("troupe/rings", 1));
   at.hear(world_report{.of = epoch{1}, .world_size = 2, .reason = {.code = errc::rank_lost, .text = "rank 1 is lost"}});
@@ -132,7 +125,7 @@ TEST_CASE("requests of a driver on the controller's host go through rings, until
   at.begin(epoch{2});
   CHECK(at.link->state().has_rings);
   const outcome_log later = at.ask();
-  REQUIRE(await([&] { return next.receive(got); }));
+  REQUIRE(comes_true([&] { return next.receive(got); }));
   CHECK(at.batches() == 0);
   CHECK(later.count() == 0);
   CHECK(at.warned().empty());
@@ -175,7 +168,7 @@ TEST_CASE("rings that a driver cannot read end its requests, and it goes on with
   at.begin(epoch{1});
   const outcome_log log = at.ask();
   REQUIRE_FALSE(service.send("what is this?", steady_now()));
-  REQUIRE(await([&] { return log.count() == 1; }));
+  REQUIRE(comes_true([&] { return log.count() == 1; }));
   CHECK(log.failure().effect == effect::unknown_outcome);
   CHECK(at.warned().size() == 1);
   CHECK_FALSE(at.link->state().is_ready);
@@ -194,7 +187,7 @@ TEST_CASE("rings that are forged end a driver's requests with the reason", "[con
   REQUIRE(at.link->state().has_rings);
   const outcome_log log = at.ask();
   rings.forge();
-  REQUIRE(await([&] { return log.count() == 1; }));
+  REQUIRE(comes_true([&] { return log.count() == 1; }));
   CHECK(log.failure().effect == effect::unknown_outcome);
   REQUIRE(at.warned().size() == 1);
   CHECK_THAT(at.warned()[0], ContainsSubstring("has written a sequence word"));

@@ -1,7 +1,7 @@
 /// The connection of a process to a controller whose messages the test writes.
+#include "processes/membership/heard_log.hpp"
+#include "processes/membership/scripted_controller.hpp"
 #include "support/comes_true.hpp"
-#include "support/heard_log.hpp"
-#include "support/scripted_controller.hpp"
 
 #include <troupe/processes/membership/controller_connection.hpp>
 

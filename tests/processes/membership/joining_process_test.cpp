@@ -1,16 +1,16 @@
 /// A process that joins the world of a controller whose messages the test writes: what it tells, hears and logs.
+#include "processes/membership/heard_log.hpp"
+#include "processes/membership/scripted_controller.hpp"
 #include "processes/transport/forked_process.hpp"
 #include "processes/transport/ring_rig.hpp"
 #include "support/comes_true.hpp"
-#include "support/heard_log.hpp"
 #include "support/ordering_rig.hpp"
 #include "support/outcomes.hpp"
-#include "support/scripted_controller.hpp"
 #include "support/transport/transport_rig.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/backends/hierarchy/hierarchical_backend.hpp>
-#include <troupe/processes/membership/membership.hpp>
+#include <troupe/processes/membership/controlled_membership.hpp>
 #include <troupe/processes/transport/shared_memory/order_gate.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 #include <troupe/runtime/runtime.hpp>

@@ -1,9 +1,9 @@
 /// The order service of a host whose controller's messages the test writes.
+#include "processes/membership/heard_log.hpp"
+#include "processes/membership/scripted_controller.hpp"
 #include "processes/transport/ring_rig.hpp"
 #include "support/comes_true.hpp"
-#include "support/heard_log.hpp"
 #include "support/outcomes.hpp"
-#include "support/scripted_controller.hpp"
 
 #include <troupe/processes/membership/order_host.hpp>
 #include <troupe/processes/transport/shared_memory/order_gate.hpp>

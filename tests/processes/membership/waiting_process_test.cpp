@@ -1,5 +1,5 @@
 /// Processes that wait for their controller or for each other: for how long, and what they say.
-#include "support/heard_log.hpp"
+#include "processes/membership/heard_log.hpp"
 #include "support/transport/loopback_client.hpp"
 
 #include <troupe/device/error.hpp>

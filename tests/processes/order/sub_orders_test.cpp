@@ -1,7 +1,7 @@
 // The order of worlds that are split off a world over processes: one order over all of them, and how each ends.
 #include "processes/order/distributed_rig.hpp"
 
-#include <troupe/collectives/order/report_codec.hpp>
+#include <troupe/collectives/order/codec/report_codec.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

@@ -1,6 +1,6 @@
 // The messages between the controller and the order service of another host: they come back as they were written, and
 // what nobody wrote is refused.
-#include <troupe/collectives/order/report_codec.hpp>
+#include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/processes/order/codec/host_frame.hpp>
 
 #include <catch2/catch_test_macros.hpp>

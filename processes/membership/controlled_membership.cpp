@@ -1,4 +1,4 @@
-#include <troupe/processes/membership/membership.hpp>
+#include <troupe/processes/membership/controlled_membership.hpp>
 
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
@@ -98,7 +98,7 @@ join_request describe_process(const configuration& settings, driver& api, const 
                 {"version of the backend", without_origin(collectives.version())},
                 {"driver", api.version()},
                 // which compose operations over nodes
-                {"package backends", has_backends_package() ? "linked" : "not linked"}};
+                {"package backends", find_backends_package() != nullptr ? "linked" : "not linked"}};
   std::ranges::move(shared_settings(settings, collectives.name()), std::back_inserter(made.facts));
   return made;
 }

@@ -1,5 +1,5 @@
 // What processes of a world compare when they join.
-#include <troupe/processes/membership/membership.hpp>
+#include <troupe/processes/membership/controlled_membership.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
 
 #include <catch2/catch_test_macros.hpp>

@@ -1,5 +1,5 @@
-#include <troupe/collectives/order/outline_codec.hpp>
-#include <troupe/collectives/order/part_codec.hpp>
+#include <troupe/collectives/order/codec/outline_codec.hpp>
+#include <troupe/collectives/order/codec/part_codec.hpp>
 
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 

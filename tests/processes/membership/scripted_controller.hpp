@@ -6,7 +6,7 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/processes/control/control_codec.hpp>
-#include <troupe/processes/membership/membership.hpp>
+#include <troupe/processes/membership/controlled_membership.hpp>
 #include <troupe/processes/transport/transport.hpp>
 
 #include <chrono>
