@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <random>
+#include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -199,6 +202,8 @@ world runtime::form_world(const world_options& options) {
   };
   // Without a controller the forming has a deadline of the world, and this one is only a backstop.
   const nanoseconds limit = p.settings.deadlines.form;
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;
+  on_stop.emplace(options.stop, [world = shared->actor] { compat::post(world, stop_world{}); });
   bool is_settled = shared->status->wait(settled, has_controller ? limit : 2 * limit);
   if (!is_settled && has_controller) {
     // A spare waits until a place becomes free, without a limit. The controller, whose own limit for other processes
@@ -208,17 +213,21 @@ world runtime::form_world(const world_options& options) {
       is_settled = shared->status->wait(settled, stands_by ? nanoseconds::max()
                                                            : std::min<nanoseconds>(time_for_verdict, limit / 16));
   }
+  on_stop.reset();
+  const bool is_abandoned = options.stop.stop_requested(); // maybe just after the world was ready
   const world_event now = shared->status->latest();
   // Registers again: the driver's contexts and the backend's library have been loaded since the first call.
   end_with_process(parts_);
-  if (now.phase == world_phase::ready) {
+  if (now.phase == world_phase::ready && !is_abandoned) {
     if (has_controller) shared->local_ranks = now.origins; // the ranks that the controller assigned
     return world{spans_processes ? std::move(shared) : p.worlds->counted(std::move(shared))};
   }
   error why{.code = errc::deadline_exceeded,
             .text = "the world did not form within " + format_duration(limit) + " (deadlines.form)" +
                     (has_controller ? ": " + member->awaited() : std::string{})};
-  if (now.reason && (is_settled || !has_controller))
+  if (is_abandoned)
+    why = {.code = errc::stopping, .text = "a stop was requested while the world formed (world_options::stop)"};
+  else if (now.reason && (is_settled || !has_controller))
     why = now.reason;
   else if (is_settled && has_controller)
     why = {.code = errc::stopping, .text = "the world has ended before this process was needed"};

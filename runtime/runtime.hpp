@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 namespace caf {
@@ -26,6 +27,9 @@ struct world_options {
   std::optional<unique_id> id{};
   /// Overrides the runtime's strategy for the detection of completions.
   std::optional<completion_strategy> strategy{};
+  /// If a stop is requested before form_world() returns, the forming ends, and form_world() throws stopping. Without
+  /// one, forming ends when the world is ready, has failed, or deadlines.form has passed.
+  std::stop_token stop{};
 };
 
 /// Owns everything that is shared by worlds: driver, devices, pools, launchers, poller, helpers, and the actor system
@@ -55,8 +59,8 @@ public:
   ~runtime();
 
   /// Forms a world over the ranks that the configuration names. Returns when it is ready. Errors: invalid_argument
-  /// (more ranks than devices, a missing id), device_occupied, communicator_failed, deadline_exceeded, stopping (the
-  /// runtime is being destroyed; its destructor waits until this call returns).
+  /// (more ranks than devices, a missing id), device_occupied, communicator_failed, deadline_exceeded, stopping (a stop
+  /// is requested; or the runtime is being destroyed: its destructor waits until this call returns).
   [[nodiscard]] world form_world(const world_options& options = {});
   /// Does the same on a thread of its own. If the future is dropped meanwhile, so is the world. The destructor waits
   /// for it as for form_world(). Errors: also std::system_error (no thread can be started).

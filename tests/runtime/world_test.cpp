@@ -1,18 +1,25 @@
 /// Worlds as users hold them.
 
+#include "support/comes_true.hpp"
+#include "support/outcomes.hpp"
 #include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 
 namespace troupe::tests {
@@ -208,6 +215,28 @@ TEST_CASE("a world that cannot form says why, within its deadline (TIM-1)", "[ru
     CHECK(failure.why().code == errc::deadline_exceeded);
   }
   CHECK_THROWS_AS(lonely.form_world(), exception); // no id
+}
+
+TEST_CASE("a world whose forming is to stop ends, and form_world() says so", "[runtime][TIM-1]") {
+  const bool has_begun = GENERATE(true, false);
+  auto settings = mock_settings(2);
+  settings.deadlines.form = 60s;
+  const auto script = std::make_shared<testing::fault_script>();
+  script->on(rank{1}).forming(0).hang();
+  settings.faults = script;
+  runtime rt{settings};
+  std::stop_source stop;
+  if (!has_begun) stop.request_stop();
+  auto forming = rt.form_world_async({.stop = stop.get_token()});
+  if (has_begun) {
+    REQUIRE(comes_true([&] { return script->waiting().empty(); })); // it hangs
+    CHECK(forming.wait_for(0s) == std::future_status::timeout);
+    stop.request_stop();
+  }
+  REQUIRE(forming.wait_for(20s) == std::future_status::ready);
+  CHECK(code_of([&] { static_cast<void>(forming.get()); }) == errc::stopping);
+  script->release();
+  CHECK_NOTHROW(rt.form_world({.stop = std::stop_source{}.get_token()}).barrier().get());
 }
 
 TEST_CASE("more ranks than devices are refused with both numbers", "[runtime]") {

@@ -1,5 +1,7 @@
 /// Processes that wait for their controller or for each other: for how long, and what they say.
 #include "processes/membership/heard_log.hpp"
+#include "support/comes_true.hpp"
+#include "support/outcomes.hpp"
 #include "support/transport/loopback_client.hpp"
 
 #include <troupe/device/error.hpp>
@@ -9,9 +11,11 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -101,6 +105,26 @@ TEST_CASE("a process that stands by waits longer than deadlines.form", "[process
   CHECK(stands_by.wait_for(3s) == std::future_status::timeout);
   control.stop();
   CHECK_THROWS_AS(stands_by.get(), exception);
+}
+
+TEST_CASE("a process whose forming is to stop leaves its controller's world, and may join it again", "[processes]") {
+  std::atomic<int> joined{0};
+  const controller control{options_of(2), {.joined = [&](const process_identity&) { ++joined; }}};
+  runtime first{settings_of(control.address(), 0)};
+  for (const bool has_joined : {false, true}) { // while it waits for its controller, and for the other process
+    const int before = joined;
+    std::stop_source stop;
+    auto forming = first.form_world_async({.stop = stop.get_token()});
+    if (has_joined) REQUIRE(comes_true([&] { return joined > before; }));
+    stop.request_stop();
+    REQUIRE(forming.wait_for(30s) == std::future_status::ready);
+    CHECK(code_of([&] { static_cast<void>(forming.get()); }) == errc::stopping);
+  }
+  auto again = first.form_world_async();
+  runtime second{settings_of(control.address(), 1)};
+  const world other = second.form_world();
+  const world formed = again.get();
+  CHECK(formed.status().phase == world_phase::ready);
 }
 
 TEST_CASE("a process says at the default level why it has no controller", "[processes]") {
