@@ -55,4 +55,19 @@ auto call_interruptibly(What what) {
   return await_interruptibly(std::move(result));
 }
 
+/// Returns the result of \p call. If a signal's handler raises an exception, passes the call to \p abandon, without the
+/// GIL, and throws the exception. \p abandon ends the call and must not throw.
+template <class Result, class Abandon>
+[[nodiscard]] Result await_or_abandon(std::future<Result> call, Abandon abandon) {
+  try {
+    wait_interruptibly([&](nanoseconds at_most) { return call.wait_for(at_most) == std::future_status::ready; });
+  } catch (const pybind11::error_already_set&) {
+    PyThreadState* const state = PyEval_SaveThread();
+    abandon(std::move(call));
+    PyEval_RestoreThread(state);
+    throw;
+  }
+  return call.get();
+}
+
 } // namespace troupe::python

@@ -16,8 +16,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <future>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -160,7 +163,17 @@ std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional
     std::ranges::transform(text, one.bytes.begin(), [](char c) { return static_cast<std::byte>(c); });
     options.id = one;
   }
-  return show(await_interruptibly(self.get().form_world_async(options)));
+  std::stop_source interrupted;
+  options.stop = interrupted.get_token();
+  return show(await_or_abandon(self.get().form_world_async(options), [&](std::future<world> forming) {
+    constexpr std::chrono::seconds most{1}; // a communicator that does not end is left to deadlines.abort
+    interrupted.request_stop();
+    if (forming.wait_for(most) == std::future_status::timeout) return;
+    try {
+      forming.get().stop(); // it had just formed
+    } catch (const std::exception&) { // it ends, or says why it cannot
+    }
+  }));
 }
 
 } // namespace

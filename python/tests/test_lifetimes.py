@@ -2,12 +2,14 @@
 import asyncio
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+import urllib.request
 import weakref
 
 import numpy as np
@@ -301,13 +303,46 @@ def interrupt(call):
     return time.monotonic() - sent[0]
 
 
+def phases_in(runtime):
+    """The present phases of the runtime's worlds, by its metrics."""
+    address = re.search(r"http://\S+/metrics", runtime.describe())[0]
+    with urllib.request.urlopen(address, timeout=20) as page:
+        return set(re.findall(r'^troupe_world_phase\{[^}]*phase="(\w+)"[^}]*\} 1$', page.read().decode(), re.M))
+
+
 def test_ctrl_c_ends_the_wait_for_a_world():
     script = troupe.testing.FaultScript()
     script.on(1).forming(0).hang()
-    runtime = troupe.Runtime(backend="mock", mock_devices=2, faults=script, log_level="off", deadlines_form=60)
+    runtime = troupe.Runtime(backend="mock", mock_devices=2, faults=script, log_level="off", deadlines_form=60,
+                             metrics_address="127.0.0.1:0")
     assert interrupt(runtime.form_world) < 20
-    script.release()
+    until = time.monotonic() + 30
+    while phases_in(runtime) - {"stopped"} and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not phases_in(runtime) - {"stopped"}  # though what hangs was not released
+    world = runtime.form_world()
+    assert phases_in(runtime) - {"stopped"} == {"ready"}
+    world.barrier().result(60)
     runtime.close()
+
+
+def test_ctrl_c_ends_the_wait_for_other_processes(monkeypatch):
+    other = """
+        import troupe
+        with troupe.Runtime(backend="mock", mock_devices=1, log_level="off") as runtime:
+            print(runtime.form_world().barrier().result(60).epoch)
+        """
+    with troupe.Controller(2) as controller:
+        for name, value in controller.environment(0).items():
+            monkeypatch.setenv(name, value)
+        with troupe.Runtime(backend="mock", mock_devices=1, log_level="off", deadlines_form=60) as runtime:
+            assert interrupt(runtime.form_world) < 20
+            # This process has left the controller's world, and may join it again.
+            process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(other)], env=controller.environment(1),
+                                       stdout=subprocess.PIPE, text=True)
+            world = runtime.form_world()
+            assert world.barrier().result(60).epoch == world.epoch
+            assert process.communicate(timeout=60)[0].strip() == str(world.epoch)
 
 
 def test_ctrl_c_ends_the_wait_for_an_end():

@@ -50,6 +50,7 @@ class Runtime(Closable):
         """Forms a world over the ranks of the settings, and returns it when it is ready.
 
         id: for a world over processes without a controller, the result of make_unique_id() in the process of rank 0.
+        Ctrl-C ends the forming, so that this can be called again.
         """
         return World(self._native.form_world(id), self)
 
