@@ -347,13 +347,16 @@ void bind_virtual_worlds(py::module_& module) {
       .def("local_ranks", [](shown_virtual_world& self) { return numbers_of(self.get().local_ranks()); })
       .def("epoch", [](shown_virtual_world& self) { return self.get().epoch().value(); })
       .def("status", [](shown_virtual_world& self) { return shown_event(self.get().status()); })
-      .def("events",
-           [](shown_virtual_world& self) {
-             py::list all;
-             for (const testing::virtual_event& one : self.get().events())
-               all.append(py::make_tuple(seconds_of(one.at), shown_event(one.event)));
-             return all;
-           })
+      .def(
+          "events",
+          [](shown_virtual_world& self, std::size_t first) {
+            py::list all;
+            const auto& events = self.get().events();
+            for (; first < events.size(); ++first)
+              all.append(py::make_tuple(seconds_of(events[first].at), shown_event(events[first].event)));
+            return all;
+          },
+          py::arg("first") = 0)
       .def("operand",
            [](shown_virtual_world& self, int target, const py::object& what, const py::object& as, const py::object&,
               bool is_source) {

@@ -111,6 +111,33 @@ def test_a_hang_takes_no_real_time_and_the_world_comes_back():
         assert 0.05 <= world.now < 10
 
 
+def test_a_virtual_world_is_awaited_until_it_serves_again():
+    with VirtualWorld(2, recovery_policy="keep_size") as world:
+        assert world.wait_ready().epoch == 1 and world.now < 0.1
+        assert world.wait_ready(0.5, after_epoch=1).epoch == 1  # its time passes
+        assert 0.5 <= world.now < 0.6
+        world.script.on(1).operation(0).fail()
+        failure = world.barrier().exception()
+        waits = world.ready(after_epoch=failure.epoch)
+        assert not waits.done()
+        with pytest.raises(TimeoutError):
+            waits.result(0)
+        world.script.on(0).in_epoch(2).operation(0).hang()
+        assert world.run_until(waits.done, 10)
+
+        async def asks_again():
+            try:
+                await world.barrier()
+            except troupe.Error as failure:
+                return await world.ready(after_epoch=failure.epoch)
+        assert asyncio.run(asks_again()).epoch == 3
+        assert (waits.result(0).phase, waits.result(0).epoch) == ("ready", 2)  # when it was reached
+        last = world.ready(after_epoch=3)
+        for rank in range(2):
+            world.end_rank(rank)
+        assert last.result(60).phase in ("ready", "failed")
+
+
 def test_the_same_seed_gives_the_same_run():
     def run(seed):
         with VirtualWorld(3, seed=seed) as world:

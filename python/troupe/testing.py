@@ -6,7 +6,7 @@ on the test's own thread: it makes progress only while the test lets time pass, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Generator, List, Optional, Tuple
 
 from . import _troupe
 from ._arguments import LARGEST_INT, LARGEST_SIZE, rank_number, whole
@@ -15,10 +15,10 @@ from ._errors import refuse
 from ._troupe import FaultScript as FaultScript  # e.g. script.on(2).operation(5).hang()
 from ._troupe import VirtualReply
 from ._runtime import Closable
-from ._types import Setting
+from ._types import Seconds, Setting
 from ._world import RankRequests, Request, World, WorldEvent, event_of
 
-__all__ = ["FaultScript", "Launch", "MockWorld", "VirtualReply", "VirtualWorld", "launches"]
+__all__ = ["FaultScript", "Launch", "MockWorld", "VirtualReadiness", "VirtualReply", "VirtualWorld", "launches"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,40 @@ class MockWorld(Closable):
         self._native.close()
 
 
+class VirtualReadiness:
+    """The reply of VirtualWorld.ready(). Waiting for it lets virtual time pass."""
+
+    def __init__(self, world: "VirtualWorld", after_epoch: int) -> None:
+        self._world = world
+        self._after_epoch = whole("after_epoch", after_epoch, 0, LARGEST_SIZE)
+        self._seen = len(world.events)
+        self._found: Optional[WorldEvent] = None
+        self._take(world.status)
+
+    def _take(self, event: WorldEvent) -> None:
+        is_ready = event.phase == "ready" and event.epoch > self._after_epoch
+        if self._found is None and (is_ready or event.phase in ("failed", "stopping", "stopped")):
+            self._found = event
+
+    def done(self) -> bool:
+        if self._found is None:
+            for _, fields in self._world._native.events(self._seen):
+                self._seen += 1
+                self._take(event_of(fields))
+        return self._found is not None
+
+    def result(self, timeout: Optional[Seconds] = None) -> WorldEvent:
+        """Lets virtual time pass until the status is there, for at most timeout seconds, or an hour."""
+        self._world._native.run_until(self.done, 3600.0 if timeout is None else timeout)
+        if self._found is None:
+            raise TimeoutError("the world has not become ready within this virtual time")
+        return self._found
+
+    def __await__(self) -> Generator[Any, None, WorldEvent]:
+        return self.result()
+        yield
+
+
 class VirtualWorld(RankRequests[VirtualReply], Closable):
     """A world in virtual time: deadlines, hangs and rebuilds cost no time.
 
@@ -84,6 +118,20 @@ class VirtualWorld(RankRequests[VirtualReply], Closable):
     def _ask(self, operations: List[Any], rank: Optional[int], options: Options, out: Any) -> VirtualReply:
         reply: VirtualReply = self._native.ask(operations, rank, options.lane, options.deadline, out)
         return reply
+
+    def ready(self, *, after_epoch: int = 0) -> VirtualReadiness:
+        """Returns the status as soon as the world is ready in a later epoch than after_epoch, or has failed or stops.
+
+        As World.ready(), for code that awaits it.
+        """
+        return VirtualReadiness(self, after_epoch)
+
+    def wait_ready(self, timeout: Optional[Seconds] = None, *, after_epoch: int = 0) -> WorldEvent:
+        """Waits as ready() does, but at most timeout seconds of virtual time. Returns the status."""
+        try:
+            return self.ready(after_epoch=after_epoch).result(timeout)
+        except TimeoutError:
+            return self.status
 
     @property
     def events(self) -> List[Tuple[float, WorldEvent]]:

@@ -62,7 +62,11 @@ def pretend(values: List[NDArray[np.float32]]) -> bool:
     script.on(1).operation(0).hang()
     with troupe.testing.VirtualWorld(2, script, recovery_policy="keep_size", limits_hang=0.1) as world:
         reply: troupe.testing.VirtualReply = world.rank(0).all_reduce(values[0])
-        return world.run_until(reply.done, at_most=5.0)
+        return world.run_until(reply.done, at_most=5.0) and world.wait_ready(5.0, after_epoch=1).epoch == 2
+
+
+async def pretend_to_wait(world: troupe.testing.VirtualWorld) -> troupe.WorldEvent:
+    return await world.ready(after_epoch=1)
 
 
 def processes() -> str:
