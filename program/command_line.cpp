@@ -1,4 +1,5 @@
 #include <troupe/program/command_line.hpp>
+#include <troupe/program/support/error_output.hpp>
 
 #include <troupe/device/error.hpp>
 #include <troupe/processes/launch/child_process.hpp>
@@ -111,7 +112,7 @@ int run_tool(std::string_view name, void (*add)(CLI::App&, action&), int argc, c
       words.insert(words.begin() + std::min(argc, 1), subcommand.data());
     return parse_and_run(program, chosen, static_cast<int>(words.size()), words.data());
   } catch (...) {
-    print_failure(stderr, std::current_exception());
+    print_failure(STDERR_FILENO, std::current_exception());
   }
   return 1;
 }
@@ -121,7 +122,7 @@ int parse_and_run(CLI::App& program, const action& chosen, int argc, char** argv
     program.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
     const int status = program.exit(problem);
-    if (status != 0) std::fputs(suggestions(program).c_str(), stderr);
+    if (status != 0) write_error(STDERR_FILENO, {suggestions(program)});
     return status;
   }
   return chosen();
@@ -129,7 +130,7 @@ int parse_and_run(CLI::App& program, const action& chosen, int argc, char** argv
 
 void end_with_message() noexcept {
   constexpr int internal_failure = 70; // EX_SOFTWARE: an uncaught exception, most likely of a thread
-  print_failure(stderr, std::current_exception());
+  print_failure(STDERR_FILENO, std::current_exception());
   std::_Exit(internal_failure);
 }
 
@@ -150,23 +151,22 @@ std::string suggestions(const CLI::App& program) {
   return text;
 }
 
-void print_failure(std::FILE* to, const std::exception_ptr& failure) noexcept {
+void print_failure(int to, const std::exception_ptr& failure) noexcept {
   try {
     if (failure) std::rethrow_exception(failure);
-    std::fputs("troupe: terminated without an exception: this is a bug in troupe\n", to);
+    write_error(to, {"troupe: terminated without an exception: this is a bug in troupe\n"});
   } catch (const std::bad_alloc&) {
-    std::fputs("troupe: out of memory: raise the limit (ulimit -v, a cgroup's memory.max), or request less\n", to);
+    write_error(to, {"troupe: out of memory: raise the limit (ulimit -v, a cgroup's memory.max), or request less\n"});
   } catch (const std::system_error& problem) {
-    std::fprintf(
-        to, "troupe: %s%s\n", problem.what(),
-        problem.code().value() == EAGAIN
-            ? ": a thread could not be created; raise the limits (ulimit -u, ulimit -v, a cgroup's pids.max), or "
-              "use fewer ranks"
-            : "");
+    write_error(to, {"troupe: ", problem.what(),
+                     problem.code().value() == EAGAIN
+                         ? ": a thread could not be created; raise the limits (ulimit -u, ulimit -v, a cgroup's "
+                           "pids.max), or use fewer ranks\n"
+                         : "\n"});
   } catch (const std::exception& problem) {
-    std::fprintf(to, "troupe: %s\n", problem.what());
+    write_error(to, {"troupe: ", problem.what(), "\n"});
   } catch (...) {
-    std::fputs("troupe: an exception of unknown type\n", to);
+    write_error(to, {"troupe: an exception of unknown type\n"});
   }
 }
 

@@ -4,7 +4,6 @@
 #include <troupe/program/commands.hpp>
 
 #include <array>
-#include <cstdio>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -58,7 +57,8 @@ int parse_and_run(CLI::App& program, const action& chosen, int argc, char** argv
 /// A handler for std::set_terminate: prints the exception in flight and ends the process with status 70 (EX_SOFTWARE).
 [[noreturn]] void end_with_message() noexcept;
 
-/// Prints the error that ended the program, with the remedy if the machine ran out of a resource. Allocates no memory.
-void print_failure(std::FILE* to, const std::exception_ptr& failure) noexcept;
+/// Writes the error that ended the program to the descriptor \p to, as write_error() does, with the remedy if the
+/// machine ran out of a resource.
+void print_failure(int to, const std::exception_ptr& failure) noexcept;
 
 } // namespace troupe::program

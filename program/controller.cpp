@@ -1,6 +1,7 @@
 /// `troupe controller`: runs the controller of a world whose processes are started by another program.
 
 #include <troupe/program/commands.hpp>
+#include <troupe/program/support/error_output.hpp>
 #include <troupe/program/support/interruption.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
@@ -11,6 +12,8 @@
 #include <troupe/runtime/logging.hpp>
 
 #include <CLI/CLI.hpp>
+
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -48,7 +51,7 @@ int run_controller(const controller_command& command) {
     if (interruption::signal() != 0 && !std::exchange(stops, true)) control.stop();
   const error why = control.reason();
   if (!why) return 0;
-  std::fprintf(stderr, "troupe controller: %s\n", to_string(why).c_str());
+  write_error(STDERR_FILENO, {"troupe controller: ", to_string(why), "\n"});
   return 1;
 }
 

@@ -1,6 +1,7 @@
 /// `troupe launch`: starts the processes of a job, watches them, and restarts those that die.
 
 #include <troupe/program/commands.hpp>
+#include <troupe/program/support/error_output.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/processes/launch/launch_plan.hpp>
@@ -12,9 +13,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -56,7 +58,7 @@ int run(const launch_options& options) {
     plan = launch::make_launch_plan(std::move(request));
   } catch (const exception& failure) {
     if (failure.why().code != errc::missing) throw;
-    std::fprintf(stderr, "troupe launch: %s\n", failure.what());
+    write_error(STDERR_FILENO, {"troupe launch: ", failure.what(), "\n"});
     return program_missing;
   }
   // If SIGCHLD were ignored, the exit statuses of the processes would be lost.

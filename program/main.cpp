@@ -4,8 +4,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <string_view>
 
@@ -34,7 +35,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (...) {
-    troupe::program::print_failure(stderr, std::current_exception());
+    troupe::program::print_failure(STDERR_FILENO, std::current_exception());
   }
   return 1;
 }

@@ -1,6 +1,7 @@
 /// `troupe order-service`: orders the requests of the processes of a host on which the controller does not run.
 
 #include <troupe/program/commands.hpp>
+#include <troupe/program/support/error_output.hpp>
 #include <troupe/program/support/interruption.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 
@@ -8,6 +9,8 @@
 #include <troupe/runtime/logging.hpp>
 
 #include <CLI/CLI.hpp>
+
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -37,7 +40,7 @@ int run_order_service(const runtime_options& options) {
     if (interruption::signal() != 0) return interruption::exit_status(0);
     if (!why) continue;
     if (why->code == errc::stopping) return 0;
-    std::fprintf(stderr, "troupe order-service: %s\n", to_string(*why).c_str());
+    write_error(STDERR_FILENO, {"troupe order-service: ", to_string(*why), "\n"});
     return 1;
   }
 }

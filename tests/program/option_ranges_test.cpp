@@ -199,7 +199,7 @@ TEST_CASE("a mistyped subcommand or option is told with the nearest one", "[prog
 TEST_CASE("what ended the program is told with its remedy", "[program]") {
   const auto told = [](auto problem) {
     std::FILE* const file = std::tmpfile();
-    program::print_failure(file, std::make_exception_ptr(problem));
+    program::print_failure(::fileno(file), std::make_exception_ptr(problem));
     std::rewind(file);
     char line[256] = {};
     const bool is_there = std::fgets(line, sizeof line, file) != nullptr;

@@ -7,11 +7,16 @@
 #include <troupe/processes/launch/child_process.hpp>
 #include <troupe/processes/launch/process_supervisor.hpp>
 #include <troupe/processes/transport/certificates.hpp>
+#include <troupe/runtime/runtime.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -95,6 +100,60 @@ std::string port_of(const controller& one) {
   return one.address().substr(one.address().rfind(':') + 1);
 }
 
+/// The program troupe with a standard error that is full before it starts, and that nobody reads.
+class unread_run {
+public:
+  explicit unread_run(const std::vector<std::string>& words) : shell_{shell_of(words, folder_), no_signals()} {
+    // The reading end, opened again, is a writing end: /proc has the pipe itself.
+    const std::string pipe = "/proc/self/fd/" + std::to_string(shell_.errors().native());
+    const file_descriptor filler{::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC)};
+    const std::string page(4096, 'x');
+    while (::write(filler.native(), page.data(), page.size()) > 0 || ::write(filler.native(), page.data(), 1) > 0) {
+    }
+    REQUIRE(errno == EAGAIN);
+    std::ofstream{folder_ / "gate"} << "begin\n";
+  }
+
+  /// The address that `troupe controller` prints.
+  [[nodiscard]] std::string address() {
+    std::string line;
+    for (pollfd one{.fd = shell_.output().native(), .events = POLLIN, .revents = 0};
+         !line.ends_with('\n') && ::poll(&one, 1, patience_ms) == 1;) {
+      char next = 0;
+      if (::read(one.fd, &next, 1) != 1) break;
+      line += next;
+    }
+    REQUIRE(line.starts_with("TROUPE_CONTROL="));
+    return line.substr(line.find('=') + 1, line.size() - line.find('=') - 2);
+  }
+  /// How it ended; nothing when it does not for long.
+  std::optional<exit_status> end() {
+    pollfd one{.fd = shell_.ended(), .events = POLLIN, .revents = 0};
+    return ::poll(&one, 1, patience_ms) == 1 ? shell_.reap() : std::nullopt;
+  }
+
+private:
+  static constexpr int patience_ms = 30'000;
+
+  static launch::process_spec shell_of(const std::vector<std::string>& words, const program_folder& folder) {
+    const std::string gate = folder / "gate";
+    REQUIRE(::mkfifo(gate.c_str(), 0600) == 0);
+    launch::process_spec spec = shell_script("read go <" + gate + "; exec \"$0\" \"$@\"");
+    spec.arguments.push_back(troupe_program());
+    spec.arguments.insert(spec.arguments.end(), words.begin(), words.end());
+    spec.environment = {{"TROUPE_JOIN_TOKEN", std::string(32, 'x')}};
+    return spec;
+  }
+  static sigset_t no_signals() {
+    sigset_t none;
+    sigemptyset(&none);
+    return none;
+  }
+
+  program_folder folder_;
+  launch::child_process shell_;
+};
+
 } // namespace
 
 // Programs that do not set their signal mask: shells clear it, and would hide what they inherit.
@@ -155,6 +214,38 @@ TEST_CASE("what keeps a launcher or a controller from starting is said, and ends
       CHECK(run.end() == exit_status{.code = 1});
       CHECK_FALSE(run.errors().await(one.said).empty());
     }
+}
+
+TEST_CASE("a launcher or a controller that fails ends, though nobody reads why", "[launch]") {
+  const controller other{one_process_at(0)};
+  const std::string taken = port_of(other);
+  SECTION("a launcher that cannot listen") {
+    CHECK(unread_run{{"launch", "-n", "1", "--port", taken, "--", "true"}}.end() == exit_status{.code = 1});
+  }
+  SECTION("a launcher that does not find its program") {
+    CHECK(unread_run{{"launch", "-n", "1", "--", "/no/such/program"}}.end() == exit_status{.code = 127});
+  }
+  SECTION("a controller that cannot listen") {
+    CHECK(unread_run{{"controller", "-n", "1", "--port", taken}}.end() == exit_status{.code = 1});
+  }
+  SECTION("a command line that cannot be understood") {
+    const auto how = unread_run{{"lanch"}}.end();
+    REQUIRE(how);
+    CHECK(how->signal == 0);
+    CHECK_FALSE(how->succeeded());
+  }
+  SECTION("a controller whose world fails") {
+    unread_run run{{"controller", "-n", "2", "--gather", "100ms"}};
+    configuration settings;
+    settings.backend = backend_choice::mock;
+    settings.profile = latency_profile::frugal;
+    settings.mock_devices = 1;
+    settings.log_level = "off";
+    settings.control = {.address = run.address(), .patience = 60s};
+    settings.assignment = {.token = std::string(32, 'x'), .name = "alone", .place = 0};
+    CHECK(code_of([&] { static_cast<void>(runtime{settings}.form_world()); }) == errc::deadline_exceeded);
+    CHECK(run.end() == exit_status{.code = 1});
+  }
 }
 
 TEST_CASE("a launcher says whom its controller refuses", "[launch]") {
