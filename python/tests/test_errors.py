@@ -1,6 +1,8 @@
 """Failures become exceptions, with the attributes that a program needs to react."""
 import asyncio
+import pathlib
 import pickle
+import re
 import time
 
 import numpy as np
@@ -20,6 +22,18 @@ def test_every_code_has_a_class_of_its_own():
     assert classes["deadline_exceeded"] is troupe.DeadlineExceeded
     assert issubclass(troupe.InvalidArgument, ValueError)
     assert issubclass(troupe.OutOfMemory, MemoryError)
+
+
+def test_only_a_world_that_has_failed_is_to_be_replaced():
+    from troupe._errors import classes
+    advice = {code: one.__doc__ for code, one in classes.items()}
+    header = pathlib.Path(__file__).resolve().parent.parent.parent / "device" / "error.hpp"
+    named = dict(re.findall(r"^  (\w+), +///< (.+)$", header.read_text(encoding="utf-8"), re.M))
+    assert named.keys() == advice.keys()
+    for all_advice in (advice, named):
+        assert [code for code, text in all_advice.items() if "new world" in text] == ["world_failed"]
+    for code in ("rebuilding", "communicator_failed", "device_failed"):  # a world of the default policy comes back
+        assert "wait_ready()" in advice[code] and "wait_ready()" in named[code]
 
 
 def test_a_fault_has_an_unknown_outcome_and_names_rank_and_epoch():

@@ -465,6 +465,19 @@ TEST_CASE("a rank that cannot form for a reason of its own does not use up the r
   CHECK(world.phase() == control_phase::serving);
 }
 
+TEST_CASE("a process that no place is left for is told the variable that makes it a spare", "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.join(13, 0, [](join_request& asked) { asked.place.reset(); });
+  REQUIRE(world.told<join_refusal>(13).size() == 1);
+  // configuration_test.cpp tests that a process reads this variable.
+  CHECK_THAT(world.told<join_refusal>(13).front().why.text, ContainsSubstring("as a spare (TROUPE_SPARE=1)"));
+  world.join(14, 0, [](join_request& asked) {
+    asked.place.reset();
+    asked.spare = true;
+  });
+  CHECK(world.told<join_welcome>(14).size() == 1);
+}
+
 TEST_CASE("a process of fewer than the controller waits for is refused, while it waits", "[control]") {
   controller_scene world{terms_of(5)};
   world.join(11, 0, [](join_request& asked) { asked.world_size = 4; });

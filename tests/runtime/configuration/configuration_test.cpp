@@ -4,6 +4,7 @@
 
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
+#include <troupe/runtime/configuration/launch_environment.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -127,6 +128,30 @@ TEST_CASE("a place that makes no sense is refused in its launcher's words", "[ru
       "OMPI_COMM_WORLD_RANK is 4 and must be less than OMPI_COMM_WORLD_SIZE, which is 4");
   CHECK(says(complaint({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"TROUPE_RANKS", "2"}}),
              "ranks is 2 while WORLD_SIZE is 4: a process of a larger world holds one rank"));
+}
+
+TEST_CASE("a process takes its place in a controller's world from the environment", "[runtime]") {
+  const auto assigned = [](const std::map<std::string, std::string>& given) {
+    return find_process_assignment(variables(given));
+  };
+  CHECK_FALSE(assigned({}).spare);
+  CHECK_FALSE(assigned({}).place);
+  CHECK_FALSE(assigned({}).is_watched);
+  CHECK(assigned({{"TROUPE_SPARE", "1"}}).spare); // which a refusal of the controller names
+  CHECK_FALSE(assigned({{"TROUPE_SPARE", "0"}}).spare);
+  const process_assignment found = assigned({{"TROUPE_JOIN_TOKEN", "a secret"},
+                                             {"TROUPE_PROCESS", "two"},
+                                             {"TROUPE_HOST", "here"},
+                                             {"TROUPE_PLACE", "2"},
+                                             {"TROUPE_DEVICE", "1"},
+                                             {"TROUPE_ATTEMPT", "3"}});
+  CHECK(found.token == "a secret");
+  CHECK(found.name == "two");
+  CHECK(found.host == "here");
+  CHECK(found.place == 2);
+  CHECK(found.device == 1);
+  CHECK(found.attempt == 3);
+  CHECK(found.is_watched);
 }
 
 TEST_CASE("a deadline of nothing is refused", "[runtime]") {

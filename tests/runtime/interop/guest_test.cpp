@@ -1,4 +1,5 @@
 // A runtime in an actor system that was there before it and goes on after it.
+#include "processes/membership/heard_log.hpp"
 #include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
@@ -208,6 +209,26 @@ TEST_CASE("a host's workers spin where they fit the machine, and are found too m
   CHECK(host_shortcomings(few, settings).size() == 2);
   prepare_host(few, settings);
   CHECK(host_shortcomings(few, settings).empty());
+}
+
+TEST_CASE("only of a host that was not prepared the log says that it lacks settings", "[runtime][interop][guest]") {
+  const heard_log log{"debug"};
+  configuration settings = mock_settings(1);
+  settings.log_level = "debug";
+  static_cast<void>(runtime{settings}.form_world());
+  {
+    caf::actor_system_config host_settings;
+    prepare_host(host_settings, settings);
+    caf::actor_system host{host_settings};
+    static_cast<void>(runtime{host, settings}.form_world());
+  }
+  CHECK(log.count("actor system") == 0);
+  CHECK(log.count("prepare_host") == 0);
+  register_message_types();
+  caf::actor_system_config host_settings;
+  caf::actor_system host{host_settings};
+  static_cast<void>(runtime{host, settings}.form_world());
+  CHECK(log.count("the client's actor system lacks a setting of troupe::prepare_host(): ") > 0);
 }
 
 namespace {

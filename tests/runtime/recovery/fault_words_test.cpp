@@ -95,6 +95,20 @@ TEST_CASE("an error that says that the work did not run says nothing else becaus
   CHECK_THAT(lost, has_unknown_outcome());
 }
 
+TEST_CASE("a world that stops or has stopped does not say how it came back earlier", "[runtime][report]") {
+  virtual_world world{2, {.recovery = {.policy = recovery_policy::keep_size}}};
+  world.script().on(rank{0}).operation(0).fail();
+  const auto lost = world.ask({barrier{}, barrier{}});
+  REQUIRE(world.run_until_ready(epoch{2}, 1s));
+  CHECK_THAT(describe(world.status()), ContainsSubstring("back by "));
+  const std::size_t before = world.events().size();
+  REQUIRE(world.stop(1s));
+  REQUIRE(world.events().size() > before);
+  for (std::size_t i = before; i < world.events().size(); ++i)
+    CHECK_THAT(describe(world.events()[i].event), !ContainsSubstring("back by "));
+  CHECK(world.status().phase == world_phase::stopped);
+}
+
 TEST_CASE("a world whose actor was killed does not say how it came back earlier", "[runtime][report]") {
   mock_world mock{2};
   world where = mock.world();
