@@ -2,8 +2,8 @@
 /// it. For a sub-world, its parent world is the controller.
 #pragma once
 
-#include <troupe/collectives/order/resume_points.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 

@@ -1,7 +1,7 @@
 /// Reports the state of all ranks after a fault or an expired deadline in a world, and the suspected ranks.
 #pragma once
 
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

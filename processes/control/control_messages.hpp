@@ -4,8 +4,8 @@
 
 #include <troupe/actors/world/controller_directives.hpp>
 #include <troupe/collectives/collective_settings.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

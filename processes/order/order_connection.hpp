@@ -3,8 +3,8 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/order/combining_queue.hpp>
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/world_order.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>

@@ -1,6 +1,6 @@
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/capture_match.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/device/graph.hpp>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/threads/condition.hpp>
 

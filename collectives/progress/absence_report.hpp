@@ -1,7 +1,7 @@
 /// Reports which ranks have not requested an operation, and the progress of every rank.
 #pragma once
 
-#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 

@@ -1,12 +1,12 @@
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 
+#include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/collectives/operation/extents.hpp>
+#include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/collectives/operation/validation.hpp>
-#include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/pipeline/launch_parts.hpp>
+#include <troupe/collectives/pipeline/fusion_plan.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 
 #include <algorithm>
 #include <atomic>

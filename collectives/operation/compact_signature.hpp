@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 
 #include <cstdint>
 #include <string>

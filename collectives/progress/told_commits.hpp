@@ -2,8 +2,8 @@
 /// kept the resume log, and none with an epoch that no service has recorded (CUT-1).
 #pragma once
 
-#include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstdint>
