@@ -502,7 +502,7 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan, nan
     watch_for(patience, std::move(tell))(session);
     return order_->sequence([session](rank_pipeline& one) { session->take_part(one); });
   }
-  plan->begin(stamp, pipelines_); // now, because requests to replay it may come before its turn
+  begin_capture(*plan, stamp, pipelines_); // now, because requests to replay it may come before its turn
   plan->is_known_by_name(++captures_of_name_[plan->options().name]);
   // The controller fails a capture at its limit; this process does if the controller does not.
   const nanoseconds limit = later_by(patience, controller_grace);
@@ -1031,7 +1031,7 @@ error world_executor::drop_plan(captured_plan& plan) {
             .text = "it was captured in " + std::to_string(plan.options().streams.size()) +
                     " streams of the client, one for each rank, and the world has " + std::to_string(plan_.world_size) +
                     " ranks now: capture another"};
-  plan.begin({number_, state_.current_epoch()}, pipelines_);
+  begin_capture(plan, {number_, state_.current_epoch()}, pipelines_);
   plan.fail(why);
   return why;
 }

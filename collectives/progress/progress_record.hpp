@@ -4,7 +4,6 @@
 
 #include <troupe/collectives/backend/launch_observer.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/pipeline/fault_report.hpp>
 #include <troupe/collectives/progress/absence_report.hpp>
 
 #include <array>
