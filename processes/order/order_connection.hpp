@@ -120,7 +120,7 @@ public:
   void close(error why);
 
   /// Returns why the controller has closed the order of the epoch: later requests are refused, and the controller's
-  /// order to end the epoch follows. errc::none if it has not.
+  /// directive to end the epoch follows. errc::none if it has not.
   [[nodiscard]] error ending() const;
   /// Returns the number of requests, in all worlds, that the controller has not decided.
   [[nodiscard]] std::size_t waiting() const;
