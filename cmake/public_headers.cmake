@@ -27,25 +27,25 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/backend/communicator.hpp
   collectives/backend/faults/armed_faults.hpp
   collectives/backend/faults/fault_injector.hpp
+  collectives/backend/launch_observer.hpp
   collectives/backend/mock/mock_backend.hpp
   collectives/backend/nccl/nccl_backend.hpp
   collectives/backend/registered_pool.hpp
   collectives/collective_settings.hpp
   collectives/operation/capabilities.hpp
+  collectives/operation/captured_plan.hpp
   collectives/operation/collective_methods.hpp
   collectives/operation/dtype.hpp
+  collectives/operation/lanes/lane.hpp
   collectives/operation/operation.hpp
   collectives/operation/rank_function.hpp
   collectives/operation/rank_group.hpp
   collectives/operation/reduction.hpp
   collectives/operation/remote_buffer.hpp
   collectives/operation/request.hpp
-  collectives/order/absence_report.hpp
-  collectives/order/lane.hpp
-  collectives/order/resume_points.hpp
   collectives/pipeline/fault_report.hpp
-  collectives/pipeline/launch_observer.hpp
-  collectives/pipeline/plans/captured_plan.hpp
+  collectives/progress/absence_report.hpp
+  collectives/progress/resume_points.hpp
   processes/transport/transport_credentials.hpp
   actors/caf/actor_error.hpp
   actors/caf/caf_compat.hpp

@@ -33,7 +33,7 @@ using undefined_buffers = std::vector<undefined_buffer>;
 /// Returns a list of descriptions: at most the first few, then the number of remaining ones.
 [[nodiscard]] std::string describe(const undefined_buffers& all);
 
-struct absence_report; // collectives/order/absence_report.hpp
+struct absence_report; // collectives/progress/absence_report.hpp
 
 /// The kind of a failure. Each value says what the caller should do.
 enum class errc : std::uint8_t {

@@ -1,7 +1,7 @@
 #include <troupe/processes/world_driver.hpp>
 
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/collective_methods_definitions.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/processes/control/driver_link.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>

@@ -2,10 +2,10 @@
 /// processes.
 #pragma once
 
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

@@ -1,8 +1,8 @@
 /// Defines a client with which a plain thread sends requests in one lane of one rank. The lane keeps them in order.
 #pragma once
 
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <cstdint>

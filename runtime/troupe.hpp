@@ -17,15 +17,15 @@
 
 // collectives: the operations that can be requested.
 #include <troupe/collectives/operation/capabilities.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/dtype.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/reduction.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 
 // actors: the events of a world.
 #include <troupe/actors/world/world_event.hpp>

@@ -4,11 +4,11 @@
 
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/overlap.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/memory/buffer.hpp>

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
+#include <troupe/collectives/backend/launch_observer.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/pipeline/launch_observer.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

@@ -4,9 +4,9 @@
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/collective_settings.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/device/per_rank.hpp>
 #include <troupe/testing/fault_script.hpp>

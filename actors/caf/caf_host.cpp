@@ -1,6 +1,6 @@
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/inner_messages.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/completion/poller/latch.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/process_exit.hpp>

@@ -3,9 +3,9 @@
 #include <troupe/actors/caf/caf_host.hpp>
 #include <troupe/actors/caf/messages.hpp>
 #include <troupe/collectives/operation/wire.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/codec/part_codec.hpp>
 #include <troupe/collectives/order/codec/report_codec.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 
 #include <algorithm>
 #include <cstdint>

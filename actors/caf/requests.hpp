@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 

@@ -3,8 +3,8 @@
 
 #include <troupe/actors/caf/requests.hpp>
 #include <troupe/actors/world/rcu_pointer.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/rank_order.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/admission/admission_quota.hpp>

@@ -2,8 +2,8 @@
 /// it. For a sub-world, its parent world is the controller.
 #pragma once
 
-#include <troupe/collectives/order/resume_points.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 
@@ -21,7 +21,7 @@ struct commits_wanted {
 };
 /// Controller → process: form this epoch. Requests of the previous epoch fail with `reason`, unless they have failed
 /// already.
-struct formation_order {
+struct formation_directive {
   epoch of;
   rank self;
   int world_size = 1;
@@ -35,13 +35,13 @@ struct formation_order {
 };
 /// Controller → process: the epoch has failed at some rank. The outcome of its unanswered requests is unknown. May
 /// overtake decisions in rings: what this rank has not launched is rejected, and what its peers have launched fails.
-struct failure_order {
+struct failure_directive {
   epoch of;
   error why;
 };
 /// Controller → process: accept no more requests, finish those in flight, and report it. Another epoch follows without
 /// a fault.
-struct quiesce_order {
+struct quiesce_directive {
   epoch of;
   error why; ///< The error for requests that arrive meanwhile.
   /// Number of batches of decisions for the process's rank in this epoch. They may come through rings, later than this
@@ -50,19 +50,20 @@ struct quiesce_order {
   std::uint64_t decided = 0;
 };
 /// Controller → process: the process no longer belongs to the world, and its session has ended. May overtake decisions
-/// in rings, as failure_order.
+/// in rings, as failure_directive.
 struct fence_notice {
   error why;
 };
 /// Controller → process: the world ends; without a fault if `why` is errc::stopping.
-struct stop_order {
+struct stop_directive {
   error why;
-  std::uint64_t decided = 0; ///< As in quiesce_order, for the process's latest epoch.
+  std::uint64_t decided = 0; ///< As in quiesce_directive, for the process's latest epoch.
 };
 
 /// A message from the controller.
 struct controller_directive {
-  std::variant<commits_wanted, formation_order, failure_order, quiesce_order, fence_notice, stop_order> what;
+  std::variant<commits_wanted, formation_directive, failure_directive, quiesce_directive, fence_notice, stop_directive>
+      what;
 };
 
 /// Process → controller, the answer to commits_wanted: the commits that the process knows, of all epochs before `of`.
@@ -80,7 +81,7 @@ struct failed_report {
   error why;
   std::vector<rank> blamed{}; ///< The ranks that the process's own fault report blames.
 };
-/// Process → controller, after quiesce_order: no operation is in flight in this process.
+/// Process → controller, after quiesce_directive: no operation is in flight in this process.
 struct drained_report {
   epoch of;
 };

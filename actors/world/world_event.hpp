@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
-#include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

@@ -156,11 +156,11 @@ error unasked_error() {
 
 void world_executor::follow(const controller_directive& from) {
   carry_out(std::visit(overloaded{
-                           [this](const formation_order& order) {
-                             auto effects = state_.on_formation(order);
+                           [this](const formation_directive& directive) {
+                             auto effects = state_.on_formation(directive);
                              if (effects.empty()) return effects;
-                             told_points_ = order.resume;
-                             commits_ = std::make_shared<commit_record>(order.of, order.resume);
+                             told_points_ = directive.resume;
+                             commits_ = std::make_shared<commit_record>(directive.of, directive.resume);
                              plan_.to_controller->begins(commits_);
                              return effects;
                            },
@@ -170,22 +170,22 @@ void world_executor::follow(const controller_directive& from) {
                                  commits_report{.of = wanted.of, .told = commits_ ? commits_->told() : told_commits{}});
                              return world_effects{};
                            },
-                           [this](const failure_order& order) {
-                             if (order.why) take_report(order.of, order.why, true);
+                           [this](const failure_directive& directive) {
+                             if (directive.why) take_report(directive.of, directive.why, true);
                              const world_event now = state_.event();
                              // A world that leaves would otherwise wait for a confirmation that will not arrive.
-                             if (world_order_ && now.phase == world_phase::stopping && order.of == now.epoch)
+                             if (world_order_ && now.phase == world_phase::stopping && directive.of == now.epoch)
                                world_order_->close(unasked_error());
-                             return state_.on_failure(order);
+                             return state_.on_failure(directive);
                            },
-                           [this](const quiesce_order& order) {
-                             auto effects = state_.on_quiesce(order);
-                             if (!effects.empty()) quiet_ = shell_.quiesce(order.why);
+                           [this](const quiesce_directive& directive) {
+                             auto effects = state_.on_quiesce(directive);
+                             if (!effects.empty()) quiet_ = shell_.quiesce(directive.why);
                              return effects;
                            },
                            [this](const fence_notice& notice) { return state_.on_dismissed(notice.why); },
-                           [this](const stop_order& order) {
-                             if (order.why.code != errc::stopping) return state_.on_dismissed(order.why);
+                           [this](const stop_directive& directive) {
+                             if (directive.why.code != errc::stopping) return state_.on_dismissed(directive.why);
                              is_order_over_ = true;
                              return state_.on_stop();
                            },
@@ -502,7 +502,7 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan, nan
     watch_for(patience, std::move(tell))(session);
     return order_->sequence([session](rank_pipeline& one) { session->take_part(one); });
   }
-  plan->begin(stamp, pipelines_); // now, because requests to replay it may come before its turn
+  begin_capture(*plan, stamp, pipelines_); // now, because requests to replay it may come before its turn
   plan->is_known_by_name(++captures_of_name_[plan->options().name]);
   // The controller fails a capture at its limit; this process does if the controller does not.
   const nanoseconds limit = later_by(patience, controller_grace);
@@ -576,7 +576,7 @@ std::shared_ptr<const std::vector<rank_context>> contexts_of(const world_plan& p
 
 void world_executor::form(const world_effect::form& how) {
   const epoch now = state_.current_epoch();
-  if (how.order) take_rank(*how.order);
+  if (how.directive) take_rank(*how.directive);
   for (std::size_t i = 0; i < places_.size(); ++i)
     if (ended_.contains(places_[i])) states_[places_[i]] = shell_.replace_rank(places_[i], plan_.locals[i].self);
   ended_.clear();
@@ -604,12 +604,12 @@ void world_executor::form(const world_effect::form& how) {
   plan_.formed.clear(); // the next epoch has others
 }
 
-void world_executor::take_rank(const formation_order& order) {
-  plan_.world_size = order.world_size;
-  plan_.locals.front().self = order.self;
-  plan_.id = order.id;
-  has_newcomers_ = order.has_newcomers;
-  if (!order.has_newcomers) return;
+void world_executor::take_rank(const formation_directive& directive) {
+  plan_.world_size = directive.world_size;
+  plan_.locals.front().self = directive.self;
+  plan_.id = directive.id;
+  has_newcomers_ = directive.has_newcomers;
+  if (!directive.has_newcomers) return;
   // A new process has registered no memory. Memory of the others is registered again when the new process registers
   // memory of the same size.
   std::ranges::move(registered_, std::back_inserter(unregistered_));
@@ -1031,7 +1031,7 @@ error world_executor::drop_plan(captured_plan& plan) {
             .text = "it was captured in " + std::to_string(plan.options().streams.size()) +
                     " streams of the client, one for each rank, and the world has " + std::to_string(plan_.world_size) +
                     " ranks now: capture another"};
-  plan.begin({number_, state_.current_epoch()}, pipelines_);
+  begin_capture(plan, {number_, state_.current_epoch()}, pipelines_);
   plan.fail(why);
   return why;
 }

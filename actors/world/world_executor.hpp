@@ -170,7 +170,7 @@ private:
   void carry_out(const world_effects& effects);
   void follow(const controller_directive& from);
   /// Applies the process's rank and id for the epoch that is to form.
-  void take_rank(const formation_order& order);
+  void take_rank(const formation_directive& directive);
   using communicators = std::vector<std::shared_ptr<communicator>>;
 
   void form(const world_effect::form& how);

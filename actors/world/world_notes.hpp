@@ -3,9 +3,9 @@
 
 #include <troupe/actors/world/controller_directives.hpp>
 #include <troupe/actors/world/world_event.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/remote_ranks.hpp>
 #include <troupe/collectives/order/world_order.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 

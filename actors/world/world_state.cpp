@@ -338,35 +338,35 @@ world_effects world_state::await_controller(error reason) {
   return effects;
 }
 
-world_effects world_state::on_formation(const formation_order& order) {
+world_effects world_state::on_formation(const formation_directive& directive) {
   const bool can_form =
       phase_ == world_phase::forming || phase_ == world_phase::ready || phase_ == world_phase::rebuilding;
-  if (stop_requested_ || !can_form || order.of <= epoch_) return {};
+  if (stop_requested_ || !can_form || directive.of <= epoch_) return {};
   world_effects effects;
   const bool is_first = epoch_ == epoch{0};
-  if (phase_ != world_phase::rebuilding && !is_first) effects = await_controller(order.reason);
-  epoch_ = order.of;
-  world_size_ = order.world_size;
-  local_ranks_ = {order.self};
+  if (phase_ != world_phase::rebuilding && !is_first) effects = await_controller(directive.reason);
+  epoch_ = directive.of;
+  world_size_ = directive.world_size;
+  local_ranks_ = {directive.self};
   if (is_first) origins_ = local_ranks_;
   phase_ = world_phase::forming;
   expect_reports();
   effects.emplace_back(world_effect::announce{event()});
-  effects.emplace_back(world_effect::form{.how = rung_, .order = order});
+  effects.emplace_back(world_effect::form{.how = rung_, .directive = directive});
   return effects;
 }
 
-world_effects world_state::on_failure(const failure_order& order) {
+world_effects world_state::on_failure(const failure_directive& directive) {
   const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready || quiescing_;
-  if (order.of != epoch_ || !serving) return {};
-  return stop_requested_ ? fail_closed(order.why) : await_controller(order.why);
+  if (directive.of != epoch_ || !serving) return {};
+  return stop_requested_ ? fail_closed(directive.why) : await_controller(directive.why);
 }
 
-world_effects world_state::on_quiesce(const quiesce_order& order) {
-  if (order.of != epoch_ || phase_ != world_phase::ready || stop_requested_) return {};
+world_effects world_state::on_quiesce(const quiesce_directive& directive) {
+  if (directive.of != epoch_ || phase_ != world_phase::ready || stop_requested_) return {};
   quiescing_ = true;
   phase_ = world_phase::rebuilding;
-  reason_ = order.why;
+  reason_ = directive.why;
   try_began_ = time_->now();
   expect_reports();
   world_effects effects{world_effect::close_gates{reason_}, world_effect::announce{event()}};

@@ -24,7 +24,7 @@ struct form {
   /// The way to make the communicators. shrink and revoke derive them from the pipelines that were retired last.
   recovery_rung how = recovery_rung::abort_first;
   std::vector<rank> without{}; ///< Excluded ranks by their numbers in the failed epoch; already passed to `lose`.
-  std::optional<formation_order> order{}; ///< The controller's order; set if the world is guided.
+  std::optional<formation_directive> directive{}; ///< The controller's; set if the world is guided.
 };
 /// Send `what` to the world's controller.
 struct tell {
@@ -123,9 +123,9 @@ public:
   [[nodiscard]] error maintenance_objection(epoch meant_for) const;
 
   // Messages of a guided world's controller.
-  [[nodiscard]] world_effects on_formation(const formation_order& order);
-  [[nodiscard]] world_effects on_failure(const failure_order& order);
-  [[nodiscard]] world_effects on_quiesce(const quiesce_order& order);
+  [[nodiscard]] world_effects on_formation(const formation_directive& directive);
+  [[nodiscard]] world_effects on_failure(const failure_directive& directive);
+  [[nodiscard]] world_effects on_quiesce(const quiesce_directive& directive);
   /// Handles the exclusion of this process by the controller.
   [[nodiscard]] world_effects on_dismissed(error why);
 

@@ -1,6 +1,6 @@
 #include <troupe/backends/gloo/gloo_collective.hpp>
 
-#include <troupe/collectives/backend/mock/mock_reduce.hpp>
+#include <troupe/collectives/backend/host_reduce.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 
 #include <gloo/allgather.h>

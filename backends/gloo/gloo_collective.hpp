@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// Blocks until the launch is done for this rank. All sends and receives are started before any is waited for.
-/// Numbers: as in mock_reduce.hpp, but except in a reduce_scatter Gloo chooses the order in which ranks are combined,
+/// Numbers: as in host_reduce.hpp, but except in a reduce_scatter Gloo chooses the order in which ranks are combined,
 /// which differs between elements. All ranks get identical bits.
 /// Errors: communicator_failed and Gloo's own exceptions; internal (not a collective operation). After an error
 /// no memory of the launch is touched.

@@ -1,7 +1,7 @@
 #include <troupe/backends/hierarchy/hierarchical_backend.hpp>
 
-#include <troupe/collectives/backend/mock/mock_reduce.hpp>
-#include <troupe/collectives/pipeline/launch_parts.hpp>
+#include <troupe/collectives/backend/host_reduce.hpp>
+#include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/stream.hpp>
 

@@ -1,9 +1,9 @@
 #include <troupe/collectives/backend/solo_communicator.hpp>
 
-#include <troupe/collectives/backend/mock/mock_reduce.hpp>
+#include <troupe/collectives/backend/host_reduce.hpp>
+#include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/extents.hpp>
-#include <troupe/collectives/pipeline/launch_parts.hpp>
 
 #include <algorithm>
 #include <array>

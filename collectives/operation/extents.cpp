@@ -1,7 +1,7 @@
 #include <troupe/collectives/operation/extents.hpp>
 
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/dtype.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
 #include <new>
 #include <numeric>

@@ -312,6 +312,13 @@ struct group {
   std::vector<operation> parts;
 };
 
+/// The ranks that an operation needs.
+enum class operation_reach : std::uint8_t {
+  all_ranks, ///< All ranks of the world: for a collective, or a group that contains one.
+  peers,     ///< The peers that it names: for a send, a recv, or a group of only these.
+  itself,    ///< Only the requesting rank: for a copy.
+};
+
 /// Returns pointers to \p all. Communicators take operations that are launched together in this form.
 [[nodiscard]] std::vector<const operation*> pointers_to(std::span<const operation> all);
 

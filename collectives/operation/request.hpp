@@ -1,8 +1,8 @@
 /// The requests that clients send: an operation with its epoch, deadline and lane.
 #pragma once
 
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/reply/outcome.hpp>
 #include <troupe/device/enum_names.hpp>

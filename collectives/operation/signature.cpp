@@ -1,6 +1,6 @@
+#include <troupe/collectives/operation/compact_signature.hpp>
 #include <troupe/collectives/operation/signature.hpp>
-#include <troupe/collectives/order/matching/compact_signature.hpp>
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
+#include <troupe/collectives/operation/staging_plan.hpp>
 
 #include <algorithm>
 #include <numeric>

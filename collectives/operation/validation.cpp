@@ -1,9 +1,9 @@
 #include <troupe/collectives/operation/validation.hpp>
 
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
+#include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 

@@ -1,9 +1,9 @@
 /// One lane of one world: each rank's requests in order, and the matches in which they wait for their peers.
 #pragma once
 
-#include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/order/matching/compact_signature.hpp>
+#include <troupe/collectives/operation/compact_signature.hpp>
 #include <troupe/collectives/order/sequenced.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 
 #include <cstddef>
 #include <cstdint>

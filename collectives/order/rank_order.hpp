@@ -1,9 +1,9 @@
 /// The interface through which a rank's requests enter the order of a world (ORD-1).
 #pragma once
 
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

@@ -1,10 +1,10 @@
 /// The interface through which a world sends requests to ranks in other processes, and serves theirs.
 #pragma once
 
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/codec/part_codec.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

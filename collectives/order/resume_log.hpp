@@ -7,11 +7,11 @@
 /// at the first position that is not complete.
 #pragma once
 
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/progress/progress_record.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 /// One rank's request on its way through the sequencer.
 #pragma once
 
+#include <troupe/collectives/operation/compact_signature.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/order/matching/compact_signature.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

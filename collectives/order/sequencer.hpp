@@ -2,9 +2,9 @@
 #pragma once
 
 #include <troupe/collectives/collective_settings.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/lane_table.hpp>
 #include <troupe/collectives/order/sequenced.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/device/error.hpp>
 
 #include <cstddef>

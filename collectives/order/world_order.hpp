@@ -5,10 +5,10 @@
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/order/rank_order.hpp>
 #include <troupe/collectives/order/remote_ranks.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/completion/poller/latch.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/time.hpp>

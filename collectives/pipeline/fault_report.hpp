@@ -1,7 +1,7 @@
 /// Reports the state of all ranks after a fault or an expired deadline in a world, and the suspected ranks.
 #pragma once
 
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,25 +17,6 @@
 namespace troupe {
 
 class rank_pipeline;
-
-/// The progress of a rank: its last operation in each state; nullopt if there was none yet.
-struct pipeline_progress {
-  /// Numbers of operations that need all ranks, since the start of the epoch. Ranks are compared by these, because
-  /// their numbers of other operations differ.
-  struct counts {
-    std::uint64_t submitted = 0;
-    std::uint64_t launched = 0;
-    std::uint64_t finished = 0;
-  };
-
-  std::optional<operation_mark> submitted{};
-  std::optional<operation_mark> launched{};
-  std::optional<operation_mark> started{};  ///< The last that was seen to run on the device.
-  std::optional<operation_mark> finished{}; ///< The last that has succeeded.
-  counts collectives{};
-  std::optional<time_point> running_since{};   ///< Start time of `started`, if it has not finished.
-  std::optional<time_point> launching_since{}; ///< Start time of a launch call that has not returned.
-};
 
 /// The reason why a rank is suspected.
 enum class suspicion : std::uint8_t {

@@ -1,6 +1,6 @@
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 
 #include <algorithm>
 #include <utility>

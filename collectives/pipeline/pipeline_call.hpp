@@ -3,10 +3,10 @@
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/collectives/pipeline/staging/host_staging.hpp>
+#include <troupe/collectives/progress/progress_record.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/collectives/recording/flight_recorder.hpp>
 #include <troupe/completion/poller/track.hpp>
 

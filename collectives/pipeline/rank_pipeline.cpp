@@ -1,9 +1,9 @@
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 
-#include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/pipeline/launch_parts.hpp>
+#include <troupe/collectives/backend/launch_parts.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_plan.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/poller/latch.hpp>
 #include <troupe/completion/sources/recycling.hpp>
 

@@ -3,14 +3,14 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/backend/launch_observer.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/operation/validation.hpp>
-#include <troupe/collectives/pipeline/launch_observer.hpp>
 #include <troupe/collectives/pipeline/launcher.hpp>
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
-#include <troupe/collectives/pipeline/plans/rank_graphs.hpp>
+#include <troupe/collectives/pipeline/rank_graphs.hpp>
 #include <troupe/collectives/pipeline/staging/host_staging.hpp>
+#include <troupe/collectives/progress/progress_record.hpp>
 #include <troupe/collectives/recording/flight_recorder.hpp>
 #include <troupe/completion/poller/poller.hpp>
 #include <troupe/completion/poller/track.hpp>

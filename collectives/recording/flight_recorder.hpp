@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/progress/progress_record.hpp>
 #include <troupe/collectives/recording/request_tally.hpp>
 #include <troupe/completion/poller/track.hpp>
 #include <troupe/device/identity.hpp>

@@ -98,7 +98,7 @@ void fields(Wire& io, Message& what) {
     io.text(what.value, most_of_text);
   } else if constexpr (std::is_same_v<type, ring_session>) {
     for (auto& word : what.words) each(io, word);
-  } else if constexpr (std::is_same_v<type, serve_order::candidate>) {
+  } else if constexpr (std::is_same_v<type, serve_directive::candidate>) {
     each(io, what.self, what.nonce);
   } else if constexpr (std::is_same_v<type, join_request>) {
     each(io, what.protocol); // first, so that later protocols can be distinguished
@@ -125,11 +125,11 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, leave_notice> || std::is_same_v<type, join_refusal> ||
                        std::is_same_v<type, fence_notice>) {
     each(io, what.why);
-  } else if constexpr (std::is_same_v<type, stop_order>) {
+  } else if constexpr (std::is_same_v<type, stop_directive>) {
     each(io, what.why, what.decided);
   } else if constexpr (std::is_same_v<type, join_welcome>) {
     each(io, what.session, what.heartbeat, what.suspicion, what.is_spare);
-  } else if constexpr (std::is_same_v<type, formation_order>) {
+  } else if constexpr (std::is_same_v<type, formation_directive>) {
     each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
          what.resume);
   } else if constexpr (std::is_same_v<type, attach_request>) {
@@ -142,16 +142,16 @@ void fields(Wire& io, Message& what) {
     each(io, what.is_ready, what.is_over, what.has_rings, what.reason, what.resume);
   } else if constexpr (std::is_same_v<type, serving_report>) {
     each(io, what.of, what.ranks, what.resume);
-  } else if constexpr (std::is_same_v<type, claim_order> || std::is_same_v<type, gate_notice>) {
+  } else if constexpr (std::is_same_v<type, claim_directive> || std::is_same_v<type, gate_notice>) {
     each(io, what.nonce);
-  } else if constexpr (std::is_same_v<type, serve_order>) {
+  } else if constexpr (std::is_same_v<type, serve_directive>) {
     each(io, what.of, what.world_size, what.previous);
     nonnegative_field(io, what.limits.lead);
     each(io, what.limits.straggling, what.told, what.candidates);
-  } else if constexpr (std::is_same_v<type, quiesce_order>) {
+  } else if constexpr (std::is_same_v<type, quiesce_directive>) {
     each(io, what.of, what.why, what.decided);
   } else {
-    static_assert(std::is_same_v<type, failure_order>);
+    static_assert(std::is_same_v<type, failure_directive>);
     each(io, what.of, what.why);
   }
 }

@@ -4,8 +4,8 @@
 
 #include <troupe/actors/world/controller_directives.hpp>
 #include <troupe/collectives/collective_settings.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -79,11 +79,12 @@ struct attach_request {
   bool is_order_service = false;
   std::optional<ring_session> nonce{}; ///< Set by drivers only, as in join_request.
 };
-/// Order service of another host → controller, the answer to serve_order.
+/// Order service of another host → controller, the answer to serve_directive.
 struct serving_report {
   epoch of;
   std::vector<rank> ranks{}; ///< The ranks that have rings; empty if it serves none.
-  /// Set if `ranks` are all ranks of the world: the value of formation_order::resume, which only this service knows.
+  /// Set if `ranks` are all ranks of the world: the value of formation_directive::resume, which only this service
+  /// knows.
   std::shared_ptr<const resume_points> resume{};
 };
 
@@ -114,12 +115,12 @@ struct id_wanted {
 };
 
 /// Controller → order services of other hosts: a process that has sent this nonce to the gate of its host has joined.
-struct claim_order {
+struct claim_directive {
   ring_session nonce{};
 };
 /// Controller → order services of other hosts: an epoch is about to form. Give rings to those candidates whose
 /// processes have connected to your gate, if there are at least two, and answer with a serving_report.
-struct serve_order {
+struct serve_directive {
   struct candidate {
     rank self{0};
     ring_session nonce{};
@@ -141,11 +142,11 @@ struct world_report {
   bool is_over = false;   ///< The world has ended, because of `reason`; errc::stopping: without a fault.
   bool has_rings = false; ///< Whether it has been sent rings for its requests in this epoch.
   error reason{};         ///< Why the world is not ready, or why the previous epoch ended.
-  std::shared_ptr<const resume_points> resume{}; ///< As in formation_order.
+  std::shared_ptr<const resume_points> resume{}; ///< As in formation_directive.
 };
 
-using controller_message =
-    std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted, formation_order, failure_order,
-                 quiesce_order, order_batch, fence_notice, stop_order, claim_order, serve_order, world_report>;
+using controller_message = std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted,
+                                        formation_directive, failure_directive, quiesce_directive, order_batch,
+                                        fence_notice, stop_directive, claim_directive, serve_directive, world_report>;
 
 } // namespace troupe

@@ -106,7 +106,7 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   carry_out(state_.on_message(frame->session, frame->what, steady_now()));
 }
 
-void control_server::complete(link_id from, failed_report& report) {
+void control_server::complete(session_id from, failed_report& report) {
   const auto self = state_.rank_of(from, report.of);
   if (!self || report.why.code != errc::deadline_exceeded) return;
   hang_verdict verdict = judge_hang(std::move(report.why), *self, order_.open_operations(report.of));
@@ -114,7 +114,7 @@ void control_server::complete(link_id from, failed_report& report) {
   if (verdict.ends) state_.suspect_link(verdict.ends->first, verdict.ends->second);
 }
 
-void control_server::take(link_id from, const order_batch& asked) {
+void control_server::take(session_id from, const order_batch& asked) {
   const time_point now = steady_now();
   carry_out(state_.on_message(from, heartbeat{}, now)); // a batch also counts as a heartbeat
   const auto self = state_.rank_of(from, asked.of);
@@ -129,7 +129,7 @@ void control_server::take(link_id from, const order_batch& asked) {
 
 void control_server::hear_of_order() {
   for (const order_service::loss& one : order_.take_losses()) {
-    const auto link = one.of == state_.current_epoch() ? state_.link_of(one.rank) : std::nullopt;
+    const auto link = one.of == state_.current_epoch() ? state_.session_of(one.rank) : std::nullopt;
     if (!link) continue; // its loss is already known
     if (one.why.code == errc::rank_lost)
       carry_out(state_.on_rank_lost(*link, one.why.text, steady_now()));
@@ -146,9 +146,9 @@ void control_server::open_order(const control_effect::open_order& begun) {
   const int world_size = begun.world_size;
   order_.learn(begun.told);
   opening next{.of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size))};
-  serve_order asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
+  serve_directive asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
   for (int i = 0; i < world_size; ++i) {
-    const auto link = state_.link_of(rank{i});
+    const auto link = state_.session_of(rank{i});
     const auto to = link ? links_.find(*link) : links_.end();
     if (to == links_.end()) continue; // its connection has just ended
     order_route& route = next.routes[static_cast<std::size_t>(i)];
@@ -211,7 +211,7 @@ void control_server::close_order(const error& why) {
     order_.close(why, steady_now());
 }
 
-void control_server::tell_host(link_id which, const controller_message& what) const {
+void control_server::tell_host(session_id which, const controller_message& what) const {
   hooks_.send(hosts_.at(which).to, encode(controller_frame{which, what}));
 }
 
@@ -223,11 +223,11 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
   hosts_.emplace(welcome.session, order_host{.to = from, .who = who}).first->second.silence.end(steady_now());
   tell_host(welcome.session, welcome);
   for (const auto& process : links_)
-    if (process.second.nonce) tell_host(welcome.session, claim_order{*process.second.nonce});
+    if (process.second.nonce) tell_host(welcome.session, claim_directive{*process.second.nonce});
   if (hooks_.host_joined) hooks_.host_joined(who);
 }
 
-void control_server::hear_of_host(link_id from, const process_message& what) {
+void control_server::hear_of_host(session_id from, const process_message& what) {
   order_host& host = hosts_.at(from);
   host.silence.end(steady_now());
   if (const auto* report = std::get_if<serving_report>(&what)) {
@@ -243,15 +243,15 @@ void control_server::hear_of_host(link_id from, const process_message& what) {
   hear_of_order();
 }
 
-void control_server::fail_host(link_id which, error why) {
+void control_server::fail_host(session_id which, error why) {
   const order_host& host = hosts_.at(which);
   if (host.served != state_.current_epoch() || host.ranks.empty()) return;
   why.text = "the order service of " + describe(host.who) + ": " + why.text;
-  if (const auto link = state_.link_of(host.ranks.front()))
+  if (const auto link = state_.session_of(host.ranks.front()))
     carry_out(state_.on_message(*link, failed_report{.of = host.served, .why = std::move(why)}, steady_now()));
 }
 
-void control_server::lose_host(link_id which) {
+void control_server::lose_host(session_id which) {
   fail_host(which, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
   hosts_.erase(which);
   if (opening_ && std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
@@ -260,12 +260,12 @@ void control_server::lose_host(link_id which) {
 void control_server::watch_hosts(time_point now) {
   // Time in which this process did not run does not count as silence.
   const nanoseconds pause = ticks_.tick(now, state_.terms().heartbeat);
-  std::vector<link_id> silent;
+  std::vector<session_id> silent;
   for (auto& [link, host] : hosts_) {
     host.silence.exclude(pause, now);
     if (host.silence.exceeds(state_.terms().suspicion, now)) silent.push_back(link);
   }
-  for (const link_id one : silent) lose_host(one); // a service that still runs notices the silence and joins again
+  for (const session_id one : silent) lose_host(one); // a service that still runs notices the silence and joins again
   if (now - beat_ >= state_.terms().heartbeat) {
     beat_ = now;
     for (const auto& host : hosts_) tell_host(host.first, heartbeat{});
@@ -290,20 +290,20 @@ std::optional<ring_connection> control_server::offer_rings(process_connection& t
   }
 }
 
-controller_message control_server::mark(link_id to, const controller_message& what) const {
+controller_message control_server::mark(session_id to, const controller_message& what) const {
   controller_message marked = what;
   const auto decided = [&](epoch of) {
     const auto self = state_.rank_of(to, of);
     return self ? order_.batches_for(*self, of) : 0;
   };
   std::visit(overloaded{
-                 [&](formation_order& one) {
+                 [&](formation_directive& one) {
                    if (one.of != opened_) return;
                    one.has_rings = order_.has_rings(one.self);
                    one.resume = resume_ ? resume_ : order_.points();
                  },
-                 [&](quiesce_order& one) { one.decided = decided(one.of); },
-                 [&](stop_order& one) { one.decided = decided(state_.current_epoch()); },
+                 [&](quiesce_directive& one) { one.decided = decided(one.of); },
+                 [&](stop_directive& one) { one.decided = decided(state_.current_epoch()); },
                  [](auto&) {},
              },
              marked);
@@ -317,7 +317,7 @@ void control_server::announce(control_event event) {
 }
 
 void control_server::admit(peer_id from, const attach_request& asked) {
-  const link_id link = sources_.draw_session();
+  const session_id link = sources_.draw_session();
   error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who);
   if (!why && !asked.is_order_service) why = drivers_.objection();
   if (why) {
@@ -353,7 +353,7 @@ void control_server::tell_drivers(const control_event& event) {
   drivers_.tell(now, is_ordering_ && !opening_ && now.is_ready ? opened_ : epoch{});
 }
 
-void control_server::send(link_id to, const controller_message& what) {
+void control_server::send(session_id to, const controller_message& what) {
   const auto peer = links_.find(to);
   if (peer == links_.end()) return;
   if (const auto* refusal = std::get_if<join_refusal>(&what)) hooks_.refused(refusal->why);
@@ -361,7 +361,7 @@ void control_server::send(link_id to, const controller_message& what) {
 }
 
 void control_server::admit(peer_id from, const join_request& asked) {
-  const link_id link = sources_.draw_session();
+  const session_id link = sources_.draw_session();
   const control_effects effects = state_.on_join(link, asked, steady_now(), sources_.wall_clock());
   process_connection& made = links_[link]; // at least until it has been answered
   made.to = from;
@@ -372,7 +372,7 @@ void control_server::admit(peer_id from, const join_request& asked) {
   if (hooks_.joined) hooks_.joined(asked.who);
   const auto [known, is_new] = latest_.try_emplace(from, link);
   if (is_new) return;
-  const link_id before = std::exchange(known->second, link);
+  const session_id before = std::exchange(known->second, link);
   links_.erase(before); // the process uses the new link from now on
   carry_out(state_.on_link_down(before, steady_now()));
 }
@@ -381,7 +381,7 @@ void control_server::note_gate(process_connection& of, const ring_session& nonce
   of.gate = gate_ ? gate_->claim(nonce, steady_now()) : std::nullopt;
   of.nonce = of.gate ? std::nullopt : std::optional{nonce};
   if (!of.nonce) return;
-  for (const auto& host : hosts_) tell_host(host.first, claim_order{nonce});
+  for (const auto& host : hosts_) tell_host(host.first, claim_directive{nonce});
 }
 
 void control_server::lose(peer_id process) {
@@ -418,7 +418,7 @@ void control_server::carry_out(const control_effects& effects) {
                      if (one.of == opened_) order_.release(one.self);
                    },
                    [this](const control_effect::end& one) {
-                     for (const auto& host : hosts_) tell_host(host.first, stop_order{.why = one.why});
+                     for (const auto& host : hosts_) tell_host(host.first, stop_directive{.why = one.why});
                      const error why = one.why ? one.why : error{.code = errc::stopping, .text = "the world has ended"};
                      drivers_.tell({.of = opened_, .is_over = true, .reason = why}, {});
                      if (hooks_.ended) hooks_.ended(one.why);

@@ -63,7 +63,7 @@ void controller_state::announce(control_effects& out, std::optional<process_iden
   out.emplace_back(control_effect::announce{std::move(now)});
 }
 
-control_effects controller_state::on_join(link_id from, const join_request& asked, time_point now,
+control_effects controller_state::on_join(session_id from, const join_request& asked, time_point now,
                                           std::int64_t wall_clock_ns) {
   control_effects out;
   exclude_pause(now);
@@ -148,7 +148,7 @@ const controller_state::member* controller_state::holder_of(int place, const pro
   return nullptr;
 }
 
-control_effects controller_state::on_message(link_id from, const process_message& what, time_point now) {
+control_effects controller_state::on_message(session_id from, const process_message& what, time_point now) {
   control_effects out;
   exclude_pause(now);
   const auto found = members_.find(from);
@@ -181,7 +181,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                    form_if_due(now, out);
                  },
                  [&](const formed_report& report) {
-                   if (report.of != epoch_ || phase_ != control_phase::forming || !ordered_) return;
+                   if (report.of != epoch_ || phase_ != control_phase::forming || !directed_) return;
                    one.reported = true;
                    if (!all_reported()) return;
                    if (!unreached_.empty()) return judge_links(now, out);
@@ -298,7 +298,7 @@ control_effects controller_state::on_stop(time_point) {
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
   // ends.
   out.emplace_back(control_effect::close_order{reason_});
-  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{reason_}});
+  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_directive{reason_}});
   announce(out);
   if (members_.empty()) out.emplace_back(control_effect::end{});
   return out;
@@ -309,12 +309,12 @@ void controller_state::send_to_ranks(const controller_message& what, control_eff
     if (one.self) out.emplace_back(control_effect::send{link, what});
 }
 
-std::optional<rank> controller_state::rank_of(link_id from, epoch of) const {
+std::optional<rank> controller_state::rank_of(session_id from, epoch of) const {
   if (of != epoch_ || !has_member(from)) return std::nullopt;
   return members_.at(from).self;
 }
 
-std::optional<link_id> controller_state::link_of(rank one) const {
+std::optional<session_id> controller_state::session_of(rank one) const {
   for (const auto& [link, who] : members_)
     if (who.self == one) return link;
   return std::nullopt;
@@ -380,7 +380,7 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   epoch_ = latest.next();
   phase_ = control_phase::forming;
   id_.reset();
-  ordered_ = false;
+  directed_ = false;
   unreached_.clear();
   hanging_.reset();
   wanted_.clear();
@@ -398,7 +398,7 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   if (ranks_ == 1)
     id_ = unique_id{};
   else
-    out.emplace_back(control_effect::send{*link_of(rank{0}), id_wanted{epoch_}});
+    out.emplace_back(control_effect::send{*session_of(rank{0}), id_wanted{epoch_}});
   for (auto& [link, one] : members_) { // also those without a rank: they may have been ranks before
     one.has_told = false;
     out.emplace_back(control_effect::send{link, commits_wanted{epoch_}});
@@ -422,21 +422,21 @@ void controller_state::keep_commits(const member& gone) {
 void controller_state::form_if_due(time_point now, control_effects& out) {
   const bool all_told =
       std::ranges::none_of(members_, [](const auto& one) { return one.second.self && !one.second.has_told; });
-  if (phase_ != control_phase::forming || ordered_ || !id_ || !all_told) return;
-  ordered_ = true;
+  if (phase_ != control_phase::forming || directed_ || !id_ || !all_told) return;
+  directed_ = true;
   due_ = later(now, terms_.form);
-  formation_order order{.of = epoch_, .self = {}, .world_size = ranks_, .id = *id_, .reason = reason_};
-  order.hosts.resize(static_cast<std::size_t>(ranks_));
+  formation_directive directive{.of = epoch_, .self = {}, .world_size = ranks_, .id = *id_, .reason = reason_};
+  directive.hosts.resize(static_cast<std::size_t>(ranks_));
   for (auto& [link, one] : members_) {
     if (!one.self) continue;
-    order.hosts[static_cast<std::size_t>(one.self->value())] = one.who.host;
-    order.has_newcomers = order.has_newcomers || one.joined_in.next() == epoch_;
+    directive.hosts[static_cast<std::size_t>(one.self->value())] = one.who.host;
+    directive.has_newcomers = directive.has_newcomers || one.joined_in.next() == epoch_;
   }
   out.emplace_back(control_effect::open_order{epoch_, ranks_, known_commits()});
   for (const auto& [link, one] : members_) {
     if (!one.self) continue;
-    order.self = *one.self;
-    out.emplace_back(control_effect::send{link, order});
+    directive.self = *one.self;
+    out.emplace_back(control_effect::send{link, directive});
   }
 }
 
@@ -450,7 +450,7 @@ void controller_state::quiesce(time_point now, control_effects& out) {
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
   // ends.
   out.emplace_back(control_effect::close_order{reason_});
-  send_to_ranks(quiesce_order{epoch_, reason_}, out);
+  send_to_ranks(quiesce_directive{epoch_, reason_}, out);
   announce(out);
 }
 
@@ -472,7 +472,7 @@ error controller_state::ended_session(const error& why) {
                   "; start it again, so that it can join"};
 }
 
-control_effects controller_state::on_link_down(link_id which, time_point now) {
+control_effects controller_state::on_link_down(session_id which, time_point now) {
   control_effects out;
   exclude_pause(now);
   fenced_.erase(which);
@@ -492,7 +492,7 @@ control_effects controller_state::on_link_down(link_id which, time_point now) {
   return out;
 }
 
-control_effects controller_state::on_rank_lost(link_id which, const std::string& how, time_point now) {
+control_effects controller_state::on_rank_lost(session_id which, const std::string& how, time_point now) {
   control_effects out;
   exclude_pause(now);
   const auto found = members_.find(which);
@@ -523,7 +523,7 @@ void controller_state::remove_finished(members::iterator which, time_point now, 
   // Emit this before the confirmation: afterwards the process may end, which must not count as a loss.
   if (which->second.self) out.emplace_back(control_effect::leave_order{epoch_, *which->second.self});
   // Confirms the leave_notice: the process may end.
-  out.emplace_back(control_effect::send{which->first, stop_order{stopping_error()}});
+  out.emplace_back(control_effect::send{which->first, stop_directive{stopping_error()}});
   keep_commits(which->second);
   members_.erase(which);
   const bool nobody_works = phase_ == control_phase::rebuilding && some_done_ &&
@@ -534,7 +534,8 @@ void controller_state::remove_finished(members::iterator which, time_point now, 
   // The end of the world does not wait for spares.
   const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
   if (phase_ == control_phase::finishing && !somebody)
-    for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{stopping_error()}});
+    for (const auto& [link, one] : members_)
+      out.emplace_back(control_effect::send{link, stop_directive{stopping_error()}});
   if (is_ending && (members_.empty() || (phase_ == control_phase::finishing && !somebody)))
     out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
   if (was_serving || nobody_works) announce(out);
@@ -558,7 +559,7 @@ void controller_state::lose(members::iterator which, error why, bool kill, time_
     // The remaining ranks need a replacement, if only to finish.
     const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
     if (somebody && terms_.policy != loss_policy::fail) return fail_epoch(std::move(why), gone.who, at_once, now, out);
-    send_to_ranks(failure_order{epoch_, why}, out);
+    send_to_ranks(failure_directive{epoch_, why}, out);
     return give_up(std::move(why), out);
   }
   if (gone.self && in_epoch()) return fail_epoch(std::move(why), gone.who, at_once, now, out);
@@ -574,7 +575,7 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
   reason_ = why;
   if (!detected_) detected_ = now;
   out.emplace_back(control_effect::close_order{why});
-  send_to_ranks(failure_order{epoch_, why}, out);
+  send_to_ranks(failure_directive{epoch_, why}, out);
   for (auto& [link, one] : members_) {
     // A process that was new to an epoch which never served still counts as new in the next.
     if (phase_ == control_phase::forming && one.self && one.joined_in.next() == epoch_) one.joined_in = epoch_;
@@ -598,7 +599,7 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
 void controller_state::give_up(error why, control_effects& out) {
   phase_ = control_phase::failed;
   reason_ = std::move(why);
-  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{reason_}});
+  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_directive{reason_}});
   announce(out);
   if (members_.empty()) out.emplace_back(control_effect::end{reason_});
 }
@@ -744,7 +745,8 @@ std::pair<rank, rank> surest_of(const directed_links& all) {
 
 } // namespace
 
-controller_state::link_name controller_state::name_link(const process_identity& one, const process_identity& other) {
+controller_state::network_path controller_state::path_between(const process_identity& one,
+                                                              const process_identity& other) {
   const bool is_inside = one.host == other.host;
   return std::minmax(
       {is_inside ? one.host + "/" + one.name : one.host, is_inside ? other.host + "/" + other.name : other.host});
@@ -767,7 +769,7 @@ void controller_state::on_forming_failed(member& one, error why, const std::vect
 /// Returns the links of the ranks to exclude. This is the rank with the most broken links (the last one, if several are
 /// equal). If its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the
 /// other end if these are fewer.
-std::vector<link_id> controller_state::choose_side(const directed_links& unreached) const {
+std::vector<session_id> controller_state::choose_side(const directed_links& unreached) const {
   std::map<rank, std::set<rank>> ends;
   for (const auto& [from, to] : unreached) {
     ends[from].insert(to);
@@ -780,16 +782,16 @@ std::vector<link_id> controller_state::choose_side(const directed_links& unreach
     for (const rank end : {one.first, one.second})
       if (std::pair{ends[end].size(), end} > std::pair{ends[worst].size(), worst}) worst = end;
   }
-  const auto host_of = [&](rank one) -> const std::string& { return members_.at(*link_of(one)).who.host; };
+  const auto host_of = [&](rank one) -> const std::string& { return members_.at(*session_of(one)).who.host; };
   const auto ranks_on = [&](const std::string& host) {
-    std::vector<link_id> found;
+    std::vector<session_id> found;
     for (const auto& [link, one] : members_)
       if (one.self && one.who.host == host) found.push_back(link);
     return found;
   };
   const std::string& here = host_of(worst);
   const std::string& there = host_of(*ends[worst].begin());
-  if (here == there) return {*link_of(worst)};
+  if (here == there) return {*session_of(worst)};
   auto side = ranks_on(here);
   auto other = ranks_on(there);
   const bool is_one_link = std::ranges::all_of(ends[worst], [&](rank end) { return host_of(end) == there; });
@@ -800,28 +802,28 @@ void controller_state::judge_links(time_point now, control_effects& out) {
   const auto reports = std::exchange(unreached_, {});
   directed_links unreached;
   for (const auto& one : reports) unreached.insert(one.first);
-  const std::vector<link_id> side = choose_side(unreached);
-  const auto is_aside = [&](rank one) { return std::ranges::find(side, *link_of(one)) != side.end(); };
-  std::set<link_name> names;
+  const std::vector<session_id> side = choose_side(unreached);
+  const auto is_aside = [&](rank one) { return std::ranges::find(side, *session_of(one)) != side.end(); };
+  std::set<network_path> names;
   directed_links across;
   for (const auto& one : unreached) {
     if (is_aside(one.first) == is_aside(one.second)) continue;
     across.insert(one);
-    names.insert(name_link(members_.at(*link_of(one.first)).who, members_.at(*link_of(one.second)).who));
+    names.insert(path_between(members_.at(*session_of(one.first)).who, members_.at(*session_of(one.second)).who));
   }
   const auto [from, to] = surest_of(across);
   error why{.code = errc::communicator_failed,
-            .text = describe(members_.at(*link_of(from)).who) + " could not reach " +
-                    describe(members_.at(*link_of(to)).who) +
+            .text = describe(members_.at(*session_of(from)).who) + " could not reach " +
+                    describe(members_.at(*session_of(to)).who) +
                     ", although the controller reaches both: check the network between them",
             .rank = is_aside(from) ? from : to};
   if (const std::string& told = reports.at({from, to}); !told.empty()) why.text += "; it reported: " + told;
   forget_old_links(now);
-  const auto is_known = [&](const link_name& one) { return broken_.contains(one); };
+  const auto is_known = [&](const network_path& one) { return broken_.contains(one); };
   const bool is_old = std::ranges::any_of(names, is_known);
   // A single report may result from a short network outage or a pause of one process, so a link counts as broken only
   // if it is also reported in the next forming.
-  if (!is_old && std::ranges::none_of(names, [&](const link_name& one) { return suspected_.contains(one); })) {
+  if (!is_old && std::ranges::none_of(names, [&](const network_path& one) { return suspected_.contains(one); })) {
     suspected_ = std::move(names);
     return fail_epoch(std::move(why), {}, terms_.settle, now, out);
   }
@@ -833,10 +835,10 @@ void controller_state::judge_links(time_point now, control_effects& out) {
   fail_epoch(std::move(why), {}, std::min(pause, terms_.gather / 2), now, out);
 }
 
-bool controller_state::leave_out(const std::vector<link_id>& side, const std::set<link_name>& names, error& why,
+bool controller_state::leave_out(const std::vector<session_id>& side, const std::set<network_path>& names, error& why,
                                  time_point now) {
   nanoseconds wait{};
-  for (const link_name& one : names) {
+  for (const network_path& one : names) {
     link_retry& next = broken_[one];
     next.wait = next.wait == nanoseconds{0} ? terms_.link_retry : std::min(2 * next.wait, terms_.link_retry_most);
     next.at = later(now, next.wait);
@@ -844,7 +846,7 @@ bool controller_state::leave_out(const std::vector<link_id>& side, const std::se
   }
   if (!set_aside(side, now)) return false;
   why.text += "; the world continues without ";
-  for (const link_id one : side)
+  for (const session_id one : side)
     why.text += (one == side.front() ? "" : ", ") + std::string{"process "} + members_.at(one).who.name;
   why.text += ", and tries again after " +
               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(wait).count()) + " s";
@@ -859,10 +861,10 @@ void controller_state::on_hang(error why, time_point now, control_effects& out) 
   const auto ends = std::exchange(hanging_, std::nullopt);
   const auto before = std::exchange(hung_, std::nullopt);
   forget_old_links(now);
-  const auto one = ends ? link_of(ends->first) : std::nullopt;
-  const auto other = ends ? link_of(ends->second) : std::nullopt;
+  const auto one = ends ? session_of(ends->first) : std::nullopt;
+  const auto other = ends ? session_of(ends->second) : std::nullopt;
   if (!one || !other) return fail_epoch(std::move(why), {}, terms_.settle, now, out);
-  const link_name name = name_link(members_.at(*one).who, members_.at(*other).who);
+  const network_path name = path_between(members_.at(*one).who, members_.at(*other).who);
   const bool is_old = broken_.contains(name);
   const bool is_repeated = before == name && now - hung_at_ <= terms_.window;
   hung_ = name;
@@ -879,9 +881,9 @@ void controller_state::forget_old_links(time_point now) {
   std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
 }
 
-bool controller_state::set_aside(const std::vector<link_id>& side, time_point now) {
+bool controller_state::set_aside(const std::vector<session_id>& side, time_point now) {
   members before = members_;
-  for (const link_id one : side) members_.at(one).spare = true;
+  for (const session_id one : side) members_.at(one).spare = true;
   fill_places(now);
   const auto free = free_places();
   const int present = terms_.world_size - static_cast<int>(free.size());
@@ -893,7 +895,7 @@ bool controller_state::set_aside(const std::vector<link_id>& side, time_point no
 bool controller_state::is_cut_off(const member& one, time_point now) const {
   return std::ranges::any_of(members_, [&](const auto& other) {
     if (other.second.spare || &other.second == &one) return false;
-    const auto found = broken_.find(name_link(one.who, other.second.who));
+    const auto found = broken_.find(path_between(one.who, other.second.who));
     return found != broken_.end() && now < found->second.at;
   });
 }
@@ -905,7 +907,7 @@ void controller_state::forget_links_of_ranks() {
   for (const auto& [link, one] : members_)
     for (const auto& [other_link, other] : members_)
       if (one.self && other.self && link != other_link)
-        std::erase_if(broken_, [name = name_link(one.who, other.who)](const auto& each) {
+        std::erase_if(broken_, [name = path_between(one.who, other.who)](const auto& each) {
           return each.first == name && !each.second.hangs;
         });
 }

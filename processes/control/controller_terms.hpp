@@ -2,7 +2,7 @@
 /// its owner and to drivers.
 #pragma once
 
-#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

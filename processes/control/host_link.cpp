@@ -33,10 +33,10 @@ void host_link::receive(std::string_view bytes) {
                    spoke_ = services_.time->now();
                  },
                  [&](const join_refusal& refusal) { ended_ = refusal.why; },
-                 [&](const claim_order& one) {
+                 [&](const claim_directive& one) {
                    if (auto found = services_.claim(one.nonce)) gates_.push_back(std::move(found).value());
                  },
-                 [&](const serve_order& asked) { serve(asked); },
+                 [&](const serve_directive& asked) { serve(asked); },
                  [&](const order_batch& decided) {
                    if (decided.of != serves_) return;
                    if (error lost = service_->receive_from_controller(decided.bytes, services_.time->now())) {
@@ -45,20 +45,22 @@ void host_link::receive(std::string_view bytes) {
                      send(order_batch{serves_, encode(host_frame{.losses = {{first, std::move(lost)}}})});
                    }
                  },
-                 [&](const stop_order& order) {
-                   ended_ = order.why ? order.why : error{.code = errc::stopping, .text = "the world has ended"};
+                 [&](const stop_directive& directive) {
+                   ended_ =
+                       directive.why ? directive.why : error{.code = errc::stopping, .text = "the world has ended"};
                  },
                  [](const auto&) {}, // for processes
              },
              frame->what);
 }
 
-void host_link::serve(const serve_order& asked) {
+void host_link::serve(const serve_directive& asked) {
   std::vector<std::pair<rank, ring_connection>> rings;
   for (const auto& [self, nonce] : asked.candidates) {
     auto gate = std::ranges::find(gates_, nonce, &gate_connection::nonce);
     if (gate == gates_.end()) {
-      auto found = services_.claim(nonce); // the controller may have sent its claim_order before this service joined
+      auto found =
+          services_.claim(nonce); // the controller may have sent its claim_directive before this service joined
       if (!found) continue;
       gates_.push_back(*std::move(found));
       gate = std::prev(gates_.end());

@@ -32,10 +32,10 @@ struct host_services {
   std::function<void(const error& why)> warned;
 };
 
-/// Executes the controller's orders: gives rings in shared memory to the ranks of this host, and lets an order_service
-/// decide the order of worlds whose ranks are all on this host. Requests of other worlds are passed on to the
-/// controller (docs/design/0077-order-per-host.md).
-/// Threads: safe from any. The functions of host_services must not call it.
+/// Executes the controller's directives: gives rings in shared memory to the ranks of this host, and lets an
+/// order_service decide the order of worlds whose ranks are all on this host. Requests of other worlds are passed on to
+/// the controller (docs/design/0077-order-per-host.md). Threads: safe from any. The functions of host_services must not
+/// call it.
 class host_link : public std::enable_shared_from_this<host_link> {
 public:
   /// \p service must outlive this object; its owner runs it.
@@ -56,7 +56,7 @@ public:
   [[nodiscard]] std::optional<error> ended() const;
 
 private:
-  void serve(const serve_order& asked);
+  void serve(const serve_directive& asked);
   void send(process_message what);
 
   const process_identity who_;

@@ -66,8 +66,8 @@ void process_link::receive(std::string_view bytes) {
   const std::lock_guard lock{mutex_};
   if (state_ == state::left || state_ == state::unconnected) return;
   if (state_ == state::leaving) {
-    const bool is_farewell =
-        !frame || std::holds_alternative<stop_order>(frame->what) || std::holds_alternative<fence_notice>(frame->what);
+    const bool is_farewell = !frame || std::holds_alternative<stop_directive>(frame->what) ||
+                             std::holds_alternative<fence_notice>(frame->what);
     if (is_farewell) take_leave();
     return;
   }
@@ -93,26 +93,26 @@ void process_link::receive(std::string_view bytes) {
                        });
                  },
                  [&](const commits_wanted& wanted) { services_.deliver({wanted}); },
-                 [&](formation_order& order) {
+                 [&](formation_directive& directive) {
                    release_held(true);
                    retire_rings();
-                   epoch_ = order.of;
+                   epoch_ = directive.of;
                    early_.clear();
-                   if (order.has_rings) accept_rings(order);
-                   services_.deliver({std::move(order)});
+                   if (directive.has_rings) accept_rings(directive);
+                   services_.deliver({std::move(directive)});
                  },
-                 [&](failure_order& order) {
-                   services_.deliver({std::move(order)});
+                 [&](failure_directive& directive) {
+                   services_.deliver({std::move(directive)});
                    release_held(true);
                  },
-                 [&](quiesce_order& order) { deliver_after(std::move(order)); },
+                 [&](quiesce_directive& directive) { deliver_after(std::move(directive)); },
                  [](const order_batch&) {}, // handled above
                  [&](const fence_notice& notice) { end(notice.why); },
-                 [&](stop_order& order) { deliver_after(std::move(order)); },
+                 [&](stop_directive& directive) { deliver_after(std::move(directive)); },
                  // For order services of other hosts:
-                 [](const claim_order&) {},
+                 [](const claim_directive&) {},
                  [](const world_report&) {},
-                 [](const serve_order&) {},
+                 [](const serve_directive&) {},
              },
              frame->what);
 }
@@ -156,7 +156,7 @@ void process_link::disconnected(const error& why) {
     orphaned_ = now;
     error lost = why;
     lost.effect = effect::unknown_outcome;
-    if (was_joined_) services_.deliver({failure_order{epoch_, std::move(lost)}});
+    if (was_joined_) services_.deliver({failure_directive{epoch_, std::move(lost)}});
     release_held(true);
     retire_rings();
     gate_.reset();
@@ -232,7 +232,7 @@ std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipel
   std::function<void(std::string)> send = [weak = weak_from_this(), of](std::string bytes) {
     if (const auto self = weak.lock()) self->report(order_batch{of, std::move(bytes)});
   };
-  // The formation of the next epoch may have been ordered already: its rings are not for this epoch.
+  // The formation of the next epoch may have been directed already: its rings are not for this epoch.
   if (accepted_ && of == epoch_) {
     ring_listener listener{.receive =
                                [weak = weak_from_this(), of](std::string_view bytes) {
@@ -275,11 +275,11 @@ std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipel
   return whole;
 }
 
-void process_link::accept_rings(const formation_order& order) {
+void process_link::accept_rings(const formation_directive& directive) {
   if (!gate_ || is_closed_to_rings_) return;
   try {
-    // The descriptors were sent before the order, so there is nothing to wait for.
-    accepted_ = ring_connection::accept(gate_->socket, session_in(gate_->nonce, order.of), order.self,
+    // The descriptors were sent before the directive, so there is nothing to wait for.
+    accepted_ = ring_connection::accept(gate_->socket, session_in(gate_->nonce, directive.of), directive.self,
                                         peer_process::of_socket(gate_->socket), std::chrono::steady_clock::now());
   } catch (const exception& failure) {
     // The controller notices it by the first batch of requests, which arrives without rings. Without this socket it
@@ -366,7 +366,7 @@ void process_link::lose_order(epoch of, const error& why) {
 }
 
 void process_link::fail_order(const error& why) {
-  services_.deliver({failure_order{epoch_, with_unknown_outcome(why)}});
+  services_.deliver({failure_directive{epoch_, with_unknown_outcome(why)}});
   release_held(true);
   if (state_ == state::joined) send(failed_report{.of = epoch_, .why = why});
 }

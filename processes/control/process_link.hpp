@@ -102,7 +102,7 @@ private:
   void fail_order(const error& why);
   /// Connects to the gate of this host if that is possible and there is no connection.
   void knock(time_point now);
-  void accept_rings(const formation_order& order);
+  void accept_rings(const formation_directive& directive);
   /// Drops the rings of an epoch that has ended. A later tick() joins their thread.
   void retire_rings();
   /// Delivers \p what after `what.decided` batches of decisions have been applied. Only batches in rings can be
@@ -142,7 +142,7 @@ private:
   time_point spoke_{};
   time_point orphaned_{};                     ///< Time since which it has had no controller.
   std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
-  epoch epoch_{};                             ///< The epoch of the latest formation_order.
+  epoch epoch_{};                             ///< The epoch of the latest formation_directive.
   epoch opened_{};                            ///< The epoch whose order has been opened.
   std::vector<std::string> early_{};          ///< Batches of epoch_ that arrived before its order was opened.
 

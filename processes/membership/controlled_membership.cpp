@@ -146,8 +146,8 @@ controlled_membership::controlled_membership(join_request who, const configurati
           },
       .deliver =
           [world = world_, note = selected.note_hosts](controller_directive what) {
-            const auto* const order = std::get_if<formation_order>(&what.what);
-            if (note && order != nullptr && !order->hosts.empty()) note(order->id, order->hosts);
+            const auto* const directive = std::get_if<formation_directive>(&what.what);
+            if (note && directive != nullptr && !directive->hosts.empty()) note(directive->id, directive->hosts);
             world->hear(std::move(what));
           },
       .make_id =

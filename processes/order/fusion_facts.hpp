@@ -4,8 +4,8 @@
 
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/order/matching/memory_ranges.hpp>
+#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/memory_ranges.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include <troupe/processes/order/hang_verdict.hpp>
 
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 
 #include <algorithm>
 #include <cstddef>

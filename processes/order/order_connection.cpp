@@ -1,6 +1,6 @@
 #include <troupe/processes/order/order_connection.hpp>
 
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/progress/progress_record.hpp>
 #include <troupe/processes/order/distributed_capture.hpp>
 #include <troupe/processes/order/fusion_facts.hpp>
 

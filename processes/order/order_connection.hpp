@@ -3,8 +3,8 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/order/combining_queue.hpp>
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/world_order.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
@@ -120,7 +120,7 @@ public:
   void close(error why);
 
   /// Returns why the controller has closed the order of the epoch: later requests are refused, and the controller's
-  /// order to end the epoch follows. errc::none if it has not.
+  /// directive to end the epoch follows. errc::none if it has not.
   [[nodiscard]] error ending() const;
   /// Returns the number of requests, in all worlds, that the controller has not decided.
   [[nodiscard]] std::size_t waiting() const;

@@ -1,12 +1,12 @@
 /// Requests of one process to the ranks of a world in other processes, and the replies.
 #pragma once
 
+#include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/codec/part_codec.hpp>
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/collectives/order/remote_ranks.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

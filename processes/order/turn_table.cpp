@@ -1,5 +1,5 @@
-#include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/processes/order/turn_table.hpp>
 
 #include <algorithm>

@@ -211,15 +211,15 @@ struct planned_file {
 
 } // namespace
 
-std::vector<made_file> make_certificates(const certificate_order& order) {
-  if (order.folder.empty()) throw exception{errc::invalid_argument, "name the folder to put certificates into"};
-  if (order.days < 1 || order.days > longest_days)
-    throw exception{errc::invalid_argument, "certificates cannot be valid for " + std::to_string(order.days) +
+std::vector<made_file> make_certificates(const certificate_options& options) {
+  if (options.folder.empty()) throw exception{errc::invalid_argument, "name the folder to put certificates into"};
+  if (options.days < 1 || options.days > longest_days)
+    throw exception{errc::invalid_argument, "certificates cannot be valid for " + std::to_string(options.days) +
                                                 " days: choose 1 to " + std::to_string(longest_days)};
   std::vector<std::string> hosts{"localhost", "127.0.0.1", "::1"};
-  hosts.insert(hosts.end(), order.hosts.begin(), order.hosts.end());
+  hosts.insert(hosts.end(), options.hosts.begin(), options.hosts.end());
 
-  const certificate_span span = valid_for(std::chrono::hours{24} * order.days);
+  const certificate_span span = valid_for(std::chrono::hours{24} * options.days);
   const certificate_authority authority{"troupe test CA", span};
   certificate_pair own = authority.own();
   certificate_pair controller = authority.issue(certificate_use::controller, hosts, span);
@@ -233,10 +233,10 @@ std::vector<made_file> make_certificates(const certificate_order& order) {
   all.push_back({"host.key", std::move(host.key), "the other processes' key"});
   all.push_back({"join.token", make_join_token() + "\n", "the join token: every process needs it"});
 
-  make_folder(order.folder);
+  make_folder(options.folder);
   std::vector<made_file> made;
   for (const planned_file& one : all) {
-    const std::filesystem::path file = order.folder / one.name;
+    const std::filesystem::path file = options.folder / one.name;
     if (std::error_code none; std::filesystem::exists(std::filesystem::symlink_status(file, none)))
       throw exception{errc::invalid_argument, "'" + file.string() +
                                                   "' already exists and is not overwritten: choose another folder, or "
@@ -244,7 +244,7 @@ std::vector<made_file> make_certificates(const certificate_order& order) {
     made.push_back({file, one.purpose});
   }
   for (planned_file& one : all) {
-    write_new_file(order.folder / one.name, one.text);
+    write_new_file(options.folder / one.name, one.text);
     OPENSSL_cleanse(one.text.data(), one.text.size());
   }
   return made;

@@ -52,7 +52,7 @@ private:
 };
 
 /// The arguments of `troupe certs`.
-struct certificate_order {
+struct certificate_options {
   std::filesystem::path folder{};   ///< Output folder, created if it does not exist.
   std::vector<std::string> hosts{}; ///< Named by the certificates in addition to localhost, 127.0.0.1 and ::1.
   int days = 30;                    ///< Validity in days, 1 to 3,650.
@@ -69,6 +69,6 @@ struct made_file {
 ///
 /// Errors: invalid_argument if one of the files exists already (then nothing is written) or \p order is invalid;
 /// internal if the system or OpenSSL fails.
-[[nodiscard]] std::vector<made_file> make_certificates(const certificate_order& order);
+[[nodiscard]] std::vector<made_file> make_certificates(const certificate_options& options);
 
 } // namespace troupe

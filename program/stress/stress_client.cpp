@@ -3,7 +3,7 @@
 #include <troupe/program/stress/stress_client.hpp>
 
 #include <troupe/actors/caf/actor_error.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 
 #include <nlohmann/json.hpp>
 

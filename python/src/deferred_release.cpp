@@ -6,7 +6,7 @@ namespace troupe::python {
 
 namespace {
 
-struct release_order {
+struct pending_release {
   void (*release)(void*);
   void* what;
 };
@@ -14,7 +14,7 @@ struct release_order {
 /// Never destroyed, because threads of troupe may use it while the process exits.
 struct release_list {
   std::mutex mutex;
-  std::vector<release_order> due;
+  std::vector<pending_release> due;
   bool closed = false;
 };
 
@@ -47,7 +47,7 @@ void release_due() noexcept {
   if (PyGILState_Check() == 0) return; // the thread ends
   thread_bound_objects::of_this_thread()->destroy();
   if (postponing > 0) return;
-  std::vector<release_order> now;
+  std::vector<pending_release> now;
   {
     release_list& list = the_list();
     const std::lock_guard lock{list.mutex};
@@ -57,7 +57,7 @@ void release_due() noexcept {
   // A release may run Python code and call this function again. It must not affect an exception in flight.
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
-  for (const release_order& one : now) one.release(one.what);
+  for (const pending_release& one : now) one.release(one.what);
   PyErr_Restore(type, value, trace);
 }
 

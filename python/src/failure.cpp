@@ -1,6 +1,6 @@
 #include "failure.hpp"
 
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 
 #include <exception>
 #include <utility>

@@ -2,7 +2,7 @@
 
 #include "failure.hpp"
 
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 
 #include <pybind11/stl.h>
 

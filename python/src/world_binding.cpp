@@ -6,7 +6,7 @@
 #include "reply.hpp"
 #include "runtime_binding.hpp"
 
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 
 #include <pybind11/stl.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/progress/progress_record.hpp>
 #include <troupe/collectives/recording/request_tally.hpp>
 #include <troupe/completion/admission/credit.hpp>
 #include <troupe/completion/poller/poller.hpp>

@@ -1,6 +1,6 @@
 #include <troupe/testing/simulation/simulated_deployment.hpp>
 
-#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/memory/buffer.hpp>

@@ -1,7 +1,7 @@
 // Manages memory that several requests of a simulated run use in turn: registered memory, and that of captured plans.
 
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/extents.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/testing/simulation/fibers.hpp>
 #include <troupe/testing/simulation/simulated_memory.hpp>

@@ -5,8 +5,8 @@
 #include "support/runtimes.hpp"
 #include "support/transport/transport_rig.hpp"
 
-#include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/processes/controller.hpp>

@@ -2,8 +2,8 @@
 // planted faults.
 #include <troupe/program/bench/frame/reference_values.hpp>
 
-#include <troupe/collectives/backend/mock/mock_reduce.hpp>
-#include <troupe/collectives/backend/mock/small_float.hpp>
+#include <troupe/collectives/backend/host_reduce.hpp>
+#include <troupe/collectives/backend/small_float.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

@@ -1,6 +1,6 @@
 #include "properties/drawn_request.hpp"
 
-#include <troupe/collectives/backend/mock/mock_reduce.hpp>
+#include <troupe/collectives/backend/host_reduce.hpp>
 
 #include <rapidcheck.h>
 

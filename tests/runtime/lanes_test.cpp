@@ -3,7 +3,7 @@
 #include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
 #include <caf/exit_reason.hpp>

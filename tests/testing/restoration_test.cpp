@@ -1,5 +1,5 @@
 /// What comes back with an epoch beside its ranks, each timed by itself. (docs/design/0032-restoration-events.md)
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/virtual_world.hpp>
 

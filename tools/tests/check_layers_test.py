@@ -13,6 +13,26 @@ class CheckLayers(TreeTest):
         self.plant("device/device.cpp", '#include "../completion/slot.hpp"\n')
         self.assert_catches("check-layers", "device/device.cpp:1:", "must not include completion")
 
+    def test_an_upward_include_between_the_folders_of_a_layer_is_caught_in_either_spelling(self):
+        self.plant("collectives/order/arbiter.hpp", "#include <troupe/collectives/pipeline/launcher.hpp>\n")
+        self.plant("collectives/pipeline/launcher.hpp", "#include <troupe/collectives/collective_settings.hpp>\n")
+        self.assert_passes("check-layers")
+        for where, include in (("pipeline/launcher.hpp", "<troupe/collectives/order/arbiter.hpp>"), ("operation/request.hpp", '"../order/arbiter.hpp"'),
+                               ("backend/communicator.hpp", "<troupe/collectives/backend/mock/mock_call.hpp>"),
+                               ("collective_settings.hpp", "<troupe/collectives/order/arbiter.hpp>")):
+            with self.subTest(where):
+                self.plant(f"collectives/{where}", f"#include {include}\n")
+                self.assert_catches("check-layers", f"collectives/{where}:1:", "must not include collectives/", "it may include")
+                self.plant(f"collectives/{where}", "")
+
+    def test_a_folder_without_a_place_in_its_layers_order_is_caught(self):
+        self.plant("collectives/helpers/sums.hpp", "#include <troupe/collectives/operation/operation.hpp>\n")
+        self.assert_catches("check-layers", "collectives/helpers has no place in the order", "operation/lanes, operation, backend")
+
+    def test_a_readme_that_shows_another_order_of_the_folders_is_caught(self):
+        self.plant("collectives/README.md", "    operation ← operation/lanes ← backend\n")
+        self.assert_catches("check-layers", "collectives/README.md does not show the order", "operation/lanes ← operation ← backend")
+
     def test_a_lower_layer_including_the_test_kit_is_caught(self):
         self.plant("actors/host.cpp", "#include <troupe/testing/world.hpp>\n")
         self.assert_catches("check-layers", "must not include testing")

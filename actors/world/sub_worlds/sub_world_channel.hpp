@@ -35,10 +35,10 @@ public:
     : parent_{std::move(parent)}, group_{std::move(group)}, abort_{std::move(abort)} {}
   ~sub_world_channel() override { drop_communicator(); }
 
-  /// Call before the sub-world is ordered to form \p next.
+  /// Call before the sub-world is directed to form \p next.
   void prepare(sub_world_epoch next);
   /// Keeps \p until_idle until the sub-world has no operation in flight or its epoch has ended; drops it if it does not
-  /// serve. Call before it is ordered to quiesce.
+  /// serve. Call before it is directed to quiesce.
   void quiesce(std::shared_ptr<void> until_idle);
   /// Drops what quiesce() keeps, because the epoch has failed.
   void epoch_ended();

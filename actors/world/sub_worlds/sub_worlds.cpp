@@ -96,11 +96,11 @@ void sub_worlds::order_forming(const child& to, const world_plan& parent, const 
                        .number = opened->number,
                        .order = place.order,
                        .communicator = std::move(made)});
-  tell(to, {formation_order{.of = place.of,
-                            .self = rank{static_cast<int>(*position_of(self, group))},
-                            .world_size = static_cast<int>(group.members.size()),
-                            .has_newcomers = has_newcomers,
-                            .resume = opened->resume}});
+  tell(to, {formation_directive{.of = place.of,
+                                .self = rank{static_cast<int>(*position_of(self, group))},
+                                .world_size = static_cast<int>(group.members.size()),
+                                .has_newcomers = has_newcomers,
+                                .resume = opened->resume}});
 }
 
 std::vector<sub_worlds::split_record> sub_worlds::take_stock(int world_size, bool has_newcomers) {
@@ -146,7 +146,7 @@ void sub_worlds::epoch_ended(epoch of, const error& why, bool for_good) {
     if (for_good)
       tell(one, {fence_notice{why}});
     else
-      tell(one, {failure_order{of, with_unknown_outcome(why)}});
+      tell(one, {failure_directive{of, with_unknown_outcome(why)}});
   }
 }
 
@@ -156,7 +156,7 @@ std::shared_ptr<latch> sub_worlds::quiesce(epoch of, const error& why) {
   for (const child& one : living_) {
     if (!one.channel) continue;
     one.channel->quiesce(until_idle);
-    tell(one, {quiesce_order{of, why}});
+    tell(one, {quiesce_directive{of, why}});
   }
   return idle;
 }

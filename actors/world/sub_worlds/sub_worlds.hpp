@@ -116,7 +116,7 @@ private:
   };
 
   void tell(const child& to, controller_directive what);
-  /// Orders a child to form with what the parent has made for it.
+  /// Directs a child to form with what the parent has made for it.
   void order_forming(const child& to, const world_plan& parent, const rank_group& group,
                      std::shared_ptr<communicator> made, const ordered_split& place, bool has_newcomers);
 

@@ -1,5 +1,5 @@
+#include <troupe/collectives/backend/host_reduce.hpp>
 #include <troupe/collectives/backend/mock/mock_call.hpp>
-#include <troupe/collectives/backend/mock/mock_reduce.hpp>
 #include <troupe/collectives/operation/extents.hpp>
 
 #include <algorithm>

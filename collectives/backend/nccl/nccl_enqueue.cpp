@@ -1,5 +1,5 @@
+#include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/collectives/backend/nccl/nccl_enqueue.hpp>
-#include <troupe/collectives/pipeline/launch_parts.hpp>
 
 #include <optional>
 #include <vector>

@@ -1,7 +1,7 @@
 /// Shows launches in NVIDIA's profilers as ranges that are named like the requests.
 #pragma once
 
-#include <troupe/collectives/pipeline/launch_observer.hpp>
+#include <troupe/collectives/backend/launch_observer.hpp>
 
 #include <memory>
 

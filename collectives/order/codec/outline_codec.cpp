@@ -1,8 +1,8 @@
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/operation/signature.hpp>
+#include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/collectives/order/codec/outline_codec.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,9 +1,9 @@
 /// Encodes what a sequencer needs to know about an operation of another process: everything but its operands.
 #pragma once
 
+#include <troupe/collectives/operation/compact_signature.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/wire.hpp>
-#include <troupe/collectives/order/matching/compact_signature.hpp>
 #include <troupe/device/error.hpp>
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 #include <troupe/collectives/order/codec/outline_codec.hpp>
 #include <troupe/collectives/order/codec/part_codec.hpp>
 
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
+#include <troupe/collectives/operation/lanes/lane_names.hpp>
 #include <troupe/collectives/order/codec/report_codec.hpp>
-#include <troupe/collectives/order/lane_names.hpp>
 
 #include <limits>
 #include <optional>

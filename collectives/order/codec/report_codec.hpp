@@ -2,9 +2,9 @@
 #pragma once
 
 #include <troupe/collectives/operation/wire.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/device/error.hpp>
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include <troupe/collectives/pipeline/launch_parts.hpp>
+#include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/collectives/pipeline/plans/capture_comparison.hpp>
 
 #include <algorithm>

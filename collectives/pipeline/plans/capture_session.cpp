@@ -1,6 +1,7 @@
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/capture_match.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/pipeline/plans/pipeline_capture.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/device/graph.hpp>
 
@@ -43,10 +44,17 @@ capture_comparison::check compare_places(std::vector<std::shared_ptr<registered_
 
 } // namespace
 
+void begin_capture(captured_plan& plan, world_stamp at, const std::vector<std::shared_ptr<rank_pipeline>>& ranks) {
+  plan.begin(at, [weak = std::vector<std::weak_ptr<rank_pipeline>>{ranks.begin(), ranks.end()}](std::uint64_t number) {
+    for (const auto& one : weak)
+      if (const auto alive = one.lock()) alive->drop_graph(number);
+  });
+}
+
 capture_session::capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                                  world_stamp stamp, time_point deadline, std::shared_ptr<capture_agreement> peers)
   : plan_{std::move(plan)}, ranks_{std::move(ranks)}, deadline_{deadline}, peers_{std::move(peers)} {
-  plan_->begin(stamp, ranks_);
+  begin_capture(*plan_, stamp, ranks_);
 }
 
 capture_session::capture_session(std::shared_ptr<captured_plan> plan,
@@ -103,7 +111,7 @@ captured_plan::content capture_session::run(rank_pipeline& one) {
   if (streams.empty()) own.emplace(where);
   const stream_ref into = own ? own->ref() : stream_ref{*where, streams.at(static_cast<std::size_t>(place_of(one)))};
   stream_capture capturing{where, into};
-  rank_capture given{one, into, *peers_};
+  pipeline_capture given{one, into, *peers_};
   try {
     plan_->function()(given);
   } catch (...) {

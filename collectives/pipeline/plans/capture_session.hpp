@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/threads/condition.hpp>
 
@@ -15,6 +15,11 @@
 namespace troupe {
 
 class graph;
+class rank_pipeline;
+
+/// Begins a capture of \p plan for the world and epoch \p at. When the plan is destroyed, its graphs on \p ranks are
+/// destroyed, too.
+void begin_capture(captured_plan& plan, world_stamp at, const std::vector<std::shared_ptr<rank_pipeline>>& ranks);
 
 /// One capture of a plan on the ranks of this process. Each rank takes part on its launcher's thread, at one position
 /// in the order of launches, so that ranks wait for each other in the same order on every GPU (ORD-1). All or nothing:

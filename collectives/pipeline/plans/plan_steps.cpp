@@ -1,4 +1,4 @@
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 
 #include <algorithm>

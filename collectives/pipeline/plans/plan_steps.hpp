@@ -1,8 +1,8 @@
 /// Makes plans that consist of requests only.
 #pragma once
 
-#include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_plan.hpp>
 
 #include <vector>
 

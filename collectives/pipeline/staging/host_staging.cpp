@@ -1,6 +1,6 @@
 #include <troupe/collectives/pipeline/staging/host_staging.hpp>
 
-#include <troupe/collectives/pipeline/launch_parts.hpp>
+#include <troupe/collectives/backend/launch_parts.hpp>
 
 #include <algorithm>
 #include <bit>

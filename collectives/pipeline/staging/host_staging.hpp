@@ -3,8 +3,8 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/collectives/pipeline/staging/host_copy.hpp>
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 #include <troupe/collectives/pipeline/staging/staging_stock.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>

@@ -1,7 +1,7 @@
 /// Allocates staging memory for all ranks of a process.
 #pragma once
 
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
+#include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 
 #include <cstddef>

@@ -4,10 +4,10 @@
 /// byte, and a few more if its client did not give its position in the lane.
 #pragma once
 
-#include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
 #include <troupe/collectives/order/world_order.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/processes/order/codec/batch_header.hpp>
 #include <troupe/processes/order/codec/request_codec.hpp>
 

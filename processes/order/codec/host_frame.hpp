@@ -2,7 +2,7 @@
 /// (docs/design/0077-order-per-host.md).
 #pragma once
 
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 

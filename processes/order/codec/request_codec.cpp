@@ -1,10 +1,10 @@
 #include <troupe/processes/order/codec/request_codec.hpp>
 
+#include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/collectives/operation/lanes/lane_names.hpp>
+#include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/collectives/order/codec/report_codec.hpp>
-#include <troupe/collectives/order/fusion_plan.hpp>
-#include <troupe/collectives/order/lane_names.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_plan.hpp>
 
 #include <algorithm>
 #include <array>

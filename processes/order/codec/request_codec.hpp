@@ -7,16 +7,16 @@
 /// numbered, because both sides count them. The usual request therefore takes two bytes.
 #pragma once
 
+#include <troupe/collectives/operation/compact_signature.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/operation/wire.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
 #include <troupe/collectives/order/codec/outline_codec.hpp>
 #include <troupe/collectives/order/codec/part_codec.hpp>
-#include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/order/matching/compact_signature.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
 #include <troupe/collectives/order/world_order.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/processes/order/codec/batch_header.hpp>

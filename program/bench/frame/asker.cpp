@@ -33,7 +33,7 @@ namespace {
 using steady = std::chrono::steady_clock;
 
 /// One client's part of a round. The client accesses this object until it has decremented the round's `missing`.
-struct client_order {
+struct client_part {
   std::shared_ptr<const client_work> work;
   std::vector<request_times> times;
   error failure;
@@ -54,7 +54,7 @@ namespace {
 
 struct client_round {
   std::vector<client_handle> members;
-  std::vector<client_order> orders; ///< Indexed by client.
+  std::vector<client_part> parts; ///< Indexed by client.
   epoch meant_for;
   std::size_t total = 0;
   std::size_t depth = 0;
@@ -80,12 +80,12 @@ public:
         [this](begin_round& begin) {
           pass_on(begin);
           round_ = std::static_pointer_cast<client_round>(std::move(begin.what));
-          order_ = &round_->orders[begin.member];
+          part_ = &round_->parts[begin.member];
           total_ = round_->total;
-          order_->times.reserve(total_);
+          part_->times.reserve(total_);
           asked_ = in_flight_ = 0;
           free_.clear();
-          if (order_->work->slots.size() >= round_->depth)
+          if (part_->work->slots.size() >= round_->depth)
             for (std::size_t i = round_->depth; i > 0; --i) free_.push_back(i - 1);
           while (asked_ < total_ && in_flight_ < round_->depth) ask_next();
         },
@@ -105,7 +105,7 @@ private:
   }
 
   void ask_next() {
-    const client_work& work = *order_->work;
+    const client_work& work = *part_->work;
     std::size_t slot = asked_ % work.slots.size();
     if (!free_.empty()) {
       slot = free_.back();
@@ -132,19 +132,19 @@ private:
   void await(Response&& reply, std::size_t slot, time_point since) {
     std::forward<Response>(reply).then([this, slot, since](const completion& end) { replied(slot, since, end.times); },
                                        [this, slot, since](const caf::error& failure) {
-                                         if (!order_->failure) order_->failure = from_caf(failure);
+                                         if (!part_->failure) part_->failure = from_caf(failure);
                                          total_ = asked_; // Send no more requests of this run.
                                          replied(slot, since, {});
                                        });
   }
 
   void replied(std::size_t slot, time_point since, const troupe::times& between) {
-    order_->times.push_back({since, steady::now(), between});
+    part_->times.push_back({since, steady::now(), between});
     --in_flight_;
-    if (order_->work->slots.size() >= round_->depth) free_.push_back(slot);
+    if (part_->work->slots.size() >= round_->depth) free_.push_back(slot);
     if (asked_ < total_) ask_next();
     if (in_flight_ > 0) return;
-    order_->work = nullptr; // Releases memory before its owner is destroyed.
+    part_->work = nullptr; // Releases memory before its owner is destroyed.
     const auto over = std::exchange(round_, nullptr);
     if (over->missing.fetch_sub(1, std::memory_order_acq_rel) == 1) over->missing.notify_all();
   }
@@ -152,7 +152,7 @@ private:
   world world_;
   std::optional<answering_handle> null_; ///< Answers in the world's place.
   std::shared_ptr<client_round> round_;
-  client_order* order_ = nullptr; ///< Points into the round.
+  client_part* part_ = nullptr; ///< Points into the round.
   std::vector<std::size_t>
       free_; ///< Free slots. Empty if there are fewer slots than requests in flight; the slots are then shared.
   std::size_t total_ = 0;
@@ -197,11 +197,11 @@ std::vector<std::vector<request_times>> client_group::run(const std::vector<std:
   round->depth = depth;
   round->missing = members_.size();
   for (const auto& one : members_) round->members.push_back(one->actor());
-  for (const auto& one : work) round->orders.push_back({.work = one, .times = {}, .failure = {}});
+  for (const auto& one : work) round->parts.push_back({.work = one, .times = {}, .failure = {}});
   compat::post(round->members.front(), begin_round{round, 0});
   for (std::size_t left = 0; (left = round->missing.load(std::memory_order_acquire)) > 0;) round->missing.wait(left);
   std::vector<std::vector<request_times>> times;
-  for (client_order& one : round->orders) {
+  for (client_part& one : round->parts) {
     if (one.failure) throw exception{one.failure};
     times.push_back(std::move(one.times));
   }

@@ -1,6 +1,6 @@
 #include <troupe/program/bench/frame/reference_values.hpp>
 
-#include <troupe/collectives/backend/mock/small_float.hpp>
+#include <troupe/collectives/backend/small_float.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -309,7 +309,7 @@ struct executor_scene : private world_shell {
   void fault(rank at, error why, rank_report::kind what = rank_report::kind::faulted) {
     executor->on(rank_report{what, at, executor->current_epoch(), std::move(why)});
   }
-  void order(controller_directive what) { executor->on(std::move(what)); }
+  void direct(controller_directive what) { executor->on(std::move(what)); }
   [[nodiscard]] std::vector<world_phase> phases() const {
     std::vector<world_phase> seen;
     for (const world_event& one : events) seen.push_back(one.phase);

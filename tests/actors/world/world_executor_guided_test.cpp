@@ -1,4 +1,4 @@
-/// What a world does with its rank at a controller's orders, where no controller keeps the order of requests.
+/// What a world does with its rank that a controller directs, where no controller keeps the order of requests.
 #include "actors/world/executor_scene.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -15,7 +15,7 @@ const error some_fault{.code = errc::communicator_failed, .text = "a fault"};
 /// A world of two processes, seen from the one that is given rank 1 at first.
 struct guided_scene {
   void form(epoch of, rank self = rank{1}, int world_size = 2) {
-    one.order({formation_order{.of = of, .self = self, .world_size = world_size}});
+    one.direct({formation_directive{.of = of, .self = self, .world_size = world_size}});
   }
   void serve(epoch of) {
     form(of);
@@ -65,7 +65,7 @@ TEST_CASE("a communicator that the controller's channel has made is not formed a
   at.channel->formed = std::make_shared<logging_peers>(rank{1}, 2, at.one.devices[0], at.one.log);
   at.serve(epoch{1});
   CHECK(at.one.log->all().empty());
-  at.one.order({failure_order{.of = epoch{1}, .why = some_fault}});
+  at.one.direct({failure_directive{.of = epoch{1}, .why = some_fault}});
   at.serve(epoch{2}); // of another one, which it creates
   CHECK(at.one.log->count("create 1") == 1);
   CHECK(at.one.log->count("init 1") == 1);
@@ -73,12 +73,12 @@ TEST_CASE("a communicator that the controller's channel has made is not formed a
 
 TEST_CASE("a guided world tells its commits when it is asked, also before its first epoch", "[actors][executor]") {
   guided_scene at;
-  at.one.order({commits_wanted{.of = epoch{1}}});
+  at.one.direct({commits_wanted{.of = epoch{1}}});
   const auto told = at.channel->all<commits_report>();
   REQUIRE(told.size() == 1);
   CHECK(told[0].of == epoch{1});
   at.serve(epoch{1});
-  at.one.order({commits_wanted{.of = epoch{2}}});
+  at.one.direct({commits_wanted{.of = epoch{2}}});
   CHECK(at.channel->all<commits_report>().size() == 2);
   CHECK(at.channel->all<commits_report>().back().of == epoch{2});
 }
@@ -96,7 +96,8 @@ TEST_CASE("a fault of a guided world is reported with whom it blames, and the co
   CHECK(told[0].why.rank == rank{0});
   CHECK(told[0].blamed == std::vector{rank{0}});
   CHECK(at.one.executor->event().phase == world_phase::ready); // the controller decides
-  at.one.order({failure_order{.of = epoch{1}, .why = {.code = errc::rank_lost, .text = "judged", .rank = rank{0}}}});
+  at.one.direct(
+      {failure_directive{.of = epoch{1}, .why = {.code = errc::rank_lost, .text = "judged", .rank = rank{0}}}});
   CHECK(at.one.executor->event().phase == world_phase::rebuilding);
   CHECK(at.one.events.back().reason.text == "judged");
   REQUIRE(at.one.events.back().report);
@@ -105,7 +106,8 @@ TEST_CASE("a fault of a guided world is reported with whom it blames, and the co
   CHECK_FALSE(at.one.ended[0].second);
   at.one.run_until("the abort", [&] { return at.one.log->count("abort 1") == 1; });
   at.serve(epoch{2});
-  at.one.order({failure_order{.of = epoch{2}, .why = {.code = errc::rank_lost, .text = "judged", .rank = rank{0}}}});
+  at.one.direct(
+      {failure_directive{.of = epoch{2}, .why = {.code = errc::rank_lost, .text = "judged", .rank = rank{0}}}});
   REQUIRE(at.one.events.back().report);
   CHECK(at.one.events.back().report->is_verdict);
   CHECK(at.one.events.back().report->epoch == epoch{2});
@@ -130,9 +132,9 @@ TEST_CASE("a guided world comes to rest when its sub-worlds have, and reports it
   at.serve(epoch{1});
   at.one.quiet = std::make_shared<latch>();
   const error larger{.code = errc::rebuilding, .text = "more ranks have come"};
-  at.one.order({quiesce_order{.of = epoch{2}, .why = larger}}); // not of this epoch
+  at.one.direct({quiesce_directive{.of = epoch{2}, .why = larger}}); // not of this epoch
   CHECK(at.one.quiesced.empty());
-  at.one.order({quiesce_order{.of = epoch{1}, .why = larger}});
+  at.one.direct({quiesce_directive{.of = epoch{1}, .why = larger}});
   REQUIRE(at.one.quiesced.size() == 1);
   CHECK(at.one.quiesced[0].text == larger.text);
   CHECK(at.one.executor->event().phase == world_phase::rebuilding);
@@ -153,7 +155,7 @@ TEST_CASE("a guided world that is stopped drains without an order, and takes its
     at.one.executor->stop();
   }
   SECTION("by the controller") {
-    at.one.order({stop_order{.why = {.code = errc::stopping, .text = "all have finished"}}});
+    at.one.direct({stop_directive{.why = {.code = errc::stopping, .text = "all have finished"}}});
   }
   CHECK(at.one.executor->event().phase == world_phase::stopping);
   at.one.run_until("its end", [&] { return at.one.left == 1; });
@@ -166,10 +168,10 @@ TEST_CASE("a guided world that is dismissed fails with the reason", "[actors][ex
   guided_scene at;
   at.serve(epoch{1});
   SECTION("by a fence") {
-    at.one.order({fence_notice{some_fault}});
+    at.one.direct({fence_notice{some_fault}});
   }
   SECTION("by a stop for a reason") {
-    at.one.order({stop_order{.why = some_fault}});
+    at.one.direct({stop_directive{.why = some_fault}});
   }
   CHECK(at.one.executor->event().phase == world_phase::failed);
   CHECK(at.one.executor->event().reason.text == "a fault");
@@ -188,12 +190,12 @@ TEST_CASE("memory that is registered is registered again unless a process has jo
   CHECK(at.one.log->count("register 4096") == 1);
   static_cast<void>(pool->allocate(256)); // is not reused, because other processes free theirs at other times
   CHECK(pool->free_bytes() == 4096 - 256);
-  at.one.order({failure_order{.of = epoch{1}, .why = some_fault}});
+  at.one.direct({failure_directive{.of = epoch{1}, .why = some_fault}});
   at.serve(epoch{2});
   CHECK(at.one.log->count("register 4096") == 2);
   REQUIRE(at.one.executor->event().restored);
-  at.one.order({failure_order{.of = epoch{2}, .why = some_fault}});
-  at.one.order({formation_order{.of = epoch{3}, .self = rank{0}, .world_size = 2, .has_newcomers = true}});
+  at.one.direct({failure_directive{.of = epoch{2}, .why = some_fault}});
+  at.one.direct({formation_directive{.of = epoch{3}, .self = rank{0}, .world_size = 2, .has_newcomers = true}});
   at.one.run_until_ready(epoch{3});
   CHECK(at.one.executor->has_newcomers());
   CHECK(at.one.log->count("register 4096") == 2);

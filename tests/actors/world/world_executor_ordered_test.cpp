@@ -43,11 +43,12 @@ struct ordered_pair {
   void form(epoch of, bool has_newcomers = false) {
     keeper.open(of, 2);
     for (int r = 0; r < 2; ++r)
-      at(r).order({formation_order{.of = of, .self = rank{r}, .world_size = 2, .has_newcomers = has_newcomers}});
+      at(r).direct({formation_directive{.of = of, .self = rank{r}, .world_size = 2, .has_newcomers = has_newcomers}});
     run_until("the epoch", [&] { return is_ready(0, of) && is_ready(1, of); });
   }
   void fail() {
-    for (int r = 0; r < 2; ++r) at(r).order({failure_order{.of = at(r).executor->current_epoch(), .why = some_fault}});
+    for (int r = 0; r < 2; ++r)
+      at(r).direct({failure_directive{.of = at(r).executor->current_epoch(), .why = some_fault}});
   }
   [[nodiscard]] bool is_ready(int self, epoch of) {
     const world_event now = at(self).executor->event();
@@ -157,7 +158,7 @@ TEST_CASE("a rank holds its requests from its turn until the work has been done"
   }
   SECTION("the epoch ends without a fault") {
     const error larger{.code = errc::rebuilding, .text = "more ranks have come"};
-    for (int r = 0; r < 2; ++r) pair.at(r).order({quiesce_order{.of = epoch{1}, .why = larger}});
+    for (int r = 0; r < 2; ++r) pair.at(r).direct({quiesce_directive{.of = epoch{1}, .why = larger}});
     gate->open();
     CHECK(pair.failure_of(left).code == errc::rebuilding);
     CHECK(pair.failure_of(right).code == errc::rebuilding);

@@ -452,7 +452,7 @@ namespace {
 world_state guided_world() {
   return {2, {rank{0}}, {.policy = recovery_policy::guided}};
 }
-formation_order formation_of(epoch of, int world_size = 2) {
+formation_directive formation_of(epoch of, int world_size = 2) {
   return {.of = of, .self = rank{1}, .world_size = world_size};
 }
 world_state guided_ready_world() {
@@ -463,7 +463,7 @@ world_state guided_ready_world() {
   REQUIRE(world.event().phase == world_phase::ready);
   return world;
 }
-const quiesce_order grows{.of = epoch{1}, .why = {.code = errc::rebuilding, .text = "it grows"}};
+const quiesce_directive grows{.of = epoch{1}, .why = {.code = errc::rebuilding, .text = "it grows"}};
 
 /// The reason that it gives its controller when it leaves.
 error reason_to_leave(const world_effects& end) {
@@ -472,7 +472,7 @@ error reason_to_leave(const world_effects& end) {
 
 } // namespace
 
-TEST_CASE("a guided world does what its controller orders, and forms the first time like any other", "[actors]") {
+TEST_CASE("a guided world does what its controller directs, and forms the first time like any other", "[actors]") {
   world_state world = guided_world();
   CHECK_FALSE(has<world_effect::form>(world.begin()));
   CHECK(world.on_formed(epoch{0}, {}).empty());
@@ -480,7 +480,7 @@ TEST_CASE("a guided world does what its controller orders, and forms the first t
   CHECK(world.current_epoch() == epoch{4});
   CHECK_FALSE(has<world_effect::retire>(first));
   CHECK(the<world_effect::form>(first).how == recovery_rung::abort_first);
-  CHECK(the<world_effect::form>(first).order->of == epoch{4});
+  CHECK(the<world_effect::form>(first).directive->of == epoch{4});
   CHECK(world.event().origins == std::vector{rank{1}});
   CHECK(world.event().local_ranks == std::vector{rank{1}});
   CHECK(world.is_forming());
@@ -492,7 +492,7 @@ TEST_CASE("a guided world does what its controller orders, and forms the first t
   CHECK(world.event().phase == world_phase::ready);
 
   // The report of a failure was lost: the order of the next epoch ends this one.
-  formation_order next = formation_of(epoch{5}, 3);
+  formation_directive next = formation_of(epoch{5}, 3);
   next.reason = some_fault;
   const auto again = world.on_formation(next);
   CHECK(at<world_effect::retire>(again) < at<world_effect::abort_retired>(again));

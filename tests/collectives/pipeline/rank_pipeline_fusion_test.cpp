@@ -3,8 +3,8 @@
 #include "support/pipeline_rig.hpp"
 
 #include <troupe/collectives/backend/communicator.hpp>
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/collectives/progress/progress_record.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/reply/overlap.hpp>
 #include <troupe/device/memory/leak_report.hpp>

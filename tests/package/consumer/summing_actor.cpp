@@ -4,20 +4,20 @@
 #include <optional>
 #include <utility>
 
-struct sum_order;
+struct sum_request;
 
 TROUPE_LOCAL_TYPES_AFTER(consumer, troupe)
-TROUPE_LOCAL_TYPE(consumer, sum_order)
+TROUPE_LOCAL_TYPE(consumer, sum_request)
 TROUPE_LOCAL_TYPES_END(consumer)
 
-struct sum_order {
+struct sum_request {
   std::vector<troupe::buffer> values;
   std::size_t count = 0;
 };
 
 namespace {
 
-using summing_handle = troupe::typed_actor<caf::result<void>(sum_order)>;
+using summing_handle = troupe::typed_actor<caf::result<void>(sum_request)>;
 
 /// Serves one order and ends. It tells the outcome when it has ended, for a runtime must outlive its actors.
 class summing_actor final : public summing_handle::base {
@@ -26,7 +26,7 @@ public:
     : summing_handle::base{settings}, world_{std::move(where)}, told_{std::move(told)} {}
 
   behavior_type make_behavior() override {
-    return {[this](const sum_order& order) { ask(order); }};
+    return {[this](const sum_request& request) { ask(request); }};
   }
 
   void on_exit() override {
@@ -37,10 +37,10 @@ public:
   }
 
 private:
-  void ask(const sum_order& order) {
+  void ask(const sum_request& request) {
     std::vector<troupe::operation> parts;
-    for (const troupe::buffer& memory : order.values)
-      parts.push_back(troupe::all_reduce{memory, memory, order.count, troupe::dtype::f32, troupe::reduction::sum});
+    for (const troupe::buffer& memory : request.values)
+      parts.push_back(troupe::all_reduce{memory, memory, request.count, troupe::dtype::f32, troupe::reduction::sum});
     troupe::request_unbounded(this, troupe::actor_of(world_), troupe::world_request{std::move(parts), world_.epoch()})
         .then([this](const troupe::completion& reply) { end(reply); },
               [this](const caf::error& failure) { end(troupe::from_caf(failure)); });
@@ -67,6 +67,6 @@ std::future<troupe::completion> sum_with_actor(caf::actor_system& system, const 
   std::promise<troupe::completion> told;
   auto reply = told.get_future();
   const summing_handle actor = system.spawn<summing_actor>(where, std::move(told));
-  troupe::post(actor, sum_order{std::move(values), count});
+  troupe::post(actor, sum_request{std::move(values), count});
   return reply;
 }

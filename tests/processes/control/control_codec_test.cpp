@@ -80,26 +80,26 @@ std::vector<controller_frame> controller_frames() {
           {1, heartbeat{}},
           {1, id_wanted{epoch{3}}},
           {1, commits_wanted{epoch{3}}},
-          {1, formation_order{.of = epoch{3},
-                              .self = rank{1},
-                              .world_size = 2,
-                              .id = sample_id(),
-                              .reason = sample_error,
-                              .has_newcomers = true,
-                              .hosts = {"here", "there"},
-                              .has_rings = true,
-                              .resume = sample_points()}},
-          {1, failure_order{epoch{3}, sample_error}},
-          {1, quiesce_order{epoch{3}, sample_error, 1ULL << 40U}},
+          {1, formation_directive{.of = epoch{3},
+                                  .self = rank{1},
+                                  .world_size = 2,
+                                  .id = sample_id(),
+                                  .reason = sample_error,
+                                  .has_newcomers = true,
+                                  .hosts = {"here", "there"},
+                                  .has_rings = true,
+                                  .resume = sample_points()}},
+          {1, failure_directive{epoch{3}, sample_error}},
+          {1, quiesce_directive{epoch{3}, sample_error, 1ULL << 40U}},
           {1, order_batch{epoch{3}, "bytes"}},
           {1, fence_notice{sample_error}},
-          {1, stop_order{sample_error, 9}},
-          {1, claim_order{ring_session{{3, ~0ULL}}}},
-          {1, serve_order{.of = epoch{4},
-                          .world_size = 6,
-                          .previous = epoch{3},
-                          .limits = {.lead = 512, .straggling = nanoseconds{7}},
-                          .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}}}}};
+          {1, stop_directive{sample_error, 9}},
+          {1, claim_directive{ring_session{{3, ~0ULL}}}},
+          {1, serve_directive{.of = epoch{4},
+                              .world_size = 6,
+                              .previous = epoch{3},
+                              .limits = {.lead = 512, .straggling = nanoseconds{7}},
+                              .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}}}}};
 }
 
 /// Returns the first frame with a message of that type.
@@ -226,30 +226,30 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(welcome.heartbeat == nanoseconds{5});
   CHECK(welcome.suspicion == nanoseconds{6});
   CHECK(welcome.is_spare);
-  const auto forms = decode_controller_frame(encode(of_type<formation_order>(controller_frames())), why);
+  const auto forms = decode_controller_frame(encode(of_type<formation_directive>(controller_frames())), why);
   REQUIRE(forms);
-  const auto& order = std::get<formation_order>(forms->what);
-  CHECK(order.of == epoch{3});
-  CHECK(order.self == rank{1});
-  CHECK(order.world_size == 2);
-  CHECK(order.id.bytes == sample_id().bytes);
-  CHECK(order.reason.text == sample_error.text);
-  CHECK(order.has_newcomers);
-  CHECK(order.hosts == std::vector<std::string>{"here", "there"});
-  CHECK(order.has_rings);
-  REQUIRE(order.resume);
-  CHECK(describe(*order.resume) == describe(*sample_points()));
-  CHECK(order.resume->counted_from == epoch{3});
-  REQUIRE(order.resume->lanes.front().later.size() == 1);
-  CHECK(order.resume->lanes.front().later[0].position == 120);
-  CHECK(order.resume->lanes.front().later[0].succeeded == std::vector{rank{0}});
-  CHECK(order.resume->lanes.front().later[0].unknown == std::vector{rank{1}});
-  const auto quiesces = decode_controller_frame(encode(of_type<quiesce_order>(controller_frames())), why);
+  const auto& directive = std::get<formation_directive>(forms->what);
+  CHECK(directive.of == epoch{3});
+  CHECK(directive.self == rank{1});
+  CHECK(directive.world_size == 2);
+  CHECK(directive.id.bytes == sample_id().bytes);
+  CHECK(directive.reason.text == sample_error.text);
+  CHECK(directive.has_newcomers);
+  CHECK(directive.hosts == std::vector<std::string>{"here", "there"});
+  CHECK(directive.has_rings);
+  REQUIRE(directive.resume);
+  CHECK(describe(*directive.resume) == describe(*sample_points()));
+  CHECK(directive.resume->counted_from == epoch{3});
+  REQUIRE(directive.resume->lanes.front().later.size() == 1);
+  CHECK(directive.resume->lanes.front().later[0].position == 120);
+  CHECK(directive.resume->lanes.front().later[0].succeeded == std::vector{rank{0}});
+  CHECK(directive.resume->lanes.front().later[0].unknown == std::vector{rank{1}});
+  const auto quiesces = decode_controller_frame(encode(of_type<quiesce_directive>(controller_frames())), why);
   REQUIRE(quiesces);
-  CHECK(std::get<quiesce_order>(quiesces->what).decided == 1ULL << 40U);
-  const auto stops = decode_controller_frame(encode(of_type<stop_order>(controller_frames())), why);
+  CHECK(std::get<quiesce_directive>(quiesces->what).decided == 1ULL << 40U);
+  const auto stops = decode_controller_frame(encode(of_type<stop_directive>(controller_frames())), why);
   REQUIRE(stops);
-  CHECK(std::get<stop_order>(stops->what).decided == 9);
+  CHECK(std::get<stop_directive>(stops->what).decided == 9);
 }
 
 TEST_CASE("what concerns the order services of other hosts crosses as it is", "[control]") {
@@ -271,20 +271,20 @@ TEST_CASE("what concerns the order services of other hosts crosses as it is", "[
   const auto notice = decode_process_frame(encode(process_frame{9, gate_notice{ring_session{{~0ULL, 4}}}}), why);
   REQUIRE(notice);
   CHECK(std::get<gate_notice>(notice->what).nonce == ring_session{{~0ULL, 4}});
-  const auto claims = decode_controller_frame(encode(of_type<claim_order>(controller_frames())), why);
+  const auto claims = decode_controller_frame(encode(of_type<claim_directive>(controller_frames())), why);
   REQUIRE(claims);
-  CHECK(std::get<claim_order>(claims->what).nonce == ring_session{{3, ~0ULL}});
-  const auto orders = decode_controller_frame(encode(of_type<serve_order>(controller_frames())), why);
-  REQUIRE(orders);
-  const auto& order = std::get<serve_order>(orders->what);
-  CHECK(order.of == epoch{4});
-  CHECK(order.world_size == 6);
-  CHECK(order.previous == epoch{3});
-  CHECK(order.limits.lead == 512);
-  CHECK(order.limits.straggling == nanoseconds{7});
-  REQUIRE(order.candidates.size() == 2);
-  CHECK(order.candidates[1].self == rank{5});
-  CHECK(order.candidates[1].nonce == ring_session{{3, 4}});
+  CHECK(std::get<claim_directive>(claims->what).nonce == ring_session{{3, ~0ULL}});
+  const auto serving = decode_controller_frame(encode(of_type<serve_directive>(controller_frames())), why);
+  REQUIRE(serving);
+  const auto& directive = std::get<serve_directive>(serving->what);
+  CHECK(directive.of == epoch{4});
+  CHECK(directive.world_size == 6);
+  CHECK(directive.previous == epoch{3});
+  CHECK(directive.limits.lead == 512);
+  CHECK(directive.limits.straggling == nanoseconds{7});
+  REQUIRE(directive.candidates.size() == 2);
+  CHECK(directive.candidates[1].self == rank{5});
+  CHECK(directive.candidates[1].nonce == ring_session{{3, 4}});
 }
 
 TEST_CASE("a kind that there is not is refused", "[control]") {

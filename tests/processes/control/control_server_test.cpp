@@ -207,13 +207,13 @@ TEST_CASE("a world that stops while order services open decides nothing in the n
   const session_id one = at.join(first, 0, ring_session{{1, 0}});
   const session_id other = at.join(second, 1, ring_session{{2, 0}});
   at.hear(first, one, id_offer{epoch{1}, {}});
-  REQUIRE(at.told<serve_order>(service).size() == 1);
+  REQUIRE(at.told<serve_directive>(service).size() == 1);
   at.server.stop();
   CHECK(at.closed == std::vector{epoch{1}});
-  CHECK(at.told<stop_order>(first).empty());              // it waits, too
+  CHECK(at.told<stop_directive>(first).empty());          // it waits, too
   at.hear(service, host, serving_report{.of = epoch{1}}); // it serves nobody
-  CHECK(at.told<stop_order>(first).size() == 1);
-  CHECK(at.told<stop_order>(second).size() == 1);
+  CHECK(at.told<stop_directive>(first).size() == 1);
+  CHECK(at.told<stop_directive>(second).size() == 1);
   at.sent.clear();
   at.hear(second, other, asks_barrier(epoch{1}));
   CHECK(decisions(at, second) == decided{decision_record::form::refusal}); // it does not wait for rank 0
@@ -236,7 +236,7 @@ TEST_CASE("batches of requests are added to the order of their epoch, and one th
   const session_id one = at.join(first, 0);
   const session_id other = at.join(second, 1);
   at.hear(first, one, id_offer{epoch{1}, {}});
-  REQUIRE(at.told<formation_order>(second).size() == 1);
+  REQUIRE(at.told<formation_directive>(second).size() == 1);
   const auto batch = [](epoch of) { return order_batch{of, request_writer{}.take({.epoch = of, .number = 1})}; };
   at.hear(second, other, batch(epoch{1}));
   CHECK(at.added == std::vector{rank{1}});
@@ -250,32 +250,32 @@ TEST_CASE("batches of requests are added to the order of their epoch, and one th
   at.hear(first, one, order_batch{epoch{1}, "no batch"});
   CHECK(at.added.size() == 1);
   CHECK(at.closed == std::vector{epoch{1}});
-  CHECK(at.told<failure_order>(second).size() == 1);
+  CHECK(at.told<failure_directive>(second).size() == 1);
 }
 
-TEST_CASE("orders to form wait until the order services of other hosts have answered", "[control]") {
+TEST_CASE("directives to form wait until the order services of other hosts have answered", "[control]") {
   server_scene at;
   at.hear(service, 0, attach_request{.who = {.name = "s", .host = "h0", .pid = 9}, .is_order_service = true});
   const session_id host = at.last_session;
   REQUIRE(at.told<join_welcome>(service).size() == 1);
   const session_id one = at.join(first, 0, ring_session{{1, 0}});
   const session_id other = at.join(second, 1, ring_session{{2, 0}});
-  CHECK(at.told<claim_order>(service).size() == 2);
+  CHECK(at.told<claim_directive>(service).size() == 2);
   at.hear(first, one, id_offer{epoch{1}, {}});
-  REQUIRE(at.told<serve_order>(service).size() == 1);
-  CHECK(at.told<serve_order>(service)[0].candidates.size() == 2);
-  CHECK(at.told<formation_order>(first).empty());
+  REQUIRE(at.told<serve_directive>(service).size() == 1);
+  CHECK(at.told<serve_directive>(service)[0].candidates.size() == 2);
+  CHECK(at.told<formation_directive>(first).empty());
 
   at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
-  REQUIRE(at.told<formation_order>(second).size() == 1);
-  CHECK(at.told<formation_order>(second)[0].has_rings);
+  REQUIRE(at.told<formation_directive>(second).size() == 1);
+  CHECK(at.told<formation_directive>(second)[0].has_rings);
   at.hear(first, one, formed_report{epoch{1}});
   at.hear(second, other, formed_report{epoch{1}});
   CHECK(at.server.state().event().phase == control_phase::serving);
 
   at.server.lose(service);
-  REQUIRE(at.told<failure_order>(second).size() == 1);
-  CHECK(at.told<failure_order>(second)[0].why.text.find("the order service of process s") != std::string::npos);
+  REQUIRE(at.told<failure_directive>(second).size() == 1);
+  CHECK(at.told<failure_directive>(second)[0].why.text.find("the order service of process s") != std::string::npos);
 }
 
 TEST_CASE("a controller tells its owner who has come, who is lost, and how the world ends", "[control]") {
@@ -285,7 +285,7 @@ TEST_CASE("a controller tells its owner who has come, who is lost, and how the w
   at.server.lose(second);
   CHECK(at.killed == std::vector<std::string>{"1"});
   CHECK(at.closed == std::vector{epoch{1}});
-  CHECK(at.told<failure_order>(first).size() == 1);
+  CHECK(at.told<failure_directive>(first).size() == 1);
   at.pass(2s, second);
   CHECK(at.wanted == std::vector{1});
   at.ranks[1] = at.server_scene::join(second, 1);
@@ -303,7 +303,7 @@ TEST_CASE("a controller tells its owner who has come, who is lost, and how the w
   CHECK(at.ended.empty());
   at.hear(second, at.ranks[1], leave_notice{});
   CHECK(at.ended == std::vector{errc::none});
-  CHECK(at.told<stop_order>(service).size() == 1);
+  CHECK(at.told<stop_directive>(service).size() == 1);
   const auto reports = at.told<world_report>(driver);
   REQUIRE_FALSE(reports.empty());
   CHECK(reports.back().is_over);
@@ -409,10 +409,10 @@ TEST_CASE("an order service that does not answer in time does not serve that epo
     }
   };
   pass(1900ms);
-  CHECK(at.told<formation_order>(second).empty());
+  CHECK(at.told<formation_directive>(second).empty());
   pass(200ms);
-  REQUIRE(at.told<formation_order>(second).size() == 1);
-  CHECK_FALSE(at.told<formation_order>(second)[0].has_rings);
+  REQUIRE(at.told<formation_directive>(second).size() == 1);
+  CHECK_FALSE(at.told<formation_directive>(second)[0].has_rings);
   at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}}); // too late
   at.hear(first, one, formed_report{epoch{1}});
   at.hear(second, other, formed_report{epoch{1}});
@@ -431,10 +431,10 @@ TEST_CASE("an order service fails the epoch that it serves with what cannot be r
   const session_id other = at.join(second, 1, ring_session{{2, 0}});
   const auto form = [&](epoch of) {
     at.hear(first, one, id_offer{of, {}});
-    const serve_order asked = at.told<serve_order>(service).back();
+    const serve_directive asked = at.told<serve_directive>(service).back();
     CHECK(asked.of == of);
     at.hear(service, host, serving_report{.of = of.next(), .ranks = {rank{0}, rank{1}}}); // there is no such epoch
-    CHECK(at.told<formation_order>(first).size() + 1 == of.value());
+    CHECK(at.told<formation_directive>(first).size() + 1 == of.value());
     at.hear(service, host, serving_report{.of = of, .ranks = {rank{0}, rank{1}}});
     at.hear(first, one, formed_report{of});
     at.hear(second, other, formed_report{of});
@@ -446,8 +446,8 @@ TEST_CASE("an order service fails the epoch that it serves with what cannot be r
   CHECK(at.server.state().event().phase == control_phase::serving);
   at.hear(service, host, order_batch{epoch{1}, "no message"});
   CHECK(at.server.state().event().phase == control_phase::rebuilding);
-  REQUIRE(at.told<failure_order>(first).size() == 1);
-  CHECK_THAT(at.told<failure_order>(first)[0].why.text, ContainsSubstring("the order service of process s"));
+  REQUIRE(at.told<failure_directive>(first).size() == 1);
+  CHECK_THAT(at.told<failure_directive>(first)[0].why.text, ContainsSubstring("the order service of process s"));
   for (int i = 0; i < 100; ++i) {
     time.advance(20ms);
     at.server.tick();
@@ -466,14 +466,14 @@ TEST_CASE("an order service that connects again takes its own place, and another
   const session_id other_host = at.last_session;
   const session_id one = at.join(first, 0, ring_session{{1, 0}});
   at.join(second, 1, ring_session{{2, 0}});
-  CHECK(at.told<claim_order>(service).empty());
-  CHECK(at.told<claim_order>(again).size() == 2);
-  CHECK(at.told<claim_order>(elsewhere).size() == 2);
+  CHECK(at.told<claim_directive>(service).empty());
+  CHECK(at.told<claim_directive>(again).size() == 2);
+  CHECK(at.told<claim_directive>(elsewhere).size() == 2);
   at.hear(first, one, id_offer{epoch{1}, {}});
-  CHECK(at.told<serve_order>(service).empty());
+  CHECK(at.told<serve_directive>(service).empty());
   // Both claim both ranks: the first has them. Ranks that it was not asked for are nobody's.
   at.hear(elsewhere, other_host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
-  CHECK(at.told<formation_order>(second).empty()); // the other has not answered
+  CHECK(at.told<formation_directive>(second).empty()); // the other has not answered
   bool is_one_lost = false;
   SECTION("both answer") {
     at.hear(again, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}, rank{7}}});
@@ -482,12 +482,12 @@ TEST_CASE("an order service that connects again takes its own place, and another
     is_one_lost = true;
     at.server.lose(again);
   }
-  REQUIRE(at.told<formation_order>(second).size() == 1);
-  CHECK(at.told<formation_order>(second)[0].has_rings);
+  REQUIRE(at.told<formation_directive>(second).size() == 1);
+  CHECK(at.told<formation_directive>(second)[0].has_rings);
   // What comes from a service that serves nobody is not read.
   at.hear(elsewhere, other_host, order_batch{epoch{1}, "no message"});
   CHECK((at.server.state().event().phase == control_phase::forming) != is_one_lost);
-  CHECK(at.told<failure_order>(first).size() == (is_one_lost ? 1 : 0));
+  CHECK(at.told<failure_directive>(first).size() == (is_one_lost ? 1 : 0));
 }
 
 TEST_CASE("drivers are told why the world does not serve them", "[control][drivers]") {
@@ -581,9 +581,9 @@ TEST_CASE("a process that joins again through the same connection has its new se
   const session_id one = at.join(first, 0);
   const session_id other = at.join(second, 1);
   at.hear(first, before, id_offer{epoch{1}, {}});
-  CHECK(at.told<formation_order>(second).empty());
+  CHECK(at.told<formation_directive>(second).empty());
   at.hear(first, one, id_offer{epoch{1}, {}});
-  REQUIRE(at.told<formation_order>(second).size() == 1);
+  REQUIRE(at.told<formation_directive>(second).size() == 1);
   at.sent.clear();
   at.hear(first, one, formed_report{epoch{1}});
   at.hear(second, other, formed_report{epoch{1}});
@@ -604,30 +604,30 @@ TEST_CASE("an order service that was started again serves from the next epoch on
   at.hear(first, one, id_offer{epoch{1}, {}});
   at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
   at.server.lose(service);
-  REQUIRE(at.told<failure_order>(second).size() == 1);
+  REQUIRE(at.told<failure_directive>(second).size() == 1);
 
   constexpr peer_id successor{4};
   at.hear(first, one, gate_notice{ring_session{{3, 0}}}); // before the successor is known to the controller
   host = attach(successor, 10);
-  CHECK(at.told<claim_order>(successor).size() == 2); // else its gate closes what nobody claims
+  CHECK(at.told<claim_directive>(successor).size() == 2); // else its gate closes what nobody claims
   at.hear(second, other, gate_notice{ring_session{{4, 0}}});
-  REQUIRE(at.told<claim_order>(successor).size() == 3);
-  CHECK(at.told<claim_order>(successor)[2].nonce == ring_session{{4, 0}});
+  REQUIRE(at.told<claim_directive>(successor).size() == 3);
+  CHECK(at.told<claim_directive>(successor)[2].nonce == ring_session{{4, 0}});
   at.hear(second, 7, gate_notice{ring_session{{5, 0}}}); // SEC-2: no such session
-  CHECK(at.told<claim_order>(successor).size() == 3);
+  CHECK(at.told<claim_directive>(successor).size() == 3);
   for (const auto until = steady_now() + std::chrono::seconds{20};
        at.server.state().event().phase != control_phase::forming && steady_now() < until;)
     at.server.tick();
   at.hear(first, one, id_offer{epoch{2}, {}});
-  REQUIRE(at.told<serve_order>(successor).size() == 1);
-  REQUIRE(at.told<serve_order>(successor)[0].candidates.size() == 2);
-  CHECK(at.told<serve_order>(successor)[0].candidates[0].nonce == ring_session{{3, 0}});
-  CHECK(at.told<serve_order>(successor)[0].candidates[1].nonce == ring_session{{4, 0}});
+  REQUIRE(at.told<serve_directive>(successor).size() == 1);
+  REQUIRE(at.told<serve_directive>(successor)[0].candidates.size() == 2);
+  CHECK(at.told<serve_directive>(successor)[0].candidates[0].nonce == ring_session{{3, 0}});
+  CHECK(at.told<serve_directive>(successor)[0].candidates[1].nonce == ring_session{{4, 0}});
 }
 
 TEST_CASE("requests are released when both have asked, and refused when the world stops or forms again", "[control]") {
   timed_scene at;
-  CHECK(at.told<serve_order>(service).empty()); // the processes have come to no gate
+  CHECK(at.told<serve_directive>(service).empty()); // the processes have come to no gate
   at.hear(second, at.ranks[1], asks_barrier(epoch{1}));
   CHECK(decisions(at, second).empty());
   SECTION("both") {
@@ -638,18 +638,18 @@ TEST_CASE("requests are released when both have asked, and refused when the worl
   SECTION("a stop") {
     at.server.stop();
     CHECK(decisions(at, second) == decided{decision_record::form::ending, decision_record::form::refusal});
-    CHECK(at.told<stop_order>(second).at(0).decided == at.told<order_batch>(second).size());
+    CHECK(at.told<stop_directive>(second).at(0).decided == at.told<order_batch>(second).size());
     CHECK(at.heard.back().phase == control_phase::stopping);
   }
   SECTION("a fault") {
     at.hear(first, at.ranks[0],
             failed_report{epoch{1}, {.code = errc::device_failed, .text = "it burns", .rank = rank{0}}});
     CHECK(decisions(at, second) == decided{decision_record::form::ending, decision_record::form::refusal});
-    CHECK(at.told<failure_order>(second).at(0).why.text == "it burns");
+    CHECK(at.told<failure_directive>(second).at(0).why.text == "it burns");
   }
   SECTION("a peer that has left") {
     at.hear(first, at.ranks[0], leave_notice{});
-    CHECK(at.told<stop_order>(first).size() == 1);
+    CHECK(at.told<stop_directive>(first).size() == 1);
     CHECK(at.server.state().event().phase == control_phase::finishing);
   }
 }
@@ -659,7 +659,7 @@ TEST_CASE("without order services of other hosts nobody is waited for", "[contro
   const session_id one = at.join(first, 0, ring_session{{1, 0}});
   at.join(second, 1, ring_session{{2, 0}});
   at.hear(first, one, id_offer{epoch{1}, {}});
-  CHECK(at.told<formation_order>(second).size() == 1);
+  CHECK(at.told<formation_directive>(second).size() == 1);
 }
 
 TEST_CASE("an order service passes on what the ranks of its host ask, and hears what is decided", "[control]") {
@@ -690,7 +690,7 @@ TEST_CASE("an order service passes on what the ranks of its host ask, and hears 
           order_batch{epoch{1}, encode(host_frame{.losses = {{.of = rank{0},
                                                               .why = {.code = errc::rank_lost, .text = "it died"}}}})});
   CHECK(at.killed == std::vector<std::string>{"0"});
-  CHECK_THAT(at.told<failure_order>(second).at(0).why.text, ContainsSubstring("it died"));
+  CHECK_THAT(at.told<failure_directive>(second).at(0).why.text, ContainsSubstring("it died"));
 }
 
 TEST_CASE("a world without an epoch has no order to close, and the order of an epoch is closed once", "[control]") {
@@ -714,13 +714,13 @@ TEST_CASE("where the lanes stand is known from the service that serves all ranks
   const session_id one = at.join(first, 0, ring_session{{1, 0}});
   const session_id other = at.join(second, 1, ring_session{{2, 0}});
   const resume_points known{.lanes = {{.complete = 120, .commit = 7}}};
-  const auto points_told = [&] { return at.told<formation_order>(second).back().resume; };
+  const auto points_told = [&] { return at.told<formation_directive>(second).back().resume; };
   at.hear(first, one, id_offer{epoch{1}, {}});
   at.hear(service, host,
           serving_report{.of = epoch{1},
                          .ranks = serves_all ? std::vector{rank{0}, rank{1}} : std::vector{rank{0}},
                          .resume = std::make_shared<const resume_points>(known)});
-  REQUIRE(at.told<formation_order>(second).size() == 1);
+  REQUIRE(at.told<formation_directive>(second).size() == 1);
   if (!serves_all) {
     CHECK((!points_told() || points_told()->lanes.empty()));
     return;
@@ -739,7 +739,7 @@ TEST_CASE("where the lanes stand is known from the service that serves all ranks
        at.server.state().event().phase != control_phase::forming && steady_now() < until;)
     at.server.tick();
   at.hear(first, one, id_offer{epoch{2}, {}});
-  REQUIRE(at.told<formation_order>(second).size() == 2);
+  REQUIRE(at.told<formation_directive>(second).size() == 2);
   CHECK(complete_of(points_told()) != 120); // nobody has counted since
   const resume_point* const point = find_point(*points_told(), std::nullopt);
   REQUIRE(point != nullptr);
@@ -783,14 +783,14 @@ TEST_CASE("processes of the controller's host have rings, and one that has left 
   at.hear(driver, 0, attach_request{.who = {.name = "d", .host = "h0", .pid = 8}, .nonce = drives->nonce});
   const session_id of_one = at.join(first, 0, one->nonce);
   const session_id of_other = at.join(second, 1, other->nonce);
-  CHECK(at.told<claim_order>(service).empty()); // the gate of this host has them
+  CHECK(at.told<claim_directive>(service).empty()); // the gate of this host has them
   const auto form = [&](epoch of) {
     at.hear(first, of_one, id_offer{of, {}});
     at.hear(first, of_one, formed_report{of});
     at.hear(second, of_other, formed_report{of});
     REQUIRE(at.heard.back().phase == control_phase::serving);
-    return std::pair{at.told<formation_order>(first).back().has_rings,
-                     at.told<formation_order>(second).back().has_rings};
+    return std::pair{at.told<formation_directive>(first).back().has_rings,
+                     at.told<formation_directive>(second).back().has_rings};
   };
   const auto fail = [&](epoch of) {
     at.hear(first, of_one, failed_report{of, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
@@ -835,7 +835,7 @@ TEST_CASE("nothing is sent to a process whose connection has ended", "[control]"
   timed_scene at;
   at.sent.clear();
   at.server.lose(second);
-  CHECK(at.told<failure_order>(first).size() == 1);
+  CHECK(at.told<failure_directive>(first).size() == 1);
   CHECK(at.told<fence_notice>(second).empty());
   at.pass(1s, second);
   CHECK(at.told<heartbeat>(second).empty());
@@ -866,8 +866,8 @@ TEST_CASE("what an order service cannot read of its ranks fails the epoch, and k
                                     .losses = {{.of = rank{1},
                                                 .why = {.code = errc::invalid_argument, .text = "it is nonsense"}}}})});
   CHECK(at.killed.empty());
-  REQUIRE(at.told<failure_order>(second).size() == 1);
-  CHECK_THAT(at.told<failure_order>(second)[0].why.text, ContainsSubstring("it is nonsense"));
+  REQUIRE(at.told<failure_directive>(second).size() == 1);
+  CHECK_THAT(at.told<failure_directive>(second)[0].why.text, ContainsSubstring("it is nonsense"));
 }
 
 TEST_CASE("a connection to the gate that no process claims is closed in time", "[control][SEC-2]") {
@@ -905,7 +905,7 @@ TEST_CASE("requests that come before the order of their epoch is open are not ad
   REQUIRE(at.server.state().event().phase == control_phase::forming);
   at.hear(second, other, asks_barrier(epoch{1}));
   CHECK(at.added.empty());
-  CHECK(at.told<failure_order>(first).empty());
+  CHECK(at.told<failure_directive>(first).empty());
   at.hear(first, one, id_offer{epoch{1}, {}});
   at.hear(first, one, formed_report{epoch{1}});
   at.hear(second, other, formed_report{epoch{1}});
@@ -926,10 +926,10 @@ TEST_CASE("an order service answers once whom it serves in an epoch", "[control]
   at.hear(first, one, id_offer{epoch{1}, {}});
   at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
   at.hear(service, host, serving_report{.of = epoch{1}});
-  CHECK(at.told<formation_order>(second).empty());
+  CHECK(at.told<formation_directive>(second).empty());
   at.hear(elsewhere, other_host, serving_report{.of = epoch{1}});
-  REQUIRE(at.told<formation_order>(second).size() == 1);
-  CHECK(at.told<formation_order>(second)[0].has_rings);
+  REQUIRE(at.told<formation_directive>(second).size() == 1);
+  CHECK(at.told<formation_directive>(second)[0].has_rings);
 }
 
 TEST_CASE("bytes that are no message are refused with the reason, and those of a newer protocol are named",

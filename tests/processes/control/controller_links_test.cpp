@@ -22,9 +22,9 @@ struct links_scene : controller_scene {
     });
     came_.insert(process);
   }
-  static link_id link(int process) { return 10 + static_cast<link_id>(process); }
-  [[nodiscard]] std::vector<link_id> all() const {
-    std::vector<link_id> found;
+  static session_id link(int process) { return 10 + static_cast<session_id>(process); }
+  [[nodiscard]] std::vector<session_id> all() const {
+    std::vector<session_id> found;
     for (const int one : came_) found.push_back(link(one));
     return found;
   }
@@ -37,7 +37,7 @@ struct links_scene : controller_scene {
   /// The ranks of the epoch that forms meet: those with a cut between them report each other; time passes for the rest.
   void meet() {
     const epoch of = state.current_epoch();
-    say(*state.link_of(rank{0}), id_offer{of, {}});
+    say(*state.session_of(rank{0}), id_offer{of, {}});
     std::set<int> reported;
     for (const auto& [from, to] : cuts_) {
       const auto me = state.rank_of(link(from), of), peer = state.rank_of(link(to), of);
@@ -177,7 +177,7 @@ TEST_CASE("a broken link is tried again, more and more seldom, without using up 
   CHECK(waits[10] > 595s);
   CHECK(waits[10] <= 600s);
   CHECK(world.ranks().size() == 4); // it has healed
-  CHECK(world.told<formation_order>(links_scene::link(0)).back().has_newcomers);
+  CHECK(world.told<formation_directive>(links_scene::link(0)).back().has_newcomers);
 }
 
 TEST_CASE("who has been cut off is replaced by a spare of another host", "[control][links]") {
@@ -258,9 +258,9 @@ TEST_CASE("a world in which the same two processes hang in consecutive epochs go
       CHECK(world.ranks().size() == 3);
       CHECK_FALSE((world.ranks().contains(one) && world.ranks().contains(other)));
       CHECK(world.count<control_effect::kill_process>() == 0); // nobody is dead
-      const auto orders = world.told<formation_order>(links_scene::link(one == 0 ? 0 : one == 1 ? 0 : 1));
-      CHECK(orders.back().reason.text.find("hung in consecutive epochs") != std::string::npos);
-      CHECK(orders.back().reason.text.find("without process 1" + std::to_string(other)) != std::string::npos);
+      const auto directives = world.told<formation_directive>(links_scene::link(one == 0 ? 0 : one == 1 ? 0 : 1));
+      CHECK(directives.back().reason.text.find("hung in consecutive epochs") != std::string::npos);
+      CHECK(directives.back().reason.text.find("without process 1" + std::to_string(other)) != std::string::npos);
     }
 }
 
@@ -387,7 +387,7 @@ TEST_CASE("links are judged a moment after the first report, and the reason name
     CHECK(world.state.current_epoch() != forming);
   }
   CHECK(world.state.event().ranks == 3);
-  const auto told = world.told<failure_order>(links_scene::link(0));
+  const auto told = world.told<failure_directive>(links_scene::link(0));
   REQUIRE_FALSE(told.empty());
   const error why = told.back().why;
   CHECK(why.rank == rank{3});
@@ -408,7 +408,7 @@ TEST_CASE("a link between two that stay is not named with the links of the one t
   world.pass(2500ms, world.all());
   world.meet();
   world.pass(2500ms, world.all());
-  const std::string why = world.told<failure_order>(links_scene::link(0)).back().why.text;
+  const std::string why = world.told<failure_directive>(links_scene::link(0)).back().why.text;
   CHECK(why.find("process 12 (pid 12 on h2) could not reach process 14") != std::string::npos);
   CHECK(world.serve(60s) < 20s);
   CHECK(world.ranks() == std::set{0, 2, 3});
@@ -429,7 +429,7 @@ TEST_CASE("a world whose link is broken goes on with as few ranks as it may have
     if (smallest == 1) CHECK(world.ranks() == std::set{0});
     if (smallest == 2) {
       CHECK(world.phase() != control_phase::serving);
-      const std::string why = world.told<failure_order>(links_scene::link(0)).back().why.text;
+      const std::string why = world.told<failure_directive>(links_scene::link(0)).back().why.text;
       CHECK(why.find("the world cannot form without either") != std::string::npos);
     }
   }
@@ -542,7 +542,7 @@ TEST_CASE("a link that was broken long ago is judged anew", "[control][links]") 
     world.pass(2500ms, world.all());
     world.meet();
     world.pass(1100ms, world.all());
-    const std::string why = world.told<failure_order>(links_scene::link(0)).back().why.text;
+    const std::string why = world.told<failure_directive>(links_scene::link(0)).back().why.text;
     CHECK(why.find("could not reach") != std::string::npos);
     CHECK((why.find("the world cannot form without either") == std::string::npos) == (later > 10min));
   }
@@ -571,7 +571,7 @@ TEST_CASE("a broken link over which the world has served again is as good as any
     return std::pair{ranks, world.state.current_epoch() != before};
   };
   CHECK(forms_in_vain().first == 4);
-  const auto last_reason = [&] { return world.told<failure_order>(links_scene::link(0)).back().why.text; };
+  const auto last_reason = [&] { return world.told<failure_directive>(links_scene::link(0)).back().why.text; };
   CHECK(last_reason().find("could not reach") != std::string::npos);
   CHECK(last_reason().find("the world continues without") == std::string::npos); // it may have been a short outage
   CHECK(forms_in_vain().first == 4);

@@ -21,9 +21,9 @@ void as_next_attempt(join_request& asked) {
 /// A world of \p size that serves: its processes are 11, 12 and so on, in the order of their places.
 controller_scene serving_scene(int size, controller_terms terms) {
   controller_scene world{std::move(terms)};
-  std::vector<link_id> all;
+  std::vector<session_id> all;
   for (int place = 0; place < size; ++place) {
-    all.push_back(11 + static_cast<link_id>(place));
+    all.push_back(11 + static_cast<session_id>(place));
     world.join(all.back(), place);
   }
   world.form(all);
@@ -50,7 +50,7 @@ error error_of_end(const controller_scene& world) {
 
 TEST_CASE("a token is the whole token or none", "[control][SEC-1]") {
   controller_scene world{terms_of(8)};
-  link_id link = 20;
+  session_id link = 20;
   for (const std::string& token :
        {std::string{}, std::string{"s"}, std::string{"secre"}, std::string{"secret\0", 7}, std::string{"secretx"},
         std::string{"Secret"}, std::string{"secreT"}, std::string{"xsecret"}}) {
@@ -87,8 +87,8 @@ TEST_CASE("losses leave the window of the budget", "[control]") {
   terms.rebuilds = 2;
   terms.window = 10s;
   controller_scene world = serving_scene(2, terms);
-  link_id last = 12;
-  for (link_id next = 21; next < 27; ++next) {
+  session_id last = 12;
+  for (session_id next = 21; next < 27; ++next) {
     world.note(world.state.on_link_down(last, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
     world.join(last = next, 1, as_next_attempt);
@@ -96,7 +96,7 @@ TEST_CASE("losses leave the window of the budget", "[control]") {
     REQUIRE(world.phase() == control_phase::serving);
     world.pass(6s, {11, last}); // never more than two in 10 s
   }
-  for (link_id next = 31; next < 33; ++next) {
+  for (session_id next = 31; next < 33; ++next) {
     world.note(world.state.on_link_down(last, world.now));
     if (world.phase() == control_phase::failed) return;
     world.join(last = next, 1, as_next_attempt);
@@ -113,7 +113,7 @@ TEST_CASE("the loss of an idle spare is no fault of the epoch", "[control]") {
   CHECK(world.phase() == control_phase::serving);
   CHECK(world.state.current_epoch() == epoch{1});
   CHECK(world.state.event().spares == 0);
-  for (const link_id one : {11U, 12U}) CHECK(world.told<failure_order>(one).empty());
+  for (const session_id one : {11U, 12U}) CHECK(world.told<failure_directive>(one).empty());
   REQUIRE(last_event(world).lost);
   CHECK(last_event(world).lost->pid == 13);
 }
@@ -128,22 +128,22 @@ TEST_CASE("what is said of an epoch that is over changes nothing (EPO-1)", "[con
   CHECK_FALSE(world.state.rank_of(11, old));
   CHECK(world.state.rank_of(11, present) == rank{0});
 
-  const std::size_t orders = world.told<formation_order>(12).size();
+  const std::size_t directives = world.told<formation_directive>(12).size();
   world.say(11, id_offer{old, {}});
   world.say(12, id_offer{present, {}}); // not rank 0
-  CHECK(world.told<formation_order>(12).size() == orders);
-  for (const link_id one : {11U, 12U}) world.say(one, formed_report{present}); // it has no name yet
+  CHECK(world.told<formation_directive>(12).size() == directives);
+  for (const session_id one : {11U, 12U}) world.say(one, formed_report{present}); // it has no name yet
   CHECK(world.phase() == control_phase::forming);
   world.say(11, id_offer{present, {}});
-  CHECK(world.told<formation_order>(12).size() == orders + 1);
+  CHECK(world.told<formation_directive>(12).size() == directives + 1);
   world.say(11, id_offer{present, {}}); // twice
-  CHECK(world.told<formation_order>(12).size() == orders + 1);
+  CHECK(world.told<formation_directive>(12).size() == directives + 1);
 
-  for (const link_id one : {11U, 12U}) world.say(one, formed_report{old});
+  for (const session_id one : {11U, 12U}) world.say(one, formed_report{old});
   CHECK(world.phase() == control_phase::forming);
-  for (const link_id one : {11U, 12U}) world.say(one, drained_report{present});
+  for (const session_id one : {11U, 12U}) world.say(one, drained_report{present});
   CHECK(world.phase() == control_phase::forming);
-  for (const link_id one : {11U, 12U}) world.say(one, formed_report{present});
+  for (const session_id one : {11U, 12U}) world.say(one, formed_report{present});
   CHECK(world.phase() == control_phase::serving);
   world.say(12, failed_report{old, {.code = errc::communicator_failed, .text = "late"}, {}});
   CHECK(world.phase() == control_phase::serving);
@@ -186,10 +186,10 @@ TEST_CASE("after a rank's own fault the next epoch waits until a loss would be k
 TEST_CASE("a rank's own fault leaves what was in flight with an unknown outcome", "[control][ONE-2]") {
   controller_scene world = serving_scene(2, terms_of(2));
   world.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .effect = effect::rejected}, {}});
-  REQUIRE(world.told<failure_order>(11).size() == 1);
-  CHECK(world.told<failure_order>(11).front().why.effect == effect::unknown_outcome);
-  CHECK(world.told<failure_order>(11).front().why.epoch == epoch{1});
-  CHECK(world.told<failure_order>(11).front().why.rank == rank{1});
+  REQUIRE(world.told<failure_directive>(11).size() == 1);
+  CHECK(world.told<failure_directive>(11).front().why.effect == effect::unknown_outcome);
+  CHECK(world.told<failure_directive>(11).front().why.epoch == epoch{1});
+  CHECK(world.told<failure_directive>(11).front().why.rank == rank{1});
 }
 
 TEST_CASE("what a process says counts as a sign of life", "[control]") {
@@ -222,12 +222,12 @@ TEST_CASE("an epoch has newcomers where somebody was not part of the one before"
   world.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
   world.pass(100ms, {11, 12});
   world.form({11, 12});
-  CHECK_FALSE(world.told<formation_order>(11).back().has_newcomers);
-  CHECK_THAT(world.told<formation_order>(11).back().reason.text, ContainsSubstring("it hangs"));
+  CHECK_FALSE(world.told<formation_directive>(11).back().has_newcomers);
+  CHECK_THAT(world.told<formation_directive>(11).back().reason.text, ContainsSubstring("it hangs"));
   world.note(world.state.on_link_down(12, world.now));
   world.join(13, 1, as_next_attempt);
   world.form({11, 13});
-  CHECK(world.told<formation_order>(11).back().has_newcomers);
+  CHECK(world.told<formation_directive>(11).back().has_newcomers);
 }
 
 TEST_CASE("a process that is fenced is told so until its connection ends", "[control][EPO-1]") {
@@ -259,8 +259,8 @@ TEST_CASE("the common order is closed before ranks hear of a fault (ORD-1)", "[c
   controller_scene world = serving_scene(2, terms_of(2));
   world.all.clear();
   world.note(world.state.on_link_down(12, world.now));
-  REQUIRE(world.told<failure_order>(11).size() == 1);
-  CHECK(world.closed_before<failure_order>());
+  REQUIRE(world.told<failure_directive>(11).size() == 1);
+  CHECK(world.closed_before<failure_directive>());
 }
 
 TEST_CASE("a rank that leaves while an epoch forms fails it, one that serves begins the end", "[control]") {
@@ -269,7 +269,7 @@ TEST_CASE("a rank that leaves while an epoch forms fails it, one that serves beg
   forming.join(12, 1);
   REQUIRE(forming.phase() == control_phase::forming);
   forming.say(12, leave_notice{});
-  CHECK(forming.told<failure_order>(11).size() == 1);
+  CHECK(forming.told<failure_directive>(11).size() == 1);
   CHECK(forming.phase() == control_phase::rebuilding);
 
   controller_scene world = serving_scene(2, terms_of(2));
@@ -277,7 +277,7 @@ TEST_CASE("a rank that leaves while an epoch forms fails it, one that serves beg
   world.join(14, 1, as_spare);
   world.say(13, leave_notice{});
   CHECK(world.phase() == control_phase::serving);
-  CHECK(world.told<stop_order>(13).size() == 1); // it has been heard, and may go
+  CHECK(world.told<stop_directive>(13).size() == 1); // it has been heard, and may go
   world.say(12, leave_notice{});
   CHECK(world.phase() == control_phase::finishing);
   world.note(world.state.on_link_down(14, world.now)); // who stands by is not waited for
@@ -293,7 +293,7 @@ TEST_CASE("spares are sent home when the last rank has left", "[control]") {
   controller_scene world = serving_scene(1, terms_of(1));
   world.join(13, 0, as_spare);
   world.say(11, leave_notice{});
-  CHECK(world.told<stop_order>(13).size() == 1);
+  CHECK(world.told<stop_directive>(13).size() == 1);
   CHECK_FALSE(error_of_end(world));
 }
 
@@ -307,13 +307,13 @@ TEST_CASE("under the policy fail a loss or a fault while others finish ends the 
   else
     world.say(12, failed_report{epoch{1}, {.code = errc::device_failed, .text = "a GPU fell off"}, {}});
   CHECK(world.phase() == control_phase::failed);
-  REQUIRE(world.told<stop_order>(13).size() == 1);
-  CHECK(world.told<stop_order>(13).front().why);
-  if (is_loss) CHECK(world.told<failure_order>(13).size() == 1);
+  REQUIRE(world.told<stop_directive>(13).size() == 1);
+  CHECK(world.told<stop_directive>(13).front().why);
+  if (is_loss) CHECK(world.told<failure_directive>(13).size() == 1);
   world.join(14, 0, as_next_attempt);
   REQUIRE(world.told<join_refusal>(14).size() == 1);
   CHECK(world.told<join_refusal>(14).front().why.code == errc::world_failed);
-  for (const link_id one : {12U, 13U}) world.say(one, leave_notice{});
+  for (const session_id one : {12U, 13U}) world.say(one, leave_notice{});
   CHECK(error_of_end(world));
 }
 
@@ -324,7 +324,7 @@ TEST_CASE("a world is told to stop once, and ends when all have left", "[control
   world.pass(2min, {11, 12});
   CHECK(world.phase() == control_phase::stopping);
   CHECK(world.state.current_epoch() == epoch{1});
-  for (const link_id one : {11U, 12U}) CHECK(world.told<stop_order>(one).size() == 1);
+  for (const session_id one : {11U, 12U}) CHECK(world.told<stop_directive>(one).size() == 1);
   CHECK(world.count<control_effect::end>() == 0);
   world.join(13, 0, as_spare);
   REQUIRE(world.told<join_refusal>(13).size() == 1);
@@ -394,7 +394,7 @@ TEST_CASE("ranks that do not come to rest in time fail their epoch", "[control]"
   CHECK(world.phase() == control_phase::quiescing);
   world.pass(2s, {11, 13});
   CHECK(world.phase() == control_phase::forming);
-  CHECK(world.told<failure_order>(11).size() == 2);
+  CHECK(world.told<failure_directive>(11).size() == 2);
 }
 
 TEST_CASE("all who are in a world hear that its controller lives", "[control]") {
@@ -454,8 +454,8 @@ TEST_CASE("a rank that cannot form for a reason of its own does not use up the r
     const epoch of = world.state.current_epoch();
     world.say(11, failed_report{of, {.code = errc::unsupported, .text = "no descriptor is left"}, {}}); // for the id
     CHECK(world.phase() == control_phase::rebuilding);                                                  // at once
-    REQUIRE(world.told<failure_order>(13).back().of == of);
-    CHECK_THAT(world.told<failure_order>(13).back().why.text, ContainsSubstring("no descriptor is left"));
+    REQUIRE(world.told<failure_directive>(13).back().of == of);
+    CHECK_THAT(world.told<failure_directive>(13).back().why.text, ContainsSubstring("no descriptor is left"));
     const auto before = world.now;
     while (world.phase() == control_phase::rebuilding) world.pass(20ms, {11, 13});
     CHECK(world.now - before >= 50ms * (1 << std::min(i, 7)));
@@ -487,7 +487,7 @@ TEST_CASE("a process of fewer than the controller waits for is refused, while it
   world.join(11, 0, [](join_request& asked) { asked.world_size = 1; });
   CHECK(world.told<join_refusal>(11).size() == 2);
   for (int place = 0; place < 5; ++place) // six were started, one of them as a spare
-    world.join(12 + static_cast<link_id>(place), place, [](join_request& asked) { asked.world_size = 6; });
+    world.join(12 + static_cast<session_id>(place), place, [](join_request& asked) { asked.world_size = 6; });
   CHECK(world.phase() == control_phase::forming);
 }
 
@@ -509,9 +509,9 @@ TEST_CASE("places that nobody has taken in time are named", "[control]") {
   controller_terms terms = terms_of(3);
   terms.gather = 5s;
   controller_scene world{terms};
-  std::vector<link_id> all;
+  std::vector<session_id> all;
   for (int i = 0; i < came; ++i) {
-    all.push_back(static_cast<link_id>(11 + i));
+    all.push_back(static_cast<session_id>(11 + i));
     world.join(all.back(), i);
   }
   world.pass(6s, all);
@@ -593,8 +593,8 @@ TEST_CASE("an epoch has newcomers also where the newcomer's connection is the fi
   world.note(world.state.on_link_down(12, world.now));
   world.join(5, 1, as_next_attempt);
   world.form({5, 11, 13});
-  CHECK(world.told<formation_order>(11).back().has_newcomers);
-  CHECK_FALSE(world.told<formation_order>(13).front().hosts.empty());
+  CHECK(world.told<formation_directive>(11).back().has_newcomers);
+  CHECK_FALSE(world.told<formation_directive>(13).front().hosts.empty());
 }
 
 TEST_CASE("an epoch that comes to rest is announced, and fails if a rank leaves meanwhile", "[control]") {
@@ -608,16 +608,16 @@ TEST_CASE("an epoch that comes to rest is announced, and fails if a rank leaves 
   CHECK(last_event(world).reason.epoch == epoch{2});
   world.say(14, drained_report{epoch{2}}); // it is no rank
   CHECK(world.phase() == control_phase::quiescing);
-  const std::size_t told = world.told<failure_order>(11).size();
+  const std::size_t told = world.told<failure_directive>(11).size();
   SECTION("a rank leaves") {
     world.say(12, leave_notice{});
-    REQUIRE(world.told<failure_order>(11).size() == told + 1);
-    CHECK(world.told<failure_order>(11).back().why.code == errc::stopping);
-    CHECK(world.told<failure_order>(11).back().why.rank == rank{1});
+    REQUIRE(world.told<failure_directive>(11).size() == told + 1);
+    CHECK(world.told<failure_directive>(11).back().why.code == errc::stopping);
+    CHECK(world.told<failure_directive>(11).back().why.rank == rank{1});
   }
   SECTION("the newcomer leaves") {
     world.say(14, leave_notice{});
-    CHECK(world.told<failure_order>(11).size() == told);
+    CHECK(world.told<failure_directive>(11).size() == told);
     CHECK(world.phase() == control_phase::quiescing);
   }
   SECTION("all come to rest") {
@@ -626,13 +626,13 @@ TEST_CASE("an epoch that comes to rest is announced, and fails if a rank leaves 
     CHECK(world.phase() == control_phase::quiescing);
     world.say(11, drained_report{epoch{2}});
     CHECK(world.phase() == control_phase::forming);
-    CHECK(world.told<failure_order>(11).size() == told);
+    CHECK(world.told<failure_directive>(11).size() == told);
   }
 }
 
 TEST_CASE("a newcomer that leaves a world of which all ranks were lost does not end it", "[control]") {
   controller_scene world = serving_scene(2, terms_of(2));
-  for (const link_id one : {11U, 12U}) world.note(world.state.on_link_down(one, world.now));
+  for (const session_id one : {11U, 12U}) world.note(world.state.on_link_down(one, world.now));
   world.join(13, 0, as_next_attempt);
   world.say(13, leave_notice{});
   CHECK(world.phase() == control_phase::rebuilding); // nobody has done its work
@@ -645,7 +645,7 @@ TEST_CASE("a rank that cannot form because of another one names it", "[control]"
   world.join(12, 1);
   const auto fail = [&](error why, std::vector<rank> blamed) {
     world.say(12, failed_report{world.state.current_epoch(), std::move(why), std::move(blamed)});
-    const error told = world.told<failure_order>(11).back().why;
+    const error told = world.told<failure_directive>(11).back().why;
     world.pass(1s, {11, 12});
     return told.rank;
   };
@@ -659,8 +659,8 @@ TEST_CASE("a connection of nobody has no rank, and a rank of an epoch that is ov
   CHECK(world.state.rank_of(12, epoch{1}) == rank{1});
   CHECK_FALSE(world.state.rank_of(12, epoch{2}));
   CHECK_FALSE(world.state.rank_of(99, epoch{1}));
-  CHECK(world.state.link_of(rank{1}) == link_id{12});
-  CHECK_FALSE(world.state.link_of(rank{2}));
+  CHECK(world.state.session_of(rank{1}) == session_id{12});
+  CHECK_FALSE(world.state.session_of(rank{2}));
 }
 
 TEST_CASE("the holders of ranks are named in each event, without those that stand by", "[control]") {
@@ -703,7 +703,7 @@ TEST_CASE("a process that was lost before the first epoch does not decide what t
   world.join(14, 1, with("1"));
   world.form({12, 14});
   REQUIRE(world.phase() == control_phase::serving);
-  for (const link_id one : {12U, 14U}) world.note(world.state.on_link_down(one, world.now));
+  for (const session_id one : {12U, 14U}) world.note(world.state.on_link_down(one, world.now));
   world.join(15, 1, with("0")); // what has served stays
   CHECK(world.told<join_refusal>(15).size() == 1);
 }
@@ -723,7 +723,7 @@ TEST_CASE("that a rank had done its work in an earlier epoch does not end a late
   world.join(22, 2, as_next_attempt);
   world.form({21, 12, 22});
   REQUIRE(world.phase() == control_phase::serving);
-  for (const link_id one : {12U, 21U, 22U}) world.note(world.state.on_link_down(one, world.now));
+  for (const session_id one : {12U, 21U, 22U}) world.note(world.state.on_link_down(one, world.now));
   world.join(31, 0, as_next_attempt);
   world.say(31, leave_notice{});
   CHECK(world.phase() == control_phase::rebuilding);
@@ -765,7 +765,7 @@ TEST_CASE("a spare that leaves has no place in the order that it could give up",
   world.join(13, 0, as_spare);
   world.say(13, leave_notice{});
   CHECK(world.count<control_effect::leave_order>() == 0);
-  CHECK(world.told<stop_order>(13).size() == 1);
+  CHECK(world.told<stop_directive>(13).size() == 1);
   world.join(14, 0, as_spare);
   world.note(world.state.on_link_down(14, world.now));
   CHECK(world.count<control_effect::leave_order>() == 0);

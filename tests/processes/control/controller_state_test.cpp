@@ -22,12 +22,12 @@ TEST_CASE("a world forms when all its processes have come, in the order of their
   world.join(13, 1);
   CHECK(world.phase() == control_phase::forming);
   CHECK(world.told<id_wanted>(12).size() == 1);
-  CHECK(world.told<formation_order>(11).empty());
+  CHECK(world.told<formation_directive>(11).empty());
   world.say(12, id_offer{epoch{1}, {}});
-  REQUIRE(world.told<formation_order>(11).size() == 1);
-  CHECK(world.told<formation_order>(11).front().self == rank{2});
-  CHECK(world.told<formation_order>(12).front().self == rank{0});
-  CHECK(world.told<formation_order>(13).front().world_size == 3);
+  REQUIRE(world.told<formation_directive>(11).size() == 1);
+  CHECK(world.told<formation_directive>(11).front().self == rank{2});
+  CHECK(world.told<formation_directive>(12).front().self == rank{0});
+  CHECK(world.told<formation_directive>(13).front().world_size == 3);
   world.say(11, formed_report{epoch{1}});
   world.say(12, formed_report{epoch{1}});
   CHECK(world.phase() == control_phase::forming);
@@ -40,7 +40,7 @@ TEST_CASE("a world forms when all its processes have come, in the order of their
 TEST_CASE("who does not fit is refused with both sides' values", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0);
-  const auto refused = [&](link_id link) {
+  const auto refused = [&](session_id link) {
     const auto told = world.told<join_refusal>(link);
     return told.size() == 1 && world.told<join_welcome>(link).empty() ? told.front().why.text : std::string{};
   };
@@ -97,14 +97,14 @@ TEST_CASE("a lost process is followed by a spare at once", "[control]") {
   world.note(world.state.on_link_down(12, world.now));
   CHECK(world.phase() == control_phase::forming);
   CHECK(world.state.current_epoch() == epoch{2});
-  REQUIRE(world.told<failure_order>(11).size() == 1);
-  CHECK(world.told<failure_order>(11).front().why.rank == rank{1});
-  CHECK(world.told<failure_order>(11).front().why.effect == effect::unknown_outcome);
+  REQUIRE(world.told<failure_directive>(11).size() == 1);
+  CHECK(world.told<failure_directive>(11).front().why.rank == rank{1});
+  CHECK(world.told<failure_directive>(11).front().why.effect == effect::unknown_outcome);
   CHECK(world.count<control_effect::kill_process>() == 1);
   world.form({11, 13});
   CHECK(world.phase() == control_phase::serving);
-  CHECK(world.told<formation_order>(13).front().self == rank{1});
-  CHECK(world.told<formation_order>(13).front().has_newcomers);
+  CHECK(world.told<formation_directive>(13).front().self == rank{1});
+  CHECK(world.told<formation_directive>(13).front().has_newcomers);
 }
 
 TEST_CASE("a spare takes no place while its GPU is a rank's", "[control]") {
@@ -129,7 +129,7 @@ TEST_CASE("a spare takes no place while its GPU is a rank's", "[control]") {
 
 TEST_CASE("without a spare a world waits for another process, or goes on smaller and grows back", "[control]") {
   controller_scene waiting{terms_of(3)};
-  for (const int place : {0, 1, 2}) waiting.join(11 + static_cast<link_id>(place), place);
+  for (const int place : {0, 1, 2}) waiting.join(11 + static_cast<session_id>(place), place);
   waiting.form({11, 12, 13});
   waiting.note(waiting.state.on_process_ended("12", 12, "killed by signal 9", waiting.now));
   CHECK(waiting.phase() == control_phase::rebuilding);
@@ -137,19 +137,19 @@ TEST_CASE("without a spare a world waits for another process, or goes on smaller
   CHECK(waiting.phase() == control_phase::forming);
 
   controller_scene shrinking{terms_of(3, loss_policy::shrink)};
-  for (const int place : {0, 1, 2}) shrinking.join(11 + static_cast<link_id>(place), place);
+  for (const int place : {0, 1, 2}) shrinking.join(11 + static_cast<session_id>(place), place);
   shrinking.form({11, 12, 13});
   shrinking.note(shrinking.state.on_link_down(12, shrinking.now));
   REQUIRE(shrinking.phase() == control_phase::forming);
   shrinking.form({11, 13});
   CHECK(shrinking.phase() == control_phase::serving);
   CHECK(shrinking.state.rank_of(13, epoch{2}) == rank{1});
-  CHECK(shrinking.told<formation_order>(13).back().world_size == 2);
+  CHECK(shrinking.told<formation_directive>(13).back().world_size == 2);
 
   shrinking.join(14, 1, [](join_request& asked) { asked.attempt = 1; });
   REQUIRE(shrinking.phase() == control_phase::quiescing);
-  CHECK(shrinking.told<quiesce_order>(11).size() == 1);
-  CHECK(shrinking.told<failure_order>(11).size() == 1); // of the loss alone
+  CHECK(shrinking.told<quiesce_directive>(11).size() == 1);
+  CHECK(shrinking.told<failure_directive>(11).size() == 1); // of the loss alone
   shrinking.say(11, drained_report{epoch{2}});
   shrinking.say(13, drained_report{epoch{2}});
   REQUIRE(shrinking.phase() == control_phase::forming);
@@ -237,10 +237,10 @@ TEST_CASE("a spare that has stood by for many epochs is a newcomer to the one th
     world.pass(100ms, {11, 12, 13});
   }
   world.form({11, 12});
-  CHECK_FALSE(world.told<formation_order>(11).back().has_newcomers);
+  CHECK_FALSE(world.told<formation_directive>(11).back().has_newcomers);
   world.note(world.state.on_link_down(12, world.now));
   world.form({11, 13});
-  CHECK(world.told<formation_order>(11).back().has_newcomers);
+  CHECK(world.told<formation_directive>(11).back().has_newcomers);
 }
 
 TEST_CASE("who is new to an epoch that never served is as new to the next", "[control]") {
@@ -256,7 +256,7 @@ TEST_CASE("who is new to an epoch that never served is as new to the next", "[co
   world.form({11, 13});
   REQUIRE(world.phase() == control_phase::serving);
   CHECK(world.state.current_epoch() == epoch{3});
-  CHECK(world.told<formation_order>(11).back().has_newcomers);
+  CHECK(world.told<formation_directive>(11).back().has_newcomers);
 }
 
 TEST_CASE("a rank's own fault lets the same processes form again, after a moment", "[control]") {
@@ -266,9 +266,9 @@ TEST_CASE("a rank's own fault lets the same processes form again, after a moment
   world.form({11, 12});
   world.say(11, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
   CHECK(world.phase() == control_phase::rebuilding);
-  CHECK(world.told<failure_order>(12).size() == 1);
+  CHECK(world.told<failure_directive>(12).size() == 1);
   world.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
-  CHECK(world.told<failure_order>(12).size() == 1);
+  CHECK(world.told<failure_directive>(12).size() == 1);
   world.pass(100ms, {11, 12});
   CHECK(world.phase() == control_phase::forming);
   CHECK(world.state.current_epoch() == epoch{2});
@@ -282,7 +282,7 @@ TEST_CASE("a process that is poisoned is lost to its world", "[control]") {
   world.form({11, 12});
   world.say(12, failed_report{epoch{1}, {.code = errc::process_poisoned, .text = "illegal address"}, {}});
   CHECK(world.phase() == control_phase::forming);
-  CHECK(world.told<failure_order>(11).front().why.rank == rank{1});
+  CHECK(world.told<failure_directive>(11).front().why.rank == rank{1});
   CHECK(world.state.rank_of(13, epoch{2}) == rank{1});
 }
 
@@ -292,20 +292,20 @@ TEST_CASE("losses are bounded by a budget, and then the world ends and says why"
   controller_scene world{terms};
   world.join(11, 0);
   world.join(12, 1);
-  link_id last = 12;
+  session_id last = 12;
   for (int i = 0; i < 3; ++i) {
     world.form({11, last});
     REQUIRE(world.phase() == control_phase::serving);
     world.note(world.state.on_link_down(last, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
-    last = 20 + static_cast<link_id>(i);
+    last = 20 + static_cast<session_id>(i);
     world.join(last, 1, [](join_request& asked) { asked.attempt = 1; });
   }
   world.form({11, last});
   world.note(world.state.on_link_down(last, world.now));
   CHECK(world.phase() == control_phase::failed);
-  REQUIRE(world.told<stop_order>(11).size() == 1);
-  CHECK(world.told<stop_order>(11).front().why.text.find("3 rebuilds") != std::string::npos);
+  REQUIRE(world.told<stop_directive>(11).size() == 1);
+  CHECK(world.told<stop_directive>(11).front().why.text.find("3 rebuilds") != std::string::npos);
 }
 
 TEST_CASE("what takes too long ends: gathering, forming, coming to rest", "[control]") {
@@ -313,8 +313,8 @@ TEST_CASE("what takes too long ends: gathering, forming, coming to rest", "[cont
   gathering.join(11, 0);
   gathering.pass(61s, {11});
   CHECK(gathering.phase() == control_phase::failed);
-  REQUIRE(gathering.told<stop_order>(11).size() == 1);
-  CHECK(gathering.told<stop_order>(11).front().why.text.find("place 1") != std::string::npos);
+  REQUIRE(gathering.told<stop_directive>(11).size() == 1);
+  CHECK(gathering.told<stop_directive>(11).front().why.text.find("place 1") != std::string::npos);
 
   controller_scene forming{terms_of(2)};
   forming.join(11, 0);
@@ -327,10 +327,10 @@ TEST_CASE("what takes too long ends: gathering, forming, coming to rest", "[cont
 
 TEST_CASE("the time to gather begins anew with the first who joins after all were lost", "[control]") {
   controller_scene world{terms_of(3)};
-  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
   REQUIRE(world.phase() == control_phase::serving);
-  for (link_id one = 11; one <= 13; ++one) world.note(world.state.on_link_down(one, world.now));
+  for (session_id one = 11; one <= 13; ++one) world.note(world.state.on_link_down(one, world.now));
   world.pass(100s, {}); // longer than the time to gather
   REQUIRE(world.phase() == control_phase::rebuilding);
   world.join(21, 0);
@@ -357,7 +357,7 @@ TEST_CASE("processes that join and are lost again and again do not postpone the 
   controller_terms terms = terms_of(2);
   terms.rebuilds = rebuilds;
   controller_scene world{terms};
-  link_id last = 20;
+  session_id last = 20;
   SECTION("the connection of each ends before the next joins") {
     const auto join_in_vain = [&](nanoseconds alive) {
       world.join(++last, 0);
@@ -396,7 +396,7 @@ TEST_CASE("processes that join and are lost again and again do not postpone the 
 
 TEST_CASE("attempts to gather are counted anew when an epoch has begun", "[control]") {
   controller_scene world{terms_of(2)};
-  link_id last = 20;
+  session_id last = 20;
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 10; ++i) {
       world.join(++last, 0);
@@ -406,7 +406,7 @@ TEST_CASE("attempts to gather are counted anew when an epoch has begun", "[contr
     world.join(12, 1);
     world.form({11, 12});
     REQUIRE(world.phase() == control_phase::serving);
-    for (const link_id one : {link_id{11}, link_id{12}}) world.note(world.state.on_link_down(one, world.now));
+    for (const session_id one : {session_id{11}, session_id{12}}) world.note(world.state.on_link_down(one, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
   }
 }
@@ -419,7 +419,7 @@ TEST_CASE("processes that have done their work are let go one by one", "[control
   world.say(11, leave_notice{});
   CHECK(world.phase() == control_phase::finishing);
   world.note(world.state.on_link_down(11, world.now));
-  CHECK(world.told<failure_order>(12).empty());
+  CHECK(world.told<failure_directive>(12).empty());
   CHECK(world.count<control_effect::end>() == 0);
   world.say(12, leave_notice{});
   REQUIRE(world.count<control_effect::end>() == 1);
@@ -430,7 +430,7 @@ TEST_CASE("processes that have done their work are let go one by one", "[control
 TEST_CASE("a rank whose work is done while the world rebuilds is replaced by a spare, or asked for once", "[control]") {
   const bool has_spare = GENERATE(false, true);
   controller_scene world{terms_of(3)};
-  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
   if (has_spare) world.join(21, 0, [](join_request& asked) { asked.spare = true; });
   const auto wanted = [&] {
@@ -449,7 +449,7 @@ TEST_CASE("a rank whose work is done while the world rebuilds is replaced by a s
 
 TEST_CASE("a world has ended well when all ranks have left while it rebuilds, and newcomers are told so", "[control]") {
   controller_scene world{terms_of(3)};
-  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
   world.note(world.state.on_link_down(13, world.now));
   world.say(11, leave_notice{});
@@ -461,8 +461,8 @@ TEST_CASE("a world has ended well when all ranks have left while it rebuilds, an
     const auto* const told = std::get_if<control_effect::announce>(&one);
     return told != nullptr && told->event.phase == control_phase::finishing;
   }));
-  REQUIRE(world.told<stop_order>(23).size() == 1);
-  CHECK(world.told<stop_order>(23).front().why.code == errc::stopping);
+  REQUIRE(world.told<stop_directive>(23).size() == 1);
+  CHECK(world.told<stop_directive>(23).front().why.code == errc::stopping);
   REQUIRE(world.count<control_effect::end>() == 1);
   for (const auto& one : world.all)
     if (const auto* end = std::get_if<control_effect::end>(&one)) CHECK_FALSE(end->why);
@@ -471,7 +471,7 @@ TEST_CASE("a world has ended well when all ranks have left while it rebuilds, an
 TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unless the policy is fail", "[control]") {
   const auto policy = GENERATE(loss_policy::respawn, loss_policy::fail);
   controller_scene world{terms_of(3, policy)};
-  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
   world.join(21, 1, [](join_request& asked) { asked.spare = true; });
   world.say(11, leave_notice{});
@@ -482,7 +482,7 @@ TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unl
     return;
   }
   CHECK(world.phase() == control_phase::rebuilding);
-  CHECK(world.told<failure_order>(13).size() == 1);
+  CHECK(world.told<failure_directive>(13).size() == 1);
   world.pass(100ms, {13, 21});
   CHECK(world.count<control_effect::request_process>() == 1); // the spare has one of the two places
   world.join(31, 0, [](join_request& asked) { asked.attempt = 1; });
@@ -509,28 +509,28 @@ TEST_CASE("a fault that a rank reports while others finish is rebuilt", "[contro
 // Else a request could be released to one rank and withdrawn at another, and the first would wait for its peers.
 TEST_CASE("the common order is closed before ranks are told to come to rest or to end (ORD-1)", "[control]") {
   controller_scene ending{terms_of(2)};
-  for (const int place : {0, 1}) ending.join(11 + static_cast<link_id>(place), place);
+  for (const int place : {0, 1}) ending.join(11 + static_cast<session_id>(place), place);
   ending.form({11, 12});
   ending.all.clear();
   ending.note(ending.state.on_stop(ending.now));
-  REQUIRE(ending.told<stop_order>(12).size() == 1);
-  CHECK(ending.closed_before<stop_order>());
+  REQUIRE(ending.told<stop_directive>(12).size() == 1);
+  CHECK(ending.closed_before<stop_directive>());
 
   controller_scene growing{terms_of(2, loss_policy::shrink)};
-  for (const int place : {0, 1}) growing.join(11 + static_cast<link_id>(place), place);
+  for (const int place : {0, 1}) growing.join(11 + static_cast<session_id>(place), place);
   growing.form({11, 12});
   growing.note(growing.state.on_link_down(12, growing.now));
   growing.form({11});
   growing.all.clear();
   growing.join(13, 1, [](join_request& asked) { asked.attempt = 1; });
-  REQUIRE(growing.told<quiesce_order>(11).size() == 1);
-  CHECK(growing.closed_before<quiesce_order>());
+  REQUIRE(growing.told<quiesce_directive>(11).size() == 1);
+  CHECK(growing.closed_before<quiesce_directive>());
 }
 
 // Else the end of a process that has left would look like a loss.
 TEST_CASE("the order is told of a rank that leaves or is lost, before its process is", "[control][EPO-1]") {
   controller_scene world{terms_of(3)};
-  for (const int place : {0, 1, 2}) world.join(11 + static_cast<link_id>(place), place);
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
   world.all.clear();
   world.say(12, leave_notice{});
@@ -538,16 +538,16 @@ TEST_CASE("the order is told of a rank that leaves or is lost, before its proces
   const auto& left = std::get<control_effect::leave_order>(world.all.front());
   CHECK(left.of == epoch{1});
   CHECK(left.self == rank{1});
-  CHECK(world.told<stop_order>(12).size() == 1);
+  CHECK(world.told<stop_directive>(12).size() == 1);
   CHECK(world.count<control_effect::close_order>() == 0);
 
   world.note(world.state.on_rank_lost(13, "it has ended", world.now));
   CHECK(world.count<control_effect::leave_order>() == 2);
   CHECK(world.count<control_effect::kill_process>() == 1);
   CHECK(world.told<fence_notice>(13).size() == 1);
-  REQUIRE(world.told<failure_order>(11).size() == 1);
-  CHECK(world.told<failure_order>(11).front().why.rank == rank{2});
-  CHECK(world.told<failure_order>(11).front().why.text.find("it has ended") != std::string::npos);
+  REQUIRE(world.told<failure_directive>(11).size() == 1);
+  CHECK(world.told<failure_directive>(11).front().why.rank == rank{2});
+  CHECK(world.told<failure_directive>(11).front().why.text.find("it has ended") != std::string::npos);
   world.all.clear();
   world.note(world.state.on_rank_lost(13, "again", world.now));
   CHECK(world.all.empty());
@@ -586,10 +586,10 @@ TEST_CASE("an epoch forms when its ranks have reported the commits that they kno
   world.say(11, id_offer{epoch{8}, {}});
   world.say(12, commits_report{epoch{7}, told_of(6, 9, 1)}); // of an earlier forming
   world.say(12, commits_report{epoch{8}, told_of(8, 9, 2)}); // forged: the epoch has not formed
-  CHECK(world.told<formation_order>(11).empty());
+  CHECK(world.told<formation_directive>(11).empty());
   world.say(12, commits_report{epoch{8}, told_of(7, 1, 5)});
-  CHECK(world.told<formation_order>(11).size() == 1);
-  CHECK(world.told<formation_order>(12).size() == 1);
+  CHECK(world.told<formation_directive>(11).size() == 1);
+  CHECK(world.told<formation_directive>(12).size() == 1);
 }
 
 TEST_CASE("a process that has just joined has no vote on the last commit (CUT-1)", "[control]") {
@@ -635,9 +635,9 @@ TEST_CASE("each epoch waits until its ranks have reported their commits anew (CU
   world.pass(100ms, {11, 12});
   REQUIRE(world.phase() == control_phase::forming);
   world.say(11, id_offer{epoch{2}, {}});
-  CHECK(world.told<formation_order>(11).size() == 1);
+  CHECK(world.told<formation_directive>(11).size() == 1);
   world.say(12, commits_report{epoch{2}, told_of(1, 1, 5)});
-  CHECK(world.told<formation_order>(11).size() == 2);
+  CHECK(world.told<formation_directive>(11).size() == 2);
   CHECK(told_to_order(world).of == epoch{1});
 }
 
@@ -701,9 +701,9 @@ std::vector<process_message> every_message(epoch of) {
 }
 
 /// What a controller knows of its world, as far as it can be seen.
-std::string seen_of(const controller_state& state, const std::vector<link_id>& members) {
+std::string seen_of(const controller_state& state, const std::vector<session_id>& members) {
   std::string text = describe(state.event());
-  for (const link_id one : members) {
+  for (const session_id one : members) {
     text += state.has_member(one) ? " in" : " out";
     if (const auto self = state.rank_of(one, state.current_epoch())) text += std::to_string(self->value());
   }
@@ -711,7 +711,7 @@ std::string seen_of(const controller_state& state, const std::vector<link_id>& m
 }
 
 /// Whether nobody but \p stranger is told anything, and nothing else is done.
-bool only_answers(const control_effects& effects, link_id stranger) {
+bool only_answers(const control_effects& effects, session_id stranger) {
   return std::ranges::all_of(effects, [&](const auto& one) {
     const auto* sent = std::get_if<control_effect::send>(&one);
     const auto* closed = std::get_if<control_effect::close_link>(&one);
@@ -751,7 +751,7 @@ TEST_CASE("SEC-2: no message of a process that has not been admitted changes any
     const std::string before = seen_of(world.state, {11, 12});
     INFO(before);
     for (const process_message& one : every_message(world.state.current_epoch()))
-      for (const link_id stranger : {link_id{0}, link_id{99}, link_id{~0ULL}}) {
+      for (const session_id stranger : {session_id{0}, session_id{99}, session_id{~0ULL}}) {
         CHECK(only_answers(world.state.on_message(stranger, one, world.now), stranger));
         CHECK(seen_of(world.state, {11, 12}) == before);
       }

@@ -59,7 +59,7 @@ struct host_scene {
     at_gate.push_back({std::move(sockets.service), ring_session{{nonce, 0}}});
     return processes.emplace_back(std::move(sockets.rank));
   }
-  [[nodiscard]] static serve_order::candidate candidate(int self, std::uint64_t nonce) {
+  [[nodiscard]] static serve_directive::candidate candidate(int self, std::uint64_t nonce) {
     return {rank{self}, ring_session{{nonce, 0}}};
   }
   [[nodiscard]] serving_report last_report() const {
@@ -141,10 +141,10 @@ TEST_CASE("a host's service serves the candidates that have come to its gate, if
   host_scene at;
   file_descriptor& first = at.knock(1);
   file_descriptor& second = at.knock(2);
-  at.hear(claim_order{ring_session{{1, 0}}});
+  at.hear(claim_directive{ring_session{{1, 0}}});
   CHECK(at.at_gate.size() == 1);
-  at.hear(claim_order{ring_session{{9, 0}}}); // of a process of another host
-  at.hear(serve_order{
+  at.hear(claim_directive{ring_session{{9, 0}}}); // of a process of another host
+  at.hear(serve_directive{
       .of = epoch{3},
       .world_size = 4,
       .candidates = {host_scene::candidate(0, 9), host_scene::candidate(1, 1), host_scene::candidate(3, 2)}});
@@ -159,10 +159,10 @@ TEST_CASE("a host's service serves the candidates that have come to its gate, if
 
   // One of them ends. The other is alone, and is not served.
   first = file_descriptor{};
-  at.hear(serve_order{.of = epoch{4},
-                      .world_size = 4,
-                      .previous = epoch{3},
-                      .candidates = {host_scene::candidate(1, 1), host_scene::candidate(3, 2)}});
+  at.hear(serve_directive{.of = epoch{4},
+                          .world_size = 4,
+                          .previous = epoch{3},
+                          .candidates = {host_scene::candidate(1, 1), host_scene::candidate(3, 2)}});
   CHECK(at.last_report().of == epoch{4});
   CHECK(at.last_report().ranks.empty());
   CHECK(at.warnings.size() == 1);
@@ -173,7 +173,7 @@ TEST_CASE("a host's service tells the controller what it cannot read", "[control
   host_scene at;
   at.knock(1);
   at.knock(2);
-  at.hear(serve_order{
+  at.hear(serve_directive{
       .of = epoch{3}, .world_size = 2, .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)}});
   CHECK(at.last_report().ranks.size() == 2);
   at.hear(order_batch{epoch{2}, "of an epoch that has ended"});
@@ -197,10 +197,10 @@ TEST_CASE("a host's service that serves all ranks reports where their lanes stan
   at.knock(1);
   at.knock(2);
   const int world_size = GENERATE(2, 3);
-  at.hear(serve_order{.of = epoch{3},
-                      .world_size = world_size,
-                      .told = {.of = epoch{2}, .lanes = {{.number = 4}}},
-                      .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)}});
+  at.hear(serve_directive{.of = epoch{3},
+                          .world_size = world_size,
+                          .told = {.of = epoch{2}, .lanes = {{.number = 4}}},
+                          .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)}});
   CHECK(at.last_report().ranks.size() == 2);
   const auto points = at.last_report().resume;
   REQUIRE((points != nullptr) == (world_size == 2));
@@ -215,7 +215,7 @@ TEST_CASE("a host's service that joins again serves the processes that have come
   at.knock(2);
   file_descriptor& gone = at.knock(3);
   const auto ask = [&](epoch of) {
-    at.hear(serve_order{
+    at.hear(serve_directive{
         .of = of,
         .world_size = 4,
         .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2), host_scene::candidate(2, 3)}});
@@ -233,7 +233,7 @@ TEST_CASE("a host's service ends with its world, and when it is refused", "[cont
   CHECK_FALSE(at.link->ended());
   at.link->disconnected({.code = errc::missing, .text = "the connection has ended"});
   CHECK_FALSE(at.link->ended()); // the controller may come back
-  at.hear(stop_order{});
+  at.hear(stop_directive{});
   REQUIRE(at.link->ended());
   CHECK(at.link->ended()->code == errc::stopping);
   host_scene refused;

@@ -30,22 +30,22 @@ TEST_CASE("a process speaks by the session that it was given, and of no other", 
   CHECK(one.said.back().session == session);
 }
 
-TEST_CASE("orders of another session are not heard", "[control][EPO-1]") {
+TEST_CASE("directives of another session are not heard", "[control][EPO-1]") {
   frames_scene one;
   one.join();
-  one.hear(formation_order{.of = epoch{1}, .self = rank{0}, .world_size = 2}, session + 1);
-  one.hear(failure_order{epoch{1}, {.code = errc::internal}}, session + 1);
-  one.hear(quiesce_order{epoch{1}, {.code = errc::rebuilding}}, session + 1);
-  one.hear(stop_order{{.code = errc::stopping}}, session + 1);
+  one.hear(formation_directive{.of = epoch{1}, .self = rank{0}, .world_size = 2}, session + 1);
+  one.hear(failure_directive{epoch{1}, {.code = errc::internal}}, session + 1);
+  one.hear(quiesce_directive{epoch{1}, {.code = errc::rebuilding}}, session + 1);
+  one.hear(stop_directive{{.code = errc::stopping}}, session + 1);
   one.hear(fence_notice{{.code = errc::world_failed}}, session + 1);
   one.hear(id_wanted{epoch{1}}, session + 1);
   CHECK(one.delivered.empty());
   CHECK_FALSE(one.abandoned);
   CHECK_FALSE(one.naming);
   one.form(epoch{1});
-  one.hear(failure_order{epoch{1}, {.code = errc::internal}});
-  one.hear(quiesce_order{epoch{1}, {.code = errc::rebuilding}});
-  one.hear(stop_order{{.code = errc::stopping}});
+  one.hear(failure_directive{epoch{1}, {.code = errc::internal}});
+  one.hear(quiesce_directive{epoch{1}, {.code = errc::rebuilding}});
+  one.hear(stop_directive{{.code = errc::stopping}});
   CHECK(one.delivered.size() == 4);
 }
 
@@ -72,8 +72,8 @@ TEST_CASE("decisions of another session or epoch are not followed", "[control][O
   one.hear(order_batch{rig_epoch, released}); // once more
   REQUIRE(one.told<failed_report>().size() == 1);
   CHECK(one.told<failed_report>().front().of == rig_epoch);
-  REQUIRE(one.got<failure_order>().size() == 1);
-  CHECK(one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  REQUIRE(one.got<failure_directive>().size() == 1);
+  CHECK(one.got<failure_directive>().front().why.effect == effect::unknown_outcome);
   order->close({.code = errc::stopping});
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("decisions that come before the order of their epoch is open are follo
   one.hear(order_batch{rig_epoch, out.take()});
   CHECK(order->waiting() == 0);
   CHECK(one.told<failed_report>().empty());
-  CHECK(one.got<failure_order>().empty());
+  CHECK(one.got<failure_directive>().empty());
   order->close({.code = errc::stopping});
   if (!earlier) return;
   order_before->close({.code = errc::stopping});
@@ -166,13 +166,13 @@ TEST_CASE("a controller that falls silent is noticed, and what comes from it cou
   one.join();
   one.form(epoch{3});
   one.pass_in_peace(30s);
-  CHECK(one.got<failure_order>().empty());
+  CHECK(one.got<failure_directive>().empty());
   CHECK_FALSE(one.pass(9s));
-  CHECK(one.got<failure_order>().empty());
+  CHECK(one.got<failure_directive>().empty());
   CHECK(one.pass(2s)); // wants another connection
-  REQUIRE(one.got<failure_order>().size() == 1);
-  CHECK(one.got<failure_order>().front().of == epoch{3});
-  CHECK(one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  REQUIRE(one.got<failure_directive>().size() == 1);
+  CHECK(one.got<failure_directive>().front().of == epoch{3});
+  CHECK(one.got<failure_directive>().front().why.effect == effect::unknown_outcome);
   CHECK_FALSE(one.abandoned);
   CHECK(one.introduction().last_epoch == epoch{3}); // where the next controller goes on
 }
@@ -244,17 +244,17 @@ TEST_CASE("without its controller a process leaves at once, or after its patienc
   early.link->connected();
   early.link->disconnected(gone);
   CHECK_FALSE(early.abandoned);
-  CHECK(early.got<failure_order>().empty());
+  CHECK(early.got<failure_directive>().empty());
 
   frames_scene waits{orphan_policy::rejoin};
   waits.join();
   waits.link->disconnected(gone);
   CHECK_FALSE(waits.abandoned);
-  REQUIRE(waits.got<failure_order>().size() == 1);
+  REQUIRE(waits.got<failure_directive>().size() == 1);
   CHECK(waits.pass(29s));
   waits.link->disconnected(gone); // another try
   CHECK_FALSE(waits.abandoned);
-  CHECK(waits.got<failure_order>().size() == 1);
+  CHECK(waits.got<failure_directive>().size() == 1);
   waits.pass(2s);
   waits.link->disconnected(gone);
   CHECK(waits.abandoned);
@@ -267,9 +267,9 @@ TEST_CASE("a process that has said farewell says nothing more, and waits until i
   one.link->tell(formed_report{epoch{1}});
   CHECK(one.said.size() == 1);
   one.hear(heartbeat{});
-  one.hear(failure_order{epoch{1}, {.code = errc::internal}});
+  one.hear(failure_directive{epoch{1}, {.code = errc::internal}});
   CHECK(one.delivered.empty());
-  one.hear(stop_order{{.code = errc::stopping}});
+  one.hear(stop_directive{{.code = errc::stopping}});
   one.link->await_farewell(1h); // returns, for it was heard
   CHECK(one.delivered.empty());
   CHECK_FALSE(one.abandoned);
@@ -324,8 +324,8 @@ TEST_CASE("decisions that came before the order was open and cannot be read fail
   const auto order = one.link->open_order(rig.rig.ranks[0]);
   REQUIRE(one.told<failed_report>().size() == 1); // once
   CHECK(one.told<failed_report>().front().of == rig_epoch);
-  REQUIRE(one.got<failure_order>().size() == 1);
-  CHECK(one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  REQUIRE(one.got<failure_directive>().size() == 1);
+  CHECK(one.got<failure_directive>().front().why.effect == effect::unknown_outcome);
   order->close({.code = errc::stopping});
 }
 

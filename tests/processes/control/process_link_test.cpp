@@ -65,18 +65,18 @@ TEST_CASE("what has come is heard before the controller counts as silent", "[con
 TEST_CASE("who joins again is not fenced by what was said to its earlier stay", "[control][EPO-1]") {
   frames_scene scene{orphan_policy::rejoin};
   scene.join();
-  scene.hear(formation_order{.of = epoch{3}, .self = rank{0}, .hosts = {"here"}});
+  scene.hear(formation_directive{.of = epoch{3}, .self = rank{0}, .hosts = {"here"}});
   REQUIRE(scene.pass(suspicion + 100ms)); // it looks for a controller
-  CHECK(scene.got<failure_order>().size() == 1);
+  CHECK(scene.got<failure_directive>().size() == 1);
   scene.link->connected();
   // The controller was stopped, and goes on: first it tells the earlier stay that it has ended.
   scene.hear(fence_notice{{.code = errc::world_failed, .text = "it has joined again"}});
   scene.hear(heartbeat{});
   CHECK_FALSE(scene.abandoned);
   scene.hear(join_welcome{.session = 8, .heartbeat = 250ms, .suspicion = suspicion}, 8);
-  scene.hear(formation_order{.of = epoch{4}, .self = rank{0}, .hosts = {"here"}}, 8);
+  scene.hear(formation_directive{.of = epoch{4}, .self = rank{0}, .hosts = {"here"}}, 8);
   CHECK_FALSE(scene.abandoned);
-  CHECK(scene.got<formation_order>().size() == 2);
+  CHECK(scene.got<formation_directive>().size() == 2);
   CHECK(scene.got<fence_notice>().empty());
   scene.hear(fence_notice{{.code = errc::world_failed, .text = "it is out"}}, 8);
   CHECK(scene.abandoned);

@@ -51,7 +51,7 @@ struct rings_scene {
   [[nodiscard]] ring_connection offer(epoch of) const {
     return ring_connection::offer(gate, session_in(nonce, of), rank{0}, {}, bell);
   }
-  void form(epoch of) { one.hear(formation_order{.of = of, .self = rank{0}, .world_size = 2, .has_rings = true}); }
+  void form(epoch of) { one.hear(formation_directive{.of = of, .self = rank{0}, .world_size = 2, .has_rings = true}); }
   void open() { order = connected(one.link->open_order(rig.rig.ranks[0])); }
   void ask(std::uint64_t number) {
     order->ask(rank{0},
@@ -100,30 +100,30 @@ TEST_CASE("a message of the controller waits for the decisions that were written
   decision_writer out{rig_epoch};
   const std::string first = release(out, 1), second = release(out, 2);
   SECTION("quiescing and stopping") {
-    at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}, 2});
-    at.one.hear(stop_order{{.code = errc::stopping}, 2});
-    CHECK(at.one.got<quiesce_order>().empty());
+    at.one.hear(quiesce_directive{rig_epoch, {.code = errc::rebuilding}, 2});
+    at.one.hear(stop_directive{{.code = errc::stopping}, 2});
+    CHECK(at.one.got<quiesce_directive>().empty());
     REQUIRE_FALSE(service.send(first, steady_now()));
     REQUIRE(await([&] { return at.order->waiting() == 1; }));
-    CHECK(at.one.got<quiesce_order>().empty());
+    CHECK(at.one.got<quiesce_directive>().empty());
     REQUIRE_FALSE(service.send(second, steady_now()));
-    REQUIRE(await([&] { return at.one.got<stop_order>().size() == 1; }));
+    REQUIRE(await([&] { return at.one.got<stop_directive>().size() == 1; }));
     CHECK(at.order->waiting() == 0);
-    CHECK(at.one.got<quiesce_order>().size() == 1);
-    CHECK(std::holds_alternative<quiesce_order>(at.one.delivered[at.one.delivered.size() - 2].what));
+    CHECK(at.one.got<quiesce_directive>().size() == 1);
+    CHECK(std::holds_alternative<quiesce_directive>(at.one.delivered[at.one.delivered.size() - 2].what));
   }
   SECTION("not when all have been followed") {
     REQUIRE_FALSE(service.send(first, steady_now()));
     REQUIRE(await([&] { return at.order->waiting() == 1; }));
-    at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}, 1});
-    CHECK(await([&] { return at.one.got<quiesce_order>().size() == 1; }));
+    at.one.hear(quiesce_directive{rig_epoch, {.code = errc::rebuilding}, 1});
+    CHECK(await([&] { return at.one.got<quiesce_directive>().size() == 1; }));
   }
   SECTION("not after a failure, which ends the epoch in any case") {
-    at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}, 2});
-    at.one.hear(failure_order{rig_epoch, {.code = errc::communicator_failed}});
-    REQUIRE(at.one.got<failure_order>().size() == 1);
-    CHECK(at.one.got<quiesce_order>().size() == 1); // later, so that the world ignores it
-    CHECK(std::holds_alternative<quiesce_order>(at.one.delivered.back().what));
+    at.one.hear(quiesce_directive{rig_epoch, {.code = errc::rebuilding}, 2});
+    at.one.hear(failure_directive{rig_epoch, {.code = errc::communicator_failed}});
+    REQUIRE(at.one.got<failure_directive>().size() == 1);
+    CHECK(at.one.got<quiesce_directive>().size() == 1); // later, so that the world ignores it
+    CHECK(std::holds_alternative<quiesce_directive>(at.one.delivered.back().what));
   }
 }
 
@@ -133,19 +133,19 @@ TEST_CASE("decisions that were announced and do not come are given up in time", 
   at.form(rig_epoch);
   at.open();
   at.ask(1);
-  at.one.hear(stop_order{{.code = errc::stopping}, 1});
+  at.one.hear(stop_directive{{.code = errc::stopping}, 1});
   at.one.pass_in_peace(5s);
-  CHECK(at.one.got<stop_order>().empty());
+  CHECK(at.one.got<stop_directive>().empty());
   at.one.pass(20ms);
-  CHECK(at.one.got<stop_order>().size() == 1);
+  CHECK(at.one.got<stop_directive>().size() == 1);
   REQUIRE(at.one.told<failed_report>().size() == 1);
   const failed_report told = at.one.told<failed_report>().front();
   CHECK(told.of == rig_epoch);
   CHECK(told.why.code == errc::deadline_exceeded);
-  REQUIRE(at.one.got<failure_order>().size() == 1);
-  CHECK(at.one.got<failure_order>().front().of == rig_epoch);
-  CHECK(at.one.got<failure_order>().front().why.effect == effect::unknown_outcome);
-  CHECK(std::holds_alternative<stop_order>(at.one.delivered.back().what)); // in this order
+  REQUIRE(at.one.got<failure_directive>().size() == 1);
+  CHECK(at.one.got<failure_directive>().front().of == rig_epoch);
+  CHECK(at.one.got<failure_directive>().front().why.effect == effect::unknown_outcome);
+  CHECK(std::holds_alternative<stop_directive>(at.one.delivered.back().what)); // in this order
   at.one.pass_in_peace(5s);
   CHECK(at.one.told<failed_report>().size() == 1);
 }
@@ -156,22 +156,22 @@ TEST_CASE("a process that was paused does not give up decisions that it could no
   at.form(rig_epoch);
   at.open();
   at.ask(1);
-  at.one.hear(stop_order{{.code = errc::stopping}, 1});
+  at.one.hear(stop_directive{{.code = errc::stopping}, 1});
   at.one.pass_in_peace(1s);
   at.one.time->advance(1min);
   at.one.pass_in_peace(3500ms);
   CHECK(at.one.told<failed_report>().empty());
-  CHECK(at.one.got<stop_order>().empty());
+  CHECK(at.one.got<stop_directive>().empty());
   SECTION("they come") {
     decision_writer out{rig_epoch};
     REQUIRE_FALSE(service.send(release(out, 1), steady_now()));
-    CHECK(await([&] { return at.one.got<stop_order>().size() == 1; }));
+    CHECK(await([&] { return at.one.got<stop_directive>().size() == 1; }));
     CHECK(at.one.told<failed_report>().empty());
     CHECK(at.order->waiting() == 0);
   }
   SECTION("they do not come") {
     at.one.pass_in_peace(500ms); // of the pause, one heartbeat counts
-    CHECK(at.one.got<stop_order>().size() == 1);
+    CHECK(at.one.got<stop_directive>().size() == 1);
     CHECK(at.one.told<failed_report>().size() == 1);
   }
 }
@@ -221,8 +221,8 @@ TEST_CASE("a process that cannot accept its rings sends its requests through its
   decision_writer out{rig_epoch};
   at.one.hear(order_batch{rig_epoch, release(out, 1)});
   CHECK(at.order->waiting() == 0);
-  at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}, 1});
-  CHECK(at.one.got<quiesce_order>().size() == 1);
+  at.one.hear(quiesce_directive{rig_epoch, {.code = errc::rebuilding}, 1});
+  CHECK(at.one.got<quiesce_directive>().size() == 1);
 }
 
 TEST_CASE("a process connects again to a gate that was closed, and has rings from the next epoch on",
@@ -277,8 +277,8 @@ TEST_CASE("rings that cannot be read fail the epoch here and at the controller",
   REQUIRE_FALSE(service.send("what is this?", steady_now()));
   REQUIRE(await([&] { return at.one.told<failed_report>().size() == 1; }));
   CHECK(at.one.told<failed_report>().front().of == rig_epoch);
-  REQUIRE(at.one.got<failure_order>().size() == 1);
-  CHECK(at.one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  REQUIRE(at.one.got<failure_directive>().size() == 1);
+  CHECK(at.one.got<failure_directive>().front().why.effect == effect::unknown_outcome);
 }
 
 TEST_CASE("rings that are forged fail the epoch here and at the controller", "[control][order][SEC-2]") {
@@ -291,8 +291,8 @@ TEST_CASE("rings that are forged fail the epoch here and at the controller", "[c
   REQUIRE(await([&] { return at.one.told<failed_report>().size() == 1; }));
   CHECK(at.one.told<failed_report>().front().of == rig_epoch);
   CHECK(at.one.told<failed_report>().front().why.text.find("has written a sequence word") != std::string::npos);
-  REQUIRE(at.one.got<failure_order>().size() == 1);
-  CHECK(at.one.got<failure_order>().front().why.effect == effect::unknown_outcome);
+  REQUIRE(at.one.got<failure_directive>().size() == 1);
+  CHECK(at.one.got<failure_directive>().front().why.effect == effect::unknown_outcome);
 }
 
 TEST_CASE("rings of an epoch whose order was never opened are not those of the next", "[control][order][EPO-1]") {
@@ -312,11 +312,11 @@ TEST_CASE("what waits for decisions is not delivered to a world that is over", "
   at.form(rig_epoch);
   at.open();
   at.ask(1);
-  at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}, 1});
+  at.one.hear(quiesce_directive{rig_epoch, {.code = errc::rebuilding}, 1});
   at.one.hear(fence_notice{{.code = errc::world_failed}});
   at.one.pass(6s);
-  CHECK(at.one.got<quiesce_order>().empty());
-  CHECK(at.one.got<failure_order>().empty());
+  CHECK(at.one.got<quiesce_directive>().empty());
+  CHECK(at.one.got<failure_directive>().empty());
   CHECK(at.one.got<fence_notice>().size() == 1);
 }
 
@@ -352,9 +352,9 @@ TEST_CASE("the rings of a process end when it has left, and when its session has
   SECTION("it leaves") {
     at.one.link->tell(leave_notice{});
     at.one.hear(heartbeat{});
-    at.one.hear(quiesce_order{rig_epoch, {.code = errc::rebuilding}});
+    at.one.hear(quiesce_directive{rig_epoch, {.code = errc::rebuilding}});
     CHECK(at.one.link->has_rings()); // decisions for what it has asked may still come
-    at.one.hear(stop_order{{.code = errc::stopping}});
+    at.one.hear(stop_directive{{.code = errc::stopping}});
   }
   SECTION("it is fenced") {
     at.one.hear(fence_notice{{.code = errc::world_failed}});
@@ -385,11 +385,11 @@ TEST_CASE("the decisions of an epoch are counted anew in the next", "[control][o
   later->init();
   at.order = connected(at.one.link->open_order(later));
   at.ask(3);
-  at.one.hear(stop_order{{.code = errc::stopping}, 1});
-  CHECK(at.one.got<stop_order>().empty());
+  at.one.hear(stop_directive{{.code = errc::stopping}, 1});
+  CHECK(at.one.got<stop_directive>().empty());
   decision_writer second{next};
   REQUIRE_FALSE(after.send(release(second, 1), steady_now()));
-  CHECK(await([&] { return at.one.got<stop_order>().size() == 1; }));
+  CHECK(await([&] { return at.one.got<stop_directive>().size() == 1; }));
   CHECK(at.order->waiting() == 0);
   at.order->close({.code = errc::stopping});
   at.order = nullptr;

@@ -288,8 +288,8 @@ TEST_CASE("a process joins, lives, and passes on what the controller and its wor
   CHECK(control.said_in() == scripted_controller::session);
 
   control.say(
-      formation_order{.of = epoch{3}, .self = rank{1}, .world_size = 2, .id = marked_id(), .hosts = {"a", "b"}});
-  const auto order = one.await<formation_order>();
+      formation_directive{.of = epoch{3}, .self = rank{1}, .world_size = 2, .id = marked_id(), .hosts = {"a", "b"}});
+  const auto order = one.await<formation_directive>();
   CHECK(order.of == epoch{3});
   CHECK(order.self == rank{1});
   const auto nodes = one.nodes->find(marked_id(), 2);
@@ -308,12 +308,12 @@ TEST_CASE("a process that composes nothing over nodes, or is not told of hosts, 
   const auto directory = one.nodes;
   if (!has_directory) one.nodes = nullptr;
   static_cast<void>(one.join(control));
-  formation_order order{.of = epoch{3}, .self = rank{0}, .id = marked_id()};
-  if (!has_directory) order.hosts = {"a"};
-  control.say(failure_order{epoch{2}, {.code = errc::communicator_failed, .text = "another directive"}});
-  control.say(order);
-  CHECK(one.await<formation_order>().of == epoch{3});
-  CHECK(one.await<failure_order>().why.text == "another directive");
+  formation_directive directive{.of = epoch{3}, .self = rank{0}, .id = marked_id()};
+  if (!has_directory) directive.hosts = {"a"};
+  control.say(failure_directive{epoch{2}, {.code = errc::communicator_failed, .text = "another directive"}});
+  control.say(directive);
+  CHECK(one.await<formation_directive>().of == epoch{3});
+  CHECK(one.await<failure_directive>().why.text == "another directive");
   CHECK_FALSE(directory->find(marked_id(), 1));
   CHECK_FALSE(directory->find(marked_id(), 0));
 }
@@ -349,7 +349,7 @@ TEST_CASE("a world whose controller ends the connection is told so, in words tha
   CHECK(why.code == errc::communicator_failed);
   CHECK_THAT(why.text, StartsWith("the controller at " + control.address()));
   CHECK_THAT(why.text, ContainsSubstring("ended the connection"));
-  CHECK(one.await<failure_order>().why.effect == effect::unknown_outcome);
+  CHECK(one.await<failure_directive>().why.effect == effect::unknown_outcome);
 }
 
 TEST_CASE("a world whose connection to its controller breaks is told so", "[processes]") {
@@ -382,7 +382,7 @@ TEST_CASE("a process that is refused or finds no controller ends its world, with
     CHECK_THAT(why.text, ContainsSubstring("no process listens there"));
     CHECK(comes_true([&] { return one.member->awaited() == why.text; }));
   }
-  CHECK_FALSE(one.got<failure_order>()); // it was no member
+  CHECK_FALSE(one.got<failure_directive>()); // it was no member
 }
 
 TEST_CASE("a process that may join again does so when its controller is back", "[processes]") {
@@ -391,7 +391,7 @@ TEST_CASE("a process that may join again does so when its controller is back", "
   one.settings.control.orphaned = orphan_policy::rejoin;
   static_cast<void>(one.join(control));
   control.close();
-  CHECK(one.await<failure_order>().why.code == errc::communicator_failed);
+  CHECK(one.await<failure_directive>().why.code == errc::communicator_failed);
   CHECK(comes_true([&] { return one.member->awaited().find("no process listens there") != std::string::npos; }));
   control.open();
   static_cast<void>(one.join(control));
@@ -408,7 +408,7 @@ TEST_CASE("a process that leaves waits until its controller knows, and then ends
   auto ended = std::async(std::launch::async, [&] { one.member->end(); });
   CHECK(ended.wait_for(100ms) == std::future_status::timeout);
   CHECK(one.has_world());
-  control.say(stop_order{});
+  control.say(stop_directive{});
   REQUIRE(ended.wait_for(4s) == std::future_status::ready); // before the limit for the answer
   CHECK(control.loses(1));
   CHECK(comes_true([&] { return !one.has_world(); })); // it keeps no actor alive
@@ -477,15 +477,16 @@ TEST_CASE("the log says which way the requests of an epoch go", "[processes][ord
   std::optional<gate_connection> at_gate;
   REQUIRE(comes_true([&] { return (at_gate = gate.claim(*asked->nonce, steady_now())).has_value(); }));
   control.welcome();
-  formation_order order{.of = rig_epoch, .self = rank{0}, .world_size = 2, .hosts = {"a", "a"}, .has_rings = true};
+  formation_directive directive{
+      .of = rig_epoch, .self = rank{0}, .world_size = 2, .hosts = {"a", "a"}, .has_rings = true};
   const bool is_offered = GENERATE(true, false);
   std::optional<ring_connection> rings;
   if (is_offered)
     rings = ring_connection::offer(
         at_gate->socket, session_in(*asked->nonce, rig_epoch), rank{0}, {},
         std::make_shared<shared_doorbell>(shared_doorbell::create({.purpose = ring_purpose::service_bell})));
-  control.say(order);
-  static_cast<void>(one.await<formation_order>());
+  control.say(directive);
+  static_cast<void>(one.await<formation_directive>());
   const auto opened = one.member->link()->open_order(rig.rig.ranks[0]);
   CHECK(one.member->link()->has_rings() == is_offered);
   CHECK(log.await("requests of epoch 7 are ordered through " +

@@ -71,10 +71,10 @@ struct host_scene {
   }
   /// The controller asks for an epoch with all processes, as ranks in the order of their coming.
   serving_report serve(epoch of) {
-    serve_order order{.of = of, .world_size = static_cast<int>(processes.size())};
+    serve_directive directive{.of = of, .world_size = static_cast<int>(processes.size())};
     for (std::size_t r = 0; r < processes.size(); ++r)
-      order.candidates.push_back({rank{static_cast<int>(r)}, processes[r].nonce});
-    control.say(order);
+      directive.candidates.push_back({rank{static_cast<int>(r)}, processes[r].nonce});
+    control.say(directive);
     const auto report = control.next_of<serving_report>();
     REQUIRE(report);
     return *report;
@@ -120,7 +120,7 @@ TEST_CASE("an order service introduces itself to its controller, and lives until
   CHECK(has_thread("troupe/host"));
   CHECK(has_thread("troupe/order"));
   CHECK_FALSE(at.host->wait(0s));
-  at.control.say(stop_order{});
+  at.control.say(stop_directive{});
   const auto why = at.host->wait(20s);
   REQUIRE(why);
   CHECK(why->code == errc::stopping);
@@ -137,7 +137,7 @@ TEST_CASE("an order service decides the order of the processes that have come to
   static_cast<void>(at.attach());
   at.knock();
   at.knock();
-  at.control.say(claim_order{at.processes[0].nonce});
+  at.control.say(claim_directive{at.processes[0].nonce});
   const serving_report report = at.serve(epoch{3});
   CHECK(report.of == epoch{3});
   CHECK(report.ranks == std::vector{rank{0}, rank{1}});

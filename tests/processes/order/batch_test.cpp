@@ -3,9 +3,9 @@
 #include "support/pipeline_rig.hpp"
 #include "support/sample_operations.hpp"
 
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/order/codec/report_codec.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/processes/order/codec/decision_codec.hpp>
 #include <troupe/processes/order/codec/request_codec.hpp>
 #include <troupe/processes/order/order_server.hpp>

@@ -2,7 +2,7 @@
 // answered once (ONE-1).
 #include "processes/order/distributed_rig.hpp"
 
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 
 #include <catch2/catch_test_macros.hpp>

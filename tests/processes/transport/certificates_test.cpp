@@ -15,9 +15,9 @@ namespace troupe::tests::certificates_test {
 
 namespace {
 
-std::string refusal_of(const certificate_order& order) {
+std::string refusal_of(const certificate_options& options) {
   try {
-    static_cast<void>(make_certificates(order));
+    static_cast<void>(make_certificates(options));
     return {};
   } catch (const exception& why) {
     CHECK(why.why().code == errc::invalid_argument);
@@ -78,7 +78,7 @@ TEST_CASE("nothing is overwritten, and nothing written where one file is there",
   CHECK(refusal_of({.folder = scratch.path()}).find("ca.pem' already exists") != std::string::npos);
 }
 
-TEST_CASE("an order that cannot be met is refused", "[transport]") {
+TEST_CASE("options that cannot be met are refused", "[transport]") {
   const scratch_folder scratch;
   CHECK_FALSE(refusal_of({.folder = {}}).empty());
   CHECK_FALSE(refusal_of({.folder = scratch.path(), .days = 0}).empty());

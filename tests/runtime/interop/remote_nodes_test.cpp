@@ -3,7 +3,7 @@
 
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/actor_error.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/processes/controller.hpp>
 #include <troupe/runtime/interop/host_system.hpp>
 

@@ -1,6 +1,6 @@
 /// Faults and recoveries, counted from a world's events.
 
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/runtime/metrics/world_history.hpp>
 
 #include <catch2/catch_test_macros.hpp>

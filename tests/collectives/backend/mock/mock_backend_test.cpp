@@ -2,8 +2,8 @@
 #include "support/gate.hpp"
 #include "support/outcomes.hpp"
 
+#include <troupe/collectives/backend/host_reduce.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
-#include <troupe/collectives/backend/mock/mock_reduce.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>

@@ -1,7 +1,7 @@
 // One rank's part of a request, as another process writes it: it comes back as it was, and the rank's process looks up
 // what it names.
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/order/codec/part_codec.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 

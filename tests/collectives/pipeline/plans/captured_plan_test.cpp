@@ -3,8 +3,8 @@
 #include "support/pipeline_rig.hpp"
 
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
-#include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 

@@ -1,4 +1,4 @@
-#include <troupe/collectives/order/lane_names.hpp>
+#include <troupe/collectives/operation/lanes/lane_names.hpp>
 #include <troupe/device/error.hpp>
 
 #include <mutex>

@@ -1,7 +1,7 @@
 /// Defines the positions of the lanes of a world at the end of an epoch, where clients continue after a fault (CUT-1).
 #pragma once
 
-#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include <troupe/collectives/order/absence_report.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 #include <troupe/collectives/operation/extents.hpp>
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
+#include <troupe/collectives/operation/staging_plan.hpp>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 /// What processes know of the commits, and what all of them know (CUT-1).
 #include <troupe/collectives/order/codec/report_codec.hpp>
-#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 

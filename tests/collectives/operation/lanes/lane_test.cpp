@@ -1,5 +1,5 @@
-#include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/order/lane_names.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
+#include <troupe/collectives/operation/lanes/lane_names.hpp>
 #include <troupe/device/error.hpp>
 
 #include <catch2/catch_test_macros.hpp>

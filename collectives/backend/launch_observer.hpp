@@ -1,8 +1,8 @@
 /// Observes launches: which requests each launch contains, and from which clients. A communicator sees only operations.
 #pragma once
 
+#include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/lane.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstdint>

@@ -19,13 +19,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace troupe {
 
 class rank_capture;
-class rank_pipeline;
 
 /// The function that a client captures. It is called once for each rank, for all ranks at the same time, each on its
 /// GPU's launcher thread with the rank's stream in capture (rank_capture). It is called again whenever the world is
@@ -100,8 +98,9 @@ public:
   // For captures: first begin(), then succeed() or fail() ------------------------------------------------------------
   /// Sets common_number() for the present epoch: it stands for the \p attempt-th capture of options().name.
   void is_known_by_name(std::uint64_t attempt) noexcept;
-  /// Begins a capture for \p at on \p ranks, which replaces the previous content.
-  void begin(world_stamp at, std::span<const std::shared_ptr<rank_pipeline>> ranks);
+  /// Begins a capture for \p at, which replaces the previous content. \p drop_graphs destroys the graphs of a number();
+  /// the plan calls it when it is destroyed. It must not throw.
+  void begin(world_stamp at, std::function<void(std::uint64_t)> drop_graphs);
   /// Ends the capture: the plan can be replayed from now on.
   void succeed(content captured);
   /// Ends the capture: replays are refused with \p why.
@@ -125,12 +124,10 @@ private:
 
   mutable std::mutex mutex_;
   world_stamp stamp_{};
-  std::vector<std::weak_ptr<rank_pipeline>> ranks_;
+  std::function<void(std::uint64_t)> drop_graphs_; ///< Empty before the first capture.
   std::shared_ptr<const held_content> content_;
   error failure_;
 };
-
-class capture_agreement;
 
 /// One rank's part in a capture. The client's kernels go into stream(), with the device current and the stream in
 /// capture. Requests are added among them by launch(). The captured work runs in the order of the calls. Other streams
@@ -139,48 +136,38 @@ class capture_agreement;
 /// Lifetime: the call of the capture function. Threads: only the one that calls it.
 class rank_capture {
 public:
-  /// Used by the code that calls the capture function.
-  rank_capture(rank_pipeline& one, stream_ref into, capture_agreement& peers);
+  rank_capture(const rank_capture&) = delete;
+  rank_capture& operator=(const rank_capture&) = delete;
 
   /// Returns the rank that is captured.
-  [[nodiscard]] rank self() const noexcept;
+  [[nodiscard]] virtual rank self() const noexcept = 0;
   /// Returns the number of ranks of the world in the epoch of this capture.
-  [[nodiscard]] int world_size() const noexcept;
+  [[nodiscard]] virtual int world_size() const noexcept = 0;
   /// Returns the rank's device, which is current on the calling thread.
-  [[nodiscard]] const std::shared_ptr<device>& where() const noexcept;
+  [[nodiscard]] virtual const std::shared_ptr<device>& where() const noexcept = 0;
   /// Returns the stream in capture: troupe's, or the client's own from plan_options.
-  [[nodiscard]] stream_ref stream() const noexcept { return into_; }
+  [[nodiscard]] virtual stream_ref stream() const noexcept = 0;
 
   /// Captures a request. It must not use host memory (except copies of pinned memory), wait for an event, or be a
   /// replay. Blocks until the peers have made the matching call, so that a mismatch is found before anything is
   /// enqueued. Errors: those of a request, at once; deadline_exceeded; the error that failed the capture on another
   /// rank; invalid_argument (it cannot be captured).
-  void launch(operation what);
+  virtual void launch(operation what) = 0;
   /// Captures several requests in one launch. All ranks must pass the same ones (troupe::group has the rules). Parts
   /// may be groups. Errors: as launch(); invalid_argument (a part writes memory that another part uses; a copy; a
   /// barrier).
-  void launch_together(std::vector<operation> parts);
+  virtual void launch_together(std::vector<operation> parts) = 0;
 
   /// Makes the plan hold memory that the client's own kernels use. Replays are refused once that memory is stale.
-  void keep(buffer memory) { content_.kept.push_back(std::move(memory)); }
+  virtual void keep(buffer memory) = 0;
 
   /// For capture_of(): captures one launch of as many of \p steps, from the front, as every rank offers. All but a
   /// single step must be collectives that may share a launch. Returns their number. Errors: as launch().
-  std::size_t launch_front(std::span<const operation> steps);
-  /// For capture_session: returns the content captured so far.
-  [[nodiscard]] captured_plan::content& content() noexcept { return content_; }
+  virtual std::size_t launch_front(std::span<const operation> steps) = 0;
 
-private:
-  void check(const operation& what) const;
-  void check_side_by_side(std::span<const operation> parts) const;
-  void check_halves(std::span<const operation> parts) const;
-  /// Returns how many of \p parts, from the front, were launched.
-  std::size_t enqueue(std::span<const operation> parts, bool divisible = false);
-
-  rank_pipeline& pipeline_;
-  stream_ref into_;
-  capture_agreement& peers_;
-  captured_plan::content content_;
+protected:
+  rank_capture() = default;
+  ~rank_capture() = default;
 };
 
 /// The plans of one world in this process, by name. Threads: all functions may be called from any thread.

@@ -1,7 +1,8 @@
 /// Reports which ranks have not requested an operation, and the progress of every rank.
 #pragma once
 
-#include <troupe/collectives/order/lane.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
+#include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 
@@ -12,13 +13,6 @@
 
 namespace troupe {
 
-/// The ranks that an operation needs.
-enum class operation_reach : std::uint8_t {
-  all_ranks, ///< All ranks of the world: for a collective, or a group that contains one.
-  peers,     ///< The peers that it names: for a send, a recv, or a group of only these.
-  itself,    ///< Only the requesting rank: for a copy.
-};
-
 /// One rank's operation, for messages to users.
 struct operation_mark {
   std::string what{}; ///< As returned by describe(): "all_reduce of 1024 f32, sum".
@@ -28,6 +22,25 @@ struct operation_mark {
   std::optional<troupe::rank> peer{}; ///< For a send or recv, and for a group whose transfers have one peer.
 
   friend bool operator==(const operation_mark&, const operation_mark&) = default;
+};
+
+/// The progress of a rank: its last operation in each state; nullopt if there was none yet.
+struct pipeline_progress {
+  /// Numbers of operations that need all ranks, since the start of the epoch. Ranks are compared by these, because
+  /// their numbers of other operations differ.
+  struct counts {
+    std::uint64_t submitted = 0;
+    std::uint64_t launched = 0;
+    std::uint64_t finished = 0;
+  };
+
+  std::optional<operation_mark> submitted{};
+  std::optional<operation_mark> launched{};
+  std::optional<operation_mark> started{};  ///< The last that was seen to run on the device.
+  std::optional<operation_mark> finished{}; ///< The last that has succeeded.
+  counts collectives{};
+  std::optional<time_point> running_since{};   ///< Start time of `started`, if it has not finished.
+  std::optional<time_point> launching_since{}; ///< Start time of a launch call that has not returned.
 };
 
 /// Describes an operation that waits, the ranks that have requested it, and the progress of every rank.

@@ -1,5 +1,5 @@
+#include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/collectives/operation/signature.hpp>
-#include <troupe/collectives/pipeline/launch_parts.hpp>
 
 #include <algorithm>
 #include <utility>

@@ -2,8 +2,8 @@
 /// kept the resume log, and none with an epoch that no service has recorded (CUT-1).
 #pragma once
 
-#include <troupe/collectives/order/lane.hpp>
-#include <troupe/collectives/order/resume_points.hpp>
+#include <troupe/collectives/operation/lanes/lane.hpp>
+#include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/device/identity.hpp>
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct told_commit {
 
 /// The commits that one process knows.
 struct told_commits {
-  epoch of{};                ///< The latest epoch that the process was ordered to form; 0: none.
+  epoch of{};                ///< The latest epoch that the process was directed to form; 0: none.
   bool has_survivors = true; ///< resume_points::has_survivors of that epoch, or true if a commit has succeeded since.
   std::vector<told_commit> lanes{};
 };

@@ -1,4 +1,4 @@
-/// What a world does at a controller's orders, and how pieces of maintenance follow each other, without CAF.
+/// What a world does that a controller directs, and how pieces of maintenance follow each other, without CAF.
 #include <troupe/actors/world/world_state.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <variant>
 
-namespace troupe::tests::world_orders_test {
+namespace troupe::tests::world_directives_test {
 
 namespace {
 
@@ -39,7 +39,7 @@ world_state ready_world(recovery_policy policy = recovery_policy::fail_fast) {
   return world;
 }
 
-formation_order order_of(epoch of) {
+formation_directive formation_of(epoch of) {
   return {.of = of, .self = rank{1}, .world_size = 2};
 }
 world_state guided_world() {
@@ -49,7 +49,7 @@ world_state guided_world() {
 }
 world_state serving_guided_world() {
   world_state world = guided_world();
-  static_cast<void>(world.on_formation(order_of(epoch{1})));
+  static_cast<void>(world.on_formation(formation_of(epoch{1})));
   static_cast<void>(world.on_formed(epoch{1}, {}));
   REQUIRE(world.event().phase == world_phase::ready);
   return world;
@@ -132,23 +132,23 @@ TEST_CASE("a guided world forms when it is told to, in each epoch once", "[actor
   CHECK(world.current_epoch() == epoch{});
   CHECK(world.on_failure({epoch{1}, some_fault}).empty());
   CHECK(world.on_quiesce({.of = epoch{}, .why = some_fault}).empty());
-  const auto first = world.on_formation(order_of(epoch{3}));
+  const auto first = world.on_formation(formation_of(epoch{3}));
   CHECK(the<world_effect::announce>(first).event.phase == world_phase::forming);
   CHECK(the<world_effect::announce>(first).event.epoch == epoch{3});
-  CHECK(the<world_effect::form>(first).order->of == epoch{3});
+  CHECK(the<world_effect::form>(first).directive->of == epoch{3});
   CHECK_FALSE(has<world_effect::retire>(first)); // there was none
   CHECK(world.event().local_ranks == std::vector{rank{1}});
   CHECK(world.event().origins == std::vector{rank{1}});
-  CHECK(world.on_formation(order_of(epoch{3})).empty());
-  CHECK(world.on_formation(order_of(epoch{2})).empty());
+  CHECK(world.on_formation(formation_of(epoch{3})).empty());
+  CHECK(world.on_formation(formation_of(epoch{2})).empty());
   const auto formed = world.on_formed(epoch{3}, {});
   CHECK(tells<formed_report>(formed));
   CHECK_FALSE(has<world_effect::abort_retired>(formed));
   CHECK_FALSE(world.event().recovery);
   CHECK(world.on_failure({epoch{2}, some_fault}).empty());
   CHECK(world.event().phase == world_phase::ready);
-  // The order to form again may be the first that it hears of a failure.
-  formation_order again = order_of(epoch{4});
+  // The directive to form again may be the first that it hears of a failure.
+  formation_directive again = formation_of(epoch{4});
   again.reason = some_fault;
   again.self = rank{0};
   const auto next = world.on_formation(again);
@@ -180,7 +180,7 @@ TEST_CASE("a guided world that is to come to rest reports when it has, and forms
     CHECK(has<world_effect::retire>(quiet));
     CHECK(tells<drained_report>(quiet));
     CHECK(world.on_failure({epoch{1}, some_fault}).empty()); // it waits for the next order already
-    CHECK(has<world_effect::form>(world.on_formation(order_of(epoch{2}))));
+    CHECK(has<world_effect::form>(world.on_formation(formation_of(epoch{2}))));
     CHECK(has<world_effect::abort_retired>(world.on_formed(epoch{2}, {})));
     CHECK(world.event().phase == world_phase::ready);
     CHECK_FALSE(world.event().reason);
@@ -200,7 +200,7 @@ TEST_CASE("a guided world that is to come to rest reports when it has, and forms
   SECTION("it is stopped meanwhile") {
     CHECK(the<world_effect::announce>(world.on_stop()).event.phase == world_phase::stopping);
     CHECK_FALSE(world.event().reason);
-    CHECK(world.on_formation(order_of(epoch{2})).empty());
+    CHECK(world.on_formation(formation_of(epoch{2})).empty());
     CHECK(has<world_effect::release>(world.on_drained(epoch{1}, {})));
     const auto left = world.on_released(epoch{1}, {});
     CHECK(tells<leave_notice>(left));
@@ -223,14 +223,14 @@ TEST_CASE("a guided world that is dismissed heeds no further order", "[actors]")
     CHECK(world.event().phase == world_phase::stopped);
   }
   SECTION("while it serves") {
-    static_cast<void>(world.on_formation(order_of(epoch{1})));
+    static_cast<void>(world.on_formation(formation_of(epoch{1})));
     static_cast<void>(world.on_formed(epoch{1}, {}));
     CHECK(has<world_effect::abort>(world.on_dismissed(some_fault)));
     CHECK(world.on_released(epoch{1}, {}).empty());
     CHECK(has<world_effect::leave>(world.on_stop()));
   }
   SECTION("while it stops, which ends it anyway") {
-    static_cast<void>(world.on_formation(order_of(epoch{1})));
+    static_cast<void>(world.on_formation(formation_of(epoch{1})));
     static_cast<void>(world.on_formed(epoch{1}, {}));
     static_cast<void>(world.on_stop());
     static_cast<void>(world.on_drained(epoch{1}, {}));
@@ -238,9 +238,9 @@ TEST_CASE("a guided world that is dismissed heeds no further order", "[actors]")
     CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
   }
   CHECK(world.on_dismissed(some_fault).empty());
-  CHECK(world.on_formation(order_of(epoch{5})).empty());
+  CHECK(world.on_formation(formation_of(epoch{5})).empty());
   CHECK(world.on_failure({world.current_epoch(), some_fault}).empty());
   CHECK(world.event().phase == world_phase::stopped);
 }
 
-} // namespace troupe::tests::world_orders_test
+} // namespace troupe::tests::world_directives_test

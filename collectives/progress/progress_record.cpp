@@ -1,6 +1,6 @@
+#include <troupe/collectives/operation/compact_signature.hpp>
 #include <troupe/collectives/operation/signature.hpp>
-#include <troupe/collectives/order/matching/compact_signature.hpp>
-#include <troupe/collectives/pipeline/pipeline_progress.hpp>
+#include <troupe/collectives/progress/progress_record.hpp>
 
 #include <bit>
 

@@ -1,4 +1,4 @@
-#include <troupe/collectives/order/told_commits.hpp>
+#include <troupe/collectives/progress/told_commits.hpp>
 
 #include <algorithm>
 #include <new>

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <troupe/collectives/collective_settings.hpp>
+#include <troupe/collectives/operation/compact_signature.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/matching/compact_signature.hpp>
-#include <troupe/collectives/order/matching/memory_ranges.hpp>
+#include <troupe/collectives/pipeline/memory_ranges.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,8 +5,8 @@
 
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/operation/signature.hpp>
+#include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/collectives/operation/validation.hpp>
-#include <troupe/collectives/pipeline/staging/staging_plan.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
 #include <catch2/catch_test_macros.hpp>

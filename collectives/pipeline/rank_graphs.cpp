@@ -1,4 +1,4 @@
-#include <troupe/collectives/pipeline/plans/rank_graphs.hpp>
+#include <troupe/collectives/pipeline/rank_graphs.hpp>
 
 #include <utility>
 

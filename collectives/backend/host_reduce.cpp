@@ -1,5 +1,5 @@
-#include <troupe/collectives/backend/mock/mock_reduce.hpp>
-#include <troupe/collectives/backend/mock/small_float.hpp>
+#include <troupe/collectives/backend/host_reduce.hpp>
+#include <troupe/collectives/backend/small_float.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
 
 #include <cstdint>
 #include <string>

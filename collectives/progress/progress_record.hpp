@@ -2,10 +2,9 @@
 /// ranks and on hangs.
 #pragma once
 
+#include <troupe/collectives/backend/launch_observer.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/order/absence_report.hpp>
-#include <troupe/collectives/pipeline/fault_report.hpp>
-#include <troupe/collectives/pipeline/launch_observer.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 
 #include <array>
 #include <atomic>

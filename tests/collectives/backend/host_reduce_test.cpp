@@ -1,6 +1,6 @@
 // The corners of the mock's arithmetic; the sweep over shapes is in mock_backend_test.cpp.
-#include <troupe/collectives/backend/mock/mock_reduce.hpp>
-#include <troupe/collectives/backend/mock/small_float.hpp>
+#include <troupe/collectives/backend/host_reduce.hpp>
+#include <troupe/collectives/backend/small_float.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
