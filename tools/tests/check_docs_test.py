@@ -66,9 +66,20 @@ class CheckDocs(DocumentedTree):
         self.assert_catches("check-docs", "docs/guide.md:4: <troupe/device/cuda/inner.hpp> is not installed")
         self.plant("docs/guide.md", "# Guide\n\n## Second part\n")
         self.plant("docs/design/0001-inner.md", "Reads `<troupe/device/cuda/inner.hpp>`.\n")
+        self.plant("docs/design/README.md", "[0001](0001-inner.md)\n")
         self.assert_passes("check-docs")
         self.plant("docs/snippets/pages.cpp", "#include <troupe/device/cuda/inner.hpp>\n")
         self.assert_catches("check-docs", "docs/snippets/pages.cpp:1: <troupe/device/cuda/inner.hpp> is not installed")
+
+    def test_a_record_that_no_index_names_or_that_has_the_number_of_another_is_caught(self):
+        self.plant("docs/design/README.md", "[0001](0001-one.md), [the archive](archive/README.md)\n")
+        self.plant("docs/design/archive/README.md", "[0002](0002-two.md)\n")
+        self.plant("docs/design/0001-one.md", "# One\n")
+        self.plant("docs/design/archive/0002-two.md", "# Two\n")
+        self.assert_passes("check-docs")
+        self.plant("docs/design/archive/0001-other.md", "# Other\n")
+        self.assert_catches("check-docs", "docs/design/archive/0001-other.md:1: docs/design/archive/README.md does not link to it",
+                            "docs/design/archive/0001-other.md:1: the number 0001 belongs to docs/design/0001-one.md")
 
     def test_a_package_that_does_not_say_what_is_installed_is_caught(self):
         self.plant("cmake/public_headers.cmake", "install(EXPORT all)\n")
