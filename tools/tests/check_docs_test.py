@@ -104,7 +104,7 @@ class CheckDocsInsideHeaders(DocumentedTree):
         self.plant("completion/slot.hpp", STREAM.format(body))
         self.assert_passes("check-docs")
 
-    def test_what_doxygen_warns_of_is_caught_in_its_place(self):
+    def test_a_warning_of_doxygen_is_caught_in_its_place(self):
         self.plant("completion/slot.hpp", "/// A slot.\nnamespace troupe {\n/// Says \\nosuchcommand.\nclass slot {};\n}\n")
         self.assert_catches("check-docs", "completion/slot.hpp:3: Found unknown command")
 
@@ -114,7 +114,7 @@ class Docs(DocumentedTree):
         super().setUp()
         self.plant("docs/README.md", "# All of it\n\n[The guide](guide.md#second-part), [a header](../device/stream.hpp).\n")
 
-    def test_what_it_does_is_said(self):
+    def test_its_help_says_what_it_does(self):
         result = run("docs", "--help")
         self.assertEqual(result.returncode, 0)
         self.assertIn("build/docs/html/index.html", result.stdout)
