@@ -71,6 +71,13 @@ class CheckDocs(DocumentedTree):
         self.plant("docs/snippets/pages.cpp", "#include <troupe/device/cuda/inner.hpp>\n")
         self.assert_catches("check-docs", "docs/snippets/pages.cpp:1: <troupe/device/cuda/inner.hpp> is not installed")
 
+    def test_a_file_that_a_packages_page_names_and_that_does_not_exist_is_caught(self):
+        self.plant("device/README.md", "# Devices\n[streams](stream.hpp), `device/stream.hpp`, `cuda/cuda_driver.hpp`, `a/b`, `gone.hpp`\n")
+        self.assert_passes("check-docs")
+        self.plant("device/README.md", "# Devices\n[streams](gone.hpp), `device/gone.hpp`\n")
+        self.assert_catches("check-docs", "device/README.md:2: 'gone.hpp' leads to device/gone.hpp, which does not exist",
+                            "device/README.md:2: `device/gone.hpp` does not exist")
+
     def test_a_record_that_no_index_names_or_that_has_the_number_of_another_is_caught(self):
         self.plant("docs/design/README.md", "[0001](0001-one.md), [the archive](archive/README.md)\n")
         self.plant("docs/design/archive/README.md", "[0002](0002-two.md)\n")
