@@ -144,7 +144,7 @@ public:
 
   /// Asks all ranks with one request: parts[i] is for the i-th rank. If not all ranks are in this process, this
   /// requires a controller and ordering::agreed, and operands of other processes' ranks are remote buffers
-  /// (docs/processes.md). If the options name no epoch, the request is for the current one.
+  /// (docs/drivers.md). If the options name no epoch, the request is for the current one.
   [[nodiscard]] std::future<completion> ask(std::vector<operation> parts, request_options options = {},
                                             call_site from = call_site::current());
   [[nodiscard]] std::future<completion> ask(world_request asked);

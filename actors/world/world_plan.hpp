@@ -42,7 +42,7 @@ struct world_plan {
   std::shared_ptr<world_status> status;
   pipeline_services services{};
   std::shared_ptr<arbiter> above;                       ///< The arbiter, shared by all worlds on these GPUs.
-  troupe::ordering ordering = troupe::ordering::agreed; ///< Used if all ranks live in this process.
+  troupe::ordering ordering = troupe::ordering::agreed; ///< Of requests to single ranks.
   world_deadlines deadlines;
   recovery_terms recovery{};
   std::uint64_t seed = 0;                   ///< Seeds the random delays.

@@ -72,8 +72,8 @@ struct rank_request {
   call_site site = call_site::current();
 };
 
-/// One request for all ranks of a world that live in this process: parts[i] is for rank i. The world orders it (ORD-1)
-/// and answers once, when the last rank is done.
+/// One request for all ranks of a world: parts[i] is for rank i. The operands of ranks in other processes are remote
+/// buffers. The world orders it (ORD-1) and answers once, when the last rank is done.
 struct world_request {
   std::vector<operation> parts;
   troupe::epoch epoch{}; ///< The world's epoch as the client knows it (EPO-1). 0: the current epoch.

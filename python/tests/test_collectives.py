@@ -113,7 +113,7 @@ def test_gather_and_scatter(world, root):
         np.testing.assert_array_equal(outs[rank], ranked(6)[rank])
 
 
-def test_what_has_no_out_is_made_of_troupes_memory(world):
+def test_results_without_out_are_in_troupes_memory(world):
     values = [troupe.empty(world, rank, 6, "int32") for rank in range(RANKS)]
     for rank, value in enumerate(values):
         np.asarray(value)[:] = ranked(6, "int32")[rank]

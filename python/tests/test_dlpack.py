@@ -165,7 +165,7 @@ def test_a_read_only_tensor_is_no_destination(world):
         assert is_deleted(value, len(value.asked))
 
 
-def test_of_a_reduce_only_the_roots_tensor_is_written(world):
+def test_only_the_roots_tensor_of_a_reduce_is_written(world):
     values = producers(world, READ_ONLY)
     values[1] = Producer(np.full(4, 2, "float32"))
     world.reduce(values, root=1).result()
@@ -219,7 +219,7 @@ def test_a_buffer_is_lent_in_the_form_that_its_reader_knows(world, asked, name):
     assert name_of(troupe.empty(world, 0, 4).__dlpack__(**asked)) == name
 
 
-def test_what_a_buffer_is_lent_as_with_a_version(world):
+def test_a_buffer_is_exported_with_a_version(world):
     made = troupe.empty(world, 0, (2, 3), "int32")
     capsule = made.__dlpack__(max_version=(1, 0))
     shown = Versioned.from_address(pointer_of(capsule, VERSIONED))

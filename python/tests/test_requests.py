@@ -49,7 +49,7 @@ def test_element_types_that_troupe_lacks_are_refused(world, dtype):
         world.all_reduce([np.ones(4, dtype) for _ in range(3)])
 
 
-def test_what_is_no_tensor_is_refused(world):
+def test_an_object_that_is_not_a_tensor_is_refused(world):
     with pytest.raises(troupe.InvalidArgument, match="__dlpack__"):
         world.all_reduce([[1, 2], [3, 4], [5, 6]])
 

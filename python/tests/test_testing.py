@@ -21,7 +21,7 @@ def test_a_world_that_fails_to_form_by_a_script():
     assert script.waiting() == []
 
 
-def test_what_was_launched_is_recorded():
+def test_launches_are_recorded():
     with MockWorld(2) as mock:
         mock.world.all_reduce(ones(2)).result()
         for reply in [mock.world.rank(r).lane("decode").barrier() for r in range(2)]:
@@ -246,7 +246,7 @@ def test_groups_and_buffers_in_virtual_time():
         del values
 
 
-def test_what_worlds_in_real_time_let_go_of_does_not_end_in_a_virtual_world():
+def test_memory_that_worlds_in_real_time_release_does_not_end_in_a_virtual_world():
     for _ in range(5):
         with MockWorld(2) as mock:
             outs = [troupe.empty(mock.world, r, 4) for r in range(2)]

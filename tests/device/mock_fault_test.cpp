@@ -69,7 +69,7 @@ TEST_CASE("a task that fails is reported late and once by its device, and at eve
   CHECK(host.host_span<std::uint8_t>()[0] == 2);
 }
 
-TEST_CASE("whatever is queued on a device that fails is dropped and never fires", "[device][mock]") {
+TEST_CASE("work queued on a device that fails is dropped and never completes", "[device][mock]") {
   by_hand rig;
   bool called = false;
   event mark{rig.gpu};
@@ -137,8 +137,7 @@ TEST_CASE("a sticky error poisons all devices for ever, and giving back still wo
   CHECK(leak_count() == unreturned);
 }
 
-TEST_CASE("whoever waits for a stream whose device fails gets the error instead of waiting for ever",
-          "[device][mock]") {
+TEST_CASE("a wait for a stream whose device fails ends with the error", "[device][mock]") {
   const auto api = make_mock_driver({.device_count = 2});
   const auto gpu = device::open(api, first);
   const stream work{gpu};
@@ -152,7 +151,7 @@ TEST_CASE("whoever waits for a stream whose device fails gets the error instead 
   CHECK(flag.get() == 0);
 }
 
-TEST_CASE("what a host function throws is its device's error", "[device][mock]") {
+TEST_CASE("an exception of a host function is its device's error", "[device][mock]") {
   by_hand rig;
   rig.api->call(
       first, rig.work.ref().native(),

@@ -105,7 +105,7 @@ TEST_CASE("behind switches the links of the GPU with fewer of them count", "[dev
   CHECK(find_in(with_links(std::vector(18, up), one_down)).count == 17);
 }
 
-TEST_CASE("of direct links only those to the other GPU count", "[device]") {
+TEST_CASE("only direct links to the other GPU count", "[device]") {
   const pretend_link to_right{.remote_bus = 0x20};
   const pretend_link to_left{.remote_bus = 0x10};
   const pretend_link elsewhere{.remote_bus = 0x30};
@@ -134,7 +134,7 @@ TEST_CASE("GPUs that NVML says are not joined have no NVLink, whatever their lin
   CHECK(found.failure.empty());
 }
 
-TEST_CASE("what NVML does not tell stays open, with the call that did not tell", "[device]") {
+TEST_CASE("a fact that NVML does not report stays unknown, with the call that failed", "[device]") {
   pretend_machine silent;
   silent.p2p_result = not_supported;
   const auto found = find_in(silent);

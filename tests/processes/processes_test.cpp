@@ -216,7 +216,7 @@ TEST_CASE("a process that leaves does not end before its controller has heard so
   CHECK_FALSE(control.reason());
 }
 
-TEST_CASE("who is refused is told why", "[processes]") {
+TEST_CASE("a refused process is told why", "[processes]") {
   kept_by = GENERATE(ordering::agreed, ordering::caller);
   controller control{options_of(2)};
   configuration settings = settings_of(control, 0);

@@ -172,7 +172,7 @@ TEST_CASE("every operation's check finds what was not done, also in place", "[be
     }
 }
 
-TEST_CASE("what a world cannot do has a line instead of a row", "[bench]") {
+TEST_CASE("an operation that a world cannot do has a line instead of a row", "[bench]") {
   auto settings = mock_settings(2);
   settings.mock_without = {feature::fp8_reductions};
   runtime rt{settings};

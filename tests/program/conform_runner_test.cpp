@@ -98,7 +98,7 @@ TEST_CASE("another reduction, root or place gives wrong elements", "[conform]") 
   }
 }
 
-TEST_CASE("what is written into an input is found", "[conform]") {
+TEST_CASE("a write to an input is found", "[conform]") {
   const auto [tally, told] = run_cases("all_reduce/f64/sum/out-of-place/odd",
                                        each<all_reduce>([](all_reduce& what) { what.recv = what.send; }));
   CHECK(tally.failed == 2);

@@ -52,7 +52,7 @@ TEST_CASE("percentiles are medians of blocks, and the largest is of all", "[benc
   CHECK(report["blocks"]["p50"] == json{500.0, 5'000.0, 500.0});
 }
 
-TEST_CASE("what is added to raw is of the same block", "[bench]") {
+TEST_CASE("the time added to raw is that of the same block", "[bench]") {
   latency_table table{"asked by"};
   const std::size_t way = table.add_way("somebody", {{"way", "somebody"}});
   table.add_raw_block({10.0});

@@ -196,7 +196,7 @@ TEST_CASE("a mistyped subcommand or option is told with the nearest one", "[prog
   CHECK(suggested({"demo", "--clients", "0"}).empty());
 }
 
-TEST_CASE("what ended the program is told with its remedy", "[program]") {
+TEST_CASE("the error that ended the program is printed with its remedy", "[program]") {
   const auto told = [](auto problem) {
     std::FILE* const file = std::tmpfile();
     program::print_failure(::fileno(file), std::make_exception_ptr(problem));

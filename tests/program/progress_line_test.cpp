@@ -58,7 +58,7 @@ TEST_CASE("where there is no terminal, what takes long is told in lines", "[benc
   std::fclose(file);
 }
 
-TEST_CASE("what is soon over leaves no trace where there is no terminal", "[bench]") {
+TEST_CASE("a short run leaves no progress line where there is no terminal", "[bench]") {
   std::FILE* const file = std::tmpfile();
   {
     progress_line line{file, 1};

@@ -94,7 +94,7 @@ TEST_CASE("integers of the kind `full` wrap and take their whole range, those of
   CHECK(largest(value_kind::exact) < std::uint64_t{1} << 31U);
 }
 
-TEST_CASE("what is only moved may be any bytes, and is compared bit by bit", "[bench]") {
+TEST_CASE("elements that are only moved may have any bytes, and are compared bit by bit", "[bench]") {
   const reference_values values{dtype::f8e4m3, reduction::sum, 2, 5, value_kind::bits};
   constexpr std::size_t count = 4096;
   bytes seen = input(values, 1, 0, count, dtype::f8e4m3);

@@ -57,7 +57,7 @@ class Plots(unittest.TestCase):
         self.assertEqual(labels("numbers", 9e3, 3e6), ["10k", "100k", "1M"])
         self.assertEqual(labels("counts", 1, 256)[-1], "256")
 
-    def test_what_an_axis_cannot_show_is_left_out_and_what_is_then_empty_too(self):
+    def test_points_that_an_axis_cannot_show_are_left_out_and_series_that_are_then_empty_too(self):
         plot = one_series("ours", [(8, 0), (16, 2), (math.nan, 1), (32, -1)])
         plot.panels[0].series.append(Series("nothing", [(8, 0)]))
         left = drawable(plot)

@@ -42,7 +42,7 @@ class PrometheusText(unittest.TestCase):
         self.assertEqual(parse_prometheus_text(""), [])
         self.assertEqual(parse_prometheus_text("\n\n# EOF"), [])
 
-    def test_what_is_no_sample_is_refused_with_its_line(self):
+    def test_text_that_is_not_a_sample_is_refused_with_its_line(self):
         for text, complaint in {
                 "good 1\n<html>": "line 2 of the metrics: a metric's name is missing before '<html>'",
                 "a": "line 1 of the metrics: '' is not a number",
@@ -171,7 +171,7 @@ class View(unittest.TestCase):
             self.assertLessEqual(len(small), height)
             self.assertLessEqual(max((line.cell_len for line in small), default=0), 20)
 
-    def test_what_is_good_or_bad_has_a_style_and_lines_are_cut_by_characters(self):
+    def test_good_and_bad_values_have_a_style_and_lines_are_cut_by_characters(self):
         seen = Interval(world_scrape(100, 2, 1000), world_scrape(102, 2, 5000))
         lines = draw_top(seen, [1, 2], "here", 80, 40)
         styles = {line.plain[span.start:span.end]: str(span.style) for line in lines for span in line.spans}

@@ -67,7 +67,7 @@ class Records(unittest.TestCase):
         one["lines"][0]["requests"][0]["finished"] = 6400
         self.assertEqual([request.began for request in self.trace(one).ranks[0].requests], [5200, 6400, 7200])
 
-    def test_what_is_no_flight_record_is_refused_by_its_name(self):
+    def test_a_file_that_is_not_a_flight_record_is_refused_by_its_name(self):
         later, wrong, without = (record(0, "a", 1, 1) for _ in range(3))
         later["schema"] = 2
         wrong["lines"][0]["requests"][1]["asked"] = "now"

@@ -63,7 +63,7 @@ class Verdicts(unittest.TestCase):
 
 
 class Trials(unittest.TestCase):
-    def test_what_is_tried_are_settings_and_values_that_there_are_other_than_the_defaults(self):
+    def test_only_existing_settings_and_values_other_than_the_defaults_are_tried(self):
         defaults, tried = config(), {}
         for mock in (False, True):
             for quick in (False, True):

@@ -229,7 +229,7 @@ std::string describe_all(const drawn_case& all) {
 
 } // namespace
 
-TEST_CASE("property: whatever order requests come in, all are released once, whole, and in one order",
+TEST_CASE("property: in any order of requests, all are released once, whole, and in one order",
           "[properties][collectives][sequencing][ORD-1]") {
   std::size_t faults_seen = 0;
   check_property(
@@ -306,7 +306,7 @@ TEST_CASE("property: a difference planted in one request refuses its operation a
   CHECK(planted > 0);
 }
 
-TEST_CASE("property: whatever is taken back, everything is handed out once, nothing hangs, and the lanes stay in step",
+TEST_CASE("property: with any withdrawals, every request is answered once, nothing hangs, and the lanes stay in step",
           "[properties][collectives][sequencing][ONE-1][ORD-1]") {
   std::size_t withdrawn = 0;
   check_property(

@@ -123,7 +123,7 @@ TEST_CASE("a foreign call that failed is in the doctor's JSON with its own code 
   CHECK(said["nccl"].is_null());
 }
 
-TEST_CASE("what GPUs work without does not keep a machine from being ready", "[runtime]") {
+TEST_CASE("a lack that GPUs work without does not keep a machine from being ready", "[runtime]") {
   doctor_findings findings;
   findings.missing.push_back({"hwloc", {.code = errc::unsupported, .text = "mount /sys"}, false});
   CHECK(findings.ready_for_gpus());

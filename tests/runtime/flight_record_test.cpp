@@ -76,7 +76,7 @@ TEST_CASE("the record of a world has every rank's requests, with the line that a
   std::filesystem::remove_all(folder);
 }
 
-TEST_CASE("what waits for a peer is in the record, and so is its error", "[runtime]") {
+TEST_CASE("a request that waits for a peer is in the record, and so is its error", "[runtime]") {
   const auto folder = fresh_folder("wait");
   runtime rt{two_mock_ranks()};
   world where = rt.form_world();

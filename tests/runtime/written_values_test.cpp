@@ -30,7 +30,7 @@ TEST_CASE("a duration without a unit is refused with what to write", "[runtime]"
   CHECK(refusal_of([] { static_cast<void>(parse_duration("0")); }).starts_with("'0' has no unit"));
 }
 
-TEST_CASE("what is no duration is refused", "[runtime]") {
+TEST_CASE("text that is not a duration is refused", "[runtime]") {
   for (const char* text :
        {"", "s", "1.5s", "-1s", "+1s", "1 s", "1S", "1h", "1sec", "s1", "1s ", "1ms2us", "99999999999999999999s"}) {
     INFO(text);

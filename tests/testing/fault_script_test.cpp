@@ -114,7 +114,7 @@ TEST_CASE("each of several that one call launches has its own asker", "[testing]
   CHECK(seen[2].call == seen[3].call);
 }
 
-TEST_CASE("what is staged, and what is asked again, keeps its asker; what is captured has none", "[testing][faults]") {
+TEST_CASE("staged and repeated operations keep their asker; captured ones have none", "[testing][faults]") {
   virtual_world world{2, keeping_size()};
   const lane line = lane::named("line");
   std::vector<buffer> host;
@@ -172,7 +172,7 @@ TEST_CASE("registrations fail by number", "[testing][faults]") {
   CHECK(world.script().waiting().empty());
 }
 
-TEST_CASE("what is launched together shares a call; a group is one operation", "[testing][faults]") {
+TEST_CASE("operations that are launched together share a call; a group is one operation", "[testing][faults]") {
   virtual_world world{2}; // fusion is free
   const auto values = make_ranked<float>(world, count);
   const auto others = make_ranked<float>(world, count);
@@ -350,7 +350,7 @@ TEST_CASE("a released script lets go of what hangs, and raises nothing more", "[
   CHECK(world.script().waiting().empty());
 }
 
-TEST_CASE("what a script cannot mean is refused with the remedy", "[testing][faults]") {
+TEST_CASE("impossible lines of a script are refused with the remedy", "[testing][faults]") {
   fault_script script;
   const auto refused = [&](const auto& line) { return error_of(line); };
   CHECK(refused([&] { static_cast<void>(script.on(rank{-1})); }).code == errc::invalid_argument);

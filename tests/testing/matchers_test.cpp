@@ -54,7 +54,7 @@ TEST_CASE("matchers take outcomes out of futures and look at virtual replies", "
   CHECK_THAT(std::get<completion>(done), succeeds()); // what get() gives
 }
 
-TEST_CASE("what has not been answered matches nothing", "[testing]") {
+TEST_CASE("a reply that has not been answered matches nothing", "[testing]") {
   auto [answer, reply] = virtual_reply::make();
   CHECK_FALSE(succeeds().match(reply));
   CHECK_FALSE(was_rejected().match(reply));
@@ -67,7 +67,7 @@ TEST_CASE("what has not been answered matches nothing", "[testing]") {
   CHECK(Catch::Detail::stringify(reply) == "a reply in virtual time, answered: succeeded");
 }
 
-TEST_CASE("what is matched is printed in words", "[testing]") {
+TEST_CASE("a matched value is printed in words", "[testing]") {
   using Catch::Detail::stringify;
   CHECK(stringify(done) == "succeeded");
   CHECK(stringify(completion{}) == "a completion");

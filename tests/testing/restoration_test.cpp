@@ -187,7 +187,7 @@ TEST_CASE("a plan that cannot be captured again is told of with its reason", "[t
   CHECK_THAT(world.replay(sound).get(), succeeds());
 }
 
-TEST_CASE("what came back is told anew for each epoch, after a shrink too", "[testing][recovery]") {
+TEST_CASE("restored objects are reported anew for each epoch, after a shrink too", "[testing][recovery]") {
   virtual_world world{3, {.recovery = {.policy = recovery_policy::shrink}}};
   world.register_memory(4096);
   const auto values = make_ranked<float>(world, count);
@@ -232,7 +232,7 @@ TEST_CASE("the same recovery gives the same times, for any seed (DET-1)", "[test
   }
 }
 
-TEST_CASE("what came back is said by kind, and in how long", "[recovery]") {
+TEST_CASE("restored objects are described by kind, with their times", "[recovery]") {
   const error why{.code = errc::out_of_memory, .text = "full"};
   CHECK(describe(restoration{}).empty());
   const restoration all{

@@ -48,7 +48,7 @@ void check_seeds(std::uint64_t first, std::uint64_t last, const draw_function& d
 
 } // namespace
 
-TEST_CASE("whatever goes wrong, every request is answered once and as promised (ONE-1, ORD-1, EPO-1, TIM-1)",
+TEST_CASE("under any faults, every request is answered once and as promised (ONE-1, ORD-1, EPO-1, TIM-1)",
           "[simulation]") {
   check_seeds(100'001, 100'100, drawing(4));
   check_seeds(200'001, 200'030, drawing(2));

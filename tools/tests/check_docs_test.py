@@ -66,9 +66,27 @@ class CheckDocs(DocumentedTree):
         self.assert_catches("check-docs", "docs/guide.md:4: <troupe/device/cuda/inner.hpp> is not installed")
         self.plant("docs/guide.md", "# Guide\n\n## Second part\n")
         self.plant("docs/design/0001-inner.md", "Reads `<troupe/device/cuda/inner.hpp>`.\n")
+        self.plant("docs/design/README.md", "[0001](0001-inner.md)\n")
         self.assert_passes("check-docs")
         self.plant("docs/snippets/pages.cpp", "#include <troupe/device/cuda/inner.hpp>\n")
         self.assert_catches("check-docs", "docs/snippets/pages.cpp:1: <troupe/device/cuda/inner.hpp> is not installed")
+
+    def test_a_file_that_a_packages_page_names_and_that_does_not_exist_is_caught(self):
+        self.plant("device/README.md", "# Devices\n[streams](stream.hpp), `device/stream.hpp`, `cuda/cuda_driver.hpp`, `a/b`, `gone.hpp`\n")
+        self.assert_passes("check-docs")
+        self.plant("device/README.md", "# Devices\n[streams](gone.hpp), `device/gone.hpp`\n")
+        self.assert_catches("check-docs", "device/README.md:2: 'gone.hpp' leads to device/gone.hpp, which does not exist",
+                            "device/README.md:2: `device/gone.hpp` does not exist")
+
+    def test_a_record_that_no_index_names_or_that_has_the_number_of_another_is_caught(self):
+        self.plant("docs/design/README.md", "[0001](0001-one.md), [the archive](archive/README.md)\n")
+        self.plant("docs/design/archive/README.md", "[0002](0002-two.md)\n")
+        self.plant("docs/design/0001-one.md", "# One\n")
+        self.plant("docs/design/archive/0002-two.md", "# Two\n")
+        self.assert_passes("check-docs")
+        self.plant("docs/design/archive/0001-other.md", "# Other\n")
+        self.assert_catches("check-docs", "docs/design/archive/0001-other.md:1: docs/design/archive/README.md does not link to it",
+                            "docs/design/archive/0001-other.md:1: the number 0001 belongs to docs/design/0001-one.md")
 
     def test_a_package_that_does_not_say_what_is_installed_is_caught(self):
         self.plant("cmake/public_headers.cmake", "install(EXPORT all)\n")
@@ -93,7 +111,7 @@ class CheckDocsInsideHeaders(DocumentedTree):
         self.plant("completion/slot.hpp", STREAM.format(body))
         self.assert_passes("check-docs")
 
-    def test_what_doxygen_warns_of_is_caught_in_its_place(self):
+    def test_a_warning_of_doxygen_is_caught_in_its_place(self):
         self.plant("completion/slot.hpp", "/// A slot.\nnamespace troupe {\n/// Says \\nosuchcommand.\nclass slot {};\n}\n")
         self.assert_catches("check-docs", "completion/slot.hpp:3: Found unknown command")
 
@@ -103,7 +121,7 @@ class Docs(DocumentedTree):
         super().setUp()
         self.plant("docs/README.md", "# All of it\n\n[The guide](guide.md#second-part), [a header](../device/stream.hpp).\n")
 
-    def test_what_it_does_is_said(self):
+    def test_its_help_says_what_it_does(self):
         result = run("docs", "--help")
         self.assertEqual(result.returncode, 0)
         self.assertIn("build/docs/html/index.html", result.stdout)

@@ -83,7 +83,7 @@ class CheckMutations(TreeTest):
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertIn("caught (timeout)", result.stdout)
 
-    def test_what_does_not_apply_or_compile_fails(self):
+    def test_a_mutation_that_does_not_apply_or_compile_fails(self):
         for text, after, said in (("taken > most", "true", "does not apply"), ("t", "x", "does not apply"),
                                   ("taken < most", "taken <", "does not compile")):
             with self.subTest(text):

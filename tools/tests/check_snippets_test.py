@@ -48,7 +48,7 @@ class CheckSnippets(TreeTest):
         self.plant("docs/one.md", "# One\n\n```cpp\nint main() {}\n```\n")
         self.assert_catches("check-snippets", "docs/one.md:3: a block of C++ quotes no compiled file")
 
-    def test_what_the_shell_writes_to_a_file_is_quoted(self):
+    def test_text_that_the_shell_writes_to_a_file_is_quoted(self):
         shell = ("<!-- snippet: examples/one.cpp -->\n<!-- newcomer: run -->\n```sh\nmkdir a\ncat >one.cpp <<'END'\n"
                  "{}END\n```\n<!-- end -->\n")
         self.plant("docs/one.md", shell.format("int main() {}\n"))

@@ -170,7 +170,7 @@ class Mutate(TreeTest):
         self.assertIn("1 tests fail without a mutant", result.stdout)
         self.assertEqual(self.mutate("--leave-out-failing").returncode, 0)
 
-    def test_what_is_packed_runs_alone(self):
+    def test_a_packed_list_runs_alone(self):
         self.assertEqual(self.build().returncode, 0)
         packed = run("mutate", "pack", self.root / "packed", "--into", self.root / "out")
         self.assertEqual(packed.returncode, 0, packed.stdout)

@@ -39,7 +39,7 @@ class NewcomerTest(FolderTest):
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn(words, done.stdout)
 
-    def test_what_comes_out_as_told_passes(self):
+    def test_output_as_documented_passes(self):
         done = self.follow()
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("1 steps of a newcomer", done.stdout)

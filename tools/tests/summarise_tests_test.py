@@ -80,7 +80,7 @@ class SummariseTests(unittest.TestCase):
         self.summarise("<Catch2TestRun>", status=1, log="noise\n==7==ERROR: AddressSanitizer: heap-use\n    #0 here\n")
         self.assertIn("FAILED: ==7==ERROR: AddressSanitizer: heap-use\n    #0 here\n", self.said.stdout)
 
-    def test_what_a_text_says_of_failed_tests_is_repeated_once(self):
+    def test_a_text_about_failed_tests_is_repeated_once(self):
         told = "FAILED: a test\n    x == 1\nnoise\n"
         self.summarise(f"{told}{told}0 passed, 1 failed, 0 skipped\n")
         self.assertEqual(self.said.stdout, "FAILED: a test\n    x == 1\n0 passed, 1 failed, 0 skipped\n")

@@ -31,7 +31,7 @@ TEST_CASE("a reader sees the latest value whole, and what it holds stays as it w
   CHECK(*value.read() == std::pair{7, 8});
 }
 
-TEST_CASE("what is published goes when the next has come and nobody reads it", "[actors]") {
+TEST_CASE("a published value is destroyed when the next one is set and no reader holds it", "[actors]") {
   const auto held = std::make_shared<int>(1);
   rcu_pointer<std::shared_ptr<int>> value{held};
   CHECK(held.use_count() == 2);

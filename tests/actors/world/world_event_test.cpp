@@ -44,7 +44,7 @@ TEST_CASE("an event of a world says its size, its phase, and what it has lost an
   CHECK(describe(event) == "world of 3 is ready (epoch 4, 3 ranks here): " + to_string(event.reason));
 }
 
-TEST_CASE("what a world has restored is counted by kind, with its times and reasons", "[actors]") {
+TEST_CASE("restored objects are counted by kind, with their times and reasons", "[actors]") {
   const error why{.code = errc::internal, .text = "gone"};
   CHECK(describe(restoration{}).empty());
   const restoration all{

@@ -447,7 +447,7 @@ TEST_CASE("a suspension that fails, or whose world does, ends with its world's e
   CHECK_FALSE(one.failure_of(suspended));
 }
 
-TEST_CASE("what a capture cannot be is refused with its reason", "[actors][executor][plans]") {
+TEST_CASE("an impossible capture is refused with its reason", "[actors][executor][plans]") {
   executor_scene one;
   auto early = one.capture(one_barrier());
   CHECK(one.failure_of(early).code == errc::world_failed);
@@ -616,8 +616,7 @@ TEST_CASE("a rank that leaves is renumbered for, and requests to it are refused"
   CHECK_FALSE(alone.failure());
 }
 
-TEST_CASE("what recovers derives its communicators as its terms say, or falls back to new ones",
-          "[actors][executor][FLT-1]") {
+TEST_CASE("a recovery derives communicators as its terms say, or falls back to new ones", "[actors][executor][FLT-1]") {
   SECTION("shrink") {
     scene_options of = shrinking(3);
     of.recovery.first_rung = recovery_rung::shrink;

@@ -207,7 +207,7 @@ TEST_CASE("a world that keeps its size forms beside what failed, and aborts that
   CHECK_FALSE(world.admission().objection_to(barriers(world)));
 }
 
-TEST_CASE("what fails while it forms again is formed once more when all of it has been aborted", "[actors]") {
+TEST_CASE("an epoch that fails while it forms is formed again when all of it has been aborted", "[actors]") {
   world_state world = rebuilding_world();
   static_cast<void>(world.on_fault(epoch{1}, some_fault));
   static_cast<void>(world.on_rebuild_due(epoch{1}));

@@ -83,7 +83,7 @@ TEST_CASE("an event that is set without being published is read, and nobody is t
   CHECK(heard == std::vector{world_phase::failed, world_phase::stopped}); // the last event is the last
 }
 
-TEST_CASE("who waits for the next epoch is told once, and those who wait for a later one go on waiting", "[actors]") {
+TEST_CASE("a waiter for the next epoch is told once, and waiters for a later one continue to wait", "[actors]") {
   world_status status;
   status.publish(event_of(world_phase::ready, epoch{1}));
   std::vector<std::string> heard;

@@ -289,7 +289,7 @@ TEST_CASE("operations through Gloo that are launched together and in several str
   destroy(members);
 }
 
-TEST_CASE("what is captured runs through Gloo at each launch of the graph", "[collectives][gloo]") {
+TEST_CASE("a captured operation runs through Gloo at each launch of the graph", "[collectives][gloo]") {
   need_gloo();
   const auto real = make_gloo_backend();
   auto members = formed_ranks(*real, 2);
@@ -476,7 +476,7 @@ TEST_CASE("fifty formings, and ten that fail, leave no thread and no file behind
   CHECK(open_descriptors() == files);
 }
 
-TEST_CASE("what makes no sense is refused by name", "[collectives][gloo]") {
+TEST_CASE("invalid options and operations are refused by name", "[collectives][gloo]") {
   for (const char* address : {"", "localhost", "0.0.0.0", "::", "127.0.0.1:80", "300.1.1.1"}) {
     CAPTURE(address);
     CHECK(code_of([&] { check(gloo_options{.interface_address = address}); }) == errc::invalid_argument);

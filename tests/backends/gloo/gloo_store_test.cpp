@@ -64,7 +64,8 @@ std::vector<char> text(const std::string& words) {
 
 } // namespace
 
-TEST_CASE("what one rank leaves in the store the others find, also those that came before", "[collectives][gloo]") {
+TEST_CASE("a value that one rank puts into the store is found by the others, also by earlier ones",
+          "[collectives][gloo]") {
   gloo_store_server server{parse_socket_address("127.0.0.1")};
   const gloo_endpoint endpoint = server.open(), other = server.open();
   gloo_store first{endpoint, 2, "a/"}, second{endpoint, 2, "a/"}, elsewhere{other, 1, "a/"};
@@ -93,7 +94,7 @@ TEST_CASE("a formation's secret opens nothing once all have formed", "[collectiv
   CHECK_NOTHROW(welcome.formed());
 }
 
-TEST_CASE("who has not the secret is sent away and told nothing", "[collectives][gloo][SEC-1]") {
+TEST_CASE("a client without the secret is disconnected and learns nothing", "[collectives][gloo][SEC-1]") {
   gloo_store_server server{parse_socket_address("127.0.0.1")};
   const gloo_endpoint endpoint = server.open();
   gloo_endpoint wrong = endpoint;

@@ -156,7 +156,7 @@ TEST_CASE("a composed operation touches the communicators of a node and of the n
   CHECK(world.launches->of(6).empty());
 }
 
-TEST_CASE("what crosses between nodes goes through the backend that was given for it", "[collectives][hierarchy]") {
+TEST_CASE("traffic between nodes goes through the backend that was given for it", "[collectives][hierarchy]") {
   hierarchical_world world{{0, 0, 0, 1, 1, 1}, {.mode = hierarchy_mode::always}, true};
   for (auto& one : world.members) one.comm->launch(barrier{}, one.line);
   world.synchronize();
@@ -166,7 +166,7 @@ TEST_CASE("what crosses between nodes goes through the backend that was given fo
   CHECK(world.launches->of(6) == std::vector<std::size_t>{1}); // the names of what crosses
 }
 
-TEST_CASE("what the backend between nodes cannot do, a world cannot be asked for", "[collectives][hierarchy]") {
+TEST_CASE("a world refuses operations that the backend between nodes cannot do", "[collectives][hierarchy]") {
   const std::vector<int> nodes{0, 0, 1, 1};
   const auto all = make_mock_backend();
   const auto kind = make_hierarchical_backend(all, node_map{nodes}, {}, make_mock_backend({feature::fp8_reductions}));
@@ -300,7 +300,8 @@ TEST_CASE("abort ends a composed operation whose peers never come, and nothing i
   }
 }
 
-TEST_CASE("what part of a composed operation ranks disagree on is told by check (ORD-2)", "[collectives][hierarchy]") {
+TEST_CASE("check reports the part of a composed operation on which ranks disagree (ORD-2)",
+          "[collectives][hierarchy]") {
   hierarchical_world world{{0, 0, 1, 1}};
   std::vector<buffer> values;
   for (std::size_t r = 0; r < world.members.size(); ++r) {

@@ -33,8 +33,9 @@ std::optional<hierarchy_plan> plan_of(const operation& what, std::vector<int> no
 
 } // namespace
 
-TEST_CASE("what is composed comes out as what is not, for every kind, map of nodes, length, root, place and room",
-          "[collectives][hierarchy]") {
+TEST_CASE(
+    "a composed operation has the result of a flat one, for every kind, node map, length, root, place and scratch size",
+    "[collectives][hierarchy]") {
   const std::size_t nodes_index = GENERATE(0U, 1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U);
   const std::size_t kind = GENERATE(0U, 1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 13U);
   const bool in_place = GENERATE(false, true);
@@ -66,7 +67,7 @@ TEST_CASE("what is composed comes out as what is not, for every kind, map of nod
   }
 }
 
-TEST_CASE("whatever has elements is composed where nodes are even and in rank order, if it is asked for always",
+TEST_CASE("every operation with elements is composed under mode always where nodes are even and in rank order",
           "[collectives][hierarchy]") {
   for (std::size_t kind = 0; kind < kind_count; ++kind) {
     CAPTURE(kind);
@@ -119,7 +120,7 @@ TEST_CASE("an all_reduce is a reduce_scatter inside, an all_reduce across and an
   CHECK(describe(plan->phases[2].steps.at(0).what) == "all_gather of 3 f64");
 }
 
-TEST_CASE("what crosses between uneven nodes goes through one rank of each", "[collectives][hierarchy]") {
+TEST_CASE("traffic between uneven nodes goes through one rank of each", "[collectives][hierarchy]") {
   for (int r = 0; r < 5; ++r) {
     const auto plan = plan_of(of_kind(0, 7), {0, 0, 1, 1, 1}, {.mode = hierarchy_mode::always}, r);
     REQUIRE(plan);

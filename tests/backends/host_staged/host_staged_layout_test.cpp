@@ -26,7 +26,8 @@ struct host_staged_scene {
 
 } // namespace
 
-TEST_CASE("what is read comes to the host, and what is written goes back", "[collectives][hosted]") {
+TEST_CASE("memory that is read is copied to the host, and memory that is written is copied back",
+          "[collectives][hosted]") {
   const host_staged_scene at;
   const operation what = all_gather{.send = at.memory.slice(0, 40), .recv = at.memory.slice(1024, 120), .count = 10};
   const host_staged_layout layout = host_staged_scene::layout_of(what);
@@ -43,7 +44,7 @@ TEST_CASE("what is read comes to the host, and what is written goes back", "[col
   CHECK(at.offset_of(moved.recv) + 120 <= layout.size_bytes());
 }
 
-TEST_CASE("what is in place on the device is so on the host", "[collectives][hosted]") {
+TEST_CASE("an operation in place on the device is in place on the host", "[collectives][hosted]") {
   const host_staged_scene at;
   const buffer whole = at.memory.slice(512, 120);
   const operation what = all_gather{.send = whole.slice(40, 40), .recv = whole, .count = 10};

@@ -30,7 +30,7 @@ TEST_CASE("offsets are the lowest that fit, aligned, and merge when they come ba
   CHECK(places.take(SIZE_MAX) == std::nullopt);
 }
 
-TEST_CASE("whatever is taken and given back, no two places overlap and all room returns", "[collectives]") {
+TEST_CASE("no two places overlap and all room returns, in any order of allocations and releases", "[collectives]") {
   std::mt19937 dice{20};
   offset_allocator places{1U << 16U, 256};
   std::map<std::size_t, std::size_t> taken;

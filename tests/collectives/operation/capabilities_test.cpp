@@ -85,7 +85,7 @@ TEST_CASE("without fp8 reductions exactly these are refused, and fp8 still moves
   CHECK_THAT(refused.text, ContainsSubstring("convert to f16 or bf16"));
 }
 
-TEST_CASE("of what nobody looked at nothing is known", "[collectives]") {
+TEST_CASE("a feature that was not examined is unknown", "[collectives]") {
   const capabilities nothing{};
   for (const feature one : all_features) CHECK(nothing.find(one).available == availability::unknown);
   CHECK_FALSE(nothing.supports(operation{all_reduce{}}.index(), dtype::f8e4m3, reduction::avg, 8));

@@ -133,7 +133,8 @@ TEST_CASE("chunks are as large as the limit allows, begin aligned, and are never
   CHECK(chunks_of(3, 1) == 3);
 }
 
-TEST_CASE("of a mixed operation only host memory is staged, and what does not lie together", "[collectives][staging]") {
+TEST_CASE("only host memory of a mixed operation is staged, and memory that is not contiguous",
+          "[collectives][staging]") {
   const plan_rig rig;
   const buffer host = allocate_pinned(rig.gpu, 4096);
   const buffer memory = rig.pool->allocate(4096);

@@ -76,7 +76,7 @@ TEST_CASE("host memory is listed without a device", "[collectives][ONE-2]") {
   CHECK_THAT(describe(all), ContainsSubstring("16 bytes at 0x") && ContainsSubstring(" in host memory (rank 1)"));
 }
 
-TEST_CASE("of many ranges the first few are described", "[collectives][ONE-2]") {
+TEST_CASE("the first few of many ranges are described", "[collectives][ONE-2]") {
   undefined_buffers all;
   const std::array<int, 1> memory{};
   for (int r = 0; r < 1000; ++r) all.push_back({rank{r}, device_id{r}, memory.data(), 4});

@@ -57,7 +57,7 @@ void require_refusal(const error& seen, errc code, const std::vector<std::string
 
 } // namespace
 
-TEST_CASE("what is right is let through: in place, out of place, neighbours, nothing at all", "[collectives][ORD-2]") {
+TEST_CASE("valid operations are accepted: in place, out of place, neighbours, nothing at all", "[collectives][ORD-2]") {
   const validation_rig rig;
   const buffer memory = rig.mine.make(64);
   for (const dtype type : all_dtypes) {

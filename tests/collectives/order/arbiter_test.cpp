@@ -118,7 +118,7 @@ TEST_CASE("a launcher that becomes free takes on what waited for it", "[collecti
   for (const auto& log : logs) CHECK(log.count() == 1);
 }
 
-TEST_CASE("who does not agree is refused with rank, ticket and epoch (ORD-2)", "[collectives][sequencing]") {
+TEST_CASE("a rank that does not agree is refused with rank, ticket and epoch (ORD-2)", "[collectives][sequencing]") {
   arbiter_rig one{2};
   const auto left = one.ask(0, one.sum(0, 4));
   const auto right = one.ask(1, one.sum(1, 5));

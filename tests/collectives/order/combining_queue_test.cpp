@@ -53,7 +53,7 @@ TEST_CASE("a turn that brings another goes on first", "[collectives]") {
   CHECK(order == std::vector{1, 0, 2, 0});
 }
 
-TEST_CASE("what a round's end brings is taken too", "[collectives]") {
+TEST_CASE("tasks that the end of a round adds are executed, too", "[collectives]") {
   int left = 3;
   int taken = 0;
   combining_queue* self = nullptr;

@@ -139,7 +139,7 @@ TEST_CASE("a world is closed once, and its requests are refused by the rank that
   CHECK(named.refused.at(named.ask(1, copy{})).rank == rank{0});
 }
 
-TEST_CASE("who withdraws in vain changes nothing, and a client's end concerns only its own requests",
+TEST_CASE("a withdrawal in vain changes nothing, and a client's end concerns only its own requests",
           "[collectives][sequencing]") {
   sequencer_rig rig{2};
   const lane others = lane::named("departures/others");
@@ -163,7 +163,7 @@ TEST_CASE("who withdraws in vain changes nothing, and a client's end concerns on
   CHECK(rig.released == operations{{"0/0", "1/0"}, {"0/4"}});
 }
 
-TEST_CASE("what is refused at once names the limits", "[collectives][sequencing]") {
+TEST_CASE("an immediate refusal names the limits", "[collectives][sequencing]") {
   sequencer_rig rig{3};
   CHECK_THAT(rig.text(rig.ask(3, barrier{})), ContainsSubstring("rank 3 is not in this world: its ranks are 0 to 2"));
   CHECK(rig.code(rig.ask(-1, barrier{})) == errc::invalid_argument);

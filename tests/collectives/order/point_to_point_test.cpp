@@ -104,7 +104,7 @@ TEST_CASE("a group may meet several requests that a rank asks for one after the 
   CHECK(rig.released == operations{{"0/0", "1/0", "1/1"}});
 }
 
-TEST_CASE("what stands between two requests of one closure holds it up until it is gone", "[collectives][sequencing]") {
+TEST_CASE("a request between two requests of one closure delays it until it is gone", "[collectives][sequencing]") {
   sequencer_rig rig{2};
   rig.ask(0, group{{to(1, 0), to(1, 1)}});
   rig.ask(1, from(0, 0)); // 1/0

@@ -77,7 +77,8 @@ TEST_CASE("small operations wait while a launcher has two launches before it, an
   for (const auto& log : one.logs) CHECK(log.count() == 5);
 }
 
-TEST_CASE("what can never be fused goes on at once, and with it what it follows", "[collectives][sequencing][fusion]") {
+TEST_CASE("an operation that can never be fused is launched at once, with those before it",
+          "[collectives][sequencing][fusion]") {
   queue_rig one{2};
   auto busy = one.stop(0);
   for (int i = 0; i < 4; ++i) one.push_and_flush(0);
@@ -137,8 +138,9 @@ TEST_CASE("without fusion nothing waits for a launcher", "[collectives][sequenci
   }
 }
 
-TEST_CASE("what waits for a launcher past its deadline is answered, and launched in its place all the same (ORD-1)",
-          "[collectives][sequencing][TIM-1]") {
+TEST_CASE(
+    "an operation that waits for a launcher past its deadline is answered, and still launched in its place (ORD-1)",
+    "[collectives][sequencing][TIM-1]") {
   queue_rig one{2};
   auto busy = one.stop(0);
   for (const std::size_t count : {1U, 2U}) one.push_and_flush(count);
@@ -179,7 +181,7 @@ TEST_CASE("at the end everything goes on, whatever the launchers have to do", "[
   CHECK(one.launched(0).size() == 3); // two, and three as one
 }
 
-TEST_CASE("what is too large to be fused goes on at once", "[collectives][sequencing][fusion]") {
+TEST_CASE("an operation that is too large to be fused is launched at once", "[collectives][sequencing][fusion]") {
   queue_rig one{2, {.max_operation_bytes = 64}};
   auto busy = one.stop(0);
   for (int i = 0; i < 4; ++i) one.push_and_flush(17); // 68 bytes each

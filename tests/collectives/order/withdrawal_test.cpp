@@ -10,7 +10,7 @@ using namespace troupe::tests;
 using Catch::Matchers::ContainsSubstring;
 using operations = sequencer_rig::operations;
 
-TEST_CASE("what is cancelled is told to those who came and to those who come, and the lane goes on",
+TEST_CASE("a cancellation is reported to peers that have asked and to those that will, and the lane continues",
           "[collectives][sequencing]") {
   sequencer_rig rig{3};
   rig.ask(0, sum_of(8));
@@ -30,8 +30,7 @@ TEST_CASE("what is cancelled is told to those who came and to those who come, an
   CHECK_FALSE(rig.cancel(0, 1));
 }
 
-TEST_CASE("what stood behind a cancelled request is released when nothing else is before it",
-          "[collectives][sequencing]") {
+TEST_CASE("a request behind a cancelled one is released when nothing else is before it", "[collectives][sequencing]") {
   sequencer_rig rig{2};
   rig.ask(0, from(1));   // 0/0
   rig.ask(0, sum_of(1)); // 0/1
@@ -82,7 +81,8 @@ TEST_CASE("a client that ends withdraws all that it waits for in its lanes, and 
   CHECK(rig.code("1/2") == errc::cancelled);
 }
 
-TEST_CASE("who waits past the deadline learns who is missing, and so do the peers", "[collectives][sequencing]") {
+TEST_CASE("a request that waits past its deadline learns which ranks are missing, and so do its peers",
+          "[collectives][sequencing]") {
   sequencer_rig rig{4};
   const lane decode = lane::named("decode");
   rig.ask(2, barrier{}, {.lane = decode, .asked = at_ms(0)});

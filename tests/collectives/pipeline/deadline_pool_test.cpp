@@ -193,7 +193,7 @@ TEST_CASE("a reserved thread that is lost to a job that hangs is replaced", "[co
   while (crew.abandoned_count() > 0) std::this_thread::yield();
 }
 
-TEST_CASE("what a job's report throws ends nothing", "[collectives]") {
+TEST_CASE("an exception of a job's report ends nothing", "[collectives]") {
   deadline_pool crew;
   report next;
   crew.run(

@@ -135,7 +135,7 @@ TEST_CASE("a rank whose input never comes is named", "[collectives][mock][report
   rig.await_idle();
 }
 
-TEST_CASE("what runs at a fault stays in the report, and a rank's fault is its own alone",
+TEST_CASE("an operation that runs at a fault stays in the report, and a rank's fault is its own alone",
           "[collectives][mock][report]") {
   pipeline_rig rig{2};
   const outcome_log log;

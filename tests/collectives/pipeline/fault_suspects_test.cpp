@@ -115,7 +115,7 @@ TEST_CASE("a rank whose launch call does not return is suspected", "[collectives
   CHECK(found.remark == "all ranks here are inside a launch call");
 }
 
-TEST_CASE("of ranks that have all launched the same, the odd one is suspected", "[collectives][report]") {
+TEST_CASE("the odd one of ranks that have all launched the same is suspected", "[collectives][report]") {
   const place waits{.asked = 18, .launched = 18, .finished = 17, .runs = true};
   const place done{.asked = 18, .launched = 18, .finished = 18};
   SECTION("that has not begun") {
@@ -152,7 +152,7 @@ TEST_CASE("a rank that another waits for in a transfer is suspected", "[collecti
   CHECK_THAT(found.remark, StartsWith("no collective is in flight"));
 }
 
-TEST_CASE("of a transfer's two ends the one that reports to have finished is suspected", "[collectives][report]") {
+TEST_CASE("the end of a transfer that reports to have finished is suspected", "[collectives][report]") {
   auto report = standing_at({{5, 5, 5}, {5, 5, 5}, {5, 5, 5}});
   transfers(report, 0, 2, false);
   auto& other = report.ranks[2].progress;
@@ -166,7 +166,7 @@ TEST_CASE("of a transfer's two ends the one that reports to have finished is sus
   CHECK(accused_in(diagnose(report)) == std::vector<accused>{{2, suspicion::absent_peer}});
 }
 
-TEST_CASE("of a group of transfers with several peers nothing is claimed that is not known", "[collectives][report]") {
+TEST_CASE("nothing unknown is claimed of a group of transfers with several peers", "[collectives][report]") {
   auto report = standing_at({{5, 5, 5}, {5, 5, 5}, {5, 5, 5}});
   transfers(report, 0, 2, false);
   report.ranks[0].progress.started = operation_mark{.what = "group of 2", .reach = operation_reach::peers};

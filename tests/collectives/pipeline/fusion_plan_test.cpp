@@ -70,7 +70,8 @@ TEST_CASE("operations on memory of their own are launched together, in the order
   CHECK(rig.plan({.max_operations = 1}) == sizes{1, 2, 3, 4, 5});
 }
 
-TEST_CASE("what overlaps with a writer on any rank ends the batch, and nothing overtakes it", "[fusion][ORD-1]") {
+TEST_CASE("an operation that overlaps with a writer on any rank ends the batch, and nothing overtakes it",
+          "[fusion][ORD-1]") {
   fusion_rig rig;
   rig.release_sum(0, 8);
   rig.release_sum(8, 8);

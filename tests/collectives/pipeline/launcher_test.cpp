@@ -73,7 +73,7 @@ TEST_CASE("a launcher runs what is posted on one thread of its own, in the order
   CHECK_FALSE(threads.contains(std::this_thread::get_id()));
 }
 
-TEST_CASE("what a launcher is to do at its beginning runs on its thread, before any job", "[collectives]") {
+TEST_CASE("a launcher's initial work runs on its thread, before any job", "[collectives]") {
   std::thread::id begun_on;
   std::thread::id worked_on;
   launcher launch_thread{mock_device(), parks, 1ms, 5s, [&] { begun_on = std::this_thread::get_id(); }};
@@ -157,7 +157,7 @@ TEST_CASE("the end of a launcher runs what has been posted", "[collectives][ONE-
   CHECK(count == 100);
 }
 
-TEST_CASE("what a job holds is let go when it has run, and may be the launcher itself", "[collectives]") {
+TEST_CASE("a job's objects are released when it has run, and may include the launcher itself", "[collectives]") {
   const auto reports = leak_count();
   const auto gpu = mock_device();
   auto launch_thread = std::make_shared<launcher>(gpu, parks, 1ms);

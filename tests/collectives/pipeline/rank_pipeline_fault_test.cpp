@@ -117,7 +117,7 @@ TEST_CASE("ranks that ask for different things hear of it instead of hanging", "
   require_failed(logs, effect::unknown_outcome);
 }
 
-TEST_CASE("what a library was refused is told as what the device says, where that is lost for good",
+TEST_CASE("a library's failure is reported as the device's error if the device is lost for good",
           "[collectives][mock][ONE-2]") {
   const errc code = GENERATE(errc::device_failed, errc::process_poisoned);
   CAPTURE(to_string(code));

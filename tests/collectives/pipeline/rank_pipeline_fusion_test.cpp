@@ -354,7 +354,7 @@ TEST_CASE("a batch that is withdrawn in the moment before its launch is not laun
   line->abort();
 }
 
-TEST_CASE("what is held is launched as it was submitted, batches as batches", "[collectives][fusion][ORD-1]") {
+TEST_CASE("held operations are launched as they were submitted, batches as batches", "[collectives][fusion][ORD-1]") {
   noting_rig one;
   std::vector<outcome_log> logs(3);
   one.rig.ranks[0]->hold();
@@ -375,7 +375,7 @@ TEST_CASE("what is held is launched as it was submitted, batches as batches", "[
   CHECK(one.rig.close());
 }
 
-TEST_CASE("what cannot be launched together is refused, and so is all that came with it",
+TEST_CASE("an operation that cannot be launched together is refused with all that came with it",
           "[collectives][fusion][ONE-1]") {
   noting_rig one;
   const buffer host = allocate_pinned(one.rig.devices[0], 16);

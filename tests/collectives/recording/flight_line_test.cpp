@@ -62,7 +62,7 @@ TEST_CASE("a request's life is read back with all its stations", "[collectives]"
   CHECK(one.result == errc::none);
 }
 
-TEST_CASE("what is not over is told as far as it has come", "[collectives]") {
+TEST_CASE("a request that is not finished is recorded as far as it has come", "[collectives]") {
   flight_line line{first_rank, 8};
   line.asked(named(1), some_sketch(0), 0, 64, {}, at(1us));
   line.asked(named(2), some_sketch(1), 0, 64, {}, at(2us));
@@ -101,7 +101,7 @@ TEST_CASE("a line keeps the last, and counts all", "[collectives]") {
   CHECK_FALSE(counts_only.records());
 }
 
-TEST_CASE("what is read while another thread writes is whole", "[collectives]") {
+TEST_CASE("entries that are read while another thread writes are complete", "[collectives]") {
   ring_log<4> log{1024};
   std::atomic<bool> stop{false};
   std::thread writer{[&] {

@@ -67,7 +67,7 @@ struct given {
 
 } // namespace
 
-TEST_CASE("what is pending beyond a line's first is counted until the answer, and no further", "[completion][busy]") {
+TEST_CASE("requests beyond a line's first are counted until the answer, and no longer", "[completion][busy]") {
   account one{{.operations = 2}};
   CHECK_FALSE(one.ask());
   CHECK(one.work->now() == pending_amount{}); // it may always be there
@@ -192,7 +192,8 @@ TEST_CASE("credit is given first come, first served, and what becomes free is th
   CHECK(small.answers == 1);
 }
 
-TEST_CASE("who waits for credit too long is told, and those behind go on (TIM-1)", "[completion][credit]") {
+TEST_CASE("a client that waits for credit too long is told, and those behind it continue (TIM-1)",
+          "[completion][credit]") {
   account one{{.operations = 2}};
   for (int i = 0; i < 2; ++i) CHECK_FALSE(one.ask());
   given impatient, modest;

@@ -48,7 +48,7 @@ constexpr device_id right{1};
 
 } // namespace
 
-TEST_CASE("who waits on a device behind another world that hangs is not judged until that is aborted",
+TEST_CASE("a world that waits on a device behind a hanging one is not judged until that is aborted",
           "[completion][TIM-1]") {
   neighbourhood all;
   track_rig& hung = all.on(hanging, left);
@@ -75,7 +75,7 @@ TEST_CASE("who waits on a device behind another world that hangs is not judged u
   CHECK(its_peer.faults.size() == 1);
 }
 
-TEST_CASE("who was launched before a world that hangs, or shares no device with it, is judged as ever",
+TEST_CASE("a world that was launched before a hanging one, or shares no device with it, is judged as always",
           "[completion][TIM-1]") {
   neighbourhood all;
   track_rig& before = all.on(other, left);
@@ -109,7 +109,7 @@ TEST_CASE("worlds that wait for each other across devices are judged, and who wa
   CHECK(behind.faults.empty());
 }
 
-TEST_CASE("who waits behind an operation that waits for its client is not judged", "[completion][TIM-1]") {
+TEST_CASE("a world that waits behind an operation that waits for its client is not judged", "[completion][TIM-1]") {
   neighbourhood all;
   track_rig& waiting = all.on(hanging, left);
   track_rig& behind = all.on(other, left);
@@ -154,7 +154,7 @@ TEST_CASE("an operation that ends holds nobody up any more", "[completion][TIM-1
   CHECK(stuck.faults.size() == 1);
 }
 
-TEST_CASE("what cannot be aborted holds others up no longer than its time to abort", "[completion][TIM-1]") {
+TEST_CASE("a world that cannot be aborted delays others no longer than its time to abort", "[completion][TIM-1]") {
   neighbourhood all{50ms};
   track_rig& hung = all.on(hanging, left);
   track_rig& behind = all.on(other, left);
@@ -168,7 +168,8 @@ TEST_CASE("what cannot be aborted holds others up no longer than its time to abo
   CHECK(behind.faults.size() == 1);
 }
 
-TEST_CASE("what fails before it was seen to run holds others up, too; what never ran does not", "[completion][TIM-1]") {
+TEST_CASE("a world that fails before it was seen to run delays others, too; one that never ran does not",
+          "[completion][TIM-1]") {
   neighbourhood all;
   track_rig& failed = all.on(hanging, left);
   track_rig& refused = all.on({.world = 3, .formed_in = epoch{1}}, right);

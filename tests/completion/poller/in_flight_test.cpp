@@ -88,7 +88,7 @@ TEST_CASE("a launch call that fails leaves its own error", "[completion]") {
   CHECK_FALSE(call.withdraw());
 }
 
-TEST_CASE("of a launcher and a poller that race for a request exactly one gets it", "[completion][ONE-1]") {
+TEST_CASE("exactly one of a launcher and a poller that race for a request gets it", "[completion][ONE-1]") {
   constexpr std::size_t count = 20'000;
   std::deque<plain_call> calls(count);
   std::vector<char> launched(count);
@@ -117,7 +117,7 @@ TEST_CASE("a mark keeps the first reason and says whose call was the first", "[c
   CHECK(mark.why().text == "first");
 }
 
-TEST_CASE("of threads that set a mark together one is the first, and its reason stays", "[completion]") {
+TEST_CASE("one of several threads that set a mark together is the first, and its reason stays", "[completion]") {
   constexpr int threads = 4;
   for (int round = 0; round < 100; ++round) {
     fault_mark mark;

@@ -30,7 +30,7 @@ TEST_CASE("an inbox gives out what was put in, oldest first", "[completion]") {
   CHECK_FALSE(box.take_all([](const std::shared_ptr<letter>&) { FAIL("it was empty"); }));
 }
 
-TEST_CASE("what comes while an inbox is emptied is there the next time", "[completion]") {
+TEST_CASE("an item that arrives while an inbox is emptied is there the next time", "[completion]") {
   inbox<letter> box;
   box.push(std::make_shared<letter>(0, 0));
   CHECK(box.take_all([&](const std::shared_ptr<letter>& one) {

@@ -37,7 +37,7 @@ private:
 
 } // namespace
 
-TEST_CASE("who finds news when parking returns at once", "[completion]") {
+TEST_CASE("a thread that finds news when it parks returns at once", "[completion]") {
   wake_signal signal;
   bool looked = false;
   const auto news = [&] { return looked = true; };

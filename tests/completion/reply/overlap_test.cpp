@@ -83,7 +83,8 @@ TEST_CASE("an outcome is given to the first who claims it, before or after it is
   }
 }
 
-TEST_CASE("what fails before it is enqueued gives both answers the error", "[completion][overlap][ONE-1][ONE-2]") {
+TEST_CASE("a request that fails before it is enqueued gives both answers the error",
+          "[completion][overlap][ONE-1][ONE-2]") {
   first_step first;
   const outcome_log log;
   auto parts = divide_promise(make_overlapped_promise(first.make(), 2, log.make_reply_promise()), ticket{5}, 2);

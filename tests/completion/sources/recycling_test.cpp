@@ -48,7 +48,7 @@ TEST_CASE("blocks of every size are apart and aligned to cache lines", "[complet
   for (const auto& [block, size] : all) give_block(block, size);
 }
 
-TEST_CASE("what a thread gives back it takes again, but for sizes that are the heap's", "[completion]") {
+TEST_CASE("a thread reuses the memory that it has released, except for sizes that are the heap's", "[completion]") {
   if (!recycles_blocks) SKIP("under a sanitizer all blocks are the heap's");
   for (const std::size_t size :
        {std::size_t{1}, std::size_t{64}, std::size_t{65}, std::size_t{700}, std::size_t{2'048}}) {

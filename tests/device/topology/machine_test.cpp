@@ -28,7 +28,7 @@ TEST_CASE("a PCI address is read in the spellings of CUDA, NVML and lspci", "[de
   CHECK(to_string(at("10000:01:00.0")) == "10000:01:00.0");
 }
 
-TEST_CASE("what is no PCI address is none", "[device]") {
+TEST_CASE("text that is not a PCI address is not parsed as one", "[device]") {
   for (const char* text : {"", "mock:0", "17", ":", "17:", "0000:17:20.0", "0000:17:00.8", "0000:17:00.0x", "1:2:3:4",
                            "0000:117:00.0", "-1:00.0", "0000:17:00."})
     CHECK_FALSE(pci_address::parse(text));
@@ -86,7 +86,7 @@ TEST_CASE("the path between two devices is the best that PCI shows, in both dire
   CHECK(path("e1:00.0", "f1:00.0") == link_kind::unknown);
 }
 
-TEST_CASE("what is no description of a machine is refused with what makes one", "[device]") {
+TEST_CASE("text that does not describe a machine is refused with the command that makes a description", "[device]") {
   for (const char* text : {"", "not XML", "<topology version=\"2.0\"></topology>"}) {
     const error why = error_of([&] { static_cast<void>(machine::from_xml(text)); });
     CHECK(why.code == errc::invalid_argument);

@@ -58,7 +58,7 @@ TEST_CASE("a thread is bound to the CPUs asked for", "[device]") {
   CHECK(seen.after == last);
 }
 
-TEST_CASE("of the CPUs asked for, those that the process may not use are left out", "[device]") {
+TEST_CASE("CPUs that the process may not use are left out of those asked for", "[device]") {
   const int usable = usable_cpus().cpus().front();
   const auto seen = bind_a_thread({usable, 100'000});
   CHECK(seen.result.cpus == cpu_set{usable});

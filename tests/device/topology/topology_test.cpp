@@ -64,7 +64,7 @@ TEST_CASE("NVLink comes before what PCI shows, with its number of links where th
   CHECK_FALSE(without.peer_access);
 }
 
-TEST_CASE("what the driver knows of a device's place is not asked of the machine", "[device]") {
+TEST_CASE("a device's place is taken from the driver if the driver knows it", "[device]") {
   const locality told{.numa_node = 7, .cpus = {42}};
   const auto api = make_mock_driver({.device_count = 1, .places = {{.pci_bus_id = "0000:13:00.0", .local = told}}});
   CHECK(place_of(*api, device_id{0}, machine::from_xml(two_sockets)).local == told);

@@ -142,7 +142,7 @@ TEST_CASE("every message crosses as it is", "[control]") {
   CHECK(failed.blamed.size() == 2);
 }
 
-TEST_CASE("what is cut short, goes on or is no message at all is refused", "[control]") {
+TEST_CASE("bytes that are cut short, continue or are no message are refused", "[control]") {
   for (const process_frame& one : process_frames()) {
     const std::string bytes = encode(one);
     error why;
@@ -252,7 +252,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(std::get<stop_directive>(stops->what).decided == 9);
 }
 
-TEST_CASE("what concerns the order services of other hosts crosses as it is", "[control]") {
+TEST_CASE("messages of the order services of other hosts are transferred unchanged", "[control]") {
   error why;
   const auto joins = decode_process_frame(encode(of_type<attach_request>(process_frames())), why);
   REQUIRE(joins);

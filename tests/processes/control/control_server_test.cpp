@@ -851,7 +851,7 @@ TEST_CASE("a controller that has ended its order has dropped all connections", "
   CHECK(at.killed.empty());
 }
 
-TEST_CASE("what an order service cannot read of its ranks fails the epoch, and kills nobody", "[control]") {
+TEST_CASE("a batch that an order service cannot read fails the epoch, and kills nobody", "[control]") {
   server_scene at;
   at.hear(service, 0, service_on("h0"));
   const session_id host = at.last_session;

@@ -113,7 +113,7 @@ TEST_CASE("a world whose link is broken goes on without one of its ends", "[cont
     }
 }
 
-TEST_CASE("of two ends that cannot reach each other the one stays that more ranks can reach", "[control][links]") {
+TEST_CASE("the end of a broken link stays that more ranks can reach", "[control][links]") {
   links_scene world = four(loss_policy::shrink);
   const auto report = [&](int from, int to) {
     const epoch of = world.state.current_epoch();
@@ -180,7 +180,7 @@ TEST_CASE("a broken link is tried again, more and more seldom, without using up 
   CHECK(world.told<formation_directive>(links_scene::link(0)).back().has_newcomers);
 }
 
-TEST_CASE("who has been cut off is replaced by a spare of another host", "[control][links]") {
+TEST_CASE("a process that has been cut off is replaced by a spare of another host", "[control][links]") {
   links_scene world{terms_of(4, loss_policy::respawn)};
   for (int i = 0; i < 4; ++i) world.come(i);
   world.come(4, true, 3); // beside process 3, so it cannot do better
@@ -491,7 +491,7 @@ TEST_CASE("that a link has hung is forgotten when it has served for long", "[con
   CHECK(world.ranks().size() == 4);
 }
 
-TEST_CASE("of broken links those that both ends have reported are believed first", "[control][links]") {
+TEST_CASE("broken links that both ends have reported are believed first", "[control][links]") {
   links_scene world{terms_of(5, loss_policy::shrink)};
   for (int i = 0; i < 5; ++i) world.come(i);
   world.meet();

@@ -118,7 +118,7 @@ TEST_CASE("the loss of an idle spare is no fault of the epoch", "[control]") {
   CHECK(last_event(world).lost->pid == 13);
 }
 
-TEST_CASE("what is said of an epoch that is over changes nothing (EPO-1)", "[control][EPO-1]") {
+TEST_CASE("reports about an epoch that is over change nothing (EPO-1)", "[control][EPO-1]") {
   controller_scene world = serving_scene(2, terms_of(2));
   const epoch old = world.state.current_epoch();
   world.say(12, failed_report{old, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
@@ -192,7 +192,7 @@ TEST_CASE("a rank's own fault leaves what was in flight with an unknown outcome"
   CHECK(world.told<failure_directive>(11).front().why.rank == rank{1});
 }
 
-TEST_CASE("what a process says counts as a sign of life", "[control]") {
+TEST_CASE("every message of a process counts as a sign of life", "[control]") {
   controller_terms terms = terms_of(1);
   controller_scene world = serving_scene(1, terms);
   world.pass(3 * terms.suspicion, {11});
@@ -425,7 +425,7 @@ TEST_CASE("the policy fail ends a world with its first loss, and forgives faults
   CHECK(bereft.phase() == control_phase::failed);
 }
 
-TEST_CASE("who comes anew for a taken place stands by, and who names no place gets a free one", "[control]") {
+TEST_CASE("a process that asks for a taken place stands by, and one that names no place gets a free one", "[control]") {
   controller_scene world{terms_of(3)};
   world.join(11, 0);
   world.join(12, 0, as_next_attempt);
@@ -557,7 +557,7 @@ TEST_CASE("a stop is announced, and a process that leaves before the first epoch
   CHECK(last_event(world).reason.code == errc::stopping);
 }
 
-TEST_CASE("what a spare says of an epoch that forms changes nothing", "[control][EPO-1]") {
+TEST_CASE("reports of a spare about an epoch that forms change nothing", "[control][EPO-1]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0);
   world.join(12, 1);

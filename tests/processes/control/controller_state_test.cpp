@@ -37,7 +37,7 @@ TEST_CASE("a world forms when all its processes have come, in the order of their
   CHECK(world.phase() == control_phase::serving);
 }
 
-TEST_CASE("who does not fit is refused with both sides' values", "[control]") {
+TEST_CASE("a process that does not fit is refused with both sides' values", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0);
   const auto refused = [&](session_id link) {
@@ -243,7 +243,7 @@ TEST_CASE("a spare that has stood by for many epochs is a newcomer to the one th
   CHECK(world.told<formation_directive>(11).back().has_newcomers);
 }
 
-TEST_CASE("who is new to an epoch that never served is as new to the next", "[control]") {
+TEST_CASE("a process that is new to an epoch that never served is as new to the next", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0);
   world.join(12, 1);
@@ -308,7 +308,7 @@ TEST_CASE("losses are bounded by a budget, and then the world ends and says why"
   CHECK(world.told<stop_directive>(11).front().why.text.find("3 rebuilds") != std::string::npos);
 }
 
-TEST_CASE("what takes too long ends: gathering, forming, coming to rest", "[control]") {
+TEST_CASE("phases that take too long end: gathering, forming, quiescing", "[control]") {
   controller_scene gathering{terms_of(2)};
   gathering.join(11, 0);
   gathering.pass(61s, {11});
@@ -607,7 +607,7 @@ TEST_CASE("a process that has just joined has no vote on the last commit (CUT-1)
   CHECK(known.lanes.front().number == 20);
 }
 
-TEST_CASE("what a process has reported is known after its end, and that it has ended (CUT-1)", "[control]") {
+TEST_CASE("a process's reports are known after its end, and that it has ended (CUT-1)", "[control]") {
   controller_scene world{terms_of(2)};
   world.known[11] = told_of(7, 2, 20);
   world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });
@@ -641,7 +641,7 @@ TEST_CASE("each epoch waits until its ranks have reported their commits anew (CU
   CHECK(told_to_order(world).of == epoch{1});
 }
 
-TEST_CASE("what a process has reported is known after it has left (CUT-1)", "[control]") {
+TEST_CASE("a process's reports are known after it has left (CUT-1)", "[control]") {
   controller_scene world{terms_of(2)};
   world.known[11] = told_of(7, 2, 20);
   world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });

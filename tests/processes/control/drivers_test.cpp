@@ -406,7 +406,7 @@ TEST_CASE("the time in which the controller did not run does not count as a driv
   CHECK(at.drivers.size() == 1);
 }
 
-TEST_CASE("what a driver waits for at a rank that leaves is answered", "[control][drivers][ONE-1]") {
+TEST_CASE("a driver's question to a rank that leaves is answered", "[control][drivers][ONE-1]") {
   scene at;
   auto& one = at.join();
   at.begin(epoch{1});

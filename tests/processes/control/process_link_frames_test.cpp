@@ -137,8 +137,7 @@ TEST_CASE("requests that wait for a silent controller are given up by the link's
   order->close({.code = errc::stopping});
 }
 
-TEST_CASE("what has succeeded since a rank's last request is told at the link's ticks, once (CUT-1)",
-          "[control][resume]") {
+TEST_CASE("successes since a rank's last request are reported at the link's ticks, once (CUT-1)", "[control][resume]") {
   ordering_rig rig{2};
   frames_scene one{orphan_policy::leave, rig.time};
   one.join();

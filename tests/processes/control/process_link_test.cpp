@@ -52,7 +52,7 @@ TEST_CASE("many short pauses do not hide that a controller is silent", "[control
   CHECK(scene.abandoned);
 }
 
-TEST_CASE("what has come is heard before the controller counts as silent", "[control]") {
+TEST_CASE("messages that have arrived are handled before the controller counts as silent", "[control]") {
   frames_scene scene;
   scene.join();
   scene.pass(suspicion + 10ms); // the last tick is over the limit, and is the first that is
@@ -62,7 +62,7 @@ TEST_CASE("what has come is heard before the controller counts as silent", "[con
   CHECK_FALSE(scene.abandoned);
 }
 
-TEST_CASE("who joins again is not fenced by what was said to its earlier stay", "[control][EPO-1]") {
+TEST_CASE("a process that joins again is not fenced by a message to its earlier session", "[control][EPO-1]") {
   frames_scene scene{orphan_policy::rejoin};
   scene.join();
   scene.hear(formation_directive{.of = epoch{3}, .self = rank{0}, .hosts = {"here"}});

@@ -306,7 +306,7 @@ TEST_CASE("rings of an epoch whose order was never opened are not those of the n
   CHECK(at.one.told<order_batch>().size() == 1);
 }
 
-TEST_CASE("what waits for decisions is not delivered to a world that is over", "[control][order]") {
+TEST_CASE("messages that wait for decisions are not delivered to a world that is over", "[control][order]") {
   rings_scene at;
   const auto service = at.offer(rig_epoch);
   at.form(rig_epoch);

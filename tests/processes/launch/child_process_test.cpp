@@ -188,7 +188,7 @@ TEST_CASE("a process dies with the thread that started it, however that ends", "
   CHECK(end_of(*child) == exit_status{.signal = SIGKILL});
 }
 
-TEST_CASE("what a process leaves of its group when it ends is killed", "[launch]") {
+TEST_CASE("the rest of a process's group is killed when the process ends", "[launch]") {
   child_process child{shell_script("sleep 1000 & echo $!; wait"), no_signals()};
   REQUIRE(readable(child.output().native()));
   char buffer[32]{};
@@ -335,7 +335,7 @@ TEST_CASE("a lack of descriptors is an error that names the remedy", "[launch]")
   CHECK(without_others.text == remedy);
 }
 
-TEST_CASE("what the system refuses to a new process is an error of the starter", "[launch]") {
+TEST_CASE("a resource that the system refuses to a new process is an error of the starter", "[launch]") {
   struct refusal {
     refused_call what;
     std::string call;

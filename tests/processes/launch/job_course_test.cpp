@@ -537,7 +537,7 @@ TEST_CASE("only a world that serves gives ranks, and only to what runs", "[launc
   CHECK(other.end(0).back() == "15 to 1");
 }
 
-TEST_CASE("what the world has lost is killed if it runs still", "[launch]") {
+TEST_CASE("a process that the world has lost is killed if it still runs", "[launch]") {
   course_rig rig{2};
   rig.course.kill_lost({.name = "1", .pid = 102});
   rig.course.kill_lost({.name = "0", .pid = 101});

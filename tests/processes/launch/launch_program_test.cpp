@@ -186,7 +186,7 @@ TEST_CASE("a controller that cannot begin is an error, and nothing of it is left
   CHECK(code_of([&] { const controller third{guarded}; }) == errc::missing);
 }
 
-TEST_CASE("what keeps a launcher or a controller from starting is said, and ends it", "[launch]") {
+TEST_CASE("a launcher or controller that cannot start says why, and ends", "[launch]") {
   const program_folder folder;
   for (const char* const name : {"one", "two"})
     static_cast<void>(make_certificates({.folder = folder / name, .hosts = {}, .days = 1}));

@@ -161,7 +161,7 @@ TEST_CASE("past the budget the job ends with the reason", "[launch]") {
   CHECK_FALSE(rig.errors().await("has been started again too often (2 within 600s)").empty());
 }
 
-TEST_CASE("what ends at once and never joins a world is started again only once", "[launch]") {
+TEST_CASE("a process that ends at once and never joins a world is restarted only once", "[launch]") {
   job_rig rig{script("exit 3", 1), {.respawns = {.hasty = 1h}}};
   CHECK(rig.status() == 3);
   CHECK_FALSE(rig.errors().await("(1 of 10 within 600s)").empty());
@@ -191,7 +191,7 @@ TEST_CASE("SIGTERM drains: the processes get it, finish, and nothing is started 
   CHECK(rig.job().control().wait(60s));
 }
 
-TEST_CASE("what does not finish within the grace is killed", "[launch]") {
+TEST_CASE("a process that does not finish within the grace period is killed", "[launch]") {
   job_rig rig{script("trap '' TERM; echo ready; while :; do sleep 0.01; done", 1), {.grace = 50ms}};
   CHECK_FALSE(rig.output().await("ready").empty());
   rig.job().signal(SIGTERM);

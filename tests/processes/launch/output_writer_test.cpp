@@ -168,7 +168,7 @@ TEST_CASE("lines beyond what may wait are dropped and counted, once the others a
   CHECK(errors.rest().empty());
 }
 
-TEST_CASE("what fills a pipe is written without a reader, and the writer ends", "[launch]") {
+TEST_CASE("output that fills a pipe is written without a reader, and the writer ends", "[launch]") {
   slow_reader output;
   const auto begun = steady::now();
   { output_writer{output.native(), output.native(), 3s, no_room}.write(output_stream::output, bytes(pipe_bytes)); }

@@ -239,7 +239,7 @@ TEST_CASE("a supervisor that goes kills what runs, without telling, and writes w
   CHECK(output.rest() == std::vector<std::string>{"started"});
 }
 
-TEST_CASE("what is to happen later happens in the order of its time, and not before it", "[launch]") {
+TEST_CASE("scheduled work runs in the order of its times, and not before them", "[launch]") {
   constexpr auto delay = std::chrono::milliseconds{200};
   process_supervisor supervisor;
   std::promise<std::chrono::steady_clock::time_point> happened;
@@ -300,7 +300,7 @@ TEST_CASE("processes begin with the signals that the supervisor found blocked", 
   CHECK(output.next() == "SigBlk:\t0000000000000200");
 }
 
-TEST_CASE("what a supervisor needs and the system refuses is an error", "[launch]") {
+TEST_CASE("a resource that the system refuses to a supervisor is an error", "[launch]") {
   const std::string remedy = "no file descriptor is left: raise the limit (ulimit -n)";
   const error no_mask = error_of([] {
     with_refused({SYS_rt_sigprocmask, EPERM}, [] { const process_supervisor supervisor; });

@@ -43,7 +43,7 @@ TEST_CASE("processes that would choose other NCCL algorithms or settings are tol
   CHECK(differing(one, one, "nccl").empty());
 }
 
-TEST_CASE("what concerns one host or process alone may differ between the processes of a world", "[processes]") {
+TEST_CASE("settings of one host or process alone may differ between the processes of a world", "[processes]") {
   configuration one;
   configuration other;
   other.nccl_environment.debug = "INFO";

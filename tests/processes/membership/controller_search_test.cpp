@@ -162,7 +162,7 @@ TEST_CASE("a process gives up when its controller has been unreachable for longe
   CHECK_FALSE(patient.search.ended());
 }
 
-TEST_CASE("of a pause of a process a quarter of a second counts as time without its controller", "[processes][TIM-1]") {
+TEST_CASE("a quarter of a second of a process's pause counts as time without its controller", "[processes][TIM-1]") {
   search_scene at{4s};
   at.now += 1h;
   CHECK(at.pass(20ms).empty());

@@ -414,7 +414,7 @@ TEST_CASE("a process that leaves waits until its controller knows, and then ends
   CHECK(comes_true([&] { return !one.has_world(); })); // it keeps no actor alive
 }
 
-TEST_CASE("what a process says after its membership has ended reaches nobody", "[processes]") {
+TEST_CASE("messages of a process after the end of its membership reach nobody", "[processes]") {
   scripted_controller control;
   joining_process one{control};
   static_cast<void>(one.join(control));

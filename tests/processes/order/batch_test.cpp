@@ -369,7 +369,8 @@ TEST_CASE("the facts and the objection of a request are its own", "[collectives]
   CHECK(all[3].what->sketch.count == 300);
 }
 
-TEST_CASE("what cannot be launched in a capture, or not be divided, is refused", "[collectives][wire][plans]") {
+TEST_CASE("operations that cannot be launched in a capture, or cannot be divided, are refused",
+          "[collectives][wire][plans]") {
   const auto refusal = [](const operation& what, bool divisible = false) {
     request_writer out;
     const operation* const parts[] = {&what};
@@ -606,7 +607,7 @@ TEST_CASE("the usual request takes two bytes, and its release one", "[collective
   CHECK(decided.take().empty());
 }
 
-TEST_CASE("what does not fit into one batch comes in several, and a report that is too long is left out",
+TEST_CASE("decisions that do not fit into one batch come in several, and a report that is too long is left out",
           "[collectives][wire]") {
   decision_writer out{of};
   auto report = std::make_shared<absence_report>();
@@ -667,7 +668,8 @@ TEST_CASE("a turn without a name, and one that is a capture and a split, are ref
   }
 }
 
-TEST_CASE("what is said of a world that does not exist, or of the whole world, is refused", "[collectives][wire]") {
+TEST_CASE("records about a world that does not exist, or wrongly about the whole world, are refused",
+          "[collectives][wire]") {
   request_writer out;
   out.add({.kind = request_record::form::succeeded, .count = 1});
   CHECK_THAT(keep(out.take({.epoch = of, .number = 1})).text, ContainsSubstring("of the whole world"));
@@ -700,7 +702,7 @@ TEST_CASE("bytes that nobody wrote do no harm", "[collectives][wire]") {
   CHECK(refused < rounds);
 }
 
-TEST_CASE("what makes no sense is refused", "[collectives][wire]") {
+TEST_CASE("invalid records are refused", "[collectives][wire]") {
   const auto refused = [](auto write) {
     wire_writer out;
     batch_header{.epoch = of, .number = 1}.write(out);
@@ -864,7 +866,7 @@ TEST_CASE("a decision with marks that it cannot have is refused", "[collectives]
   }
 }
 
-TEST_CASE("what follows a lane that cannot be had is not refused with it", "[collectives][wire]") {
+TEST_CASE("requests behind a lane that cannot exist are not refused with it", "[collectives][wire]") {
   // More names than a process may have come from another one: here the reader's process has them all.
   request_writer out;
   const operation what = all_reduce{.send = {}, .recv = {}, .count = 3};

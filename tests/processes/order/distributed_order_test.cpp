@@ -59,7 +59,8 @@ TEST_CASE("lanes that ranks ask in crosswise are launched in one order on all of
   CHECK(*one.notes[0] == *one.notes[2]);
 }
 
-TEST_CASE("who does not agree is told, and nothing is launched (ORD-2)", "[collectives][sequencing][distributed]") {
+TEST_CASE("ranks that do not agree are told, and nothing is launched (ORD-2)",
+          "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
   const std::vector logs{one.ask(0, one.add(0, 4)), one.ask(1, one.add(1, 5))};
   one.deliver_all();
@@ -266,7 +267,7 @@ TEST_CASE("a turn has one place in the order of all ranks, whenever each asks fo
   for (int r = 0; r < 3; ++r) CHECK(one.notes[static_cast<std::size_t>(r)]->back() == "turn");
 }
 
-TEST_CASE("whatever a request has come to, a close answers it once (ONE-1)",
+TEST_CASE("a close answers a request once, in any of its states (ONE-1)",
           "[collectives][sequencing][distributed][ONE-1]") {
   const error why{.code = errc::stopping, .effect = effect::unknown_outcome, .text = "closed"};
   distributed_rig one{2};
@@ -322,7 +323,7 @@ TEST_CASE("a keeper that is closed refuses what waits, and what comes", "[collec
   CHECK(code_of_all({waits, late}) == errc::world_failed);
 }
 
-TEST_CASE("whoever is refused because the controller has closed the order can learn why, on each host (FLT-1)",
+TEST_CASE("a client refused because the controller has closed the order can learn why, on each host (FLT-1)",
           "[collectives][sequencing][distributed]") {
   distributed_rig rig{3, {}, {.mode = fusion::off}, {{rank{2}}}};
   std::string known[3];
@@ -344,7 +345,7 @@ TEST_CASE("whoever is refused because the controller has closed the order can le
   CHECK(rig.orders[2]->ending().code == errc::communicator_failed);
 }
 
-TEST_CASE("what is of an older epoch is dropped, and of a newer one refused (EPO-1)",
+TEST_CASE("a batch of an older epoch is dropped, and one of a newer epoch is refused (EPO-1)",
           "[collectives][sequencing][distributed][EPO-1]") {
   distributed_rig one{2};
   const auto old = one.ask(0, one.add(0, 2));
@@ -405,7 +406,7 @@ TEST_CASE("a request that waits for long lets any number pass it", "[collectives
   CHECK(one.notes[0]->size() == 2101);
 }
 
-TEST_CASE("what cannot be told is refused where it is asked", "[collectives][sequencing][distributed]") {
+TEST_CASE("a request that cannot be encoded is refused where it is asked", "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
   group many;
   many.parts.resize(most_outline_parts + 1);
@@ -434,7 +435,7 @@ TEST_CASE("the objection of a request that cannot be told is not applied to the 
   CHECK(code_of_all(next) == errc::none);
 }
 
-TEST_CASE("what decides what has not been asked is refused, and what came before it stands",
+TEST_CASE("a decision about a request that does not exist is refused, and the decisions before it stand",
           "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
   const auto log = one.ask(0, one.add(0, 4));
@@ -537,7 +538,8 @@ TEST_CASE("a batch that is missing is noticed by either end", "[collectives][seq
   CHECK(one.links[0]->waiting() == 2);
 }
 
-TEST_CASE("what the controller has seen never becomes less", "[collectives][sequencing][distributed]") {
+TEST_CASE("the number of batches that the controller has seen never decreases",
+          "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
   one.ask(0, one.add(0, 4));
   one.ask(0, one.add(0, 5));
@@ -548,7 +550,7 @@ TEST_CASE("what the controller has seen never becomes less", "[collectives][sequ
   CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("it confirms batches"));
 }
 
-TEST_CASE("what was held back is sent as soon as the controller has seen a batch",
+TEST_CASE("requests that were held back are sent as soon as the controller has seen a batch",
           "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
   for (std::size_t i = 0; i < 3; ++i) one.ask(0, one.add(0, 4 + i));
@@ -760,7 +762,7 @@ TEST_CASE("the controller learns what has succeeded from later batches, or when 
   CHECK(reached->incomplete == (is_told ? 0U : 1U));
 }
 
-TEST_CASE("what each rank refuses by itself holds no commit up (CUT-1)",
+TEST_CASE("a request that each rank refuses by itself delays no commit (CUT-1)",
           "[collectives][sequencing][distributed][resume]") {
   distributed_rig one{2};
   const lane steps = lane::named("resume/refused");
@@ -781,7 +783,7 @@ TEST_CASE("what each rank refuses by itself holds no commit up (CUT-1)",
   CHECK(reached->commit == 4);
 }
 
-TEST_CASE("what is refused because the communicator has failed does not count as done (CUT-1)",
+TEST_CASE("a request that is refused because the communicator has failed does not count as done (CUT-1)",
           "[collectives][sequencing][distributed][resume]") {
   distributed_rig one{2};
   const auto first = ask_all(one, {}, 4);
@@ -898,7 +900,7 @@ TEST_CASE("a request is given up when the controller had a second to report who 
   CHECK(one.links[0]->waiting() == 2); // they keep their places
 }
 
-TEST_CASE("what is wrong in a batch of decisions is told for each part of its header",
+TEST_CASE("an error in a batch of decisions is reported for each field of its header",
           "[collectives][sequencing][distributed][SEC-2]") {
   distributed_rig one{2};
   one.ask(0, one.add(0, 4));

@@ -75,7 +75,7 @@ TEST_CASE("a request overlaps with the last earlier one that shares memory which
   CHECK(one.examine(scene.sum(100, 500, 10), 10, 5).overlaps == 0); // 5 has been decided
 }
 
-TEST_CASE("what cannot share a launch is told without facts, and need not be compared with",
+TEST_CASE("a request that cannot share a launch has no facts, and later ones are not compared with it",
           "[collectives][distributed][fusion]") {
   const memory_scene scene;
   fusion_limits small = freely;
@@ -153,7 +153,7 @@ TEST_CASE("operations join a batch while each rank's facts and the limits allow 
   CHECK_FALSE(one.add(both(43, plain, plain)));           // and nothing joins that one
 }
 
-TEST_CASE("what is released together is launched together, the same at all ranks (ORD-1)",
+TEST_CASE("requests that are released together are launched together, the same at all ranks (ORD-1)",
           "[collectives][sequencing][distributed][fusion][ORD-1]") {
   fusing_rig one{3};
   const auto logs = one.ask_many(9);

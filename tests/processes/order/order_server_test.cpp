@@ -339,7 +339,7 @@ TEST_CASE("messages reach ranks that exist, and a rank that has left answers by 
   }
 }
 
-TEST_CASE("who needs a rank that has left is told which rank left which world",
+TEST_CASE("a request that needs a rank that has left is told which rank left which world",
           "[collectives][distributed][order_server][ONE-1]") {
   server_scene at;
   const std::uint64_t number = at.split(both)[0].at(0).number;

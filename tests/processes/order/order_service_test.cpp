@@ -494,7 +494,7 @@ TEST_CASE("a host's service leaves it to the controller what the loss of a rank 
   CHECK(at.ranks[1].refused.size() == 1);
 }
 
-TEST_CASE("what a host's service must not say is refused", "[collectives][order][SEC-2]") {
+TEST_CASE("invalid messages of a host's service are refused", "[collectives][order][SEC-2]") {
   two_services at;
   const auto refusal = [&](const std::string& message) {
     return at.controller.receive_from_host(0, message, steady_now());

@@ -506,8 +506,9 @@ TEST_CASE("the end of an order answers what is pending once, and refuses what co
   CHECK(all.mail.empty());
 }
 
-TEST_CASE("what ranks do not answer is given up after its own deadline, when they could have reported who is missing",
-          "[collectives][distributed][peers][TIM-1]") {
+TEST_CASE(
+    "a request that ranks do not answer is given up after its deadline, when they could have reported who is missing",
+    "[collectives][distributed][peers][TIM-1]") {
   processes all;
   peer_requests& by = *all.at(-1).peers;
   const time_point before = steady_now();
@@ -609,7 +610,7 @@ TEST_CASE("a question to a rank that does not exist is refused", "[collectives][
   CHECK(addresses(all.mail) == std::vector{process_address{0}, process_address{1}});
 }
 
-TEST_CASE("what a rank's process has begun for an order that has ended is dropped",
+TEST_CASE("work that a rank's process has begun for an order that has ended is dropped",
           "[collectives][distributed][peers]") {
   processes all;
   process& one = all.at(1);

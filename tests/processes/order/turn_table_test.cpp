@@ -226,7 +226,7 @@ TEST_CASE("a capture that takes too long is failed, and every rank's state is to
                                      ContainsSubstring("rank 1 has launched 0 times"));
 }
 
-TEST_CASE("of two captures the one that takes too long is failed, once", "[collectives][plans][distributed][TIM-1]") {
+TEST_CASE("the one of two captures that takes too long is failed, once", "[collectives][plans][distributed][TIM-1]") {
   table_scene with{2};
   for (const int r : {0, 1}) with.ask(r, "a", 1h, 30ms);
   for (const int r : {0, 1}) with.ask(r, "b", 1h, 20ms);

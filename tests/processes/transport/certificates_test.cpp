@@ -40,7 +40,7 @@ mode_t mode_of(const std::filesystem::path& file) {
 
 } // namespace
 
-TEST_CASE("what is made for controller and hosts lets them in, under the names asked for", "[transport]") {
+TEST_CASE("certificates made for controller and hosts admit them, under the names asked for", "[transport]") {
   const scratch_folder scratch;
   const std::filesystem::path folder = scratch.path() / "new" / "certs";
   const auto made = make_certificates({.folder = folder, .hosts = {"gpu-1.example.org", "10.1.2.3"}, .days = 20});

@@ -155,7 +155,7 @@ TEST_CASE("an admitted peer's bytes are messages or its end, whatever they are",
   }
 }
 
-TEST_CASE("SEC-2: who relays a connection without TLS can only delay or end it", "[transport]") {
+TEST_CASE("SEC-2: a relay of a connection without TLS can only delay or end it", "[transport]") {
   // Another process of the machine that listens at one of a controller's addresses can relay the preamble of a process
   // that dials it, so that both sides are admitted.
   enum class act : std::uint8_t { none, change, repeat, reorder, leave_out, insert, reflect };
@@ -220,7 +220,7 @@ TEST_CASE("TIM-1: a stall is of the direction that makes no progress", "[transpo
   CHECK(between.listener.due() == time_point::max());
 }
 
-TEST_CASE("what waits for a peer is bounded", "[transport]") {
+TEST_CASE("the bytes that wait for a peer are bounded", "[transport]") {
   transport_limits limits;
   limits.queue_bytes = 10'000;
   wire between{transport_mode::plain, limits};

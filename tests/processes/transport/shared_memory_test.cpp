@@ -73,7 +73,7 @@ TEST_CASE("a ring of another size is refused, cut or grown", "[collectives][ring
              ContainsSubstring("has " + std::to_string(bytes) + " bytes and must have " + std::to_string(size_bytes)));
 }
 
-TEST_CASE("what is not memory is refused", "[collectives][ring][SEC-2]") {
+TEST_CASE("a descriptor that is not shared memory is refused", "[collectives][ring][SEC-2]") {
   CHECK_THAT(refusal(file_descriptor{::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)}),
              ContainsSubstring("is not shared memory"));
   CHECK_THAT(refusal(file_descriptor{::open("/dev/null", O_RDWR | O_CLOEXEC)}),

@@ -83,7 +83,7 @@ TEST_CASE("a full ring says so, keeps what it has, and goes on when something is
   CHECK(written > 100);
 }
 
-TEST_CASE("what a hostile writer leaves is refused, and nothing more is read", "[collectives][ring][SEC-2]") {
+TEST_CASE("data of a hostile writer is refused, and nothing more is read", "[collectives][ring][SEC-2]") {
   const shared_ring ring = shared_ring::create(self, 512);
   const std::size_t first = ring_layout::first_data;
   auto reader = ring.reader();

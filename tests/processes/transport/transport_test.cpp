@@ -301,7 +301,7 @@ TEST_CASE("a message that no peer would accept is not sent", "[transport]") {
   CHECK(rig.heard.count(transport_event_kind::bad_frame) == 0);
 }
 
-TEST_CASE("what is not a frame ends its connection, from either side", "[transport]") {
+TEST_CASE("bytes that are not a frame end their connection, from either side", "[transport]") {
   transport_rig rig{transport_mode::plain};
   admitted_client client{rig.listen().port()};
   client.send(std::string(100, '\xff'));

@@ -85,7 +85,7 @@ TEST_CASE("a settings file of another shape is refused", "[runtime]") {
   CHECK(says(refusal("{\"ranks\": 1,\n\"ranks\": 2}"), ":2: ranks is set twice, first in line 1"));
 }
 
-TEST_CASE("what is no JSON is refused with the line where it stops being it", "[runtime]") {
+TEST_CASE("a file that is not JSON is refused with the line of the error", "[runtime]") {
   CHECK(says(refusal("{\n  \"ranks\": 1\n  \"backend\": \"mock\"\n}"), ":3: "));
   CHECK(refusal("{\n  \"ranks\": 1,\n}") ==
         ":3: syntax error while parsing object key - unexpected '}'; expected string literal");
@@ -107,7 +107,7 @@ TEST_CASE("a settings file that cannot be read is refused by its name", "[runtim
   CHECK(says(refused(file.path().parent_path()), "cannot be read (Is a directory)"));
 }
 
-TEST_CASE("what never ends, or never begins, is refused as a settings file", "[runtime]") {
+TEST_CASE("a file that never ends, or never begins, is refused as a settings file", "[runtime]") {
   const auto refused = [](const std::filesystem::path& path) {
     return refusal_of([&] { static_cast<void>(read_settings_file(path)); });
   };
@@ -121,7 +121,7 @@ TEST_CASE("what never ends, or never begins, is refused as a settings file", "[r
   CHECK(refused(longest.path()).empty());
 }
 
-TEST_CASE("what a settings file is, is judged by the open file and not by its path", "[runtime]") {
+TEST_CASE("the kind of a settings file is judged by the open file and not by its path", "[runtime]") {
   const settings_on_disk file{"{}"};
   const auto pipe = file.path().parent_path() / "judged_pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

@@ -235,7 +235,7 @@ TEST_CASE("a mock that was asked for by name has a device for each rank unless i
   CHECK(program_run{{"--backend", "mock", "--ranks", "8"}, {{"TROUPE_MOCK_DEVICES", "2"}}}.value(devices) == "2");
 }
 
-TEST_CASE("what is printed as a settings file gives the same settings when it is loaded", "[runtime]") {
+TEST_CASE("settings that are printed as a file are the same when they are loaded", "[runtime]") {
   configuration settings;
   for (const setting& one : all_settings()) one.set(settings, other_value(one));
   for (const configuration& each : {settings, configuration{}}) {

@@ -341,7 +341,8 @@ TEST_CASE("pinned memory that says so comes in as what it is", "[runtime][intero
   CHECK_FALSE(taken.on);
 }
 
-TEST_CASE("what cannot be taken is refused with what to do, and stays its owner's", "[runtime][interop][dlpack]") {
+TEST_CASE("a tensor that cannot be imported is refused with the remedy, and stays its owner's",
+          "[runtime][interop][dlpack]") {
   runtime rt{mock_settings(2)};
   world where = rt.form_world();
   foreign_tensor from{{2, 3}, 1.F};
@@ -440,7 +441,7 @@ TEST_CASE("a tensor without a deleter is nobody's to delete", "[runtime][interop
   CHECK(from.deleted == 0);
 }
 
-TEST_CASE("what cannot be lent is refused with what to do", "[runtime][interop][dlpack]") {
+TEST_CASE("memory that cannot be exported is refused with the remedy", "[runtime][interop][dlpack]") {
   runtime rt{mock_settings(2)};
   world where = rt.form_world();
   const buffer memory = where.allocate(rank{0}, 64);

@@ -170,7 +170,8 @@ TROUPE_WORLD_TEST(2, "troupe's memory goes out with a version and comes back as 
   }
 }
 
-TEST_CASE("what is lent with a version keeps its memory until it is deleted", "[runtime][interop][dlpack]") {
+TEST_CASE("a tensor that is exported with a version keeps its memory until it is deleted",
+          "[runtime][interop][dlpack]") {
   runtime rt{mock_settings(1)};
   world where = rt.form_world();
   owned_versioned_dlpack out;

@@ -236,7 +236,7 @@ TEST_CASE("a request that another node could not read is refused where it is mad
   CHECK(again.deadline == 3s);
 }
 
-TEST_CASE("what nodes send each other is read as it was, and other bytes are refused", "[runtime][interop][nodes]") {
+TEST_CASE("messages between nodes are read as they were, and other bytes are refused", "[runtime][interop][nodes]") {
   error why{.code = errc::mismatch, .text = "a text", .rank = rank{3}, .ticket = ticket{9}, .epoch = epoch{2}};
   error got;
   REQUIRE(decode_message(encode_message(why), got));

@@ -179,7 +179,8 @@ TROUPE_WORLD_TEST(2, "a request that waits for its peers is taken back by its st
   CHECK(peer.stopped == 1);
 }
 
-TEST_CASE("what cannot be taken back goes on after a stop, and ends as it ends", "[runtime][interop][senders]") {
+TEST_CASE("a request that cannot be withdrawn continues after a stop, and ends as it ends",
+          "[runtime][interop][senders]") {
   runtime rt{mock_settings(2)};
   world where = rt.form_world();
   resume_queue queue;

@@ -151,7 +151,7 @@ TEST_CASE("a receiver's token is its own, or its environment's, or one that nobo
   STATIC_CHECK(std::same_as<decltype(stop_token_of(receiver_with_another_environment{})), never_stop_token>);
 }
 
-TEST_CASE("what is stopped before it starts is not asked for", "[runtime][interop][senders][caf-free]") {
+TEST_CASE("a request that is stopped before it starts is not sent", "[runtime][interop][senders][caf-free]") {
   const auto record = std::make_shared<stop_record>();
   const auto world = std::make_shared<answering_world>();
   SECTION("by std::stop_token") {
@@ -168,7 +168,7 @@ TEST_CASE("what is stopped before it starts is not asked for", "[runtime][intero
   CHECK(record->ended == 1);
 }
 
-TEST_CASE("what is stopped while it waits is taken back once, by the thread that stops it",
+TEST_CASE("a request that is stopped while it waits is withdrawn once, by the thread that stops it",
           "[runtime][interop][senders][caf-free]") {
   const auto record = std::make_shared<stop_record>();
   const auto world = std::make_shared<answering_world>();
@@ -190,7 +190,7 @@ TEST_CASE("what is stopped while it waits is taken back once, by the thread that
   CHECK(record->ended == 1);
 }
 
-TEST_CASE("what is stopped once it is answered is not taken back", "[runtime][interop][senders][caf-free]") {
+TEST_CASE("a request that is stopped after its answer is not withdrawn", "[runtime][interop][senders][caf-free]") {
   const auto record = std::make_shared<stop_record>();
   const auto world = std::make_shared<answering_world>();
   plain_stop source;

@@ -130,7 +130,7 @@ TROUPE_WORLD_TEST(2, "spans, vectors and arrays on devices are summed where they
   for (const float value : read_back(where, rank{1}, arrays[1].memory())) REQUIRE(value == 6.F);
 }
 
-TEST_CASE("what is shared or given ends with the last handle, once", "[runtime][interop][views]") {
+TEST_CASE("shared and adopted memory ends with the last handle, once", "[runtime][interop][views]") {
   runtime rt{mock_settings(1)};
   world where = rt.form_world();
   const auto ended = std::make_shared<int>(0);

@@ -240,7 +240,7 @@ TEST_CASE("counters that are scraped are what was asked", "[runtime][metrics]") 
   CHECK(direct->worlds[0].ranks[2].tally.launched == 9);
 }
 
-TEST_CASE("what is in flight shows as lead and as pending", "[runtime][metrics]") {
+TEST_CASE("requests in flight are shown as lead and as pending", "[runtime][metrics]") {
   if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
   runtime rt{shown_settings(2)};
   world where = rt.form_world();
@@ -350,7 +350,7 @@ TEST_CASE("an endpoint without a descriptor for a connection sleeps until there 
   CHECK(std::ranges::count(all, '\n') == 1);
 }
 
-TEST_CASE("what is no request for metrics is told so", "[runtime][metrics]") {
+TEST_CASE("a request that is not for metrics is told so", "[runtime][metrics]") {
   if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
   runtime rt{shown_settings(1)};
   CHECK(http_answer(rt.metrics_address(), "/other", 20s).starts_with("HTTP/1.1 404"));

@@ -42,7 +42,7 @@ TEST_CASE("an address for metrics is a host in numbers and a port", "[runtime][m
     CHECK_FALSE(parse_metrics_address(beyond).is_loopback);
 }
 
-TEST_CASE("what is no address for metrics is refused, saying what is", "[runtime][metrics]") {
+TEST_CASE("text that is not an address for metrics is refused with the form of one", "[runtime][metrics]") {
   for (const char* text : {"9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:x",
                            "127.evil.example:9464", "::1:9464", "[127.0.0.1]:9464", "http://127.0.0.1:9464"}) {
     INFO(text);

@@ -94,7 +94,7 @@ TEST_CASE("a claim follows no link, and is not made where others may write", "[c
   CHECK_FALSE(device_claim(elsewhere.path, "gpu", "here:5000", "process 0").is_held());
 }
 
-TEST_CASE("what a claim leaves is its owner's alone", "[claims]") {
+TEST_CASE("the files of a claim are accessible to their owner alone", "[claims]") {
   const claims_folder base;
   const std::string folder = base.path + "/made";
   const device_claim held{folder, "gpu", "here:5000", "process 0"};

@@ -55,7 +55,7 @@ TEST_CASE("more worlds can be formed and dropped than there are completion slots
   CHECK(worlds_of(rt) < 20);
 }
 
-TEST_CASE("what is in flight when the last handle goes is answered with success", "[runtime][handles][ONE-1]") {
+TEST_CASE("requests in flight when the last handle is dropped succeed", "[runtime][handles][ONE-1]") {
   runtime rt{mock_settings(2)};
   std::optional<world> where{rt.form_world()};
   watched_end end{*where};

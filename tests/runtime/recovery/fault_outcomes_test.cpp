@@ -82,7 +82,8 @@ std::vector<virtual_reply> ask_ranks(virtual_world& world, const operands& what,
 
 } // namespace
 
-TEST_CASE("what was launched when a fault came has an unknown outcome, what not all had asked for is rejected (ONE-2)",
+TEST_CASE("an operation launched before a fault has an unknown outcome, one that not all ranks had asked for is "
+          "rejected (ONE-2)",
           "[runtime][ONE-1]") {
   virtual_options options = keeping_size();
   options.seed = GENERATE(range(std::uint64_t{0}, std::uint64_t{10}));
@@ -106,7 +107,7 @@ TEST_CASE("what was launched when a fault came has an unknown outcome, what not 
   CHECK(world.forbidden_waits() == 0);
 }
 
-TEST_CASE("what stands behind a launch that does not return is rejected, and can be asked again in the same order",
+TEST_CASE("requests behind a launch that does not return are rejected, and can be asked again in the same order",
           "[runtime][ONE-2][ORD-1]") {
   virtual_options options = keeping_size();
   options.fusion = {.mode = fusion::off};

@@ -57,7 +57,7 @@ TEST_CASE("no request is refused because of a fault while the world's state says
   if (policy == recovery_policy::fail_fast) CHECK(world.status().phase == world_phase::failed);
 }
 
-TEST_CASE("whoever is told of a failure finds the state changed already", "[runtime][FLT-1]") {
+TEST_CASE("a client that is told of a failure finds the state already changed", "[runtime][FLT-1]") {
   mock_world mock{4};
   const world where = mock.world();
   mock.script().on(rank{2}).operation(3).fail();

@@ -181,7 +181,8 @@ public:
 
 } // namespace
 
-TEST_CASE("mock: what forms beside a failed epoch finds streams that were kept for it (FLT-1)", "[runtime]") {
+TEST_CASE("mock: an epoch that forms beside a failed one finds streams that were reserved for it (FLT-1)",
+          "[runtime]") {
   configuration settings = keeping_size(mock_settings(2));
   const auto counts = std::make_shared<stream_counts>();
   settings.faults = counts;

@@ -76,7 +76,7 @@ TEST_CASE("after a fault every event names the last commit that is complete (CUT
   }
 }
 
-TEST_CASE("what has succeeded at one rank alone is not complete, and both ranks are named (CUT-1)",
+TEST_CASE("an operation that has succeeded at one rank alone is not complete, and both ranks are named (CUT-1)",
           "[runtime][resume]") {
   virtual_world world{2, keeping_size()};
   const lane steps = lane::named("resume/copies");

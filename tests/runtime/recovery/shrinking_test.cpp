@@ -239,7 +239,7 @@ TROUPE_WORLD_TEST(3, "registered memory, plans and sub-worlds follow the new siz
   check_serves_all(*parts[0].handle);
 }
 
-TEST_CASE("what a recovery is to begin with must be there, or it is refused at the start", "[runtime]") {
+TEST_CASE("the first rung of a recovery must be available, or it is refused at the start", "[runtime]") {
   configuration settings = shrinking(mock_settings(2), recovery_rung::shrink);
   settings.mock_without = {feature::shrink, feature::revoke};
   {
@@ -282,8 +282,9 @@ TEST_CASE("a plan in streams of the client is lost when the world shrinks, and i
   CHECK(of_lost->failure.text == why);
 }
 
-TEST_CASE("who cannot derive a communicator from a failed one is not to blame, who cannot form a new one is",
-          "[runtime][FLT-1]") {
+TEST_CASE(
+    "a rank that cannot derive a communicator from a failed one is not the culprit, one that cannot form a new one is",
+    "[runtime][FLT-1]") {
   const auto first_rung = GENERATE(recovery_rung::shrink, recovery_rung::form_beside);
   testing::virtual_world world{4, {.recovery = {.policy = recovery_policy::shrink, .first_rung = first_rung}}};
   world.script().on(rank{0}).operation(0).lose_device();

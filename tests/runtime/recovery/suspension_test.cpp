@@ -70,7 +70,7 @@ TROUPE_WORLD_TEST(2, "a suspended world lets requests wait, and serves them when
   }
 }
 
-TEST_CASE("what is asked of a suspended world beside requests waits, too, or is refused", "[runtime]") {
+TEST_CASE("other calls to a suspended world wait like requests, or are refused", "[runtime]") {
   runtime rt{mock_settings(2)};
   world where = rt.form_world();
   where.resume(); // nothing to do
@@ -127,7 +127,7 @@ TEST_CASE("a backend that cannot give memory back says so, and the world goes on
   CHECK_FALSE(failure_of(where.barrier()));
 }
 
-TEST_CASE("who listens is told of a suspension and of its end", "[runtime]") {
+TEST_CASE("listeners are told of a suspension and of its end", "[runtime]") {
   std::mutex mutex;
   std::vector<bool> heard; // outlives the runtime, whose end is heard, too
   runtime rt{mock_settings(2)};

@@ -38,7 +38,7 @@ TEST_CASE("those whom a report suspects are to blame, each once and in order", "
   CHECK(culprits_of(fault_of(errc::device_failed, 1), &report, fault_time::serving) == ranks{rank{1}, rank{3}});
 }
 
-TEST_CASE("whoever cannot form is to blame, unless time ran out for all", "[actors]") {
+TEST_CASE("a rank that cannot form is the culprit, unless time ran out for all", "[actors]") {
   CHECK(culprits_of(fault_of(errc::communicator_failed, 2), nullptr, fault_time::forming) == ranks{rank{2}});
   CHECK(culprits_of(fault_of(errc::deadline_exceeded, 2), nullptr, fault_time::forming).empty());
 }

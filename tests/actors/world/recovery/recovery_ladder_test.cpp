@@ -67,7 +67,7 @@ TEST_CASE("delays are drawn, so that worlds do not come back in step, and from t
   CHECK(drawn.size() > 15);
 }
 
-TEST_CASE("what fails while it is rebuilt is aborted before the next try", "[actors]") {
+TEST_CASE("an attempt that fails during a rebuild is aborted before the next one", "[actors]") {
   recovery_ladder ladder{three_in_a_minute()};
   CHECK(ladder.on_fault(some_fault, start, serving).rung == recovery_rung::form_beside);
   CHECK(ladder.on_fault(some_fault, start, forming).rung == recovery_rung::abort_first);

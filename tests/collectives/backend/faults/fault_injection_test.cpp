@@ -151,7 +151,7 @@ TEST_CASE("an abort takes as long as it is told to", "[collectives][faults]") {
   CHECK(ended.back().at - began >= 20ms);
 }
 
-TEST_CASE("what is released hangs no longer, and nothing is armed any more", "[collectives][faults]") {
+TEST_CASE("a released fault hangs no longer, and no fault is armed any more", "[collectives][faults]") {
   faulty_pair pair;
   const auto hung = pair.faults->arm(armed_call::hung_init, rank{0});
   auto never = pair.faults->arm(armed_call::refused_launch, rank{0});
@@ -184,8 +184,9 @@ private:
 
 } // namespace
 
-TEST_CASE("what is made of failed communicators is a formation of its own, with ranks of its own on the old devices",
-          "[collectives][faults]") {
+TEST_CASE(
+    "communicators derived from failed ones are a formation of their own, with their own ranks on the old devices",
+    "[collectives][faults]") {
   const auto noted = std::make_shared<noting_injector>();
   const auto kind = make_faulty_backend(make_mock_backend(), noted);
   const auto api = make_mock_driver({.device_count = 3});

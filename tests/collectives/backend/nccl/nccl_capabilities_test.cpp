@@ -93,7 +93,7 @@ TEST_CASE("fp8 is reduced from compute capability 9.0 on, and the oldest device 
   CHECK_FALSE(refused(able, of<all_to_all>(dtype::f8e4m3)));
 }
 
-TEST_CASE("what has to be chosen is available once it is", "[collectives][nccl]") {
+TEST_CASE("a feature that must be chosen is available once it is", "[collectives][nccl]") {
   CHECK(finding(facts({{"NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1"}}), feature::buffer_registration).available ==
         availability::yes);
   nccl_facts all = facts();
@@ -109,7 +109,7 @@ TEST_CASE("what has to be chosen is available once it is", "[collectives][nccl]"
   CHECK(finding(all, feature::collnet).available == availability::unknown);
 }
 
-TEST_CASE("what the environment takes away is said with the variable", "[collectives][nccl]") {
+TEST_CASE("a feature that the environment disables is reported with the variable", "[collectives][nccl]") {
   check_no(facts({{"NCCL_NVLS_ENABLE", "0"}}), feature::multicast, "NCCL_NVLS_ENABLE is 0");
   check_no(facts({{"NCCL_CUMEM_ENABLE", "0"}}), feature::symmetric_windows, "NCCL_CUMEM_ENABLE is 0");
   check_no(facts({{"NCCL_WIN_ENABLE", "0"}}), feature::symmetric_windows, "NCCL_WIN_ENABLE is 0");
@@ -117,7 +117,7 @@ TEST_CASE("what the environment takes away is said with the variable", "[collect
   check_no(facts({{"NCCL_LOCAL_REGISTER", "0"}}), feature::buffer_registration, "NCCL_LOCAL_REGISTER is 0");
 }
 
-TEST_CASE("what the devices or the library lack is said of them", "[collectives][nccl]") {
+TEST_CASE("a feature that devices or library lack is reported with them", "[collectives][nccl]") {
   nccl_facts all = facts();
   all.devices = {gpu(9), gpu(9, false)};
   check_no(all, feature::multicast, "GPU 0000:01:00.0 has no multicast");
@@ -169,7 +169,7 @@ TEST_CASE("algorithms and protocols are read as NCCL reads them", "[collectives]
   }
 }
 
-TEST_CASE("what the chosen algorithms leave nobody for is refused, and nothing else", "[collectives][nccl]") {
+TEST_CASE("only requests for which the chosen algorithms leave none are refused", "[collectives][nccl]") {
   SECTION("ring serves everything") {
     for (const char* choice : {"ring", "^tree", "tree,ring", "nvls;allreduce:ring;broadcast:ring;reduce:ring"}) {
       INFO(choice);

@@ -121,7 +121,7 @@ TEST_CASE("where NCCL has calls of its own for exchanges, they take the place of
   CHECK(call_log.depth == 0);
 }
 
-TEST_CASE("whatever call fails, no further one is made, the group is closed, and operators are given back behind it",
+TEST_CASE("after any failed call no further one is made, the group is closed, and operators are released behind it",
           "[collectives][nccl][fusion][GRP-1]") {
   for (const char* const failing : {"start", "all_reduce 1", "make operator", "all_reduce 2", "broadcast",
                                     "send 4 to 1", "recv 12", "send 13", "end"}) {
@@ -139,7 +139,7 @@ TEST_CASE("whatever call fails, no further one is made, the group is closed, and
   }
 }
 
-TEST_CASE("what throws in the middle of a group leaves it closed", "[collectives][nccl][fusion][GRP-1]") {
+TEST_CASE("an exception in the middle of a group leaves it closed", "[collectives][nccl][fusion][GRP-1]") {
   const nccl_functions nccl = fake_functions();
   CHECK_THROWS(enqueue_batch(nccl, {all_reduce{.send = {}, .recv = {}, .count = 1},
                                     all_reduce{.send = {}, .recv = {}, .count = 2, .type = static_cast<dtype>(99)}}));

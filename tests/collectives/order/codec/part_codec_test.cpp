@@ -180,7 +180,7 @@ TEST_CASE("the function of a part is found by its name, and its arguments by the
   CHECK(resolve_part(both, {.memory = at.memory}, self).code == errc::stale_buffer);
 }
 
-TEST_CASE("what another process cannot use is refused before it is sent, and the first reason is told",
+TEST_CASE("memory that another process cannot use is refused before it is sent, with the first reason",
           "[collectives][peers][wire]") {
   const process_scene at;
   const auto event = record_event(at.gpu, stream{at.gpu}.ref());

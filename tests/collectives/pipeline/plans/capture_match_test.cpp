@@ -117,8 +117,7 @@ TEST_CASE("the first reason to fail is told to all, and whoever must not wait do
   CHECK(error_of([&] { match.end(rank{1}); }).text == "gone");
 }
 
-TEST_CASE("what else ranks must agree on is asked for each collective, also within groups",
-          "[collectives][plans][ORD-2]") {
+TEST_CASE("ranks must agree on each collective, also within groups", "[collectives][plans][ORD-2]") {
   std::vector<std::size_t> asked;
   const auto also = [&](std::span<const operation* const> parts) -> error {
     asked.push_back(parts.size());

@@ -234,7 +234,7 @@ TEST_CASE("a launch that fails in a capture is a fault, as any launch that fails
   CHECK(rig.api->graph_count() == 0);
 }
 
-TEST_CASE("of a list, what follows each other and may be fused is one launch on all ranks",
+TEST_CASE("consecutive operations of a list that may be fused are one launch on all ranks",
           "[collectives][plans][ORD-1]") {
   class noting_peers final : public communicator {
   public:

@@ -74,7 +74,7 @@ TEST_CASE("bytes that end too early are refused wherever they end", "[collective
   }
 }
 
-TEST_CASE("what is larger than its limit is refused, and nothing is read behind it", "[collectives][wire]") {
+TEST_CASE("a field that exceeds its limit is refused, and nothing behind it is read", "[collectives][wire]") {
   const auto refused = [](const std::string& bytes, auto read) {
     wire_reader in{bytes};
     read(in);
