@@ -13,7 +13,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <new>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -121,8 +123,9 @@ int parse_and_run(CLI::App& program, const action& chosen, int argc, char** argv
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
-    const int status = program.exit(problem);
-    if (status != 0) write_error(STDERR_FILENO, {suggestions(program)});
+    std::ostringstream complaint;
+    const int status = program.exit(problem, std::cout, complaint);
+    if (status != 0) write_error(STDERR_FILENO, {complaint.str(), suggestions(program)});
     return status;
   }
   return chosen();

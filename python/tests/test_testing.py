@@ -117,11 +117,12 @@ def test_a_virtual_world_is_awaited_until_it_serves_again():
         assert world.wait_ready(0.5, after_epoch=1).epoch == 1  # its time passes
         assert 0.5 <= world.now < 0.6
         world.script.on(1).operation(0).fail()
+        world.script.on(0).forming(1).delay(0.05)
         failure = world.barrier().exception()
         waits = world.ready(after_epoch=failure.epoch)
         assert not waits.done()
         with pytest.raises(TimeoutError):
-            waits.result(0)
+            waits.result(0.02)
         world.script.on(0).in_epoch(2).operation(0).hang()
         assert world.run_until(waits.done, 10)
 

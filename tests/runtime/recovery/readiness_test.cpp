@@ -1,4 +1,5 @@
 // Waiting for a world that is ready, and what its state says meanwhile.
+#include "support/comes_true.hpp"
 #include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
@@ -36,9 +37,11 @@ TEST_CASE("no request is refused because of a fault while the world's state says
           "[runtime][FLT-1]") {
   const auto policy = GENERATE(recovery_policy::keep_size, recovery_policy::fail_fast);
   virtual_world world{3, {.recovery = {.policy = policy}}};
-  world.script().on(rank{1}).operation(2).fail();
+  const bool hangs = GENERATE(false, true);
+  const auto place = world.script().on(rank{1}).operation(2);
+  hangs ? place.hang() : place.fail();
   std::vector<virtual_reply> all;
-  int refused = 0;
+  int asked = 0, refused = 0;
   const auto ask = [&] {
     std::erase_if(all, [&](const virtual_reply& one) {
       if (!one.is_ready()) return false;
@@ -50,7 +53,7 @@ TEST_CASE("no request is refused because of a fault while the world's state says
       }
       return true;
     });
-    all.push_back(world.ask(barriers(3)));
+    if (++asked <= 16) all.push_back(world.ask(barriers(3))); // time stands still while there is work
     return refused > 0 && (world.status().epoch > epoch{1} || world.status().phase == world_phase::failed);
   };
   REQUIRE(world.run_until(ask, 1s)); // after each turn
@@ -80,6 +83,25 @@ TEST_CASE("a client that is told of a failure finds the state already changed", 
   CHECK(answered == 50);
   CHECK(failed > 0);
   CHECK(late == 0);
+}
+
+TEST_CASE("a fault changes the state that clients read, though no actor has run since", "[runtime][FLT-1]") {
+  configuration settings = mock_settings(2);
+  settings.scheduler_threads = 1;
+  mock_world mock{settings};
+  world where = mock.world();
+  mock.script().on(rank{1}).operation(0).fail();
+  std::promise<void> runs, goes_on;
+  mock.runtime().system().spawn([&] { // occupies the only worker
+    runs.set_value();
+    goes_on.get_future().wait_for(60s);
+  });
+  runs.get_future().wait();
+  auto reply = where.barrier();
+  CHECK(comes_true([&] { return where.status().phase == world_phase::rebuilding; }, 10s));
+  goes_on.set_value();
+  CHECK_THROWS_AS(reply.get(), exception);
+  CHECK(where.wait_ready(epoch{1}, 60s).epoch == epoch{2});
 }
 
 TEST_CASE("a thread waits for an epoch later than the one of the request that failed", "[runtime][FLT-1]") {
