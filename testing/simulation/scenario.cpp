@@ -192,6 +192,8 @@ void draw_services(scenario& made, const std::vector<fault_kind>& kinds) {
 void draw_splits(scenario& made) {
   prng chance{mix(made.seed, 29)};
   if (!chance.one_in(3)) return;
+  std::size_t number = 0; // the first one that is free
+  for (const planned_request& one : made.requests) number = std::max(number, one.number + 1);
   for (std::size_t i = 0, count = 1 + chance.below(2); i < count; ++i) {
     planned_split one{.number = i, .at = chance.within(made.length / 3), .jitter = 100us + chance.within(20ms)};
     std::vector<rank> left;
@@ -203,7 +205,7 @@ void draw_splits(scenario& made) {
     }
     if (chance.one_in(2)) one.stops_at = one.at + chance.within(made.length - one.at);
     for (std::size_t k = 0, requests = 4 + chance.below(9); k < requests; ++k) {
-      planned_request asked = draw_request(chance, made, made.requests.size());
+      planned_request asked = draw_request(chance, made, number++);
       asked.at = one.at + chance.within(made.length - one.at);
       asked.lane = chance.below(made.lanes);
       asked.split = i;
