@@ -319,7 +319,7 @@ void simulation_ledger::judge_outcome(const entry& one) {
   for (const planned_fault& fault : of_.faults) {
     if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process) allowed += fault.span;
     if (fault.kind == fault_kind::slow_link || fault.kind == fault_kind::cut_link ||
-        fault.kind == fault_kind::lost_controller)
+        fault.kind == fault_kind::lost_controller || is_of_service(fault.kind))
       allowed += time_for_controllers;
   }
   if (one.answered_at - one.at > allowed) stuck(name_of(one) + " was answered long after its deadline");
