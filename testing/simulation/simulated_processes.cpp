@@ -843,9 +843,9 @@ void simulated_processes::strike_service(const planned_fault& one) {
 void simulated_processes::check_service(const process& one, epoch of, bool through_rings) {
   if (through_rings || services_.empty() || of != forming_) return;
   if (std::ranges::any_of(of_.faults, may_delay_a_service, &planned_fault::kind)) return;
+  // A process that joins names its gate; one that had joined before the service must find that first.
   const auto is_found = [&](time_point joined, time_point served) {
-    return std::max(joined, served) != time_point::max() && joined < forming_since_ - 20ms &&
-           served < forming_since_ - (served > joined ? time_to_find_a_service : 20ms);
+    return joined < forming_since_ && served < forming_since_ - (served > joined ? time_to_find_a_service : 20ms);
   };
   const host_service& service = *services_[static_cast<std::size_t>(one.host())];
   std::size_t found = 0;

@@ -444,6 +444,8 @@ void simulation_ledger::judge_orders() {
 void simulation_ledger::judge_order(std::uint64_t formation, const std::vector<batches>& ranks, std::size_t one,
                                     std::size_t other) {
   const auto name = [](std::size_t index) { return rank{static_cast<int>(index)}; };
+  if (!of_.splits.empty() && (refused_.contains({formation, name(one)}) || refused_.contains({formation, name(other)})))
+    return; // the rank has skipped an operation of one world, not those of other worlds
   const batches theirs = shared(ranks[one], name(one), name(other));
   const batches mine = shared(ranks[other], name(one), name(other));
   for (std::size_t i = 0; i < std::min(theirs.size(), mine.size()); ++i)
