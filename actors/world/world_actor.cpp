@@ -15,12 +15,6 @@ namespace troupe {
 
 namespace {
 
-error no_more_splits() {
-  return {.code = errc::stopping,
-          .effect = effect::rejected,
-          .text = "the world is stopping: no world can be split off it any more"};
-}
-
 /// Posts notes to the actor's own mailbox.
 class actor_mailbox final : public world_mailbox {
 public:
@@ -33,6 +27,17 @@ private:
   compat::weak_handle<world_inner_handle> to_; // weak, because this actor owns the pipelines that post here
 };
 
+/// A sub-world of the world of this process.
+class sub_world_actor final : public sub_world_access {
+public:
+  explicit sub_world_actor(world_inner_handle to) : to_{std::move(to)} {}
+  void tell(controller_directive what) override { compat::post(to_, world_notice{std::move(what)}); }
+  void stop() override { compat::post(to_, stop_world{}); }
+
+private:
+  world_inner_handle to_;
+};
+
 } // namespace
 
 world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vector<collective_inner_handle> actors,
@@ -42,7 +47,9 @@ world_actor::world_actor(caf::actor_config& settings, world_plan plan, std::vect
     executor_{std::move(plan), std::move(states), mail_, *this},
     actors_{std::move(actors)},
     ranks_{std::move(ranks)},
-    sub_worlds_{mail_} {}
+    sub_worlds_{executor_, mail_, [this](std::uint64_t name, world_plan made, sub_world& into) {
+                  return spawn_sub_world(name, std::move(made), into);
+                }} {}
 
 void world_actor::on_exit() {
   ending_ = true;
@@ -81,54 +88,27 @@ void world_actor::dismiss_ranks() {
   for (const auto& one : actors_) compat::post(one, troupe::leave{});
 }
 
-void world_actor::perform(split_request asked, const std::shared_ptr<split_answer>& reply) {
-  error objection = stopping_ ? no_more_splits() : executor_.objection_to_maintenance(asked.epoch);
-  if (!objection) objection = check_groups(asked.groups, executor_.plan().world_size);
-  if (!objection && executor_.shared_order()) objection = executor_.shared_order()->objection_to(asked.groups);
-  if (objection) return reply->deliver(std::move(objection));
-  split(std::move(asked.groups), {}, false,
-        [this, reply](const error& failure, world_split& made, const ordered_split& place) {
-          if (failure) return reply->deliver(failure);
-          sub_worlds_.raise(system(), caf::actor_cast<world_inner_handle>(this), executor_.plan(), made, place, reply);
-        });
-}
-
-void world_actor::split(std::vector<rank_group> groups, std::vector<told_commits> told, bool restores,
-                        split_end ended) {
-  const auto made = std::make_shared<world_split>(std::move(groups), executor_.plan().world_size);
-  const auto place = std::make_shared<ordered_split>();
-  place->of = executor_.current_epoch();
-  place->order = executor_.shared_order();
-  executor_.maintain({.name = "the split",
-                      .split = made->groups(),
-                      .told = std::move(told),
-                      .granted = [place](std::vector<opened_world> opened) { place->opened = std::move(opened); },
-                      .restores = restores,
-                      .step = [made](rank_pipeline& one) { made->take_part(one); },
-                      .done =
-                          [this, made, place, ended = std::move(ended)](const error& failure) {
-                            const world_plan& plan = executor_.plan();
-                            error why = failure ? failure : executor_.objection_to_maintenance();
-                            if (!why && stopping_) why = no_more_splits(); // stop() waits for the earlier sub-worlds
-                            if (why) made->abandon(*plan.helpers, plan.deadlines.abort);
-                            ended(why, *made, *place);
-                          }});
+std::unique_ptr<sub_world_access> world_actor::spawn_sub_world(std::uint64_t name, world_plan plan, sub_world& made) {
+  plan.status->listen([self = caf::actor_cast<world_inner_handle>(this), name](const world_event& event) {
+    compat::post(self, sub_worlds_report{name, event});
+  });
+  auto spawned = spawn_world(system(), std::move(plan));
+  made.world = world_handle{spawned.world}; // direct assignment would make CAF 1.x compare the wrong types
+  made.parts->ranks = std::move(spawned.ranks);
+  made.parts->actor = spawned.world;
+  return std::make_unique<sub_world_actor>(std::move(spawned.world));
 }
 
 void world_actor::epoch_ended(const error& why, bool for_good) {
-  sub_worlds_.epoch_ended(executor_.current_epoch(), why, for_good);
+  sub_worlds_.epoch_ended(why, for_good);
 }
 
 std::shared_ptr<latch> world_actor::quiesce(const error& why) {
-  return sub_worlds_.quiesce(executor_.current_epoch(), why);
+  return sub_worlds_.quiesce(why);
 }
 
 void world_actor::formed_again() {
-  for (const auto& one : sub_worlds_.take_stock(executor_.plan().world_size, executor_.has_newcomers()))
-    split(one.groups, one.told, true,
-          [this, number = one.number](const error& failure, world_split& made, const ordered_split& place) {
-            if (!failure) sub_worlds_.restore(number, executor_.plan(), made, place);
-          });
+  sub_worlds_.formed_again();
 }
 
 void world_actor::perform(world_request asked, reply_promise reply, std::uint64_t client) {
@@ -141,12 +121,6 @@ void world_actor::perform(const remote_request& asked, reply_promise reply) {
   } catch (...) {
     reply.deliver(current_error());
   }
-}
-
-void world_actor::stop() {
-  stopping_ = true;
-  sub_worlds_.stop_all();
-  if (sub_worlds_.all_stopped()) executor_.stop();
 }
 
 spawned_world spawn_world(caf::actor_system& system, world_plan plan) {
@@ -253,16 +227,12 @@ world_actor::behavior_type world_actor::make_behavior() {
           ending_ ? compat::post(to, event) : compat::send(this, to, event);
         });
       },
-      [this](stop_world) { stop(); },
+      [this](stop_world) { sub_worlds_.stop(); },
       [this](posted_to_world& posted) {
         std::visit([this](auto& one) { perform(std::move(one.what), std::move(one.reply)); }, posted.what);
       },
       [this](world_notice& notice) { executor_.on(std::move(notice.what)); },
-      [this](sub_worlds_report& report) {
-        if (auto restored = sub_worlds_.restored_by(report)) executor_.sub_world_is_back(std::move(*restored));
-        sub_worlds_.heard(report);
-        if (stopping_ && sub_worlds_.all_stopped()) executor_.stop();
-      },
+      [this](const sub_worlds_report& report) { sub_worlds_.heard(report); },
   };
 }
 

@@ -42,7 +42,9 @@ private:
   // Each perform() executes one kind of client request, sent by an actor or posted by a thread.
   void perform(world_request asked, reply_promise reply, std::uint64_t client = 0);
   void perform(const remote_request& asked, reply_promise reply);
-  void perform(split_request asked, const std::shared_ptr<split_answer>& reply);
+  void perform(split_request asked, const std::shared_ptr<split_answer>& reply) {
+    sub_worlds_.perform(std::move(asked), reply);
+  }
   /// Passes a request of any other kind to the executor.
   template <class Request, class Promise>
   void perform(Request asked, std::shared_ptr<Promise> reply) {
@@ -51,10 +53,7 @@ private:
   /// Performs the request that is being handled, and answers it later.
   template <class Reply, class Request>
   [[nodiscard]] caf::result<Reply> answer_later(Request& asked);
-  void stop();
-  using split_end = std::function<void(const error& failure, world_split& made, const ordered_split& place)>;
-  /// Makes the communicators of \p groups, then calls \p ended. \p restores: see maintenance.
-  void split(std::vector<rank_group> groups, std::vector<told_commits> told, bool restores, split_end ended);
+  [[nodiscard]] std::unique_ptr<sub_world_access> spawn_sub_world(std::uint64_t name, world_plan plan, sub_world& made);
 
   const std::shared_ptr<world_mailbox> mail_;
   world_executor executor_;
@@ -64,7 +63,6 @@ private:
   sub_worlds sub_worlds_;
   compat::watches watches_;
   exit_note exit_;
-  bool stopping_ = false;
   bool left_ = false;
   /// Set in on_exit(). The actor may be in destruction because its last handle was released: no message may name it as
   /// sender, because that would create a new reference.

@@ -265,6 +265,12 @@ void order_server::close(const error& why) {
   for (const auto& one : worlds_)
     if (one->is_decided_here) order_->close_world(one->ordered, why, effects_);
   settle();
+  // A rank that waits for a turn before it stops would wait forever.
+  for (const auto& one : worlds_) {
+    if (!one->is_decided_here) continue;
+    one->turns.close(why, turn_answers_);
+    write_turns(*one);
+  }
 }
 
 void order_server::leave(member& from, const error& why) {
@@ -369,7 +375,7 @@ void order_server::take(connection& by, request_record& one, time_point now, err
       settle(); // operations that were released earlier go first
       if (!one.turn.split.empty()) failure = check_groups(one.turn.split, static_cast<int>(of.members.size()));
       if (failure) failure.code = errc::internal; // its process has checked them
-      if (!failure && !closed_) of.turns.ask(from.self, std::move(one.turn), now, turn_answers_);
+      if (!failure) of.turns.ask(from.self, std::move(one.turn), now, turn_answers_);
       write_turns(of);
       break;
     case request_record::form::capture_launch:

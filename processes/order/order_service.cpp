@@ -384,7 +384,7 @@ bool order_service::poll(time_point now) {
 bool order_service::do_round(time_point now) {
   bool has_worked = false;
   for (place& one : places_) has_worked = read(one, now) || has_worked;
-  if (now >= next_check_) {
+  if (now >= next_check_ || order_.next_due() <= now) {
     next_check_ = later(now, settings_.check_interval);
     has_worked = check(now) || has_worked;
   }

@@ -2,6 +2,8 @@
 #include <troupe/testing/simulation/scenario.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <string>
 
 namespace troupe::simulation {
@@ -155,6 +157,70 @@ void draw_credits(scenario& made) {
                             .span = chance.within(60ms)});
 }
 
+/// Draws order services for the hosts, with their faults. Some runs are long enough for processes to find a service
+/// that was started again, and have a process killed after that, so that another epoch begins.
+void draw_services(scenario& made, const std::vector<fault_kind>& kinds) {
+  prng chance{mix(made.seed, 28)};
+  if (!chance.one_in(3)) return;
+  made.processes->has_services = true;
+  std::vector<fault_kind> own;
+  std::ranges::copy_if(kinds, std::back_inserter(own), is_of_service);
+  if (own.empty()) return;
+  const auto add = [&](fault_kind kind, rank where, nanoseconds at) {
+    made.faults.push_back({.number = made.faults.size(),
+                           .kind = kind,
+                           .at = at,
+                           .where = where,
+                           .span = 1ms + chance.within(chance.one_in(3) ? 2s : 90ms)});
+  };
+  for (std::size_t i = 0, count = chance.below(3); i < count; ++i) {
+    add(own[chance.below(own.size())], draw_rank(chance, made.ranks), chance.within(made.length));
+    ++made.recovery.rebuilds; // its end fails the epoch
+  }
+  if (!chance.one_in(3) || std::ranges::find(kinds, fault_kind::killed_process) == kinds.end()) return;
+  const nanoseconds until = made.length;
+  made.length += 1500ms;
+  add(fault_kind::killed_process, draw_rank(chance, made.ranks), until + 1200ms + chance.within(100ms));
+  ++made.recovery.rebuilds;
+  for (planned_request& one : made.requests) // some of the requests come in the last epoch
+    if (one.what != operation_kind::capture && one.what != operation_kind::replay && chance.one_in(4))
+      one.at = until + 1200ms + chance.within(300ms);
+  std::ranges::stable_sort(made.requests, {}, &planned_request::at);
+}
+
+/// Draws sub-worlds, and requests to them.
+void draw_splits(scenario& made) {
+  prng chance{mix(made.seed, 29)};
+  if (!chance.one_in(3)) return;
+  std::size_t number = 0; // the first one that is free
+  for (const planned_request& one : made.requests) number = std::max(number, one.number + 1);
+  for (std::size_t i = 0, count = 1 + chance.below(2); i < count; ++i) {
+    planned_split one{.number = i, .at = chance.within(made.length / 3), .jitter = 100us + chance.within(20ms)};
+    std::vector<rank> left;
+    for (int r = 0; r < made.ranks; ++r) left.emplace_back(r);
+    for (std::size_t k = 0, size = chance.one_in(8) ? 1 : 2 + chance.below(left.size() - 1); k < size; ++k) {
+      const auto next = left.begin() + static_cast<std::ptrdiff_t>(chance.below(left.size()));
+      one.members.push_back(*next);
+      left.erase(next);
+    }
+    if (chance.one_in(2)) one.stops_at = one.at + chance.within(made.length - one.at);
+    for (std::size_t k = 0, requests = 4 + chance.below(9); k < requests; ++k) {
+      planned_request asked = draw_request(chance, made, number++);
+      asked.at = one.at + chance.within(made.length - one.at);
+      asked.lane = chance.below(made.lanes);
+      asked.split = i;
+      asked.cancelling.reset();
+      if (chance.one_in(3)) asked.what = operation_kind::barrier; // a commit
+      if (asked.what == operation_kind::barrier) asked.disagreeing.reset();
+      draw_transfers(prng{mix(made.seed, 30, asked.number)}, asked);
+      if (asked.what == operation_kind::copy) asked.what = operation_kind::exchange;
+      made.requests.push_back(asked);
+    }
+    made.splits.push_back(std::move(one));
+  }
+  std::ranges::stable_sort(made.requests, {}, &planned_request::at);
+}
+
 /// Adds losses that follow each other closely, which faults drawn one by one rarely do: a process is lost soon after
 /// the controller, and a place is lost twice.
 void draw_losses(scenario& made, const std::vector<fault_kind>& kinds) {
@@ -181,10 +247,10 @@ void draw_losses(scenario& made, const std::vector<fault_kind>& kinds) {
 
 std::string_view to_string(fault_kind kind) noexcept {
   static constexpr std::array<std::string_view, enumerator_count<fault_kind>()> names{
-      "withheld",       "refused",         "stuck-launch", "slow-rank",    "asynchronous",
-      "device",         "sticky",          "failed-init",  "stuck-init",   "slow-abort",
-      "ended-actor",    "ended-client",    "jump",         "killed-world", "dropped-world",
-      "killed-process", "stopped-process", "cut-link",     "slow-link",    "lost-controller"};
+      "withheld",  "refused",         "stuck-launch",   "slow-rank",       "asynchronous",    "device",
+      "sticky",    "failed-init",     "stuck-init",     "slow-abort",      "ended-actor",     "ended-client",
+      "jump",      "killed-world",    "dropped-world",  "killed-process",  "stopped-process", "cut-link",
+      "slow-link", "lost-controller", "killed-service", "stopped-service", "cut-service"};
   static_assert(!names.back().empty());
   const auto index = static_cast<std::size_t>(kind);
   return index < names.size() ? names[index] : std::string_view{};
@@ -239,7 +305,9 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
 }
 
 scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
-  scenario made = draw_scenario(seed, ranks, kinds);
+  std::vector<fault_kind> of_ranks;
+  std::ranges::copy_if(kinds, std::back_inserter(of_ranks), std::not_fn(is_of_service));
+  scenario made = draw_scenario(seed, ranks, of_ranks);
   prng chance{mix(seed, 12)};
   made.processes = {.policy =
                         made.recovery.policy == recovery_policy::shrink ? loss_policy::shrink : loss_policy::respawn,
@@ -261,6 +329,8 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
     }
   }
   for (planned_request& one : made.requests) draw_turns(prng{mix(seed, 25, one.number)}, made, one);
+  draw_services(made, kinds);
+  draw_splits(made);
   number_commits(made);
   draw_losses(made, kinds);
   draw_credits(made);

@@ -45,6 +45,9 @@ enum class fault_kind : std::uint8_t {
   cut_link,        ///< The connection between a process and the controller breaks.
   slow_link,       ///< The messages of such a connection arrive late.
   lost_controller, ///< The controller is killed. Another one takes its place if processes wait for it.
+  killed_service,  ///< The order service of a rank's host is killed, and another one started in its place.
+  stopped_service, ///< The order service of a rank's host does not run for a while.
+  cut_service,     ///< The connection between that service and the controller breaks.
 };
 /// The kinds of faults that every simulation supports.
 inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::refused,      fault_kind::stuck_launch,
@@ -55,11 +58,15 @@ inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::
 /// The kinds of faults in worlds over processes. Sticky errors are left out: they would poison the simulated devices of
 /// all processes.
 inline constexpr std::array process_fault_kinds{
-    fault_kind::withheld,       fault_kind::refused,         fault_kind::stuck_launch, fault_kind::slow_rank,
-    fault_kind::device,         fault_kind::asynchronous,    fault_kind::failed_init,  fault_kind::stuck_init,
-    fault_kind::slow_abort,     fault_kind::ended_actor,     fault_kind::ended_client, fault_kind::jump,
-    fault_kind::killed_process, fault_kind::stopped_process, fault_kind::cut_link,     fault_kind::slow_link,
-    fault_kind::lost_controller};
+    fault_kind::withheld,        fault_kind::refused,         fault_kind::stuck_launch,    fault_kind::slow_rank,
+    fault_kind::device,          fault_kind::asynchronous,    fault_kind::failed_init,     fault_kind::stuck_init,
+    fault_kind::slow_abort,      fault_kind::ended_actor,     fault_kind::ended_client,    fault_kind::jump,
+    fault_kind::killed_process,  fault_kind::stopped_process, fault_kind::cut_link,        fault_kind::slow_link,
+    fault_kind::lost_controller, fault_kind::killed_service,  fault_kind::stopped_service, fault_kind::cut_service};
+/// Returns whether \p one is a fault of an order service.
+[[nodiscard]] constexpr bool is_of_service(fault_kind one) noexcept {
+  return one == fault_kind::killed_service || one == fault_kind::stopped_service || one == fault_kind::cut_service;
+}
 [[nodiscard]] std::string_view to_string(fault_kind kind) noexcept;
 /// Parses "all", or names of \p kinds separated by commas. Errors: invalid_argument, listing the valid names.
 [[nodiscard]] std::vector<fault_kind> parse_fault_kinds(std::string_view names,
@@ -95,6 +102,8 @@ struct planned_request {
   std::size_t number = 0; ///< Identifies the request.
   /// The lane in which each rank's client makes the request. Empty: the request goes to the world.
   std::optional<std::size_t> lane{};
+  /// The planned_split to whose sub-world the request goes, in a lane of that world. Empty: to the whole world.
+  std::optional<std::size_t> split{};
   nanoseconds at{};
   /// The ranks' clients make the request late by up to this time. For a capture: only over processes.
   nanoseconds jitter{};
@@ -131,6 +140,18 @@ struct planned_credit {
   nanoseconds span{}; ///< The time for which it holds the quota.
 };
 
+/// A sub-world that the processes split off the whole world. It is split off again in its present form when the world
+/// has changed its size.
+struct planned_split {
+  std::size_t number = 0;
+  nanoseconds at{};
+  std::vector<rank> members{}; ///< In the order of their numbers in the sub-world.
+  /// From this time on each member's client stops it, late by up to planned_split::jitter. When it has ended everywhere
+  /// it is split off again.
+  std::optional<nanoseconds> stops_at{};
+  nanoseconds jitter{};
+};
+
 /// The time limits of a run. They are far shorter than in production, so that a run ends soon.
 struct simulated_limits {
   nanoseconds hang{std::chrono::milliseconds{50}};
@@ -150,6 +171,8 @@ struct process_terms {
   /// Whether a killed process is replaced only when the controller asks for it, not by the launcher itself.
   bool replaces_wanted = false;
   std::size_t pending_operations = 0; ///< Limit of the pending requests of each world; 0: that of production.
+  /// Whether each host, which has two processes, has an order service (troupe order-service).
+  bool has_services = false;
 };
 
 struct scenario {
@@ -165,6 +188,7 @@ struct scenario {
   std::vector<planned_request> requests{};
   std::vector<planned_fault> faults{};
   std::vector<planned_credit> credits{};    ///< Only over processes.
+  std::vector<planned_split> splits{};      ///< Only over processes.
   std::optional<process_terms> processes{}; ///< Set: each rank lives in a process of its own.
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -68,6 +69,7 @@ simulated_deployment::simulated_deployment(const scenario& of, simulated_machine
     for (int r = 0; r < of.ranks; ++r) begin([this, lane, r] { ask_in(lane, rank{r}); });
   for (const planned_fault& one : of.faults) begin([this, &one] { raise(one); });
   for (const planned_credit& one : of.credits) begin([this, &one] { ask_credit(one); });
+  for (const planned_split& one : of.splits) begin([this, &one] { use_sub_world(one); });
 }
 
 simulated_deployment::~simulated_deployment() {
@@ -104,7 +106,7 @@ void simulated_deployment::ask_world() {
 
 void simulated_deployment::ask_in(std::size_t lane, rank self) {
   for (const planned_request& one : of_.requests) {
-    if (one.lane != lane) continue;
+    if (one.lane != lane || one.split) continue;
     const auto late = mix(of_.seed, one.number, static_cast<std::uint64_t>(self.value()));
     wait_until(began_ + one.at + nanoseconds{static_cast<nanoseconds::rep>(late) & 0xFFFFFFFFFFFF} % one.jitter);
     const epoch meant_for = epoch_of(one);
@@ -171,7 +173,10 @@ void simulated_deployment::raise(const planned_fault& one) {
     case fault_kind::stopped_process:
     case fault_kind::cut_link:
     case fault_kind::slow_link:
-    case fault_kind::lost_controller: faults_.count(one); return where_.strike(one);
+    case fault_kind::lost_controller:
+    case fault_kind::killed_service:
+    case fault_kind::stopped_service:
+    case fault_kind::cut_service: faults_.count(one); return where_.strike(one);
     default: break; // faults inside the communicators: see simulated_faults
   }
 }
@@ -195,17 +200,19 @@ nanoseconds longest(const scenario& of) {
   };
   if (asks(operation_kind::capture)) all += 3s;
   if (asks(operation_kind::registration)) all += 2 * (most.drain + most.form);
+  if (!of.splits.empty()) all += 2 * (most.drain + most.form); // a split waits for its ranks, and for its sub-world
+  if (of.processes && of.processes->has_services) all += 2s;   // the time that a controller gives a service
   return all + 1s;
 }
 
-void note_resume_points(const scenario& of, const world_event& event, std::uint64_t process,
-                        simulation_ledger& ledger) {
+void note_resume_points(const scenario& of, const world_event& event, std::uint64_t process, simulation_ledger& ledger,
+                        world_number where) {
   if (event.phase != world_phase::ready) return;
   std::vector<std::optional<std::uint64_t>> commits(of.lanes);
   for (std::size_t i = 0; event.resume && i < of.lanes; ++i)
     if (const resume_point* const point = find_point(*event.resume, name_of(i))) commits[i] = point->commit;
-  ledger.told(process, event.epoch, std::move(commits), !event.resume || event.resume->has_survivors);
-  if (!event.resume) return ledger.resumed(event.epoch, {}); // no operation has been ordered yet
+  ledger.told(where, process, event.epoch, std::move(commits), !event.resume || event.resume->has_survivors);
+  if (!event.resume) return ledger.resumed(where, event.epoch, {}); // no operation has been ordered yet
   simulation_ledger::resumption points{.counted_from = event.resume->counted_from};
   const auto note = [&](const std::optional<std::size_t>& number, const std::optional<lane>& where) {
     const resume_point* const point = find_point(*event.resume, where);
@@ -213,7 +220,7 @@ void note_resume_points(const scenario& of, const world_event& event, std::uint6
   };
   if (!of.processes) note(std::nullopt, std::nullopt); // over processes, each driver has its own lane
   for (std::size_t i = 0; i < of.lanes; ++i) note(i, name_of(i));
-  ledger.resumed(event.epoch, std::move(points));
+  ledger.resumed(where, event.epoch, std::move(points));
 }
 
 void play_out(const scenario& of, simulated_deployment& deployment, system_under_test& where, simulation_ledger& ledger,
@@ -317,6 +324,136 @@ void simulated_deployment::ask_credit(const planned_credit& one) {
   }
   fibers::current()->sleep(one.span);
   answer->reset();
+}
+
+void simulated_deployment::use_sub_world(const planned_split& one) {
+  wait_until(began_ + one.at);
+  const auto held = std::make_shared<sub_world_of_processes>();
+  held->parts.resize(static_cast<std::size_t>(of_.ranks));
+  bool has_stopped = false;
+  for (const planned_request& asked : of_.requests) {
+    if (asked.split != one.number) continue;
+    if (one.stops_at && asked.at > *one.stops_at && !std::exchange(has_stopped, true)) {
+      wait_until(began_ + *one.stops_at);
+      stop_members(one, *held);
+    }
+    wait_for_time_of(asked);
+    const world_event now = where_.latest();
+    if (now.phase != world_phase::ready) continue;
+    renew(one, now, *held);
+    if (held->members.empty() || !split_where_missing(one, now, held)) continue;
+    ask_members(asked, now, *held);
+  }
+}
+
+void simulated_deployment::renew(const planned_split& one, const world_event& now, sub_world_of_processes& held) {
+  const std::vector<rank> ranks = ranks_in(now);
+  std::vector<rank> members;
+  std::ranges::copy_if(one.members, std::back_inserter(members),
+                       [&](rank member) { return std::ranges::find(ranks, member) != ranks.end(); });
+  const auto is_there = [](const auto& part) {
+    const auto world = part.world.lock();
+    return part.is_pending || (world && !world->is_over());
+  };
+  const bool is_over = held.stopped_in != epoch{} && std::ranges::none_of(held.parts, is_there);
+  if (!is_over && held.members == members && held.size_of_whole == now.world_size) return;
+  // All members have stopped their parts in one epoch, so the order has forgotten the sub-world.
+  const bool is_anew = is_over && held.stopped_in == now.epoch && held.members == members;
+  held = {.number = ++last_sub_world_, .members = std::move(members), .size_of_whole = now.world_size};
+  held.parts.resize(static_cast<std::size_t>(of_.ranks));
+  if (is_anew) ledger_.begins_anew(held.number);
+}
+
+bool simulated_deployment::split_where_missing(const planned_split& one, const world_event& now,
+                                               const std::shared_ptr<sub_world_of_processes>& held) {
+  const std::vector<rank> ranks = ranks_in(now);
+  rank_group group{.name = "split " + std::to_string(one.number), .members = {}};
+  for (const rank member : held->members)
+    group.members.emplace_back(static_cast<int>(std::ranges::find(ranks, member) - ranks.begin()));
+  for (const rank self : ranks) {
+    auto& part = held->parts[static_cast<std::size_t>(self.value())];
+    const std::uint64_t process = where_.process_of(self);
+    if (part.process == process || !where_.has_client(self, now.epoch)) continue;
+    part = {.process = process, .is_pending = true};
+    const auto answered = [this, held, number = held->number, self,
+                           process](const std::shared_ptr<simulated_world>& made, const error& why) {
+      auto& answering = held->parts[static_cast<std::size_t>(self.value())];
+      if (held->number != number || answering.process != process) return;
+      answering.is_pending = false;
+      if (why) answering.process = 0; // its client asks again
+      if (!made) return;
+      answering.world = made;
+      const auto note = [&of = of_, &ledger = ledger_, number, process](const world_event& event) {
+        note_resume_points(of, event, process, ledger, number);
+      };
+      note(made->latest());
+      made->listen(note);
+    };
+    const auto late = nanoseconds{static_cast<nanoseconds::rep>(
+                          mix(of_.seed, held->number, static_cast<std::uint64_t>(self.value())) >> 16U)} %
+                      one.jitter;
+    begin([this, self, late, answered, asked = split_request{{group}, now.epoch}] {
+      fibers::current()->sleep(late);
+      where_.split(self, asked, answered);
+    });
+  }
+  const auto is_served = [&](rank member) {
+    const auto& part = held->parts[static_cast<std::size_t>(member.value())];
+    const auto world = part.world.lock();
+    if (!world || part.process != where_.process_of(member)) return false;
+    const world_event event = world->latest();
+    return event.phase == world_phase::ready && event.epoch == now.epoch;
+  };
+  const auto is_current = [&] {
+    const world_event latest = where_.latest();
+    return latest.phase == world_phase::ready && latest.epoch == now.epoch;
+  };
+  const time_point latest = steady_now() + 100ms;
+  while (is_current() && steady_now() < latest) {
+    if (std::ranges::all_of(held->members, is_served)) return true;
+    fibers::current()->sleep(between_looks);
+  }
+  return false;
+}
+
+void simulated_deployment::ask_members(const planned_request& one, const world_event& now,
+                                       sub_world_of_processes& held) {
+  memory_.ask_among(one, held.members, now.epoch);
+  ledger_.goes_to(one, held.number);
+  std::vector<rank> asked;
+  for (const rank self : held.members) {
+    const auto drawn = mix(of_.seed, one.number, static_cast<std::uint64_t>(self.value()));
+    if (drawn % 3 == 0) fibers::current()->sleep(nanoseconds{static_cast<nanoseconds::rep>(drawn >> 16U)} % one.jitter);
+    auto& part = held.parts[static_cast<std::size_t>(self.value())];
+    if (one.silent == self) part.silent_until = std::max(part.silent_until, now.epoch);
+    const auto world = part.world.lock();
+    if (!world || part.process != where_.process_of(self) || part.silent_until >= now.epoch) continue;
+    if (!memory_.takes_part(one, self)) continue;
+    where_.ask_sub_world(self, *world, *one.lane,
+                         {.what = memory_.part_of(one, self, one.disagreeing == self),
+                          .epoch = now.epoch,
+                          .deadline = one.deadline,
+                          .lane = name_of(*one.lane)},
+                         ledger_.expect(one, self, now.epoch));
+    asked.push_back(self);
+  }
+  for (const rank self : asked) {
+    auto& part = held.parts[static_cast<std::size_t>(self.value())];
+    // As in ask_in().
+    if (ledger_.was_busy(one, self) || (one.commit && !has_committed(one, self)))
+      part.silent_until = std::max(part.silent_until, now.epoch);
+  }
+}
+
+void simulated_deployment::stop_members(const planned_split& one, sub_world_of_processes& held) {
+  held.stopped_in = where_.latest().epoch;
+  for (const rank self : held.members) {
+    const auto drawn = mix(of_.seed, 32 + one.number, static_cast<std::uint64_t>(self.value()));
+    fibers::current()->sleep(nanoseconds{static_cast<nanoseconds::rep>(drawn >> 16U)} % one.jitter);
+    const auto& part = held.parts[static_cast<std::size_t>(self.value())];
+    if (const auto world = part.world.lock(); world && part.process == where_.process_of(self))
+      where_.stop_sub_world(self, *world);
+  }
 }
 
 void simulated_deployment::ask_capture(const planned_request& one) {

@@ -59,6 +59,30 @@ private:
                             const std::shared_ptr<plan_of_processes>& held);
   void ask_replays(const planned_request& one, const planned_request& plan, const world_event& now,
                    plan_of_processes& held);
+  /// The parts of the processes in the latest sub-world of a planned_split, and their clients' views of it.
+  struct sub_world_of_processes {
+    struct part {
+      std::uint64_t process = 0; ///< The process that was asked to split the world for it. 0: none.
+      bool is_pending = false;   ///< Its answer is outstanding.
+      std::weak_ptr<simulated_world> world{};
+      epoch silent_until{}; ///< The last epoch in which its client makes no requests to it.
+    };
+    world_number number = 0;
+    std::vector<rank> members{}; ///< The members that the world has, in order.
+    int size_of_whole = 0;
+    epoch stopped_in{};        ///< The epoch in which its stop has begun; 0: it has not.
+    std::vector<part> parts{}; ///< By rank.
+  };
+  /// Splits a sub-world off, makes the requests to it, stops it, and splits it off again.
+  void use_sub_world(const planned_split& one);
+  /// Begins another sub-world if the latest one cannot be used any more.
+  void renew(const planned_split& one, const world_event& now, sub_world_of_processes& held);
+  /// Requests the split from those processes of epoch \p now that have not been asked, and waits until all members
+  /// serve. Returns whether they do.
+  [[nodiscard]] bool split_where_missing(const planned_split& one, const world_event& now,
+                                         const std::shared_ptr<sub_world_of_processes>& held);
+  void ask_members(const planned_request& one, const world_event& now, sub_world_of_processes& held);
+  void stop_members(const planned_split& one, sub_world_of_processes& held);
   /// Returns the promise for the answer to \p what: of the process of \p self, or, if that is empty, of the world.
   template <class Reply>
   [[nodiscard]] std::shared_ptr<value_promise<Reply>> expect(const planned_request& what, std::optional<rank> self,
@@ -89,6 +113,7 @@ private:
   std::map<std::size_t, epoch> epochs_;
   std::vector<std::vector<epoch>> silent_until_; ///< The last epoch that a client skips, by lane and rank.
   std::size_t busy_ = 0;
+  world_number last_sub_world_ = 0;
   std::vector<worker> clients_;
 };
 
@@ -96,8 +121,10 @@ private:
 /// can take long, for each rebuild.
 [[nodiscard]] nanoseconds longest(const scenario& of);
 
-/// Records the resume points of \p event, which process \p process has received, in the ledger (CUT-1).
-void note_resume_points(const scenario& of, const world_event& event, std::uint64_t process, simulation_ledger& ledger);
+/// Records the resume points of \p event of world \p where, which process \p process has received, in the ledger
+/// (CUT-1).
+void note_resume_points(const scenario& of, const world_event& event, std::uint64_t process, simulation_ledger& ledger,
+                        world_number where = 0);
 
 /// Runs until all requests have been made and answered and the world has ended, or until that is overdue (TIM-1). Call
 /// it outside the fibers.

@@ -15,6 +15,10 @@ rank origin_of(const fault_place& who) {
   return rank{who.device.value()};
 }
 
+communicator_place place_of(const fault_place& who) {
+  return {.formation = who.formation, .self = origin_of(who), .split = who.split};
+}
+
 error injected_error(errc code, rank self) {
   return {.code = code, .text = "injected by the simulation", .rank = self};
 }
@@ -65,10 +69,13 @@ bool simulated_faults::before_launch(const fault_place& who, std::span<const ope
   // detect.
   if (fault != nullptr && fault->kind == fault_kind::withheld) gone_.insert({who.formation, origin_of(who)});
   const bool withheld = gone_.contains({who.formation, origin_of(who)});
-  ledger_.launched(who.formation, origin_of(who), all, withheld);
+  ledger_.launched(place_of(who), all, withheld);
   delay(300us);
   if (fault == nullptr) return !withheld;
-  if (fault->kind == fault_kind::refused) throw exception{injected_error(errc::communicator_failed, who.rank)};
+  if (fault->kind == fault_kind::refused) {
+    ledger_.refused(who.formation, origin_of(who));
+    throw exception{injected_error(errc::communicator_failed, who.rank)};
+  }
   if (fault->kind == fault_kind::stuck_launch) fibers::current()->sleep(fault->span);
   if (fault->kind == fault_kind::slow_rank) fibers::current()->sleep(std::min<nanoseconds>(fault->span, 20ms));
   return !withheld;
@@ -78,7 +85,7 @@ bool simulated_faults::before_launch(const fault_place& who, std::span<const ope
 /// reach its peers again after it has skipped operations.
 void simulated_faults::in_place_of_launch(const fault_place& who, stream_ref into) {
   if (!has_plans_) return;
-  into.where().api().wait_word(who.device, into.native(), &words_[{who.formation, origin_of(who)}], 1);
+  into.where().api().wait_word(who.device, into.native(), &words_[place_of(who)], 1);
 }
 
 void simulated_faults::before_register(const fault_place& who, const registered_region& region) {
@@ -98,12 +105,12 @@ void simulated_faults::before_check(const fault_place& who) {
 void simulated_faults::before_abort(const fault_place& who) {
   delay(10ms);
   if (const planned_fault* const fault = take(who, {fault_kind::slow_abort})) fibers::current()->sleep(fault->span);
-  ledger_.spoil(who.formation, origin_of(who));
+  ledger_.spoil(place_of(who));
 }
 
 void simulated_faults::after_abort(const fault_place& who) {
-  ledger_.aborted(who.formation, origin_of(who));
-  if (const auto found = words_.find({who.formation, origin_of(who)}); found != words_.end()) found->second = 1;
+  ledger_.aborted(place_of(who));
+  if (const auto found = words_.find(place_of(who)); found != words_.end()) found->second = 1;
 }
 
 } // namespace troupe::simulation

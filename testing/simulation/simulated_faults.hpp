@@ -47,7 +47,7 @@ private:
   std::map<fault_kind, std::size_t> injected_;
   /// Used if there are plans: the streams of ranks in gone_ wait for words_ until these ranks are aborted.
   const bool has_plans_;
-  std::map<std::pair<std::uint64_t, rank>, std::uint32_t> words_;
+  std::map<communicator_place, std::uint32_t> words_;
 };
 
 } // namespace troupe::simulation

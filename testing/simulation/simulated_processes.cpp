@@ -1,11 +1,15 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/processes/control/driver_link.hpp>
+#include <troupe/processes/control/host_link.hpp>
 #include <troupe/processes/control/process_link.hpp>
 #include <troupe/testing/simulation/simulated_link.hpp>
 #include <troupe/testing/simulation/simulated_processes.hpp>
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <limits>
 #include <string>
@@ -23,6 +27,15 @@ constexpr nanoseconds farewell = 300ms;
 constexpr nanoseconds removal_grace = 100ms;
 /// The longest time until another controller takes the place of one that was killed.
 constexpr nanoseconds most_without_controller = 300ms;
+/// The longest time until another order service takes the place of one that was killed.
+constexpr nanoseconds most_without_service = 100ms;
+/// The number of processes on each host.
+constexpr int processes_of_a_host = 2;
+/// The time in which processes find an order service of their host, for which they look once a second, and tell the
+/// controller.
+constexpr nanoseconds time_to_find_a_service = 1100ms;
+/// No thread spins, because virtual time would not advance meanwhile.
+constexpr wait_profile ring_wait{.spin = 0ns, .nap = 500us};
 
 controller_terms controller_terms_of(const scenario& of) {
   return {.world_size = of.ranks,
@@ -57,9 +70,17 @@ bool may_keep_away(fault_kind one) {
          one == fault_kind::jump || one == fault_kind::lost_controller;
 }
 
+/// Returns whether an order service or a process may need more time than usual, or may end unnoticed.
+bool may_delay_a_service(fault_kind one) {
+  return one == fault_kind::stopped_process || one == fault_kind::slow_link || one == fault_kind::cut_link ||
+         one == fault_kind::jump || one == fault_kind::lost_controller || one == fault_kind::stopped_service ||
+         one == fault_kind::cut_service;
+}
+
 bool delays_messages(fault_kind one) {
   return one == fault_kind::killed_process || one == fault_kind::stopped_process || one == fault_kind::cut_link ||
-         one == fault_kind::slow_link || one == fault_kind::jump;
+         one == fault_kind::slow_link || one == fault_kind::jump || one == fault_kind::killed_service ||
+         one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
 
 /// Forwards the calls of one communicator to another injector, with the formation number of its epoch. Once the process
@@ -259,10 +280,13 @@ public:
   [[nodiscard]] int place() const noexcept { return place_; }
   [[nodiscard]] process_identity who() const {
     return {.name = std::to_string(place_),
-            .host = "host" + std::to_string(place_ / 2),
+            .host = "host" + std::to_string(host()),
             .pid = static_cast<std::int64_t>(group_)};
   }
   [[nodiscard]] std::string name() const { return "process " + std::to_string(group_); }
+  [[nodiscard]] int host() const noexcept { return place_ / processes_of_a_host; }
+  /// Returns the time at which it has introduced itself to the present controller; time_point::max() if it has not.
+  [[nodiscard]] time_point joined_at() const noexcept { return joined_at_; }
   /// The memory that requests of the driver may name.
   [[nodiscard]] exported_memory& exported() const noexcept { return *exported_; }
   /// Returns a flag that is true once the process has been killed.
@@ -276,11 +300,15 @@ private:
   [[nodiscard]] bool has_ended() const override { return *is_dead_; }
   [[nodiscard]] int place_or_none() const override { return place_; }
   [[nodiscard]] std::string introduce() override {
+    joined_at_ = steady_now();
     link_->connected();
     return link_->introduction();
   }
   void receive(const std::string& bytes) override { link_->receive(bytes); }
-  void broken(const error& why) override { link_->disconnected(why); }
+  void broken(const error& why) override {
+    joined_at_ = time_point::max();
+    link_->disconnected(why);
+  }
 
   [[nodiscard]] link_services services();
   void live();
@@ -298,6 +326,7 @@ private:
   const std::shared_ptr<exported_memory> exported_ = std::make_shared<exported_memory>(group_);
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
   bool is_removed_ = false; ///< It no longer belongs to the world, and ends soon.
+  time_point joined_at_ = time_point::max();
   std::unique_ptr<simulated_machine> machine_;
   std::shared_ptr<process_link> link_;
   std::unique_ptr<simulated_world> world_;
@@ -333,7 +362,17 @@ link_services simulated_processes::process::services() {
               [weak](const error&) {
                 if (const auto self = weak.lock()) self->removed();
               },
-          .fused = {.mode = above_.of_.fused}};
+          .knock = [above = &above_, host = host()] { return above->knock(host); },
+          .without_rings =
+              [weak](const error& why) {
+                if (const auto self = weak.lock()) self->above_.log_.note(self->name() + " has no rings: " + why.text);
+              },
+          .order_opened =
+              [weak](epoch of, bool through_rings) {
+                if (const auto self = weak.lock()) self->above_.check_service(*self, of, through_rings);
+              },
+          .fused = {.mode = above_.of_.fused},
+          .ring_wait = ring_wait};
 }
 
 void simulated_processes::process::begin() {
@@ -376,8 +415,8 @@ void simulated_processes::process::live() {
     {
       const fibers::no_wait_scope in_turn;
       link_->beat();
-      if (link_->tick() && !is_searching_) connect();
     }
+    if (link_->tick() && !is_searching_) connect(); // it joins threads that have read rings
     fibers::current()->sleep(look_every);
   }
   above_.ledger_.ended(group_);
@@ -403,6 +442,7 @@ void simulated_processes::process::kill(bool loses) {
   above_.ledger_.died(rank{place_});
   disconnect(loses);
   above_.ended(*this);
+  link_->close_rings();
 }
 
 void simulated_processes::process::removed() {
@@ -508,6 +548,126 @@ private:
   std::shared_ptr<driver_link> link_;
 };
 
+/// The order service of one host, composed as in troupe::order_host. Its gate is a pair of sockets for each process
+/// that knocks. The rings are real: the end of a process is noticed only through its connection to the controller,
+/// because all simulated processes are the same real one.
+class simulated_processes::host_service final : public connected {
+public:
+  host_service(simulated_processes& above, int host, int attempt)
+    : host_service{above, host, static_cast<fibers::group>(700'000 + 1000 * host + attempt)} {}
+
+  void begin() {
+    const fibers::group_scope in_group{group_};
+    const std::weak_ptr weak = shared();
+    link_ = std::make_shared<host_link>(
+        process_identity{
+            .name = name(), .host = "host" + std::to_string(host_), .pid = static_cast<std::int64_t>(group_)},
+        "",
+        host_services{.time = std::make_shared<monotonic_clock>(),
+                      .send =
+                          [weak](std::string bytes) {
+                            if (const auto self = weak.lock()) self->send(std::move(bytes));
+                          },
+                      .claim =
+                          [weak](const ring_session& nonce) {
+                            const auto self = weak.lock();
+                            return self ? self->claim(nonce) : std::nullopt;
+                          },
+                      .serving =
+                          [weak](epoch of, std::size_t ranks) {
+                            if (const auto self = weak.lock(); self && self->above_.log_.is_kept())
+                              self->above_.log_.note(self->name() + " serves " + std::to_string(ranks) +
+                                                     " ranks in epoch " + to_string(of));
+                          },
+                      .warned =
+                          [weak](const error& why) {
+                            if (const auto self = weak.lock())
+                              self->above_.log_.note(self->name() + " warns: " + to_string(why));
+                          }},
+        service_);
+    above_.log_.note(name() + " starts");
+    ordering_ = worker{[of = service_] { of->run(); }};
+    worker{[self = shared()] { self->live(); }}.detach();
+  }
+  /// Connects a process to its gate.
+  [[nodiscard]] std::optional<gate_connection> knock() {
+    std::array<int, 2> ends{};
+    if (is_over_ || ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
+      return std::nullopt;
+    const ring_session nonce{{chance_.next(), chance_.next()}};
+    at_gate_.add(file_descriptor{ends[0]}, steady_now());
+    at_gate_.look([&](const file_descriptor&, std::optional<ring_session>& said) {
+      said = nonce;
+      return true;
+    });
+    return gate_connection{file_descriptor{ends[1]}, nonce};
+  }
+  /// Ends it as SIGKILL does. If \p loses, messages in transit do not arrive.
+  void kill(bool loses) {
+    if (std::exchange(is_over_, true)) return;
+    above_.log_.note(name() + " is killed");
+    fibers::current()->resume(group_);
+    disconnect(loses);
+    service_->stop();
+  }
+  /// Returns the time at which it has introduced itself to the present controller; time_point::max() if it has not.
+  [[nodiscard]] time_point joined_at() const noexcept { return is_over_ ? time_point::max() : joined_at_; }
+  [[nodiscard]] bool is_over() const noexcept { return is_over_; }
+  [[nodiscard]] std::string name() const { return "service " + std::to_string(group_); }
+
+private:
+  host_service(simulated_processes& above, int host, fibers::group group)
+    : connected{above, group, prng{mix(above.of_.seed, 33, group)}}, host_{host} {}
+
+  [[nodiscard]] std::shared_ptr<host_service> shared() {
+    return std::static_pointer_cast<host_service>(shared_from_this());
+  }
+  [[nodiscard]] bool has_ended() const override { return is_over_; }
+  [[nodiscard]] int place_or_none() const override { return -1; }
+  [[nodiscard]] std::string introduce() override {
+    joined_at_ = steady_now();
+    return link_->introduction();
+  }
+  void receive(const std::string& bytes) override { link_->receive(bytes); }
+  void broken(const error& why) override {
+    joined_at_ = time_point::max();
+    link_->disconnected(why);
+    needs_connection_ = true;
+  }
+  [[nodiscard]] std::optional<gate_connection> claim(const ring_session& nonce) {
+    auto found = at_gate_.claim(nonce);
+    if (!found) return std::nullopt;
+    return gate_connection{*std::move(found), nonce};
+  }
+
+  void live() {
+    while (!is_over_ && !link_->ended()) {
+      at_gate_.expire(steady_now());
+      if (link_->beat()) needs_connection_ = true;
+      if (needs_connection_ && !is_searching_) {
+        needs_connection_ = false;
+        connect();
+      }
+      fibers::current()->sleep(look_every);
+    }
+    kill(false);
+    ordering_.join();
+    link_ = nullptr; // closes its connections to processes
+    service_ = nullptr;
+    above_.log_.note(name() + " has ended");
+    --above_.unended_;
+  }
+
+  const int host_;
+  bool is_over_ = false;
+  bool needs_connection_ = true; ///< True if it must connect to the controller.
+  time_point joined_at_ = time_point::max();
+  unclaimed_connections<file_descriptor> at_gate_;
+  std::shared_ptr<order_service> service_ = std::make_shared<order_service>(order_service_settings{.wait = ring_wait});
+  std::shared_ptr<host_link> link_;
+  worker ordering_;
+};
+
 simulated_processes::simulated_processes(const scenario& of, simulated_machine& on,
                                          std::shared_ptr<fault_injector> faults, simulation_ledger& ledger, trace& log)
   : of_{of},
@@ -530,6 +690,10 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
       fibers::current()->sleep(control_server::tick_interval);
     }
   }};
+  const int hosts = of.processes->has_services ? (of.ranks + processes_of_a_host - 1) / processes_of_a_host : 0;
+  services_.resize(static_cast<std::size_t>(hosts));
+  service_starts_.resize(services_.size());
+  for (int host = 0; host < hosts; ++host) start_service(host);
   for (int place = 0; place < of.ranks; ++place) start(place);
   start_driver();
   constexpr int number_of_idle = 1000;
@@ -541,6 +705,7 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
 simulated_processes::~simulated_processes() {
   is_over_ = true;
   for (const auto& one : places_) one->kill(true);
+  for (const auto& one : services_) one->kill(true);
   driver_->end(true);
   idle_->end(true);
   ticks_.join();
@@ -558,6 +723,10 @@ controller_hooks simulated_processes::make_hooks() {
               [this](const control_event& event) {
                 if (log_.is_kept()) log_.note("controller: " + describe(event));
                 if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
+                if (event.phase == control_phase::forming && event.epoch != forming_) {
+                  forming_ = event.epoch;
+                  forming_since_ = steady_now();
+                }
                 if (event.phase == control_phase::forming) {
                   if (std::exchange(formed_by_, controllers_) != controllers_) ledger_.forms_again(event.epoch);
                 }
@@ -584,7 +753,8 @@ controller_hooks simulated_processes::make_hooks() {
           .order_closed =
               [this](epoch closed) {
                 // Even a process without new requests has reported its successes, unless a fault delayed its messages.
-                if (!is_undisturbed()) return;
+                // An order service passes them on later.
+                if (!is_undisturbed() || !services_.empty()) return;
                 for (int place = 0; place < of_.ranks; ++place)
                   ledger_.counted(rank{place}, closed, steady_now() - time_to_tell_successes);
               }};
@@ -644,6 +814,48 @@ void simulated_processes::start_driver() {
   driver_ = std::make_shared<driver>(*this, ++drivers_);
   ++unended_;
   driver_->begin();
+}
+
+void simulated_processes::start_service(int host) {
+  const auto index = static_cast<std::size_t>(host);
+  services_[index] = std::make_shared<host_service>(*this, host, service_starts_[index]++);
+  ++unended_;
+  services_[index]->begin();
+}
+
+std::optional<gate_connection> simulated_processes::knock(int host) {
+  return services_.empty() ? std::nullopt : services_[static_cast<std::size_t>(host)]->knock();
+}
+
+void simulated_processes::strike_service(const planned_fault& one) {
+  const int host = one.where.value() / processes_of_a_host;
+  const auto index = static_cast<std::size_t>(host);
+  if (index >= services_.size() || is_stopping_ || services_[index]->is_over()) return;
+  host_service& struck = *services_[index];
+  if (one.kind == fault_kind::stopped_service) return struck.suspend(one.span);
+  if (one.kind == fault_kind::cut_service) return struck.cut();
+  struck.kill(chance_.one_in(3));
+  later(1ms + chance_.within(most_without_service), [this, host, index] {
+    if (!is_stopping_ && services_[index]->is_over()) start_service(host);
+  });
+}
+
+void simulated_processes::check_service(const process& one, epoch of, bool through_rings) {
+  if (through_rings || services_.empty() || of != forming_) return;
+  if (std::ranges::any_of(of_.faults, may_delay_a_service, &planned_fault::kind)) return;
+  // A process that joins names its gate; one that had joined before the service must find that first.
+  const auto is_found = [&](time_point joined, time_point served) {
+    return joined < forming_since_ && served < forming_since_ - (served > joined ? time_to_find_a_service : 20ms);
+  };
+  const host_service& service = *services_[static_cast<std::size_t>(one.host())];
+  std::size_t found = 0;
+  for (const auto& each : places_)
+    if (each && each->host() == one.host() && each->world() != nullptr && each->world()->current_epoch() == of &&
+        is_found(each->joined_at(), service.joined_at()))
+      ++found;
+  if (found == static_cast<std::size_t>(processes_of_a_host))
+    ledger_.wrong(one.name() + " is not served in epoch " + to_string(of) +
+                  " by the order service of its host, which " + "it has had time to find");
 }
 
 void simulated_processes::start_later(int place) {
@@ -766,6 +978,37 @@ void simulated_processes::ask_credit(rank by, const credit_request& asked, std::
   if (simulated_world* const world = one->enter()) world->ask_credit(rank{0}, asked, std::move(reply));
 }
 
+void simulated_processes::split(rank by, split_request asked, split_listener reply) {
+  const auto one = places_[static_cast<std::size_t>(by.value())];
+  simulated_world* const world = one->enter();
+  if (world == nullptr) return;
+  const fibers::group_scope in_group{one->group()};
+  world->split_off(std::move(asked), std::make_shared<split_answer>([one, reply = std::move(reply)](
+                                                                        std::variant<split_reply, error> result) {
+                     if (const auto* const why = std::get_if<error>(&result)) return reply(nullptr, *why);
+                     const sub_world& made = std::get<split_reply>(result).worlds.front();
+                     const simulated_world* const parent = one->world();
+                     reply(made.parts && parent != nullptr ? parent->find_sub_world(*made.parts->status) : nullptr, {});
+                   }));
+}
+
+void simulated_processes::ask_sub_world(rank self, simulated_world& in, std::size_t lane, rank_request asked,
+                                        reply_promise reply) {
+  const auto one = places_[static_cast<std::size_t>(self.value())];
+  const std::shared_ptr<simulated_world> kept = in.shared_from_this(); // it may end while its process is stopped
+  if (one->enter() == nullptr) return;
+  const fibers::group_scope in_group{one->group()};
+  kept->ask_rank(rank{0}, lane, std::move(asked), std::move(reply));
+}
+
+void simulated_processes::stop_sub_world(rank self, simulated_world& in) {
+  const auto one = places_[static_cast<std::size_t>(self.value())];
+  const std::shared_ptr<simulated_world> kept = in.shared_from_this();
+  if (one->enter() == nullptr) return;
+  const fibers::group_scope in_group{one->group()};
+  kept->stop();
+}
+
 bool simulated_processes::is_undisturbed() const {
   return std::ranges::none_of(of_.faults, delays_messages, &planned_fault::kind);
 }
@@ -795,6 +1038,7 @@ void simulated_processes::strike(const planned_fault& one) {
       default: break;
     }
   }
+  if (is_of_service(one.kind)) return strike_service(one);
   if (one.kind == fault_kind::lost_controller) return lose_controller();
   process& struck = at(one.where);
   if (struck.is_over()) return;
@@ -814,6 +1058,7 @@ void simulated_processes::stop() {
         ledger_.wrong(one->name() + " has connected " + std::to_string(one->connections()) +
                       " times, although nothing has disturbed it");
   is_stopping_ = true;
+  for (const auto& one : services_) later(300ms + driver_chance_.within(100ms), [one] { one->kill(false); });
   later(driver_chance_.within(200ms), [this] { idle_->end(false); });
   later(driver_chance_.within(200ms), [this] { driver_->end(driver_chance_.one_in(4)); });
   const bool by_controller = !of_.processes->stops_by_itself;

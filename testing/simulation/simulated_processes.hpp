@@ -1,5 +1,5 @@
-/// Defines the world of a simulated run whose ranks live in processes: their worlds, their connections, a driver, and
-/// the controller.
+/// Defines the world of a simulated run whose ranks live in processes: their worlds, their connections, a driver, the
+/// order services of their hosts, and the controller.
 #pragma once
 
 #include <troupe/processes/control/control_server.hpp>
@@ -23,7 +23,8 @@ class simulated_link;
 
 /// A world over processes with one rank each. The processes share only the simulated devices. A killed process sends,
 /// launches and answers nothing any more, and is then torn down. A driver, a process without a rank, sends the requests
-/// to the world; it is killed, stopped and disconnected like the others.
+/// to the world; it is killed, stopped and disconnected like the others. Two processes are on the same host, which may
+/// have an order service.
 /// Threads: only that of the run.
 class simulated_processes final : public system_under_test {
 public:
@@ -47,6 +48,10 @@ public:
   [[nodiscard]] bool has_client(rank self, epoch of) const override;
   [[nodiscard]] std::uint64_t process_of(rank self) const override;
   void ask_credit(rank by, const credit_request& asked, std::shared_ptr<credit_answer> reply) override;
+  void split(rank by, split_request asked, split_listener reply) override;
+  void ask_sub_world(rank self, simulated_world& in, std::size_t lane, rank_request asked,
+                     reply_promise reply) override;
+  void stop_sub_world(rank self, simulated_world& in) override;
   void strike(const planned_fault& one) override;
 
   /// Receives an event of the process with this number.
@@ -60,6 +65,7 @@ private:
   class connected;
   class process;
   class driver;
+  class host_service;
 
   [[nodiscard]] process& at(rank self) const { return *places_[static_cast<std::size_t>(self.value())]; }
   /// Calls \p what in a fiber after \p delay, unless the run has ended.
@@ -67,6 +73,14 @@ private:
   void start(int place);
   void start_later(int place);
   void start_driver();
+  void start_service(int host);
+  /// Connects a process to the gate of its host's order service, if there is one.
+  [[nodiscard]] std::optional<gate_connection> knock(int host);
+  /// Strikes the order service of a host.
+  void strike_service(const planned_fault& one);
+  /// Checks that the requests of a process go through the rings of its host's order service in epoch \p of, if that
+  /// was found early enough and nothing disturbs it (docs/design/0077-order-per-host.md).
+  void check_service(const process& one, epoch of, bool through_rings);
   /// Returns whether no fault of the run delays messages or ends a process.
   [[nodiscard]] bool is_undisturbed() const;
   [[nodiscard]] controller_hooks make_hooks();
@@ -99,9 +113,13 @@ private:
   int speaker_ = 0;                              ///< The place of the process whose message the controller handles.
   time_point said_{};                            ///< The time at which that message was sent.
   std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
-  std::shared_ptr<driver> driver_; ///< The current or last driver.
-  int drivers_ = 0;                ///< Number of drivers that were started.
-  std::shared_ptr<driver> idle_;   ///< A driver that asks nothing.
+  std::shared_ptr<driver> driver_;                      ///< The current or last driver.
+  int drivers_ = 0;                                     ///< Number of drivers that were started.
+  std::shared_ptr<driver> idle_;                        ///< A driver that asks nothing.
+  std::vector<std::shared_ptr<host_service>> services_; ///< The present or last order service of each host, if any.
+  std::vector<int> service_starts_;                     ///< The number of services that were started, by host.
+  time_point forming_since_{};                          ///< When the controller began to form the latest epoch.
+  epoch forming_{};                                     ///< That epoch.
   std::uint64_t last_connection_ = 0;
   std::vector<std::unique_ptr<simulated_link>> closing_; ///< The links of processes that have closed their connections.
   world_event served_{};                                 ///< The latest epoch in which all ranks were ready.

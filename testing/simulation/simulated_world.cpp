@@ -2,7 +2,9 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/testing/simulation/simulated_world.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -165,17 +167,68 @@ simulated_world::simulated_world(const simulated_terms& of, simulated_machine& o
   : simulated_world{make_plan(of, on, std::make_shared<world_status>(), std::move(faults)), of.seed, log} {}
 
 simulated_world::simulated_world(world_plan plan, std::optional<std::uint64_t> seed, trace& log, std::string name)
-  : log_{log}, name_{std::move(name)}, status_{plan.status}, mail_{std::make_shared<mailbox>(seed)} {
+  : log_{log}, name_{std::move(name)}, status_{plan.status}, mail_{std::make_shared<mailbox>(seed)}, seed_{seed} {
   for (const local_rank& one : plan.locals) states_.push_back(std::make_shared<collective_state>(one.self));
   listen([this](const world_event& event) {
     if (log_.is_kept()) log_.note(name_ + " " + describe(event));
   });
   world_shell& shell = *this;
   executor_ = std::make_unique<world_executor>(std::move(plan), states_, mail_, shell);
+  sub_worlds_ = std::make_unique<sub_worlds>(*executor_, mail_,
+                                             [this](std::uint64_t number, world_plan made, const sub_world& into) {
+                                               return start_sub_world(number, std::move(made), into);
+                                             });
   turns_ = worker{[this] {
     executor_->begin();
     mail_->serve(*executor_);
   }};
+}
+
+namespace {
+
+/// A sub-world of a simulated world.
+class simulated_sub_world final : public sub_world_access {
+public:
+  explicit simulated_sub_world(std::shared_ptr<simulated_world> to) : to_{std::move(to)} {}
+  void tell(controller_directive what) override { to_->tell(std::move(what)); }
+  void stop() override { to_->stop(); }
+
+private:
+  std::shared_ptr<simulated_world> to_;
+};
+
+} // namespace
+
+std::unique_ptr<sub_world_access> simulated_world::start_sub_world(std::uint64_t name, world_plan plan,
+                                                                   const sub_world& made) {
+  std::optional<std::uint64_t> seed;
+  if (seed_) seed = mix(*seed_, 31, name);
+  plan.status->listen([this, mail = mail_, name](const world_event& event) {
+    mail->put([this, name, event](world_executor&) { sub_worlds_->heard({name, event}); });
+  });
+  children_.push_back(
+      std::make_shared<simulated_world>(std::move(plan), seed, log_, name_ + " sub-world '" + made.group.name + "'"));
+  return std::make_unique<simulated_sub_world>(children_.back());
+}
+
+void simulated_world::split_off(split_request asked, std::shared_ptr<split_answer> reply) {
+  mail_->put([this, asked = std::move(asked), reply = std::move(reply)](world_executor&) {
+    sub_worlds_->perform(asked, reply);
+  });
+}
+
+std::shared_ptr<simulated_world> simulated_world::find_sub_world(const world_status& status) const {
+  const auto found = std::ranges::find_if(children_, [&](const auto& one) { return one->status_.get() == &status; });
+  return found == children_.end() ? nullptr : *found;
+}
+
+void simulated_world::leave() {
+  sub_worlds_->stop_all(); // they live on if the controller stops the world
+  over_ = true;
+}
+
+bool simulated_world::is_over() const {
+  return over_ && std::ranges::all_of(children_, [](const auto& one) { return one->is_over(); });
 }
 
 simulated_world::~simulated_world() {
@@ -183,6 +236,8 @@ simulated_world::~simulated_world() {
   // If a turn waits for an event that only a later turn could cause, kill the world, so that the run ends.
   if (held_up()) executor_->kill({.code = errc::abandoned, .text = "the world's turns are blocked"});
   if (turns_.joinable()) turns_.join();
+  sub_worlds_ = nullptr;
+  children_.clear();
   executor_->let_go();
 }
 
@@ -191,6 +246,9 @@ void simulated_world::tell(controller_directive what) {
 }
 
 void simulated_world::kill(const error& why) {
+  for (const auto& one : children_)
+    if (!one->is_over()) one->kill(why);
+  if (over_) return;
   mail_->close();
   turns_.join();
   executor_->kill(why);
@@ -230,7 +288,7 @@ void simulated_world::withdraw(rank self, std::size_t lane) {
 }
 
 void simulated_world::stop() {
-  mail_->put([](world_executor& to) { to.stop(); });
+  mail_->put([this](world_executor&) { sub_worlds_->stop(); });
 }
 
 void simulated_world::end_rank(rank self) {

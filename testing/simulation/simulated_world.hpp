@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/actors/caf/requests.hpp>
+#include <troupe/actors/world/sub_worlds/sub_worlds.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/actors/world/world_executor.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
@@ -26,6 +27,8 @@
 #include <vector>
 
 namespace troupe::simulation {
+
+class simulated_world;
 
 /// The interface of a world to the clients of a run. Ranks are numbered as in the first epoch. Threads: only that of
 /// the run.
@@ -64,7 +67,18 @@ public:
   /// Reserves quota of the world of \p by's process.
   virtual void ask_credit([[maybe_unused]] rank by, [[maybe_unused]] const credit_request& asked,
                           [[maybe_unused]] std::shared_ptr<credit_answer> reply) {}
-  /// Injects \p one, a fault of a process or of its connection.
+  /// Receives the part of a process in the one sub-world of a split: null if it has none, or if there is an error.
+  using split_listener = std::function<void(std::shared_ptr<simulated_world> made, const error& why)>;
+  /// Splits the world: the client in the process of \p by requests it.
+  virtual void split([[maybe_unused]] rank by, [[maybe_unused]] split_request asked,
+                     [[maybe_unused]] split_listener reply) {}
+  /// Does ask_rank() for \p self's part \p in of a sub-world.
+  virtual void ask_sub_world([[maybe_unused]] rank self, [[maybe_unused]] simulated_world& in,
+                             [[maybe_unused]] std::size_t lane, [[maybe_unused]] rank_request asked,
+                             [[maybe_unused]] reply_promise reply) {}
+  /// Stops \p self's part \p in of a sub-world.
+  virtual void stop_sub_world([[maybe_unused]] rank self, [[maybe_unused]] simulated_world& in) {}
+  /// Injects \p one, a fault of a process, of an order service, or of its connection.
   virtual void strike([[maybe_unused]] const planned_fault& one) {}
 };
 
@@ -108,7 +122,9 @@ struct simulated_machine {
                                    std::shared_ptr<world_status> status, std::shared_ptr<fault_injector> faults);
 
 /// A world without actors. Threads: only that of the run.
-class simulated_world final : public system_under_test, private world_shell {
+class simulated_world final : public system_under_test,
+                              private world_shell,
+                              public std::enable_shared_from_this<simulated_world> {
 public:
   simulated_world(const simulated_terms& of, simulated_machine& on, std::shared_ptr<fault_injector> faults, trace& log);
   /// Makes a world of \p plan, which the trace calls \p name. \p seed: see simulated_terms.
@@ -125,8 +141,12 @@ public:
   void end_rank(rank self) override;
   void ask_credit(rank by, const credit_request& asked, std::shared_ptr<credit_answer> reply) override;
   void end_world(fault_kind) override {} // there is no actor that could end
+  /// Splits the world into sub-worlds, which are found by their status.
+  void split_off(split_request asked, std::shared_ptr<split_answer> reply);
+  [[nodiscard]] std::shared_ptr<simulated_world> find_sub_world(const world_status& status) const;
   void stop() override;
-  [[nodiscard]] bool is_over() const override { return over_; }
+  /// Returns whether it and its sub-worlds have ended.
+  [[nodiscard]] bool is_over() const override;
   /// Passes a message of the controller on to a world over processes.
   void tell(controller_directive what);
   /// Ends the world at once. What it has launched is aborted.
@@ -148,7 +168,12 @@ private:
   class mailbox;
 
   [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) override;
-  void leave() override { over_ = true; }
+  void leave() override;
+  void epoch_ended(const error& why, bool for_good) override { sub_worlds_->epoch_ended(why, for_good); }
+  [[nodiscard]] std::shared_ptr<latch> quiesce(const error& why) override { return sub_worlds_->quiesce(why); }
+  void formed_again() override { sub_worlds_->formed_again(); }
+  [[nodiscard]] std::unique_ptr<sub_world_access> start_sub_world(std::uint64_t name, world_plan plan,
+                                                                  const sub_world& made);
 
   [[nodiscard]] std::uint64_t client_of(rank self, std::size_t lane) const {
     return 1 + lane * states_.size() + static_cast<std::size_t>(self.value());
@@ -160,6 +185,9 @@ private:
   std::vector<std::shared_ptr<collective_state>> states_;
   std::shared_ptr<mailbox> mail_;
   std::unique_ptr<world_executor> executor_;
+  std::unique_ptr<sub_worlds> sub_worlds_;
+  std::vector<std::shared_ptr<simulated_world>> children_; ///< Its sub-worlds, those that have ended included.
+  const std::optional<std::uint64_t> seed_;
   bool over_ = false;
   worker turns_;
 };

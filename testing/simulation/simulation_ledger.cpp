@@ -37,7 +37,10 @@ verdict& verdict::operator+=(const verdict& other) noexcept {
 
 simulation_ledger::simulation_ledger(const scenario& of, simulated_memory& memory, trace& log)
   : of_{of}, memory_{memory}, log_{log} {
-  for (const planned_request& one : of.requests) requests_[one.number] = &one;
+  for (const planned_request& one : of.requests) {
+    requests_[one.number] = &one;
+    if (one.commit) commits_[*one.commit] = one.number;
+  }
 }
 
 reply_promise simulation_ledger::expect(const planned_request& what, std::optional<rank> self, epoch asked_in) {
@@ -70,8 +73,8 @@ void simulation_ledger::removed(rank self, nanoseconds grace) {
       find(verdict_.lost, name_of(one) + " was not answered by its process, which was removed from the world");
 }
 
-void simulation_ledger::resumed(epoch now, resumption points) {
-  const auto [known, is_new] = resumed_.try_emplace(now, points);
+void simulation_ledger::resumed(world_number of, epoch now, resumption points) {
+  const auto [known, is_new] = resumed_[of].try_emplace(now, points);
   if (!is_new && known->second != points)
     wrong("ranks of epoch " + to_string(now) + " were told different resume points (CUT-1)");
 }
@@ -123,9 +126,10 @@ bool simulation_ledger::was_busy(const planned_request& what, rank self) const {
   return why != nullptr && why->code == errc::busy;
 }
 
-void simulation_ledger::told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits,
-                             bool has_survivors) {
-  told_.push_back({.process = process,
+void simulation_ledger::told(world_number of, std::uint64_t process, epoch now,
+                             std::vector<std::optional<std::uint64_t>> commits, bool has_survivors) {
+  told_.push_back({.of = of,
+                   .process = process,
                    .in = now,
                    .at = steady_now(),
                    .commits = std::move(commits),
@@ -163,13 +167,15 @@ void simulation_ledger::registered(std::uint64_t formation, rank self, const reg
   if (log_.is_kept()) log_.note("registers rank " + to_string(self) + " epoch " + std::to_string(formation + 1));
 }
 
-void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<const operation* const> all,
-                                 bool hollow) {
+void simulation_ledger::launched(const communicator_place& by, std::span<const operation* const> all, bool hollow) {
+  const auto& [formation, self, split] = by;
   batch together;
   std::string captures;
   for (const operation* one : all) {
     if (const auto* several = std::get_if<group>(one); several != nullptr && several->parts.empty()) continue;
-    const auto whose = memory_.request_of(*one, self);
+    auto whose = memory_.request_of(*one, self);
+    if (const auto* const commit = std::get_if<barrier>(one); commit != nullptr && commit->commit)
+      whose = commits_.at(*commit->commit);
     if (!whose) {
       together.push_back(whose);
       continue;
@@ -183,7 +189,8 @@ void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<c
     together.push_back(whose);
     judge_launch(asked, formation, self, *one);
   }
-  const std::string who = "rank " + to_string(self) + " epoch " + std::to_string(formation + 1) + ":";
+  const std::string who = "rank " + to_string(self) + " epoch " + std::to_string(formation + 1) +
+                          (split == 0 ? "" : " split " + std::to_string(split)) + ":";
   if (!captures.empty()) log_.note("capture " + who + captures);
   if (together.empty()) return;
   auto& ranks = launches_[formation];
@@ -196,7 +203,7 @@ void simulation_ledger::launched(std::uint64_t formation, rank self, std::span<c
   }
   for (const auto& one : together) {
     if (!one) continue;
-    formation_of_[{*one, self}] = formation;
+    launched_by_[{*one, self}] = by;
     if (hollow) hollow_.insert({*one, self});
   }
 }
@@ -220,15 +227,16 @@ void simulation_ledger::judge_launch(const planned_request& asked, std::uint64_t
       wrong(what + name + " on registered memory that its communicator of epoch " + std::to_string(formation + 1) +
             " does not know (EPO-1)");
   }
-  const auto before = formation_of_.find({asked.number, self});
-  if (before != formation_of_.end() && before->second != formation)
+  const auto before = launched_by_.find({asked.number, self});
+  if (before != launched_by_.end() && before->second.formation != formation)
     wrong(what + name + " in epoch " + std::to_string(formation + 1) + ", after a launch in epoch " +
-          std::to_string(before->second + 1) + " (EPO-1)");
+          std::to_string(before->second.formation + 1) + " (EPO-1)");
 }
 
-void simulation_ledger::spoil(std::uint64_t formation, rank self) {
-  for (const auto& [whose, launched_in] : formation_of_) {
-    if (whose.second != self || launched_in != formation || hollow_.contains(whose)) continue;
+void simulation_ledger::spoil(const communicator_place& of) {
+  const rank self = of.self;
+  for (const auto& [whose, by] : launched_by_) {
+    if (by != of || hollow_.contains(whose)) continue;
     const std::size_t request = whose.first;
     const bool is_done = std::ranges::any_of(entries_, [&](const entry& one) {
       if (one.what->number != request || (one.self && *one.self != self) || !one.first) return false;
@@ -241,15 +249,15 @@ void simulation_ledger::spoil(std::uint64_t formation, rank self) {
 }
 
 void simulation_ledger::released(std::size_t request, rank self) {
-  const auto launched_in = formation_of_.find({request, self});
-  if (launched_in == formation_of_.end()) {
+  const auto by = launched_by_.find({request, self});
+  if (by == launched_by_.end()) {
     // A copy, a replay, or a request in a world of one rank: its launch was not recorded.
     if (memory_.inspect(*requests_.at(request), self) == simulated_memory::finding::untouched)
       released_unwritten_.insert({request, self});
     return;
   }
   if (hollow_.contains({request, self})) return;
-  if (aborted_.contains({launched_in->second, self})) return;
+  if (aborted_.contains(by->second)) return;
   if (memory_.inspect(*requests_.at(request), self) == simulated_memory::finding::untouched)
     wrong("rank " + to_string(self) + "'s memory of r" + std::to_string(request) +
           " was released before it was done or aborted (BUF-1)");
@@ -273,23 +281,35 @@ verdict simulation_ledger::judge() {
   judge_lanes();
   if (began_anew_) return verdict_;
   judge_commits();
+  for (const auto& one : resumed_) judge_points(one.first);
+  return verdict_;
+}
+
+void simulation_ledger::judge_points(world_number of) {
+  const auto& told = resumed_.at(of);
   epoch served{1}; // the latest epoch that was ready
   epoch counted_from{1};
+  if (of != 0) served = counted_from = told.begin()->first;
+  if (const auto& first = told.begin()->second; anew_.contains(of))
+    for (const auto& [lane, complete] : first.complete)
+      if (complete > 0)
+        wrong("a sub-world that was split off in epoch " + to_string(served) + " was told that " +
+              std::to_string(complete) + " operations were complete (CUT-1)");
   std::map<std::optional<std::size_t>, std::uint64_t> earlier;
-  for (const auto& [now, points] : resumed_) {
+  for (const auto& [now, points] : told) {
     if (points.counted_from > counted_from) earlier.clear();
     counted_from = std::max(counted_from, points.counted_from);
     for (const auto& [lane, complete] : points.complete) {
       const std::uint64_t before = std::exchange(earlier[lane], complete);
+      if (of != 0 && now == told.begin()->first) continue; // a sub-world of the same ranks may have been before it
       if (complete < before)
         wrong("clients were told in epoch " + to_string(now) +
               " that fewer operations were complete than before (CUT-1)");
       else if (counted_from <= served)
-        judge_resumed(served, lane, complete - before);
+        judge_resumed(of, served, lane, complete - before);
     }
     served = now;
   }
-  return verdict_;
 }
 
 void simulation_ledger::judge_outcome(const entry& one) {
@@ -299,7 +319,7 @@ void simulation_ledger::judge_outcome(const entry& one) {
   for (const planned_fault& fault : of_.faults) {
     if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process) allowed += fault.span;
     if (fault.kind == fault_kind::slow_link || fault.kind == fault_kind::cut_link ||
-        fault.kind == fault_kind::lost_controller)
+        fault.kind == fault_kind::lost_controller || is_of_service(fault.kind))
       allowed += time_for_controllers;
   }
   if (one.answered_at - one.at > allowed) stuck(name_of(one) + " was answered long after its deadline");
@@ -370,13 +390,13 @@ void simulation_ledger::judge_list(const entry& one, rank self) {
 
 void simulation_ledger::judge_place(const entry& one, rank self) {
   const error* const failure = failure_of(*one.first);
-  const auto launched_in = formation_of_.find({one.what->number, self});
-  if (launched_in == formation_of_.end()) return;
+  const auto by = launched_by_.find({one.what->number, self});
+  if (by == launched_by_.end()) return;
   if (failure != nullptr && failure->effect == effect::rejected)
     wrong(name_of(one) + " was rejected, but rank " + to_string(self) + " launched it (ONE-2)");
-  if (launched_in->second + 1 != one.asked_in.value())
+  if (by->second.formation + 1 != one.asked_in.value())
     wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and launched in epoch " +
-          std::to_string(launched_in->second + 1) + " (EPO-1)");
+          std::to_string(by->second.formation + 1) + " (EPO-1)");
 }
 
 void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
@@ -396,6 +416,7 @@ void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
 
 std::string simulation_ledger::name_of(const entry& one) const {
   std::string name = "r" + std::to_string(one.what->number) + " (" + std::string{to_string(one.what->what)};
+  if (one.what->split) name += ", split " + std::to_string(*one.what->split);
   if (one.what->lane) name += ", lane " + std::to_string(*one.what->lane);
   return name + (one.self ? ", rank " + to_string(*one.self) : ", all ranks") + ")";
 }
@@ -423,6 +444,8 @@ void simulation_ledger::judge_orders() {
 void simulation_ledger::judge_order(std::uint64_t formation, const std::vector<batches>& ranks, std::size_t one,
                                     std::size_t other) {
   const auto name = [](std::size_t index) { return rank{static_cast<int>(index)}; };
+  if (!of_.splits.empty() && (refused_.contains({formation, name(one)}) || refused_.contains({formation, name(other)})))
+    return; // the rank has skipped an operation of one world, not those of other worlds
   const batches theirs = shared(ranks[one], name(one), name(other));
   const batches mine = shared(ranks[other], name(one), name(other));
   for (std::size_t i = 0; i < std::min(theirs.size(), mine.size()); ++i)
@@ -436,9 +459,11 @@ simulation_ledger::batches simulation_ledger::shared(const batches& all, rank on
   batches both;
   for (const batch& together : all) {
     batch left;
+    const auto takes_part = [&](const planned_request& what, rank self) {
+      return memory_.is_among(what, self) && memory_.takes_part(what, self);
+    };
     std::ranges::copy_if(together, std::back_inserter(left), [&](const auto& each) {
-      return !each ||
-             (memory_.takes_part(*requests_.at(*each), one) && memory_.takes_part(*requests_.at(*each), other));
+      return !each || (takes_part(*requests_.at(*each), one) && takes_part(*requests_.at(*each), other));
     });
     if (!left.empty()) both.push_back(std::move(left));
   }
@@ -450,11 +475,12 @@ void simulation_ledger::judge_lanes() {
   for (std::size_t i = 0; i < of_.requests.size(); ++i) places[of_.requests[i].number] = i;
   for (const auto& [formation, ranks] : launches_)
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-      std::map<std::size_t, std::size_t> latest; // the latest request, by lane
+      std::map<std::pair<world_number, std::size_t>, std::size_t> latest; // the latest request, by world and lane
       for (const batch& together : ranks[r])
         for (const auto& one : together) {
           if (!one || !requests_.at(*one)->lane) continue;
-          const auto [found, first] = latest.try_emplace(*requests_.at(*one)->lane, *one);
+          const planned_request& asked = *requests_.at(*one);
+          const auto [found, first] = latest.try_emplace({world_of(asked), *asked.lane}, *one);
           if (!first && places[*one] < places[found->second])
             wrong("rank " + std::to_string(r) + " launched r" + std::to_string(*one) + " behind r" +
                   std::to_string(found->second) + ", which is newer in the lane (ORD-1)");
@@ -465,6 +491,7 @@ void simulation_ledger::judge_lanes() {
 
 void simulation_ledger::judge_commits() {
   struct knowledge {
+    world_number of = 0;
     std::uint64_t process = 0;
     epoch from{};
     std::size_t lane = 0;
@@ -473,17 +500,18 @@ void simulation_ledger::judge_commits() {
   std::vector<knowledge> known;
   for (const told_event& event : told_)
     for (std::size_t lane = 0; lane < event.commits.size(); ++lane)
-      if (event.commits[lane]) known.push_back({event.process, event.in, lane, *event.commits[lane]});
+      if (event.commits[lane]) known.push_back({event.of, event.process, event.in, lane, *event.commits[lane]});
   // Of the commits that a process has seen succeed in a lane and epoch, it knows all but the last one to be complete.
-  std::map<std::tuple<std::uint64_t, epoch, std::size_t>, std::uint64_t> seen;
+  std::map<std::tuple<world_number, std::uint64_t, epoch, std::size_t>, std::uint64_t> seen;
   for (const planned_request& one : of_.requests) {
     if (!one.commit || !entries_of_.contains(one.number)) continue;
     for (const std::size_t index : entries_of_.at(one.number)) {
       const entry& part = entries_[index];
       if (!part.first || failure_of(*part.first) != nullptr) continue;
-      const auto [before, is_first] = seen.try_emplace({part.process, part.asked_in, *one.lane}, *one.commit);
+      const world_number of = world_of(one);
+      const auto [before, is_first] = seen.try_emplace({of, part.process, part.asked_in, *one.lane}, *one.commit);
       if (!is_first && before->second != *one.commit) // of another rank of the process
-        known.push_back({part.process, part.asked_in, *one.lane, std::exchange(before->second, *one.commit)});
+        known.push_back({of, part.process, part.asked_in, *one.lane, std::exchange(before->second, *one.commit)});
     }
   }
   // A controller that is started after all processes that knew a commit have ended cannot know that there was one.
@@ -495,14 +523,16 @@ void simulation_ledger::judge_commits() {
       return end != ended_.end() && end->second <= event.at;
     };
     const auto is_forgotten = [&](const knowledge& one) {
+      if (one.of != event.of) return false;
       const std::optional<std::uint64_t>& told = event.commits[one.lane];
       const bool is_known = told && *told >= one.commit;
       // A rank that is alone and cut off goes on until it notices. Nobody else can know what it commits meanwhile.
       const auto lost = lost_in_.find(one.process);
-      const bool was_cut_off = lost != lost_in_.end() && lost->second >= one.from &&
-                               std::ranges::any_of(told_, [&](const told_event& other) {
-                                 return !other.has_survivors && one.from < other.in && other.in <= event.in;
-                               });
+      const bool was_cut_off =
+          lost != lost_in_.end() && lost->second >= one.from &&
+          std::ranges::any_of(told_, [&](const told_event& other) {
+            return other.of == one.of && !other.has_survivors && one.from < other.in && other.in <= event.in;
+          });
       const bool may_be_lost = was_cut_off || (has_ended(one) && (is_restarted || !event.has_survivors));
       return one.from < event.in && !is_known && !may_be_lost;
     };
@@ -519,6 +549,7 @@ void simulation_ledger::judge_commits() {
 
 bool simulation_ledger::is_counted(const entry& one, epoch of) const {
   if (!of_.processes) return true;
+  if (one.what->split) return false; // the number in a batch's header is that of the whole world
   const auto known = counted_.find({of, *one.self});
   return known != counted_.end() && one.answered_at < known->second;
 }
@@ -533,14 +564,15 @@ bool simulation_ledger::may_have_succeeded(const entry& one, epoch of) const {
 }
 
 // NOLINTNEXTLINE(readability-function-cognitive-complexity): a rule for each kind of request
-void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete) {
+void simulation_ledger::judge_resumed(world_number of, epoch ended, const std::optional<std::size_t>& lane,
+                                      std::uint64_t complete) {
   std::uint64_t least = 0, most = 0;
   // `least` counts the operations before the first one that may be incomplete, or that is a copy, transfer or replay.
   bool is_gapless = true;
   for (const planned_request& one : of_.requests) {
     const bool is_local = one.what == operation_kind::copy && one.lane;
     const bool is_operation = one.what != operation_kind::capture && one.what != operation_kind::registration;
-    if (one.lane != lane || !entries_of_.contains(one.number) || !is_operation) continue;
+    if (one.lane != lane || !entries_of_.contains(one.number) || !is_operation || world_of(one) != of) continue;
     if (is_local || one.what == operation_kind::transfer || one.what == operation_kind::replay) is_gapless = false;
     const auto& parts = entries_of_.at(one.number);
     std::size_t succeeded = 0, unknown = 0, rejected = 0;
@@ -575,7 +607,8 @@ void simulation_ledger::judge_resumed(epoch ended, const std::optional<std::size
   }
   const std::string what = "clients were told that " + std::to_string(complete) + " operations " +
                            (lane ? "of lane " + std::to_string(*lane) : std::string{"of the world"}) +
-                           " were complete in epoch " + to_string(ended) + ": ";
+                           (of == 0 ? "" : " of sub-world " + std::to_string(of)) + " were complete in epoch " +
+                           to_string(ended) + ": ";
   if (complete < least) wrong(what + "there were at least " + std::to_string(least) + " (CUT-1)");
   if (complete > most) wrong(what + "there were at most " + std::to_string(most) + " (CUT-1)");
 }

@@ -33,6 +33,17 @@ struct verdict {
   verdict& operator+=(const verdict& other) noexcept;
 };
 
+/// Identifies a communicator of a run.
+struct communicator_place {
+  std::uint64_t formation = 0;
+  rank self{};             ///< As numbered in the first epoch.
+  std::uint64_t split = 0; ///< fault_place::split
+  friend auto operator<=>(const communicator_place&, const communicator_place&) = default;
+};
+
+/// Identifies a world of a run: 0 is the whole world, and each split has a sub-world with a new number.
+using world_number = std::size_t;
+
 /// Records one run. Threads: only that of the run.
 class simulation_ledger {
 public:
@@ -57,16 +68,18 @@ public:
   /// Returns whether the request still runs, or has an answer that does not tell whether it has run.
   [[nodiscard]] bool may_still_run(const planned_request& what) const;
 
-  /// Records that \p self launches \p all together in its communicator of formation \p formation. The contents of a \p
-  /// hollow launch, which does not reach the device, are not checked.
-  void launched(std::uint64_t formation, rank self, std::span<const operation* const> all, bool hollow);
+  /// Records that a rank launches \p all together in its communicator. The contents of a \p hollow launch, which does
+  /// not reach the device, are not checked.
+  void launched(const communicator_place& by, std::span<const operation* const> all, bool hollow);
+  /// Records that a launch of \p self in formation \p formation has failed. Its other worlds go on until their epoch
+  /// ends.
+  void refused(std::uint64_t formation, rank self) { refused_.insert({formation, self}); }
   /// Records that \p self's communicator of formation \p formation registers \p region with its peers.
   void registered(std::uint64_t formation, rank self, const registered_region& region);
-  /// Records that the abort of \p self's communicator of formation \p formation begins: hanging work then writes to its
-  /// results.
-  void spoil(std::uint64_t formation, rank self);
-  /// Records that the abort of \p self's communicator of formation \p formation has returned.
-  void aborted(std::uint64_t formation, rank self) { aborted_.insert({formation, self}); }
+  /// Records that the abort of a communicator begins: hanging work then writes to its results.
+  void spoil(const communicator_place& of);
+  /// Records that the abort of a communicator has returned.
+  void aborted(const communicator_place& of) { aborted_.insert(of); }
   /// Records that nothing holds \p self's memory of \p request any more.
   void released(std::size_t request, rank self);
   /// Reports something that took too long, or never ended (TIM-1).
@@ -97,8 +110,14 @@ public:
     std::map<std::optional<std::size_t>, std::uint64_t> complete{};
     friend bool operator==(const resumption&, const resumption&) = default;
   };
-  /// Records the resume points in a world's event of epoch \p now, which must be the same in all events (CUT-1).
-  void resumed(epoch now, resumption points);
+  /// Records the resume points in an event of epoch \p now of world \p of, which must be the same in all events
+  /// (CUT-1).
+  void resumed(world_number of, epoch now, resumption points);
+  /// Records that the clients have asked for the sub-world \p made of the ranks \p members, which the request
+  /// \p asked is for from now on.
+  void goes_to(const planned_request& asked, world_number made) { worlds_[asked.number] = made; }
+  /// Records that world \p made begins without resume points, because all ranks have stopped the sub-world before it.
+  void begins_anew(world_number made) { anew_.insert(made); }
   /// Records that \p process has begun as the process of \p self, and that it has ended or is no longer part of its
   /// world.
   void began(rank self, std::uint64_t process) { processes_[self] = process; }
@@ -108,9 +127,10 @@ public:
   /// Records that a new controller forms \p next as its first epoch. It begins anew if a process was part of that epoch
   /// or of a later one, which is right only if no such process is left (CUT-1).
   void forms_again(epoch next);
-  /// Records that the event of epoch \p now has told \p process the last commit of each lane (CUT-1).
+  /// Records that the event of epoch \p now of world \p of has told \p process the last commit of each lane (CUT-1).
   /// \p has_survivors: see resume_points.
-  void told(std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits, bool has_survivors);
+  void told(world_number of, std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits,
+            bool has_survivors);
   /// Checks the number of rebuilds. A run is shorter than the window of the rebuild budget, unless its clock jumps
   /// (FLT-1).
   void judge_rebuilds(std::uint64_t last_epoch);
@@ -149,9 +169,11 @@ private:
   /// Returns the launches of \p all in which both ranks take part.
   [[nodiscard]] batches shared(const batches& all, rank one, rank other) const;
   void judge_lanes();
-  /// Checks that \p complete, which clients were told, can be the number of operations of \p lane that succeeded in
-  /// epoch \p ended (CUT-1).
-  void judge_resumed(epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete);
+  /// Checks the resume points of world \p of.
+  void judge_points(world_number of);
+  /// Checks that \p complete, which clients were told, can be the number of operations of \p lane of world \p of that
+  /// succeeded in epoch \p ended (CUT-1).
+  void judge_resumed(world_number of, epoch ended, const std::optional<std::size_t>& lane, std::uint64_t complete);
   /// Checks that no process was told of fewer commits than another one knew from an earlier epoch: from that epoch's
   /// event, or because it saw a later commit succeed, which its clients make after all have seen the one before. If all
   /// that knew of them have ended, the event must say so (CUT-1).
@@ -163,6 +185,11 @@ private:
   /// Returns whether \p one may have succeeded in epoch \p of at its rank.
   [[nodiscard]] bool may_have_succeeded(const entry& one, epoch of) const;
   [[nodiscard]] std::string name_of(const entry& one) const;
+  /// Returns the world to which the clients have sent \p what.
+  [[nodiscard]] world_number world_of(const planned_request& what) const {
+    const auto found = worlds_.find(what.number);
+    return found == worlds_.end() ? 0 : found->second;
+  }
 
   const scenario& of_;
   simulated_memory& memory_;
@@ -171,10 +198,15 @@ private:
   std::size_t unanswered_ = 0;
   std::map<operation_kind, std::size_t> kinds_;
   std::size_t on_registered_ = 0;
-  std::map<std::uint64_t, std::vector<batches>> launches_;             ///< Indexed by formation, then by rank.
-  std::map<std::pair<std::size_t, rank>, std::uint64_t> formation_of_; ///< The latest formation, by request and rank.
-  std::set<std::pair<std::size_t, rank>> hollow_;                      ///< Those of them whose launch was hollow.
-  std::set<std::pair<std::uint64_t, rank>> aborted_;                   ///< Formation and rank of communicators.
+  std::map<std::uint64_t, std::vector<batches>> launches_; ///< Indexed by formation, then by rank.
+  /// The communicator that launched a request last, by request and rank.
+  std::map<std::pair<std::size_t, rank>, communicator_place> launched_by_;
+  std::set<std::pair<std::size_t, rank>> hollow_;    ///< Those of them whose launch was hollow.
+  std::set<std::pair<std::uint64_t, rank>> refused_; ///< Formations and ranks with launches that have failed.
+  std::set<communicator_place> aborted_;
+  std::map<std::uint64_t, std::size_t> commits_; ///< The requests that are commits, by commit.
+  std::map<std::size_t, world_number> worlds_;   ///< By request; without an entry: the whole world.
+  std::set<world_number> anew_;                  ///< See begins_anew().
   std::map<std::size_t, const planned_request*> requests_;
   std::map<std::size_t, std::vector<std::size_t>> entries_of_; ///< Indices in entries_, by request.
   struct range {
@@ -184,12 +216,13 @@ private:
   std::map<std::pair<std::uint64_t, rank>, std::vector<range>> known_; ///< Registered ranges, by formation and rank.
   /// Requests without a recorded launch whose results had not been written when their memory was released.
   std::set<std::pair<std::size_t, rank>> released_unwritten_;
-  std::map<epoch, resumption> resumed_;
+  std::map<world_number, std::map<epoch, resumption>> resumed_;
   std::map<std::pair<epoch, rank>, time_point> counted_;
   std::map<rank, std::uint64_t> processes_;   ///< The present process of each rank.
   std::map<std::uint64_t, time_point> ended_; ///< When processes have ended.
   /// An event that has told a process the last commit of each lane.
   struct told_event {
+    world_number of = 0;
     std::uint64_t process = 0;
     epoch in{};
     time_point at{};

@@ -291,6 +291,94 @@ TEST_CASE("a lost controller is replaced in the simulation, and the next one kno
   CHECK(over.trace.find("another controller starts") == std::string::npos);
 }
 
+namespace {
+
+/// Adds a sub-world of ranks 2 and 0, and \p count commits in it.
+void ask_sub_world(scenario& to, std::size_t count) {
+  to.splits.push_back(
+      {.number = to.splits.size(), .members = {rank{2}, rank{0}}, .jitter = std::chrono::microseconds{100}});
+  for (std::size_t i = 0; i < count; ++i) {
+    planned_request one = asked_next(to, i % 2 == 0 ? operation_kind::all_reduce : operation_kind::barrier);
+    one.lane = 0;
+    one.split = to.splits.back().number;
+    if (i % 2 == 1) one.commit = i;
+    to.requests.push_back(one);
+  }
+}
+
+} // namespace
+
+TEST_CASE("a sub-world over processes comes back in the simulation, and a newcomer takes part in it (CUT-1)",
+          "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace();
+  ask_sub_world(one, 8);
+  one.faults = {
+      {.number = 0, .kind = fault_kind::killed_process, .at = std::chrono::milliseconds{225}, .where = rank{2}}};
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.last_epoch == 2);
+  CHECK(result.requests == 16);
+  CHECK(count_in(result.trace, " done\n") == 16);
+  CHECK(count_in(result.trace, "sub-world 'split 0' world of 2 is ready (epoch 2") == 2);
+}
+
+TEST_CASE("a sub-world that all its ranks have stopped is split off anew in the simulation (CUT-1)", "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace();
+  ask_sub_world(one, 8);
+  one.splits.front().stops_at = std::chrono::milliseconds{225};
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.last_epoch == 1);
+  CHECK(count_in(result.trace, " done\n") == 16);
+  CHECK(count_in(result.trace, "sub-world 'split 0' world of 2 is ready (epoch 1") == 4);
+}
+
+TEST_CASE(
+    "an order service that is killed serves its host again in the simulation, in the first epoch after it was found",
+    "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace().has_services = true;
+  one.length = std::chrono::seconds{2};
+  for (int i = 0; i < 3; ++i) {
+    one.requests.push_back(asked_next(one, operation_kind::all_reduce));
+    one.requests.back().lane = 0;
+  }
+  one.requests[1].at = std::chrono::milliseconds{800};
+  one.requests[2].at = std::chrono::milliseconds{1800};
+  const auto kill = [&](fault_kind kind, int at_ms, int where) {
+    one.faults.push_back(
+        {.number = one.faults.size(), .kind = kind, .at = std::chrono::milliseconds{at_ms}, .where = rank{where}});
+  };
+  kill(fault_kind::killed_service, 175, 1);
+  kill(fault_kind::killed_process, 1500, 3);
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.last_epoch == 3);
+  CHECK(count_in(result.trace, " done\n") == 12);
+  CHECK(count_in(result.trace, "serves 2 ranks in epoch 1") == 2);
+  CHECK(count_in(result.trace, "service 700000 serves 2 ranks in epoch 2") == 0);
+  CHECK(count_in(result.trace, "service 700001 serves 2 ranks in epoch 2") == 0);
+  CHECK(count_in(result.trace, "service 700001 serves 2 ranks in epoch 3") == 1);
+}
+
+TEST_CASE("sub-worlds and order services are drawn for worlds over processes", "[simulation]") {
+  std::size_t with_splits = 0, with_services = 0;
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const scenario one = draw_process_scenario(seed, 3, all_of_processes);
+    with_splits += one.splits.empty() ? 0 : 1;
+    with_services += one.processes->has_services ? 1 : 0;
+    std::set<std::size_t> numbers;
+    for (const planned_request& request : one.requests) CHECK(numbers.insert(request.number).second);
+  }
+  CHECK(with_splits > 20);
+  CHECK(with_services > 20);
+}
+
 TEST_CASE("every kind of request is drawn", "[simulation]") {
   std::set<operation_kind> drawn;
   for (std::uint64_t seed = 1; seed <= 100; ++seed)

@@ -1,6 +1,6 @@
 #include <troupe/actors/world/sub_worlds/sub_worlds.hpp>
 
-#include <troupe/actors/world/world_actor.hpp>
+#include <troupe/actors/world/rank_directory.hpp>
 #include <troupe/collectives/backend/solo_communicator.hpp>
 
 #include <algorithm>
@@ -16,6 +16,12 @@ std::optional<std::size_t> position_of(rank one, const rank_group& group) {
   return static_cast<std::size_t>(found - group.members.begin());
 }
 
+error no_more_splits() {
+  return {.code = errc::stopping,
+          .effect = effect::rejected,
+          .text = "the world is stopping: no world can be split off it any more"};
+}
+
 void abort_unused(deadline_pool& helpers, nanoseconds deadline, std::shared_ptr<communicator> unused) {
   helpers.run(
       "the abort of a communicator that was split off", deadline, [unused = std::move(unused)] { unused->abort(); },
@@ -24,8 +30,41 @@ void abort_unused(deadline_pool& helpers, nanoseconds deadline, std::shared_ptr<
 
 } // namespace
 
-void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent,
-                       world_split& made, const ordered_split& place, std::shared_ptr<split_answer> reply) {
+void sub_worlds::perform(split_request asked, const std::shared_ptr<split_answer>& reply) {
+  const auto& order = parent_.shared_order();
+  error objection = is_stopping_ ? no_more_splits() : parent_.objection_to_maintenance(asked.epoch);
+  if (!objection) objection = check_groups(asked.groups, parent_.plan().world_size);
+  if (!objection && order) objection = order->objection_to(asked.groups);
+  if (objection) return reply->deliver(std::move(objection));
+  split(std::move(asked.groups), {}, false,
+        [this, reply](const error& failure, world_split& made, const ordered_split& place) {
+          failure ? reply->deliver(failure) : raise(made, place, reply);
+        });
+}
+
+void sub_worlds::split(std::vector<rank_group> groups, std::vector<told_commits> told, bool restores, split_end ended) {
+  const auto made = std::make_shared<world_split>(std::move(groups), parent_.plan().world_size);
+  const auto place = std::make_shared<ordered_split>();
+  place->of = parent_.current_epoch();
+  place->order = parent_.shared_order();
+  parent_.maintain({.name = "the split",
+                    .split = made->groups(),
+                    .told = std::move(told),
+                    .granted = [place](std::vector<opened_world> opened) { place->opened = std::move(opened); },
+                    .restores = restores,
+                    .step = [made](rank_pipeline& one) { made->take_part(one); },
+                    .done =
+                        [this, made, place, ended = std::move(ended)](const error& failure) {
+                          const world_plan& plan = parent_.plan();
+                          error why = failure ? failure : parent_.objection_to_maintenance();
+                          if (!why && is_stopping_) why = no_more_splits(); // stop() waits for the earlier sub-worlds
+                          if (why) made->abandon(*plan.helpers, plan.deadlines.abort);
+                          ended(why, *made, *place);
+                        }});
+}
+
+void sub_worlds::raise(world_split& made, const ordered_split& place, std::shared_ptr<split_answer> reply) {
+  const world_plan& parent = parent_.plan();
   const auto all = std::make_shared<pending_split>();
   all->reply = std::move(reply);
   if (place.order) {
@@ -45,7 +84,7 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
     one.parts->status = plan->status;
     one.parts->pending = plan->pending;
     one.local_ranks = ranks_of(*plan);
-    const std::uint64_t name = next_++;
+    const std::uint64_t name = all->children.emplace_back(next_++);
     std::shared_ptr<sub_world_channel> channel;
     std::shared_ptr<communicator> formed;
     if (place.order) {
@@ -59,48 +98,44 @@ void sub_worlds::raise(caf::actor_system& system, const world_inner_handle& self
       plan->to_controller = channel;
       plan->is_alone = plan->world_size == 1;
     }
-    one.parts->status->listen([self, name](const world_event& event) {
-      compat::post(self, sub_worlds_report{name, event});
-    });
-    auto spawned = spawn_world(system, std::move(*plan));
-    one.world = world_handle{spawned.world}; // direct assignment would make CAF 1.x compare the wrong types
-    one.parts->ranks = std::move(spawned.ranks);
-    one.parts->actor = spawned.world;
     living_.push_back({.name = name,
-                       .world = one.world,
-                       .inner = std::move(spawned.world),
+                       .access = spawn_(name, *std::move(plan), one),
                        .group = one.group.name,
                        .unsettled_split = all,
                        .channel = channel,
                        .split = last_split_,
                        .index = index});
-    if (channel) order_forming(living_.back(), parent, one.group, std::move(formed), place, false);
+    if (channel) order_forming(living_.back(), one.group, std::move(formed), place, false);
   }
   if (all->unsettled == 0) all->reply->deliver(std::move(all->result));
 }
 
-void sub_worlds::tell(const child& to, controller_directive what) {
-  compat::post(to.inner, world_notice{std::move(what)});
-}
-
-void sub_worlds::order_forming(const child& to, const world_plan& parent, const rank_group& group,
-                               std::shared_ptr<communicator> made, const ordered_split& place, bool has_newcomers) {
-  const rank self = parent.locals.front().self;
+void sub_worlds::order_forming(const child& to, const rank_group& group, std::shared_ptr<communicator> made,
+                               const ordered_split& place, bool has_newcomers) {
+  const rank self = parent_.plan().locals.front().self;
   const auto opened = std::ranges::find(place.opened, to.index, &opened_world::group);
   if (opened == place.opened.end())
-    return tell(to,
-                {fence_notice{{.code = errc::internal,
-                               .text = "the controller has not opened the order of sub-world '" + group.name + "'"}}});
+    return to.access->tell(
+        {fence_notice{{.code = errc::internal,
+                       .text = "the controller has not opened the order of sub-world '" + group.name + "'"}}});
   to.channel->prepare({.of = place.of,
                        .self_in_parent = self,
                        .number = opened->number,
                        .order = place.order,
                        .communicator = std::move(made)});
-  tell(to, {formation_directive{.of = place.of,
-                                .self = rank{static_cast<int>(*position_of(self, group))},
-                                .world_size = static_cast<int>(group.members.size()),
-                                .has_newcomers = has_newcomers,
-                                .resume = opened->resume}});
+  to.access->tell({formation_directive{.of = place.of,
+                                   .self = rank{static_cast<int>(*position_of(self, group))},
+                                   .world_size = static_cast<int>(group.members.size()),
+                                   .has_newcomers = has_newcomers,
+                                   .resume = opened->resume}});
+}
+
+void sub_worlds::formed_again() {
+  for (const auto& one : take_stock(parent_.plan().world_size, parent_.has_newcomers()))
+    split(one.groups, one.told, true,
+          [this, number = one.number](const error& failure, world_split& made, const ordered_split& place) {
+            if (!failure) restore(number, made, place);
+          });
 }
 
 std::vector<sub_worlds::split_record> sub_worlds::take_stock(int world_size, bool has_newcomers) {
@@ -110,10 +145,10 @@ std::vector<sub_worlds::split_record> sub_worlds::take_stock(int world_size, boo
     if (is_kept && one.world_size == world_size) return false;
     for (const child& each : living_)
       if (is_part(each))
-        tell(each, {fence_notice{{.code = errc::world_failed,
-                                  .text = "the world from which '" + each.group + "' was split had " +
-                                          std::to_string(one.world_size) + " ranks and has " +
-                                          std::to_string(world_size) + " now: split it again"}}});
+        each.access->tell({fence_notice{{.code = errc::world_failed,
+                                         .text = "the world from which '" + each.group + "' was split had " +
+                                                 std::to_string(one.world_size) + " ranks and has " +
+                                                 std::to_string(world_size) + " now: split it again"}}});
     return true;
   });
   for (split_record& one : splits_) {
@@ -127,36 +162,36 @@ std::vector<sub_worlds::split_record> sub_worlds::take_stock(int world_size, boo
   return splits_;
 }
 
-void sub_worlds::restore(std::uint64_t number, const world_plan& parent, world_split& made,
-                         const ordered_split& place) {
+void sub_worlds::restore(std::uint64_t number, world_split& made, const ordered_split& place) {
   const auto found = std::ranges::find(splits_, number, &split_record::number);
   if (found == splits_.end()) return;
   for (const child& one : living_)
     if (one.channel && one.split == number)
-      order_forming(one, parent, found->groups[one.index], made.take_communicator(one.index), place,
-                    found->has_newcomers);
+      order_forming(one, found->groups[one.index], made.take_communicator(one.index), place, found->has_newcomers);
   found->has_newcomers = false;
+  const world_plan& parent = parent_.plan();
   made.abandon(*parent.helpers, parent.deadlines.abort); // those of sub-worlds that have ended here
 }
 
-void sub_worlds::epoch_ended(epoch of, const error& why, bool for_good) {
+void sub_worlds::epoch_ended(const error& why, bool for_good) {
+  const epoch of = parent_.current_epoch();
   for (const child& one : living_) {
     if (!one.channel) continue;
     one.channel->epoch_ended();
     if (for_good)
-      tell(one, {fence_notice{why}});
+      one.access->tell({fence_notice{why}});
     else
-      tell(one, {failure_directive{of, with_unknown_outcome(why)}});
+      one.access->tell({failure_directive{of, with_unknown_outcome(why)}});
   }
 }
 
-std::shared_ptr<latch> sub_worlds::quiesce(epoch of, const error& why) {
+std::shared_ptr<latch> sub_worlds::quiesce(const error& why) {
   auto idle = std::make_shared<latch>();
   const std::shared_ptr<void> until_idle{nullptr, [idle](void*) { idle->open(); }};
   for (const child& one : living_) {
     if (!one.channel) continue;
     one.channel->quiesce(until_idle);
-    tell(one, {quiesce_directive{of, why}});
+    one.access->tell({quiesce_directive{parent_.current_epoch(), why}});
   }
   return idle;
 }
@@ -187,6 +222,12 @@ std::optional<restored_part> sub_worlds::restored_by(const sub_worlds_report& re
 }
 
 void sub_worlds::heard(const sub_worlds_report& report) {
+  if (auto restored = restored_by(report)) parent_.sub_world_is_back(std::move(*restored));
+  settle(report);
+  if (is_stopping_ && living_.empty()) parent_.stop();
+}
+
+void sub_worlds::settle(const sub_worlds_report& report) {
   const auto found = std::ranges::find(living_, report.child, &child::name);
   if (found == living_.end()) return;
   if (report.event.phase != world_phase::forming && found->unsettled_split) {
@@ -194,8 +235,8 @@ void sub_worlds::heard(const sub_worlds_report& report) {
     if (report.event.reason && !all->failure) all->failure = report.event.reason;
     if (--all->unsettled == 0) {
       if (all->failure) {
-        for (const sub_world& one : all->result.worlds)
-          if (one.world) compat::post(one.world, stop_world{});
+        for (const child& one : living_)
+          if (std::ranges::find(all->children, one.name) != all->children.end()) one.access->stop();
         all->reply->deliver(std::move(all->failure));
       } else {
         all->reply->deliver(std::move(all->result));
@@ -205,8 +246,14 @@ void sub_worlds::heard(const sub_worlds_report& report) {
   if (report.event.phase == world_phase::stopped) living_.erase(found);
 }
 
+void sub_worlds::stop() {
+  is_stopping_ = true;
+  stop_all();
+  if (living_.empty()) parent_.stop();
+}
+
 void sub_worlds::stop_all() {
-  for (const child& one : living_) compat::post(one.world, stop_world{});
+  for (const child& one : living_) one.access->stop();
 }
 
 world_split::world_split(std::vector<rank_group> groups, int world_size)

@@ -4,6 +4,7 @@
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/world/sub_worlds/sub_world_channel.hpp>
 #include <troupe/actors/world/world_event.hpp>
+#include <troupe/actors/world/world_executor.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
 
@@ -56,20 +57,47 @@ struct ordered_split {
   std::vector<opened_world> opened{};   ///< The sub-worlds of the local rank at the controller.
 };
 
-/// Spawns, observes and stops sub-worlds. Those of a world over processes have its epochs: they fail with it, and are
-/// given new communicators in its next epoch. Threads: the parent's actor. Events of sub-worlds arrive there as
-/// sub_worlds_report.
+/// A sub-world in this process, as its parent reaches it: an actor, or a world of the simulator.
+class sub_world_access {
+public:
+  sub_world_access() = default;
+  sub_world_access(const sub_world_access&) = delete;
+  sub_world_access& operator=(const sub_world_access&) = delete;
+  virtual ~sub_world_access() = default;
+
+  /// Passes on a decision of the parent, in the order of the calls.
+  virtual void tell(controller_directive what) = 0;
+  virtual void stop() = 0;
+};
+
+/// Starts a sub-world of \p plan, which reports its events to the parent as sub_worlds_report::child \p name, and adds
+/// to \p made what its clients need to reach it.
+using sub_world_spawner =
+    std::function<std::unique_ptr<sub_world_access>(std::uint64_t name, world_plan plan, sub_world& made)>;
+
+/// Makes, observes and stops the sub-worlds of a world. Those of a world over processes have its epochs: they fail with
+/// it, and are given new communicators in its next epoch. It does not use CAF, so the simulator runs the same code.
+/// Threads: the parent's actor. Events of sub-worlds arrive there as sub_worlds_report.
 class sub_worlds {
 public:
-  explicit sub_worlds(std::shared_ptr<world_mailbox> mail) : mail_{std::move(mail)} {}
+  /// \p parent must outlive it.
+  sub_worlds(world_executor& parent, std::shared_ptr<world_mailbox> mail, sub_world_spawner spawn)
+    : parent_{parent}, mail_{std::move(mail)}, spawn_{std::move(spawn)} {}
 
-  /// Spawns the sub-worlds of \p made with parent \p parent. Delivers to \p reply when each has become ready or failed.
-  /// If one fails, all are stopped.
-  void raise(caf::actor_system& system, const world_inner_handle& self, const world_plan& parent, world_split& made,
-             const ordered_split& place, std::shared_ptr<split_answer> reply);
+  /// Splits the parent, and answers when each sub-world has become ready or failed. If one fails, all are stopped.
+  void perform(split_request asked, const std::shared_ptr<split_answer>& reply);
+  /// Stops the sub-worlds, then the parent.
+  void stop();
+  void stop_all();
+  void heard(const sub_worlds_report& report);
 
-  // Of a world over processes.
-  /// A split that was made, and is repeated in each epoch.
+  // The calls of world_shell that concern sub-worlds.
+  void epoch_ended(const error& why, bool for_good);
+  [[nodiscard]] std::shared_ptr<latch> quiesce(const error& why);
+  void formed_again();
+
+private:
+  /// A split of a world over processes that was made, and is repeated in each epoch.
   struct split_record {
     std::uint64_t number = 0;
     std::vector<rank_group> groups{};
@@ -78,35 +106,17 @@ public:
     bool has_newcomers = false;       ///< Since it was made last.
     std::vector<told_commits> told{}; ///< For each group the commits that its sub-world knows here.
   };
-  /// Returns the splits to repeat in an epoch of \p world_size ranks. Those that cannot be repeated end for good.
-  [[nodiscard]] std::vector<split_record> take_stock(int world_size, bool has_newcomers);
-  /// Orders the sub-worlds of split \p number to form with the communicators of \p made.
-  void restore(std::uint64_t number, const world_plan& parent, world_split& made, const ordered_split& place);
-  /// Ends the sub-worlds' epoch \p of; \p for_good: and the sub-worlds.
-  void epoch_ended(epoch of, const error& why, bool for_good);
-  /// Lets the sub-worlds finish what is in flight. The latch opens when they have.
-  [[nodiscard]] std::shared_ptr<latch> quiesce(epoch of, const error& why);
-
-  /// Returns what \p report means for the parent's events: a sub-world has recovered from a fault, or has failed for
-  /// good. Call it before heard().
-  [[nodiscard]] std::optional<restored_part> restored_by(const sub_worlds_report& report);
-  void heard(const sub_worlds_report& report);
-
-  void stop_all();
-  [[nodiscard]] bool all_stopped() const noexcept { return living_.empty(); }
-
-private:
   /// The sub-worlds of one split until each has become ready or failed.
   struct pending_split {
     std::shared_ptr<split_answer> reply;
     split_reply result;
+    std::vector<std::uint64_t> children{}; ///< child::name
     std::size_t unsettled = 0;
     error failure;
   };
   struct child {
     std::uint64_t name;
-    world_handle world;
-    world_inner_handle inner;
+    std::unique_ptr<sub_world_access> access;
     std::string group;
     std::shared_ptr<pending_split> unsettled_split; ///< Set until it has become ready or failed.
     epoch back_in{};                                ///< The latest epoch in which it has recovered.
@@ -115,12 +125,27 @@ private:
     std::size_t index = 0;                          ///< The index of its group in the split.
   };
 
-  void tell(const child& to, controller_directive what);
-  /// Directs a child to form with what the parent has made for it.
-  void order_forming(const child& to, const world_plan& parent, const rank_group& group,
-                     std::shared_ptr<communicator> made, const ordered_split& place, bool has_newcomers);
+  using split_end = std::function<void(const error& failure, world_split& made, const ordered_split& place)>;
+  /// Makes the communicators of \p groups, then calls \p ended. \p restores: see maintenance.
+  void split(std::vector<rank_group> groups, std::vector<told_commits> told, bool restores, split_end ended);
+  /// Starts the sub-worlds of \p made.
+  void raise(world_split& made, const ordered_split& place, std::shared_ptr<split_answer> reply);
+  /// Returns the splits to repeat in an epoch of \p world_size ranks. Those that cannot be repeated end for good.
+  [[nodiscard]] std::vector<split_record> take_stock(int world_size, bool has_newcomers);
+  /// Orders the sub-worlds of split \p number to form with the communicators of \p made.
+  void restore(std::uint64_t number, world_split& made, const ordered_split& place);
+  /// Orders a child to form with what the parent has made for it.
+  void order_forming(const child& to, const rank_group& group, std::shared_ptr<communicator> made,
+                     const ordered_split& place, bool has_newcomers);
+  /// Returns what \p report means for the parent's events: a sub-world has recovered from a fault, or has failed for
+  /// good.
+  [[nodiscard]] std::optional<restored_part> restored_by(const sub_worlds_report& report);
+  void settle(const sub_worlds_report& report);
 
-  std::shared_ptr<world_mailbox> mail_; ///< The parent's.
+  world_executor& parent_;
+  const std::shared_ptr<world_mailbox> mail_; ///< The parent's.
+  const sub_world_spawner spawn_;
+  bool is_stopping_ = false;
   std::uint64_t next_ = 0;
   std::vector<child> living_;
   std::vector<split_record> splits_; ///< Only over processes: the splits, in the order in which they were made.

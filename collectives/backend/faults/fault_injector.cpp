@@ -30,9 +30,16 @@ public:
     return found->second;
   }
 
+  /// Numbers the communicators that are split off.
+  [[nodiscard]] std::uint64_t next_split() {
+    const std::lock_guard lock{mutex_};
+    return ++splits_;
+  }
+
 private:
   std::mutex mutex_;
   std::uint64_t next_ = 0;
+  std::uint64_t splits_ = 0;
   std::map<decltype(unique_id::bytes), std::uint64_t> named_;
   std::map<std::uint64_t, std::uint64_t> made_of_;
 };
@@ -78,6 +85,7 @@ public:
   [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override {
     auto made = std::make_shared<faulty_communicator>(real_->split(as), injector_, numbers_, place_.formation);
     made->place_ = place_; // faults use the rank and formation of the parent
+    made->place_.split = numbers_->next_split();
     return made;
   }
   void split_none() override { real_->split_none(); }

@@ -22,6 +22,7 @@ struct fault_place {
   std::uint64_t formation =
       0;              ///< Index of the formation in the backend, from 0. A split communicator has its parent's index.
   device_id device{}; ///< The rank's device; it does not change when ranks are renumbered.
+  std::uint64_t split = 0; ///< Identifies a split communicator among those of its backend; 0: not split.
 };
 
 /// Injects faults into a communicator's calls. Its functions are called before each call, and after the end of an

@@ -65,16 +65,22 @@ ring_connection ring_connection::accept(const file_descriptor& socket, const rin
                                         peer_process service, std::chrono::steady_clock::time_point until,
                                         const ring_settings& settings) {
   const std::string peer = name_of("the order service", service);
-  auto got = receive_descriptors(socket, sizeof(rings_offer), rings_offer::descriptors, until);
-  rings_offer offered;
-  std::memcpy(&offered, got.bytes.data(), sizeof offered);
   const auto refuse = [&](const std::string& reason) {
     throw exception{errc::internal, "the rings that " + peer + " offers to " + name_of(self) + " " + reason};
   };
-  if (offered.magic != rings_offer::right_magic) refuse("are not of troupe");
-  if (offered.version != rings_offer::right_version)
-    refuse("have version " + std::to_string(offered.version) + " and must have version " +
-           std::to_string(rings_offer::right_version) + ": start the same version of troupe everywhere");
+  passed_descriptors got;
+  rings_offer offered;
+  bool is_unused = true;
+  while (is_unused) {
+    got = receive_descriptors(socket, sizeof(rings_offer), rings_offer::descriptors, until);
+    std::memcpy(&offered, got.bytes.data(), sizeof offered);
+    if (offered.magic != rings_offer::right_magic) refuse("are not of troupe");
+    if (offered.version != rings_offer::right_version)
+      refuse("have version " + std::to_string(offered.version) + " and must have version " +
+             std::to_string(rings_offer::right_version) + ": start the same version of troupe everywhere");
+    // Of another epoch of this connection, in which the service has not served the rank after all.
+    is_unused = offered.session != session && offered.session.words[0] == session.words[0];
+  }
   if (offered.session != session) refuse("are of another session");
   if (offered.rank != static_cast<std::uint64_t>(self.value())) refuse("are of rank " + std::to_string(offered.rank));
   if (offered.capacity_bytes > most_ring_bytes) refuse("are too large");

@@ -11,7 +11,8 @@
 namespace troupe {
 
 /// Sleeps on the lower half of \p word, in any process that maps it, unless it no longer equals that of \p expected.
-/// \p at_most is limited to one second, so that no sleep is unbounded. May also return earlier.
+/// \p at_most is limited to one second, so that no sleep is unbounded. May also return earlier. A thread of a
+/// thread_scheduler sleeps for all of \p at_most: nothing wakes it.
 void sleep_on(const std::uint64_t& word, std::uint64_t expected, nanoseconds at_most) noexcept;
 /// Wakes one thread that sleeps on \p word.
 void wake_at(const std::uint64_t& word) noexcept;

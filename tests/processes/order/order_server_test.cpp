@@ -662,6 +662,24 @@ TEST_CASE("a request of a client that has gone is withdrawn, and a cancelled one
   CHECK(at.read(0).at(0).why.code == errc::abandoned);
 }
 
+TEST_CASE("turns that wait when the order ends, and later ones, are refused",
+          "[collectives][distributed][order_server]") {
+  server_scene at;
+  const request_record turn{.kind = asks::turn, .turn = {.name = "the end of maintenance", .deadline = 1h}};
+  REQUIRE_FALSE(at.send(0, turn));
+  at.server.close({.code = errc::stopping, .text = "the world stops"});
+  const auto refusals = [&](int self) {
+    std::vector<errc> codes;
+    for (const decision_record& one : at.read(self))
+      if (one.kind == decides::turn) codes.push_back(one.why.code);
+    return codes;
+  };
+  CHECK(refusals(0) == std::vector{errc::stopping});
+  CHECK(refusals(1).empty());
+  REQUIRE_FALSE(at.send(1, turn));
+  CHECK(refusals(1) == std::vector{errc::stopping});
+}
+
 TEST_CASE("the service of a host refuses by the limits of the controller", "[collectives][distributed][order_server]") {
   host_scene at{{.lead = 1}, {rank{0}, rank{1}}, 2};
   const request_record turn{.kind = asks::turn, .turn = {.name = "work", .deadline = 1h}};

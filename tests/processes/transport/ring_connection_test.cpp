@@ -215,6 +215,21 @@ TEST_CASE("a forged record ends the connection with an error that names both sid
   }
 }
 
+TEST_CASE("an offer that was not used does not stand in the way of the next epoch's", "[collectives][ring]") {
+  const ring_sockets sockets;
+  const ring_session nonce = ring_session::make();
+  const auto offer = [&](std::uint64_t of) {
+    return ring_connection::offer(sockets.service, session_in(nonce, epoch{of}), rank{1}, {}, service_bell(), small);
+  };
+  const auto unused = offer(3);
+  auto service = offer(4);
+  auto mine = ring_connection::accept(sockets.rank, session_in(nonce, epoch{4}), rank{1}, {}, handover_limit(), small);
+  std::string got;
+  CHECK_FALSE(service.send("of epoch 4", {}));
+  REQUIRE(mine.receive(got));
+  CHECK(got == "of epoch 4");
+}
+
 TEST_CASE("rings of another session or rank are refused by the rank", "[collectives][ring][SEC-2]") {
   const ring_sockets sockets;
   const ring_session session = ring_session::make();

@@ -1,6 +1,7 @@
 /// Threads in virtual time.
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>
+#include <troupe/processes/transport/shared_memory/shared_words.hpp>
 #include <troupe/testing/simulation/fibers.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -181,6 +182,22 @@ TEST_CASE("fibers of a suspended group do not run, nor do those that they have s
   all.resume(7);
   for (worker* const one : {&parent, &child, &other}) one->join();
   CHECK(of_group == 10);
+}
+
+TEST_CASE("a thread sleeps at a word of shared memory in virtual time, unless the word has changed", "[simulation]") {
+  fibers all{first()};
+  const std::uint64_t word = 7;
+  time_point slept{}, passed{};
+  const time_point began = steady_now();
+  worker sleeping{[&] {
+    sleep_on(word, 7, 5ms);
+    slept = steady_now();
+    sleep_on(word, 8, 5ms);
+    passed = steady_now();
+  }};
+  sleeping.join();
+  CHECK(slept - began == 5ms);
+  CHECK(passed == slept);
 }
 
 } // namespace troupe::tests::fibers_test
