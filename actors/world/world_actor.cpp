@@ -84,7 +84,7 @@ void world_actor::dismiss_ranks() {
 void world_actor::perform(split_request asked, const std::shared_ptr<split_answer>& reply) {
   error objection = stopping_ ? no_more_splits() : executor_.objection_to_maintenance(asked.epoch);
   if (!objection) objection = check_groups(asked.groups, executor_.plan().world_size);
-  if (!objection && executor_.shared_order()) objection = executor_.shared_order()->objection_to(asked.groups);
+  if (!objection) objection = executor_.order()->objection_to(asked.groups);
   if (objection) return reply->deliver(std::move(objection));
   split(std::move(asked.groups), {}, false,
         [this, reply](const error& failure, world_split& made, const ordered_split& place) {
@@ -98,7 +98,7 @@ void world_actor::split(std::vector<rank_group> groups, std::vector<told_commits
   const auto made = std::make_shared<world_split>(std::move(groups), executor_.plan().world_size);
   const auto place = std::make_shared<ordered_split>();
   place->of = executor_.current_epoch();
-  place->order = executor_.shared_order();
+  if (executor_.order()->opens_sub_worlds()) place->order = executor_.order();
   executor_.maintain({.name = "the split",
                       .split = made->groups(),
                       .told = std::move(told),

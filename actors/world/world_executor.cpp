@@ -2,6 +2,7 @@
 
 #include <troupe/collectives/backend/solo_communicator.hpp>
 #include <troupe/collectives/operation/signature.hpp>
+#include <troupe/collectives/order/caller_order.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 #include <troupe/device/overloaded.hpp>
@@ -28,6 +29,12 @@ namespace {
 /// streams of NCCL, and some for other streams that the process may create meanwhile.
 constexpr std::size_t streams_of_a_rank = 12;
 
+/// Returns the order of a world between two epochs.
+std::shared_ptr<world_order> no_order() {
+  static const auto none = std::make_shared<caller_order>();
+  return none;
+}
+
 std::uint64_t next_world_number() noexcept {
   static std::atomic<std::uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -48,7 +55,8 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
                                          request_gate::terms{state_.admission()})},
     states_{std::move(states)},
     mail_{std::move(mail)},
-    shell_{shell} {
+    shell_{shell},
+    order_{no_order()} {
   std::iota(places_.begin(), places_.end(), std::size_t{0});
   plan_.status->belongs_to(number_, gate_);
   if (plan_.ordering == ordering::agreed && (!plan_.to_controller || plan_.is_alone))
@@ -142,8 +150,7 @@ void world_executor::let_go() {
   registered_.clear();
   unregistered_.clear();
   contexts_ = nullptr;
-  order_ = nullptr;
-  world_order_ = nullptr;
+  order_ = no_order();
 }
 
 namespace {
@@ -174,8 +181,8 @@ void world_executor::follow(const controller_directive& from) {
                              if (order.why) take_report(order.of, order.why, true);
                              const world_event now = state_.event();
                              // A world that leaves would otherwise wait for a confirmation that will not arrive.
-                             if (world_order_ && now.phase == world_phase::stopping && order.of == now.epoch)
-                               world_order_->close(unasked_error());
+                             if (now.phase == world_phase::stopping && order.of == now.epoch)
+                               order_->close(unasked_error());
                              return state_.on_failure(order);
                            },
                            [this](const quiesce_order& order) {
@@ -240,10 +247,8 @@ void world_executor::carry_out(const world_effects& effects) {
 }
 
 void world_executor::close_order(const error& reason) {
-  if (order_) closed_ = order_->close(reason);
-  if (!world_order_) return;
   const bool for_good = state_.event().phase != world_phase::rebuilding;
-  closed_ = world_order_->close(reason, for_good);
+  closed_ = order_->close(reason, for_good);
 }
 
 void world_executor::close_gates(const error& reason) {
@@ -261,8 +266,8 @@ void world_executor::abort() {
 }
 
 void world_executor::drain() {
-  if (world_order_ && !is_order_over_ && state_.event().phase == world_phase::stopping)
-    closed_ = world_order_->leave(unasked_error());
+  if (!is_order_over_ && state_.event().phase == world_phase::stopping)
+    closed_ = order_->leave(unasked_error());
   else
     close_order(unasked_error());
   on_every_rank(
@@ -305,8 +310,7 @@ void world_executor::retire() {
   report_for_uncreated(rank_report::kind::released);
   retired_.insert(retired_.end(), pipelines_.begin(), pipelines_.end());
   failed_ = std::exchange(pipelines_, {});
-  order_ = nullptr;
-  world_order_ = nullptr;
+  order_ = no_order();
 }
 
 error world_executor::take_report(epoch of, error why, bool is_verdict) {
@@ -380,12 +384,13 @@ local_names world_executor::local_names_here() const {
 
 void world_executor::publish() {
   world_admission admission = state_.admission();
-  admission.has_peers = world_order_ != nullptr;
+  world_entry entry = order_->entry();
+  admission.has_peers = entry.peers != nullptr;
   gate_->publish({.admission = std::move(admission),
                   .contexts = contexts_,
-                  .order = order_,
+                  .order = std::move(entry.here),
                   .here = local_names_here(),
-                  .peers = world_order_ ? world_order_->ranks() : nullptr,
+                  .peers = std::move(entry.peers),
                   .registered = registered_});
 }
 
@@ -394,8 +399,6 @@ namespace {
 /// Limit for ranks to leave a capture that has ended. A rank that takes longer is in a launch or in the client's
 /// function that does not return, so its launcher is blocked too.
 constexpr nanoseconds time_to_leave{std::chrono::seconds{2}};
-/// Time after a capture's deadline in which the controller can report which rank is late.
-constexpr nanoseconds controller_grace{std::chrono::seconds{1}};
 
 /// Returns the sum, without overflow.
 nanoseconds later_by(nanoseconds one, nanoseconds more) {
@@ -431,12 +434,7 @@ nanoseconds world_executor::patience_of(const captured_plan& plan) const {
 
 error world_executor::objection_to(const capture_request& asked) const {
   if (error objection = state_.maintenance_objection(asked.epoch)) return objection;
-  if (!order_ && !world_order_)
-    return {.code = errc::unsupported,
-            .text =
-                "only " + std::to_string(plan_.locals.size()) + " of the world's " + std::to_string(plan_.world_size) +
-                " ranks live in this process, and no controller keeps their order: plans need ordering::agreed, and "
-                "a world that is not split off another"};
+  if (error objection = order_->objection_to_capture()) return objection;
   const auto refuse = [](std::string text) { return error{.code = errc::invalid_argument, .text = std::move(text)}; };
   if (asked.options.deadline < nanoseconds{0}) return refuse("a deadline cannot be negative");
   if (asked.options.name.size() > longest_plan_name_bytes || asked.options.name.starts_with(unnamed_plan))
@@ -496,16 +494,8 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan, nan
                                  std::function<void(const error&, nanoseconds)> tell) {
   const nanoseconds patience = patience_of(*plan);
   const world_stamp stamp{number_, state_.current_epoch()};
-  if (order_) {
-    const auto session =
-        std::make_shared<capture_session>(plan, order_->ranks(), stamp, later(steady_now(), patience), registered_);
-    watch_for(patience, std::move(tell))(session);
-    return order_->sequence([session](rank_pipeline& one) { session->take_part(one); });
-  }
   plan->begin(stamp, pipelines_); // now, because requests to replay it may come before its turn
-  plan->is_known_by_name(++captures_of_name_[plan->options().name]);
-  // The controller fails a capture at its limit; this process does if the controller does not.
-  const nanoseconds limit = later_by(patience, controller_grace);
+  const nanoseconds limit = later_by(patience, order_->capture_grace());
   auto start = [plan, tell, stamp, limit, watch = watch_for(limit, tell),
                 ranks = pipelines_](std::shared_ptr<capture_agreement> peers, error why) {
     if (!peers) {
@@ -516,9 +506,9 @@ void world_executor::capture_now(const std::shared_ptr<captured_plan>& plan, nan
     const auto session =
         std::make_shared<capture_session>(plan, ranks, stamp, later(steady_now(), limit), std::move(peers));
     watch(session);
-    ranks.front()->sequence([session](rank_pipeline& one) { session->take_part(one); });
+    for (const auto& each : ranks) each->sequence([session](rank_pipeline& one) { session->take_part(one); });
   };
-  world_order_->capture(plan->options().name, wait_for_peers, patience, std::move(start));
+  order_->capture(plan, wait_for_peers, patience, std::move(start));
 }
 
 void world_executor::recapture_plans() {
@@ -665,17 +655,10 @@ world_executor::communicators world_executor::make_communicators() const {
 
 void world_executor::adopt() {
   restored_registrations_are_back();
-  if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size)) {
-    order_ = plan_.above->open_world(
-        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, log_);
-    for (const auto& pool : registered_) order_->add_registered(pool);
-    recapture_plans();
-  }
-  if (plan_.to_controller && !order_ && plan_.ordering == ordering::agreed) {
-    world_order_ = plan_.to_controller->open_order(pipelines_.front(), plan_.exported);
-    world_order_->set_registered(registered_);
-    captures_of_name_.clear();
-    recapture_plans();
+  order_ = open_order();
+  order_->set_registered(registered_);
+  recapture_plans();
+  if (plan_.ordering == ordering::agreed) { // else processes do not agree on a place for it
     for (const auto& pool : unregistered_) register_again(pool);
     shell_.formed_again();
   }
@@ -684,9 +667,9 @@ void world_executor::adopt() {
     first_ = state_.current_epoch();
     plan_.services.poller->attach(plan_.pending);
   }
-  plan_.status->revise_by([ranks = pipelines_, order = world_order_, policy = plan_.recovery.policy](world_event& now) {
+  plan_.status->revise_by([ranks = pipelines_, order = order_, policy = plan_.recovery.policy](world_event& now) {
     const auto failed = std::ranges::find_if(ranks, [](const auto& one) { return one->failed(); });
-    error why = failed != ranks.end() ? (*failed)->fault() : order ? order->ending() : error{};
+    error why = failed != ranks.end() ? (*failed)->fault() : order->ending();
     if (!why) return;
     now.reason = std::move(why);
     const bool ends = policy == recovery_policy::fail_fast || now.reason.code == errc::process_poisoned;
@@ -696,13 +679,19 @@ void world_executor::adopt() {
     now.restored = nullptr;
     now.resume = nullptr;
   });
-  const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr
-                                            : order_                           ? std::shared_ptr<rank_order>{order_}
-                                                                               : world_order_;
+  const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr : order_;
   for (std::size_t i = 0; i < places_.size(); ++i)
     states_[places_[i]]->adopt(pipelines_[i], order, plan_.deadlines.operation, plan_.pending, first_);
-  if (!world_order_) return;
-  world_order_->ranks()->serve(services_for_peers());
+  order_->serve(services_for_peers());
+}
+
+std::shared_ptr<world_order> world_executor::open_order() {
+  if (pipelines_.size() == static_cast<std::size_t>(plan_.world_size))
+    return plan_.above->open_world(
+        pipelines_, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, log_);
+  if (plan_.to_controller && plan_.ordering == ordering::agreed)
+    return plan_.to_controller->open_order(pipelines_.front(), plan_.exported);
+  return std::make_shared<caller_order>(pipelines_);
 }
 
 namespace {
@@ -723,10 +712,6 @@ void world_executor::maintain(maintenance work) {
 
 void world_executor::maintain(std::deque<maintenance> steps) {
   if (!steps.front().restores) state_.on_maintenance_asked();
-  if (!world_order_) {
-    maintenance_.push_back({std::move(steps), hold()});
-    return carry_out(state_.on_maintenance_due());
-  }
   const std::uint64_t number = ++maintenance_asked_;
   const maintenance& first = steps.front();
   turn_terms terms{.name = first.name,
@@ -734,8 +719,8 @@ void world_executor::maintain(std::deque<maintenance> steps) {
                    .split = first.split,
                    .told = first.told};
   asked_.emplace(number, std::move(steps));
-  world_order_->turn(std::move(terms), [mail = mail_, now = state_.current_epoch(), all = pipelines_,
-                                        number](const error& why, std::span<const opened_world> opened) {
+  order_->turn(std::move(terms), [mail = mail_, now = state_.current_epoch(), all = pipelines_,
+                                  number](const error& why, std::span<const opened_world> opened) {
     if (!why)
       for (const auto& one : all) one->hold();
     mail->post(maintenance_turn{now, number, why, {opened.begin(), opened.end()}});
@@ -763,7 +748,7 @@ void world_executor::on_turn(maintenance_turn& one) {
   }
   if (restores) state_.on_maintenance_asked();
   if (steps.front().granted) steps.front().granted(std::move(one.opened));
-  maintenance_.push_back({std::move(steps)});
+  maintenance_.push_back(std::move(steps));
   carry_out(state_.on_maintenance_due());
 }
 
@@ -809,8 +794,7 @@ void world_executor::enroll(const std::shared_ptr<regions>& made, std::size_t si
 
 void world_executor::add_registered(std::shared_ptr<registered_pool> pool) {
   registered_.push_back(std::move(pool));
-  if (order_) order_->add_registered(registered_.back());
-  if (world_order_) world_order_->set_registered(registered_);
+  order_->set_registered(registered_);
   publish();
 }
 
@@ -850,29 +834,21 @@ void world_executor::perform(const credit_request& asked, const std::shared_ptr<
                      [reply](std::variant<credit, error> given) { reply->deliver(std::move(given)); });
 }
 
-std::shared_ptr<latch> world_executor::hold() {
-  if (order_) return order_->hold();
-  for (const auto& one : pipelines_) one->hold();
-  return nullptr;
-}
-
 void world_executor::do_maintenance() {
-  const held_maintenance& now = maintenance_.front();
-  const maintenance& next = now.steps.front();
+  const maintenance& next = maintenance_.front().front();
   if (next.is_due && !next.is_due()) return;
   on_every_rank(next.name.c_str(), plan_.deadlines.drain + plan_.deadlines.form, rank_report::kind::maintained,
-                [step = next.step, held = now.held](rank_pipeline& one) {
-                  if (held) held->wait(); // else one rank might hold an operation that another rank still launches
+                [step = next.step](rank_pipeline& one) {
                   one.settle();
                   step(one);
                 });
 }
 
 void world_executor::end_maintenance_step() {
-  held_maintenance& now = maintenance_.front();
-  const maintenance over = std::move(now.steps.front());
-  now.steps.pop_front();
-  const bool continues = !now.steps.empty();
+  std::deque<maintenance>& now = maintenance_.front();
+  const maintenance over = std::move(now.front());
+  now.pop_front();
+  const bool continues = !now.empty();
   if (!continues) maintenance_.pop_front();
   over.done({});
   if (continues) return carry_out(state_.continue_maintenance());
@@ -880,29 +856,21 @@ void world_executor::end_maintenance_step() {
 }
 
 void world_executor::serve_again() {
-  const auto over = [mail = mail_, now = state_.current_epoch()] { mail->post(maintenance_over{now}); };
-  if (world_order_) {
-    // Resume at the same place in the order at all ranks, so that all ranks launch the held operations and those of
-    // other worlds in one order (ORD-3).
-    world_order_->turn({.name = "the end of maintenance"},
-                       [all = pipelines_, over](const error&, std::span<const opened_world>) {
-                         for (const auto& one : all) one->resume();
-                         over();
-                       });
-    return;
-  }
-  // The next piece of maintenance begins only after the ranks have received the operations that were held before it.
-  if (order_) return order_->resume(over);
-  for (const auto& one : pipelines_) one->resume();
-  over();
+  // Resume at the same place in the order at all ranks, so that all ranks launch the held operations and those of other
+  // worlds in one order (ORD-3). The next piece of maintenance begins only after the ranks have received them.
+  order_->turn({.name = "the end of maintenance"}, [mail = mail_, now = state_.current_epoch(),
+                                                    all = pipelines_](const error&, std::span<const opened_world>) {
+    for (const auto& one : all) one->resume();
+    mail->post(maintenance_over{now});
+  });
 }
 
 void world_executor::drop_maintenance(const error& reason) {
   // If the epoch ends without a fault, the operations that its pipelines hold are launched.
   for (std::size_t i = 0; i < maintenance_.size(); ++i)
     for (const auto& one : pipelines_) one->resume();
-  for (const held_maintenance& one : std::exchange(maintenance_, {}))
-    for (const maintenance& each : one.steps) each.done(reason);
+  for (const auto& steps : std::exchange(maintenance_, {}))
+    for (const maintenance& each : steps) each.done(reason);
   for (const auto& [number, steps] : std::exchange(asked_, {}))
     for (const maintenance& each : steps) each.done(reason);
 }

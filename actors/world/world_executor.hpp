@@ -59,7 +59,7 @@ public:
   /// Called when the epoch is to end without a fault. The latch opens when the sub-worlds have no operation in flight;
   /// null if there are no sub-worlds.
   [[nodiscard]] virtual std::shared_ptr<latch> quiesce([[maybe_unused]] const error& why) { return nullptr; }
-  /// Called when an epoch of a world over processes is ready.
+  /// Called when an epoch is ready, with ordering::agreed.
   virtual void formed_again() {}
   /// Replaces the actor at \p place, which has ended, with a new one for rank \p self. Returns the new actor's state.
   [[nodiscard]] virtual std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) = 0;
@@ -68,14 +68,14 @@ public:
 };
 
 /// One piece of work, for example a split, a registration of memory, or one half of a suspension. The world holds
-/// requests, waits until the launched operations have ended, runs the work, and continues. In a world over processes
-/// its place in the order of requests is a turn of this name.
+/// requests, waits until the launched operations have ended, runs the work, and continues. Its place in the order of
+/// requests is a turn of this name.
 struct maintenance {
   std::string name;                 ///< The name in messages: "the split". At most longest_plan_name_bytes.
-  std::vector<rank_group> split{};  ///< In a world over processes: the order is opened for these groups.
+  std::vector<rank_group> split{};  ///< turn_terms::split
   std::vector<told_commits> told{}; ///< turn_terms::told
-  /// In a world over processes: called in the world's actor when the work's turn has come. \p opened: the sub-worlds of
-  /// which the local rank is a member.
+  /// Called in the world's actor when the work's turn has come. \p opened: the sub-worlds of which the local rank is a
+  /// member, if the order has opened them.
   std::function<void(std::vector<opened_world> opened)> granted{};
   /// Whether the work restores something that the world had in its previous epoch. It then waits for its turn without
   /// limit, and a stop does not wait for it.
@@ -153,8 +153,8 @@ public:
   [[nodiscard]] error objection_to_maintenance() const { return objection_to_maintenance(state_.current_epoch()); }
 
   [[nodiscard]] request_gate& gate() noexcept { return *gate_; }
-  /// Returns the order that the controller keeps, in the present epoch; null if there is none.
-  [[nodiscard]] const std::shared_ptr<world_order>& shared_order() const noexcept { return world_order_; }
+  /// Returns the order of the present epoch; never null.
+  [[nodiscard]] const std::shared_ptr<world_order>& order() const noexcept { return order_; }
   /// Returns whether the present epoch, in a world over processes, has a process that the previous one had not.
   [[nodiscard]] bool has_newcomers() const noexcept { return has_newcomers_; }
   [[nodiscard]] epoch current_epoch() const noexcept { return state_.current_epoch(); }
@@ -189,6 +189,7 @@ private:
   /// Returns the ranks that recovery_policy::shrink excludes after \p why.
   [[nodiscard]] std::vector<rank> blamed_for(const error& why) const;
   void adopt();
+  [[nodiscard]] std::shared_ptr<world_order> open_order();
   void close_order(const error& reason);
   void close_gates(const error& reason);
   void abort();
@@ -213,15 +214,7 @@ private:
   /// Posts \p report for the local ranks whose pipelines could not be created, because they have no work to report on.
   void report_for_uncreated(rank_report::kind report);
 
-  /// Pieces of maintenance that have one hold.
-  struct held_maintenance {
-    std::deque<maintenance> steps;
-    std::shared_ptr<latch> held{}; ///< Opens when every pipeline holds its incoming operations; null: they already do.
-  };
   void on_turn(maintenance_turn& one);
-  /// Makes the local pipelines hold their operations, where no controller keeps the order. Returns
-  /// held_maintenance::held.
-  [[nodiscard]] std::shared_ptr<latch> hold();
   void do_maintenance();
   void end_maintenance_step();
   /// Lets the pipelines launch again, and posts maintenance_over.
@@ -279,9 +272,9 @@ private:
   std::map<std::size_t, error> lost_; ///< Places whose ranks have left, with the error for requests to them.
   std::shared_ptr<const std::vector<rank_context>> contexts_;
   pipelines pipelines_;
-  pipelines failed_;                         ///< The pipelines of retired_ that were retired last.
-  pipelines retired_;                        ///< Pipelines of failed epochs whose abort has not been started.
-  std::deque<held_maintenance> maintenance_; ///< Maintenance that is due.
+  pipelines failed_;                                ///< The pipelines of retired_ that were retired last.
+  pipelines retired_;                               ///< Pipelines of failed epochs whose abort has not been started.
+  std::deque<std::deque<maintenance>> maintenance_; ///< Maintenance that is due: pieces that have one hold.
   std::map<std::uint64_t, std::deque<maintenance>> asked_; ///< Maintenance that waits for its turn, by number.
   std::uint64_t maintenance_asked_ = 0;
   bool has_newcomers_ = false;
@@ -290,14 +283,12 @@ private:
   /// Memory of a world over processes that is not registered because a process that has joined has not registered any.
   std::vector<std::shared_ptr<registered_pool>> unregistered_;
   const std::shared_ptr<plan_directory> plans_ = std::make_shared<plan_directory>(); ///< Plans that have names.
-  std::vector<std::weak_ptr<captured_plan>> captured_;    ///< Plans to capture again in the next epoch.
-  std::uint64_t unnamed_captures_ = 0;                    ///< In a world over processes.
-  std::map<std::string, std::uint64_t> captures_of_name_; ///< Number of captures in this epoch.
-  std::shared_ptr<resume_log> log_;                       ///< Set if this process keeps the order.
-  std::shared_ptr<const resume_points> told_points_;      ///< From the controller, for the present epoch.
-  std::shared_ptr<commit_record> commits_;                ///< Those of the latest epoch, if a controller forms it.
-  std::shared_ptr<ordered_world> order_;                  ///< Set after forming if all ranks live in this process.
-  std::shared_ptr<world_order> world_order_;              ///< Set if a controller keeps the order.
+  std::vector<std::weak_ptr<captured_plan>> captured_; ///< Plans to capture again in the next epoch.
+  std::uint64_t unnamed_captures_ = 0;                 ///< In a world over processes.
+  std::shared_ptr<resume_log> log_;                    ///< Set if this process keeps the order.
+  std::shared_ptr<const resume_points> told_points_;   ///< From the controller, for the present epoch.
+  std::shared_ptr<commit_record> commits_;             ///< Those of the latest epoch, if a controller forms it.
+  std::shared_ptr<world_order> order_;                 ///< Between two epochs that of no ranks.
   bool is_order_over_ = false;                 ///< Whether the controller has closed the order to stop the world.
   std::shared_ptr<latch> closed_;              ///< Opens when the order releases no more operations.
   std::shared_ptr<latch> quiet_;               ///< Opens when the sub-worlds are idle. May be null.
