@@ -28,7 +28,7 @@ world_event world_state::event() const {
           .reason = reason_,
           .origins = origins_,
           .lost = lost_,
-          .recovery = phase_ == world_phase::ready || phase_ == world_phase::failed ? history_ : nullptr};
+          .recovery = phase_ == world_phase::ready || phase_ == world_phase::failed ? attempts_.history : nullptr};
 }
 
 world_effects world_state::begin() {
@@ -51,7 +51,7 @@ world_effects world_state::on_formed(epoch formed_in, const error& failure, std:
   }
   has_served_ = true;
   world_effects effects{world_effect::adopt{}, world_effect::announce{event()}};
-  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  if (std::exchange(retired_.unaborted, false)) effects.emplace_back(world_effect::abort_retired{});
   if (guided_) effects.emplace_back(world_effect::tell{formed_report{epoch_}});
   return effects;
 }
@@ -64,11 +64,13 @@ void world_state::fell_back(error why) {
 
 void world_state::end_try(error failure) {
   const time_point now = time_->now();
-  tries_.push_back({.rung = rung_, .took = now - std::exchange(try_began_, now), .failure = std::move(failure)});
+  attempts_.ended.push_back(
+      {.rung = rung_, .took = now - std::exchange(attempts_.began, now), .failure = std::move(failure)});
 }
 
 void world_state::close_history() {
-  if (!tries_.empty()) history_ = std::make_shared<const std::vector<recovery_try>>(std::exchange(tries_, {}));
+  if (!attempts_.ended.empty())
+    attempts_.history = std::make_shared<const std::vector<recovery_try>>(std::exchange(attempts_.ended, {}));
 }
 
 world_effects world_state::on_fault(epoch formed_in, error failure, std::vector<rank> blamed) {
@@ -98,15 +100,15 @@ world_effects world_state::on_drained(epoch formed_in, const error& failure) {
 }
 
 world_effects world_state::on_released(epoch formed_in, const error&) {
-  if (formed_in <= retired_up_to_) return on_retired_released();
+  if (formed_in <= retired_.up_to) return on_retired_released();
   if (formed_in != epoch_ || !releasing_ || !last_report()) return {};
   released_ = true;
   return stop_requested_ ? finish() : world_effects{};
 }
 
 world_effects world_state::on_retired_released() {
-  if (retired_ == 0 || --retired_ > 0) return {};
-  if (waits_for_retired_) return {world_effect::rebuild_after{*std::exchange(waits_for_retired_, std::nullopt)}};
+  if (retired_.count == 0 || --retired_.count > 0) return {};
+  if (retired_.next_after) return {world_effect::rebuild_after{*std::exchange(retired_.next_after, std::nullopt)}};
   return stop_requested_ && released_ ? finish() : world_effects{};
 }
 
@@ -134,9 +136,9 @@ world_effects world_state::on_stop() {
     if (reason_)
       reason_ = {.code = errc::stopping,
                  .text = "the world was stopped while it was rebuilt after " + describe_reason(reason_)};
-    waits_for_retired_.reset();
+    retired_.next_after.reset();
     releasing_ = released_ = true;
-    return std::exchange(unaborted_, false) ? world_effects{world_effect::abort_retired{}} : finish();
+    return std::exchange(retired_.unaborted, false) ? world_effects{world_effect::abort_retired{}} : finish();
   }
   if (phase_ == world_phase::forming) {
     reason.text = "the world was stopped while it was forming";
@@ -201,7 +203,7 @@ world_effects world_state::fail(error reason, std::vector<rank> blamed) {
   if (again)
     end_try(reason);
   else
-    try_began_ = time_->now();
+    attempts_.began = time_->now();
   const recovery_step step = ladder_.on_fault(
       reason, time_->now(), {.while_rebuilding = again, .world_size = world_size_, .blamed = std::move(blamed)});
   if (step.rung == recovery_rung::give_up) return fail_closed(step.why);
@@ -232,29 +234,29 @@ world_effect::lose world_state::lose(const std::vector<rank>& ranks) {
 world_effects world_state::rebuild(error reason, const recovery_step& step) {
   phase_ = world_phase::rebuilding;
   reason_ = std::move(reason);
-  history_ = nullptr;
+  attempts_.history = nullptr;
   error refusal = phase_objection();
   world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
                         world_effect::announce{event()}, world_effect::retire{}};
-  retired_up_to_ = epoch_;
-  retired_ += local_ranks_.size();
+  retired_.up_to = epoch_;
+  retired_.count += local_ranks_.size();
   rung_ = step.rung;
   without_ = step.without;
   if (!step.without.empty()) effects.emplace_back(lose(step.without));
-  unaborted_ = step.rung != recovery_rung::abort_first;
+  retired_.unaborted = step.rung != recovery_rung::abort_first;
   drop_maintenance(effects, refusal);
-  if (unaborted_) {
+  if (retired_.unaborted) {
     if (!guided_) effects.emplace_back(world_effect::rebuild_after{step.delay});
     return effects;
   }
-  waits_for_retired_ = step.delay;
+  retired_.next_after = step.delay;
   effects.emplace_back(world_effect::abort_retired{});
   return effects;
 }
 
 world_effects world_state::fail_closed(error reason) {
   phase_ = world_phase::failed;
-  history_ = nullptr;
+  attempts_.history = nullptr;
   close_history();
   reason_ = std::move(reason);
   releasing_ = true;
@@ -262,13 +264,13 @@ world_effects world_state::fail_closed(error reason) {
   const error refusal = phase_objection();
   world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
                         world_effect::announce{event()}, world_effect::abort{}};
-  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  if (std::exchange(retired_.unaborted, false)) effects.emplace_back(world_effect::abort_retired{});
   drop_maintenance(effects, refusal);
   return effects;
 }
 
 world_effects world_state::finish() {
-  if (retired_ > 0) return {};
+  if (retired_.count > 0) return {};
   const error why = phase_ == world_phase::failed && reason_.code != errc::stopping ? reason_ : error{};
   phase_ = world_phase::stopped;
   // Send this before the announcement: a thread that waits for it may end the process, which would then count as lost.
@@ -328,12 +330,12 @@ world_effects world_state::await_controller(error reason) {
   if (again && has_served_)
     end_try(reason);
   else
-    try_began_ = time_->now();
+    attempts_.began = time_->now();
   quiescing_ = false;
   world_effects effects = rebuild(std::move(reason), {.rung = recovery_rung::form_beside});
   // Abort at once and do not wait for it: a kernel that waits for a dead process's GPU would delay the next forming,
   // which continues beside the rest of the abort (docs/design/0038-membership-controller.md).
-  unaborted_ = false;
+  retired_.unaborted = false;
   effects.emplace_back(world_effect::abort_retired{});
   return effects;
 }
@@ -367,7 +369,7 @@ world_effects world_state::on_quiesce(const quiesce_directive& directive) {
   quiescing_ = true;
   phase_ = world_phase::rebuilding;
   reason_ = directive.why;
-  try_began_ = time_->now();
+  attempts_.began = time_->now();
   expect_reports();
   world_effects effects{world_effect::close_gates{reason_}, world_effect::announce{event()}};
   drop_maintenance(effects, reason_);
@@ -377,10 +379,10 @@ world_effects world_state::on_quiesce(const quiesce_directive& directive) {
 
 world_effects world_state::on_quiet() {
   quiescing_ = false;
-  retired_up_to_ = epoch_;
-  retired_ += local_ranks_.size();
+  retired_.up_to = epoch_;
+  retired_.count += local_ranks_.size();
   rung_ = recovery_rung::form_beside;
-  unaborted_ = true;
+  retired_.unaborted = true;
   return {world_effect::fail{reason_}, world_effect::retire{}, world_effect::tell{drained_report{epoch_}}};
 }
 
@@ -396,7 +398,7 @@ world_effects world_state::on_dismissed(error why) {
   releasing_ = released_ = true;
   world_effects effects{world_effect::close_gates{phase_objection()}, world_effect::fail{reason_},
                         world_effect::announce{event()}};
-  if (std::exchange(unaborted_, false)) effects.emplace_back(world_effect::abort_retired{});
+  if (std::exchange(retired_.unaborted, false)) effects.emplace_back(world_effect::abort_retired{});
   return effects;
 }
 

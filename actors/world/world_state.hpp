@@ -164,6 +164,20 @@ private:
   [[nodiscard]] bool last_report() noexcept;
   void expect_reports() noexcept { outstanding_ = local_ranks_.size(); }
 
+  /// The pipelines of failed epochs.
+  struct retired_pipelines {
+    epoch up_to{0};                          ///< The latest retired epoch.
+    std::size_t count = 0;                   ///< Number of those that are not released yet.
+    bool unaborted = false;                  ///< Whether the abort of some of them has not been started.
+    std::optional<nanoseconds> next_after{}; ///< Set if the next epoch begins after their release and this delay.
+  };
+  /// The attempts to form again.
+  struct recovery_attempts {
+    time_point began{};                ///< The present one.
+    std::vector<recovery_try> ended{}; ///< Those since the world was ready last.
+    std::shared_ptr<const std::vector<recovery_try>> history{};
+  };
+
   int world_size_;
   const int began_with_;
   std::vector<rank> local_ranks_;
@@ -179,20 +193,15 @@ private:
   std::shared_ptr<const clock> time_;
   recovery_ladder ladder_;
   const bool guided_;
-  bool quiescing_ = false;                       ///< Guided: whether another epoch forms next, without a fault.
-  error unjudged_{};                             ///< Guided: a fault, with its epoch, that needs a verdict.
-  bool has_served_ = false;                      ///< Only a world that has formed once is formed again.
-  epoch retired_up_to_{0};                       ///< The latest retired epoch.
-  std::size_t retired_ = 0;                      ///< Number of retired pipelines that are not released yet.
-  bool unaborted_ = false;                       ///< Whether the abort of some of them has not been started.
-  std::optional<nanoseconds> waits_for_retired_; ///< Set if the next epoch begins after their release and this delay.
-  std::size_t maintenance_ = 0;                  ///< Number of pieces of maintenance requested and not done.
-  std::size_t due_ = 0;                          ///< How many of them are due.
+  bool quiescing_ = false;  ///< Guided: whether another epoch forms next, without a fault.
+  error unjudged_{};        ///< Guided: a fault, with its epoch, that needs a verdict.
+  bool has_served_ = false; ///< Only a world that has formed once is formed again.
+  retired_pipelines retired_;
+  std::size_t maintenance_ = 0; ///< Number of pieces of maintenance requested and not done.
+  std::size_t due_ = 0;         ///< How many of them are due.
   recovery_rung rung_ = recovery_rung::abort_first;
   std::vector<rank> without_{}; ///< The ranks that the forming epoch excludes, by their previous numbers.
-  time_point try_began_{};
-  std::vector<recovery_try> tries_{}; ///< Attempts since it was ready last.
-  std::shared_ptr<const std::vector<recovery_try>> history_{};
+  recovery_attempts attempts_;
 };
 
 } // namespace troupe

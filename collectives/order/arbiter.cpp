@@ -1,5 +1,6 @@
 #include <troupe/collectives/order/arbiter.hpp>
 
+#include <troupe/collectives/pipeline/plans/capture_match.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 
 #include <algorithm>
@@ -250,34 +251,23 @@ void ordered_world::withdraw(rank self, std::uint64_t client, error why) {
   });
 }
 
-void ordered_world::add_registered(std::shared_ptr<registered_pool> pool) {
-  above_->queue_.run([world = shared_from_this(), pool = std::move(pool)] { world->registered_.push_back(pool); });
+void ordered_world::turn(turn_terms, turn_work work) {
+  above_->queue_.run([work = std::move(work)] { work({}, {}); });
 }
 
-std::shared_ptr<latch> ordered_world::hold() {
-  auto held = std::make_shared<latch>();
-  above_->queue_.run([world = shared_from_this(), held] {
-    for (const auto& one : world->ranks_) one->hold();
-    held->open();
-  });
-  return held;
-}
-
-void ordered_world::resume(std::function<void()> resumed) {
-  above_->queue_.run([world = shared_from_this(), resumed = std::move(resumed)] {
-    for (const auto& one : world->ranks_) one->resume();
-    resumed();
-  });
-}
-
-void ordered_world::sequence(std::function<void(rank_pipeline&)> work) {
-  above_->queue_.run([world = shared_from_this(), work = std::move(work)] {
+void ordered_world::capture(const std::shared_ptr<captured_plan>&, nanoseconds, nanoseconds, capture_start start) {
+  above_->queue_.run([world = shared_from_this(), start = std::move(start)] {
     world->queue_.flush_all();
-    for (const auto& one : world->ranks_) one->sequence(work);
+    start(std::make_shared<capture_match>(world->size(), compare_places(world->registered_)), {});
   });
 }
 
-std::shared_ptr<latch> ordered_world::close(error why) {
+void ordered_world::set_registered(std::vector<std::shared_ptr<registered_pool>> pools) {
+  above_->queue_.run(
+      [world = shared_from_this(), pools = std::move(pools)]() mutable { world->registered_ = std::move(pools); });
+}
+
+std::shared_ptr<latch> ordered_world::close(error why, bool) {
   auto closed = std::make_shared<latch>();
   above_->queue_.run([world = shared_from_this(), why = std::move(why), closed] {
     arbiter& above = *world->above_;

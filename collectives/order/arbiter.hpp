@@ -4,10 +4,10 @@
 
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/order/combining_queue.hpp>
-#include <troupe/collectives/order/rank_order.hpp>
 #include <troupe/collectives/order/release_queue.hpp>
 #include <troupe/collectives/order/resume_log.hpp>
 #include <troupe/collectives/order/sequencer.hpp>
+#include <troupe/collectives/order/world_order.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/latch.hpp>
 #include <troupe/completion/poller/poller.hpp>
@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -79,7 +80,7 @@ private:
 
 /// One world's access to the common order. Threads: all functions may be called from any thread; the requests of one
 /// thread keep their order.
-class ordered_world final : public rank_order, public std::enable_shared_from_this<ordered_world> {
+class ordered_world final : public world_order, public std::enable_shared_from_this<ordered_world> {
 public:
   /// Used by arbiter::open_world().
   ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
@@ -95,20 +96,18 @@ public:
   void cancel(rank self, lane where, std::uint64_t position) override;
   void withdraw(rank self, std::uint64_t client, error why) override;
 
-  /// Registers a pool: requests on memory of \p pool must use the same offset on every rank.
-  void add_registered(std::shared_ptr<registered_pool> pool);
-  /// Holds every pipeline: it then accepts requests and launches none. All pipelines hold the same set of operations.
-  /// The latch opens when this is done.
-  [[nodiscard]] std::shared_ptr<latch> hold();
-  /// Ends the oldest hold() of every pipeline, at one place in the order of all worlds (ORD-3), then calls \p resumed,
-  /// which must neither block nor throw.
-  void resume(std::function<void()> resumed);
-  /// Runs \p work on every rank's launcher, at one place in the order of all worlds: everything released earlier is
-  /// launched first. \p work must not throw.
-  void sequence(std::function<void(rank_pipeline&)> work);
+  /// Granted at once, at one place in the order of all worlds (ORD-3). Requests that wait for a launcher are released
+  /// behind it. Its names and deadlines are not used, because no other process asks for it.
+  void turn(turn_terms asked, turn_work work) override;
+  /// Begins at once: everything released earlier is sent to the pipelines first.
+  void capture(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline, nanoseconds limit,
+               capture_start start) override;
+  void set_registered(std::vector<std::shared_ptr<registered_pool>> pools) override;
+  std::shared_ptr<latch> leave(error why) override { return close(std::move(why)); }
   /// Refuses requests that wait for peers, and all later ones, with \p why. Requests that were already released are
   /// still sent to the pipelines. The latch opens when this is done.
-  std::shared_ptr<latch> close(error why);
+  std::shared_ptr<latch> close(error why, bool for_good = true) override;
+  [[nodiscard]] world_entry entry() override { return {.here = shared_from_this()}; }
 
   [[nodiscard]] const std::vector<std::shared_ptr<rank_pipeline>>& ranks() const noexcept { return ranks_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }

@@ -31,9 +31,8 @@ struct lane_request {
   std::unique_ptr<error> objection{};
 };
 
-/// The order of one world in one epoch. It is an ordered_world if all its ranks live in this process, and a
-/// distributed_order if this process has one of them. Threads: all functions may be called from any thread; the
-/// requests of one thread keep their order.
+/// The order of one world in one epoch, as a rank's requests use it. The whole interface is world_order. Threads: all
+/// functions may be called from any thread; the requests of one thread keep their order.
 class rank_order {
 public:
   rank_order() = default;

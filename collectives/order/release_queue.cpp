@@ -22,7 +22,7 @@ constexpr std::size_t busy_launches = 2;
 release_queue::release_queue(std::vector<std::shared_ptr<rank_pipeline>> ranks, fusion_limits limits)
   : ranks_{std::move(ranks)},
     limits_{of_releases(limits)},
-    planner_{static_cast<int>(ranks_.size()), limits_},
+    composer_{static_cast<int>(ranks_.size()), limits_},
     together_(ranks_.size()) {}
 
 void release_queue::push(released_operation one) {
@@ -38,7 +38,7 @@ bool release_queue::may_wait() {
   if (examined_ == 0) {
     if (!forecast_.expects_company()) return false;
     survey(1);
-    if (!planner_.may_have_company(parts_)) return false;
+    if (!composer_.may_have_company(parts_)) return false;
     examined_ = 1;
   }
   if (examined_ == 1 && ready_.size() > 1) {
@@ -89,7 +89,7 @@ std::size_t release_queue::next_batch(std::size_t most) {
   if (limits_.mode == fusion::off || ready_.size() == 1) return 1;
   survey(std::min(ready_.size(), most));
   batches_.clear();
-  planner_.plan(parts_, ends_, batches_);
+  composer_.plan(parts_, ends_, batches_);
   return batches_.front();
 }
 

@@ -23,7 +23,7 @@ struct released_part {
 /// An operation whose place in the order is fixed: the parts of all participants.
 using released_operation = std::vector<released_part, recycling_allocator<released_part>>;
 
-/// Sends operations to the pipelines in the order of their release, as many in one launch as fusion_planner allows.
+/// Sends operations to the pipelines in the order of their release, as many in one launch as fusion_composer allows.
 /// While a launcher is busy, operations that can be fused wait here, so that others can join them. The first operation
 /// does not wait if the second cannot join it, for example because both write the same memory, or if the forecast says
 /// that none will join. A launcher counts as busy with two queued launches, so it does not become idle before it gets
@@ -68,7 +68,7 @@ private:
 
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   fusion_limits limits_;
-  fusion_planner planner_;
+  operand_composer composer_;
   std::deque<released_operation, recycling_allocator<released_operation>> ready_;
   company_forecast forecast_;
   std::size_t examined_ = 0; ///< Number of operations at the front, at most 2, that may_wait() has found to fuse.

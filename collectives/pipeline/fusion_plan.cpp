@@ -80,74 +80,124 @@ bool survey_part(const operation& what, rank self, int world_size, fusion_survey
   return true;
 }
 
-void fusion_planner::survey(std::span<const fusion_part> parts) {
+void fusion_composer::begin(int world_size, std::size_t max_operations, std::size_t max_bytes) {
+  ranks_.assign(static_cast<std::size_t>(world_size), {});
+  seen_.assign(ranks_.size(), 0);
+  examined_ = 0;
+  max_operations_ = max_operations;
+  max_bytes_ = max_bytes;
+  count_ = 0;
+}
+
+bool fusion_composer::may_have_company(const std::vector<part>& one) {
+  ++examined_;
+  next_bytes_ = 0;
+  for (const part& each : one) {
+    if (each.facts.bytes == 0 || std::exchange(seen_[each.rank], examined_) == examined_) return false;
+    next_bytes_ = std::max(next_bytes_, each.facts.bytes - 1);
+  }
+  return next_bytes_ <= max_bytes_;
+}
+
+bool fusion_composer::joins(const std::vector<part>& next) const {
+  if (count_ == 0 || !is_open_ || count_ >= max_operations_ || next_bytes_ > max_bytes_ - bytes_) return false;
+  return std::ranges::all_of(next, [&](const part& one) {
+    const member& mine = ranks_[one.rank];
+    const bool is_first = mine.least == 0;
+    return (one.facts.events == 0 || one.facts.events == mine.events) &&
+           (is_first || (one.facts.overlaps < mine.least && mine.overlaps < one.number));
+  });
+}
+
+bool fusion_composer::add(const std::vector<part>& next) {
+  const bool may_share = may_have_company(next);
+  const bool has_joined = may_share && joins(next);
+  if (!has_joined) {
+    std::ranges::fill(ranks_, member{});
+    count_ = 0;
+    bytes_ = 0;
+    is_open_ = may_share;
+    for (const part& one : next) ranks_[one.rank].events = one.facts.events;
+  }
+  ++count_;
+  bytes_ += is_open_ ? next_bytes_ : 0;
+  for (const part& one : next) {
+    member& mine = ranks_[one.rank];
+    mine.least = mine.least == 0 ? one.number : std::min(mine.least, one.number);
+    mine.overlaps = std::max(mine.overlaps, one.facts.overlaps);
+  }
+  return has_joined;
+}
+
+operand_composer::operand_composer(int world_size, fusion_limits limits)
+  : limits_{limits}, members_(static_cast<std::size_t>(world_size)) {
+  composer_.begin(world_size, limits_.max_operations, limits_.max_bytes);
+}
+
+request_facts operand_composer::facts_of(const fusion_part& one, std::uint64_t number) {
+  const std::size_t at = index(one.self);
+  const member& mine = members_[at];
+  found_.ranges.clear();
+  found_.awaited.clear();
+  found_.bytes = 0;
+  if (!survey_part(*one.what, one.self, static_cast<int>(members_.size()), found_) ||
+      found_.bytes > limits_.max_operation_bytes)
+    return {};
+  request_facts facts{.bytes = found_.bytes + 1};
+  for (const memory_range& each : found_.ranges) {
+    used_range& used = ranges_.emplace_back(used_range{at, each});
+    // It overlaps with a member of the batch; the one before it in the order stands for that member.
+    if (mine.used.conflicts(each, used.near)) facts.overlaps = number - 1;
+  }
+  const auto is_awaited = [&](const event* ready) {
+    return std::ranges::find(mine.awaited, ready) != mine.awaited.end();
+  };
+  if (!found_.awaited.empty())
+    facts.events = std::ranges::all_of(found_.awaited, is_awaited) ? mine.events : mine.events + 1;
+  for (const event* const each : found_.awaited) events_.push_back({at, each});
+  return facts;
+}
+
+void operand_composer::examine(std::span<const fusion_part> parts, std::uint64_t number) {
+  facts_.clear();
   ranges_.clear();
   events_.clear();
-  found_.bytes = 0;
-  const bool is_in_order = repeats_a_rank(*parts.front().what, parts, &fusion_part::self);
-  fits_ = !is_in_order && std::ranges::all_of(parts, [this](const fusion_part& one) {
-    const std::size_t at = index(one.self);
-    found_.ranges.clear();
-    found_.awaited.clear();
-    if (!survey_part(*one.what, one.self, static_cast<int>(members_.size()), found_)) return false;
-    for (const memory_range& each : found_.ranges) ranges_.push_back({at, each});
-    for (const event* const each : found_.awaited) events_.push_back({at, each});
-    return true;
-  });
-  fits_ = fits_ && found_.bytes <= std::min(limits_.max_operation_bytes, limits_.max_bytes);
+  for (const fusion_part& one : parts) {
+    facts_.push_back({index(one.self), number, facts_of(one, number)});
+    if (facts_.back().facts.bytes == 0) return; // it is launched alone, whatever the other parts are
+  }
 }
 
-bool fusion_planner::joins() {
-  if (!open_ || !fits_ || count_ >= limits_.max_operations || found_.bytes > limits_.max_bytes - all_bytes_)
-    return false;
-  const auto is_awaited = [this](const awaited_event& one) {
-    return std::ranges::find(members_[one.rank].awaited, one.ready) != members_[one.rank].awaited.end();
-  };
-  return std::ranges::none_of(
-             ranges_, [this](used_range& one) { return members_[one.rank].used.conflicts(one.where, one.near); }) &&
-         std::ranges::all_of(events_, is_awaited);
-}
-
-void fusion_planner::begin() {
+void operand_composer::begin() {
   for (member& one : members_) {
     one.used.clear();
     one.awaited.clear();
   }
-  count_ = 0;
-  all_bytes_ = 0;
+  for (const fusion_composer::part& one : facts_) members_[one.rank].events = one.facts.events;
   for (const awaited_event& one : events_) members_[one.rank].awaited.push_back(one.ready);
-  open_ = fits_;
-  add();
 }
 
-void fusion_planner::add() {
-  ++count_;
-  if (!open_) return;
-  all_bytes_ += found_.bytes;
-  for (const used_range& one : ranges_) members_[one.rank].used.add(one.where, one.near);
-}
-
-bool fusion_planner::may_have_company(std::span<const fusion_part> parts) {
+bool operand_composer::may_have_company(std::span<const fusion_part> parts) {
   if (limits_.mode == fusion::off || limits_.max_operations < 2) return false;
-  survey(parts);
-  return fits_;
+  examine(parts, 1);
+  return composer_.may_have_company(facts_);
 }
 
-void fusion_planner::plan(std::span<const fusion_part> parts, std::span<const std::size_t> ends,
-                          std::vector<std::size_t>& batches) {
+void operand_composer::plan(std::span<const fusion_part> parts, std::span<const std::size_t> ends,
+                            std::vector<std::size_t>& batches) {
   batches.clear();
   if (limits_.mode == fusion::off || ends.size() < 2) {
     for (std::size_t i = 0; i < ends.size(); ++i) batches.push_back(i + 1);
     return;
   }
+  composer_.end();
   for (std::size_t i = 0, first = 0; i < ends.size(); first = ends[i++]) {
-    survey(parts.subspan(first, ends[i] - first));
-    if (i > 0 && joins()) {
-      add();
-      continue;
+    examine(parts.subspan(first, ends[i] - first), i + 1);
+    if (!composer_.add(facts_)) {
+      if (i > 0) batches.push_back(i);
+      begin();
     }
-    if (i > 0) batches.push_back(i);
-    begin();
+    for (const used_range& one : ranges_) members_[one.rank].used.add(one.where, one.near);
   }
   batches.push_back(ends.size());
 }

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -23,18 +22,6 @@ namespace troupe {
 [[nodiscard]] bool may_be_fused(const operation& what);
 /// Returns whether an operation may share a launch and is one collective, so that every rank has it.
 [[nodiscard]] bool is_single_collective(const operation& what);
-
-/// Returns whether a rank has several requests among the \p parts of one operation, of which \p any is one: transfers
-/// that one group of a peer meets. They are launched in their order, one after the other, so the operation shares no
-/// launch. \p rank_of returns the rank of a part.
-template <class Parts, class RankOf>
-[[nodiscard]] bool repeats_a_rank(const operation& any, const Parts& parts, RankOf rank_of) {
-  if (reach_of(any) != operation_reach::peers) return false; // every rank has one part
-  std::vector<rank> ranks;
-  for (const auto& part : parts) ranks.push_back(std::invoke(rank_of, part));
-  std::ranges::sort(ranks);
-  return std::ranges::adjacent_find(ranks) != ranks.end();
-}
 
 /// The facts that decide whether one rank's part of an operation may share a launch with others.
 struct fusion_survey {
@@ -68,27 +55,81 @@ private:
   std::size_t alone_ = 0; ///< Number of next operations that do not wait.
 };
 
+/// The facts of one rank's request. Two requests i < j of a rank use no common memory that one of them writes if the
+/// `overlaps` of j is less than i.
+struct request_facts {
+  /// One more than the larger of the numbers of bytes that it reads and writes; 0: it is launched alone.
+  std::uint64_t bytes = 0;
+  /// The number of the rank's last undecided request before it that it overlaps or may overlap; 0: none.
+  std::uint64_t overlaps = 0;
+  std::uint64_t events = 0; ///< Names the ready events that it waits for; 0: none. They are never queried.
+  /// digest_of_places(): where its operands are in registered memory. The same at all ranks (ORD-2).
+  std::uint64_t places = 0;
+
+  friend bool operator==(const request_facts&, const request_facts&) = default;
+};
+
+/// Divides the operations released to one world into launches, from the facts of the ranks' requests: the rule of
+/// fusion, in one process, over processes, and in plans (docs/design/0097-one-order.md).
+///
+/// A batch is a run of operations in the order of release. No operation overtakes another, so one that cannot join ends
+/// the batch. An operation joins if three conditions hold: on every rank, it shares no memory with a member if one of
+/// the two writes that memory; the batch already waits for its ready events; the limits allow it. An operation in which
+/// a rank has several requests (transfers that one group of a peer meets) is launched alone: they are launched in their
+/// order. Events are not queried, because decisions are made on threads that do not touch devices (BLK-1).
+///
+/// Lifetime: working memory is reused, so that composing stops allocating after a while. Threads: any, but one at a
+/// time.
+class fusion_composer {
+public:
+  /// Begins a sequence of operations of a world of \p world_size ranks.
+  void begin(int world_size, std::size_t max_operations, std::size_t max_bytes);
+  /// One rank's part of the next operation.
+  struct part {
+    std::size_t rank = 0;
+    std::uint64_t number = 0; ///< The number of the request at its rank, from 1.
+    request_facts facts{};
+  };
+  /// Returns whether the next operation joins the batch before it. Else it begins a batch.
+  [[nodiscard]] bool add(const std::vector<part>& next);
+  /// Returns whether an operation could share a launch with any other operation.
+  [[nodiscard]] bool may_have_company(const std::vector<part>& one);
+  /// Ends the batch: the next operation begins another.
+  void end() noexcept { count_ = 0; }
+
+private:
+  /// The requests of one rank in the batch.
+  struct member {
+    std::uint64_t least = 0;    ///< The smallest number; 0: it has none.
+    std::uint64_t overlaps = 0; ///< The largest of request_facts::overlaps.
+    std::uint64_t events = 0;   ///< Those of the first operation.
+  };
+  [[nodiscard]] bool joins(const std::vector<part>& next) const;
+
+  std::vector<member> ranks_;
+  std::vector<std::uint64_t> seen_; ///< By rank: the last operation that may_have_company() has examined there.
+  std::uint64_t examined_ = 0;
+  std::size_t max_operations_ = 0;
+  std::uint64_t max_bytes_ = 0;
+  std::size_t count_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t next_bytes_ = 0; ///< Of the operation that may_have_company() has examined last.
+  bool is_open_ = false;         ///< Others may join.
+};
+
 /// One rank's part of a released operation.
 struct fusion_part {
   rank self;
   const operation* what = nullptr;
 };
 
-/// Divides the operations released to one world into launches.
-///
-/// A batch is a run of operations in the order of release. No operation overtakes another, so one that cannot join ends
-/// the batch. An operation joins if three conditions hold: on every rank, it shares no memory with a member if one of
-/// the two writes that memory; the batch already waits for its ready events; the limits allow it. An operation in which
-/// a rank has several requests (transfers that one group of a peer meets) is launched alone. Events are not queried:
-/// plans are made on actors' threads, which do not touch devices (BLK-1). Every mode except off fuses; for mode plans,
-/// the caller passes only the operations of a captured plan.
-///
-/// Lifetime: working memory is reused, so that planning stops allocating after a while. Threads: any, but one at a
-/// time.
-class fusion_planner {
+/// Composes launches of operations whose operands this process knows, at all ranks that are composed for. It finds the
+/// facts when operations are composed, against the batch that they may join, so a request that is launched by itself
+/// is not examined. Every mode except off fuses; for mode plans, the caller passes only the operations of a captured
+/// plan. Lifetime and threads: as fusion_composer.
+class operand_composer {
 public:
-  fusion_planner(int world_size, fusion_limits limits)
-    : limits_{limits}, members_(static_cast<std::size_t>(world_size)) {}
+  operand_composer(int world_size, fusion_limits limits);
 
   /// Plans the launches of a sequence of operations. \p parts holds the parts of all ranks of one operation after the
   /// other; ends[i] is the end of the i-th operation's parts. A rank that does not take part has no part. Sets \p
@@ -98,10 +139,11 @@ public:
   [[nodiscard]] bool may_have_company(std::span<const fusion_part> parts);
 
 private:
-  /// One rank's part of the batch under construction.
+  /// What one rank's parts of the batch use.
   struct member {
     memory_ranges used{};
-    std::vector<const event*> awaited{};
+    std::vector<const event*> awaited{}; ///< By the first operation.
+    std::uint64_t events = 0;            ///< The name of these events.
   };
   /// The memory that a rank's part uses through one argument.
   struct used_range {
@@ -114,26 +156,21 @@ private:
     const event* ready = nullptr;
   };
 
-  /// Examines the next operation.
-  void survey(std::span<const fusion_part> parts);
-  /// Returns whether the examined operation may share a launch with the members of the batch.
-  [[nodiscard]] bool joins();
+  /// Finds the facts of the operation \p number, against the batch under construction.
+  void examine(std::span<const fusion_part> parts, std::uint64_t number);
+  [[nodiscard]] request_facts facts_of(const fusion_part& one, std::uint64_t number);
   /// Begins a batch with the examined operation.
   void begin();
-  /// Adds the examined operation to the batch.
-  void add();
 
   fusion_limits limits_;
+  fusion_composer composer_;
   std::vector<member> members_; ///< Indexed by rank.
-  std::size_t count_ = 0;
-  std::size_t all_bytes_ = 0;
-  bool open_ = false; ///< Other operations may join the batch.
 
   // The examined operation.
+  std::vector<fusion_composer::part> facts_;
   std::vector<used_range> ranges_;
   std::vector<awaited_event> events_;
-  fusion_survey found_; ///< The facts of its last part, with the largest number of bytes of all its parts.
-  bool fits_ = false;   ///< It may share a launch with some other operation.
+  fusion_survey found_; ///< Of its last part.
 };
 
 } // namespace troupe

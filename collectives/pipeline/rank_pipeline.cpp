@@ -39,7 +39,8 @@ std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services,
                         },
                     .on_late =
                         [weak = made->weak_from_this()](error why) {
-                          if (const auto alive = weak.lock(); alive && alive->late_) alive->late_(std::move(why));
+                          if (const auto alive = weak.lock(); alive && alive->hooks_.late)
+                            alive->hooks_.late(std::move(why));
                         },
                     .holds = made->progress_};
   made->track_ =
@@ -441,7 +442,7 @@ void rank_pipeline::begin_launch(time_point now) noexcept {
 void rank_pipeline::end_launch() {
   launching_since_.store(0, std::memory_order_release);
   launched_.store(launched_.load(std::memory_order_relaxed) + 1);
-  if (after_launch_) after_launch_();
+  if (hooks_.after_launch) hooks_.after_launch();
 }
 
 template <class Calls, class Enqueue>
@@ -536,13 +537,13 @@ void rank_pipeline::notify_listener(const pipeline_call& one, shared_event behin
 }
 
 launch_place rank_pipeline::mark_launch(bool may_be_late) {
-  ++launches_;
-  if (may_be_late && unmarked_ + 1 < most_unmarked) {
-    ++unmarked_;
-    return {launches_, marks_ + 1};
+  ++counts_.launches;
+  if (may_be_late && counts_.unmarked + 1 < most_unmarked) {
+    ++counts_.unmarked;
+    return {counts_.launches, counts_.marks + 1};
   }
   arm_mark();
-  return {launches_, marks_};
+  return {counts_.launches, counts_.marks};
 }
 
 void rank_pipeline::end() noexcept {
@@ -554,9 +555,9 @@ void rank_pipeline::end() noexcept {
 }
 
 void rank_pipeline::arm_mark() {
-  track_->source().arm(*stream_, marks_ + 1);
-  ++marks_;
-  unmarked_ = 0;
+  track_->source().arm(*stream_, counts_.marks + 1);
+  ++counts_.marks;
+  counts_.unmarked = 0;
 }
 
 error rank_pipeline::launch_failure() const {

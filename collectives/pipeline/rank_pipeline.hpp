@@ -127,7 +127,7 @@ public:
     return submitted_.load() - made;
   }
   /// Sets a hook that is called on the launcher's thread after each launch. Call before the first request.
-  void on_launched(std::function<void()> hook) { after_launch_ = std::move(hook); }
+  void on_launched(std::function<void()> hook) { hooks_.after_launch = std::move(hook); }
 
   /// Returns the progress of this rank. Never waits for the launcher or the device.
   [[nodiscard]] pipeline_progress progress() const;
@@ -141,7 +141,7 @@ public:
   [[nodiscard]] library_diagnostics last_diagnostics() const { return peers_->last_diagnostics(); }
   /// Sets a hook that is called on the poller's thread, with the reply, when a request's deadline has passed before its
   /// outcome. It is called again only after another request has finished. Call before the first request.
-  void on_late(std::function<void(error)> hook) { late_ = std::move(hook); }
+  void on_late(std::function<void(error)> hook) { hooks_.late = std::move(hook); }
 
   /// Accepts requests from now on without launching them, until resume(). Their deadlines keep running. Each call needs
   /// a resume() of its own: the k-th resume() launches what was submitted between the k-th hold() and the next one.
@@ -225,7 +225,7 @@ private:
   [[nodiscard]] launch_place mark_launch(bool may_be_late);
   void arm_mark();
   void end() noexcept override;
-  [[nodiscard]] bool is_unmarked() const noexcept { return unmarked_ > 0; }
+  [[nodiscard]] bool is_unmarked() const noexcept { return counts_.unmarked > 0; }
   /// Returns errc::none, or the reason why no rank launched the replay.
   [[nodiscard]] error launch_replay(const replay& what);
   /// Notifies the listener of \p one of its launch, which has the number \p launch.
@@ -250,6 +250,17 @@ private:
   /// cannot distinguish the two.
   [[nodiscard]] error judged(error why);
 
+  /// Set before the first request.
+  struct hooks {
+    std::function<void()> after_launch{};
+    std::function<void(error)> late{};
+  };
+  struct launch_counts {
+    std::uint64_t launches = 0;
+    std::uint64_t marks = 0;  ///< Number of armed marks.
+    std::size_t unmarked = 0; ///< Number of latest launches without a mark after them.
+  };
+
   pipeline_services services_;
   std::shared_ptr<communicator> peers_;
   /// Weak, because a job on the launcher's own thread must not be its last owner.
@@ -264,13 +275,10 @@ private:
   std::shared_ptr<fault_mark> mark_;
   std::shared_ptr<track> track_;
   std::shared_ptr<progress_record> progress_ = std::make_shared<progress_record>();
-  std::function<void()> after_launch_;
-  std::function<void(error)> late_;
+  hooks hooks_;
   std::atomic<std::uint64_t> unnamed_{0}; ///< Number of requests without an origin.
   // Accessed only by the launcher.
-  std::uint64_t launches_ = 0;
-  std::uint64_t marks_ = 0;                ///< Number of armed marks.
-  std::size_t unmarked_ = 0;               ///< Number of latest launches without a mark after them.
+  launch_counts counts_;
   std::vector<const operation*> together_; ///< A member to reuse its memory.
   std::vector<launched_request> observed_; ///< A member to reuse its memory.
 

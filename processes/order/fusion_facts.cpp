@@ -41,42 +41,4 @@ std::uint64_t fusion_examiner::name_of(std::vector<const event*> events) {
   return events_;
 }
 
-void fusion_composer::begin(int world_size, std::size_t max_operations, std::size_t max_bytes) {
-  ranks_.assign(static_cast<std::size_t>(world_size), {});
-  max_operations_ = max_operations;
-  max_bytes_ = max_bytes;
-  count_ = 0;
-}
-
-bool fusion_composer::joins(const std::vector<part>& next, std::uint64_t bytes) const {
-  if (count_ == 0 || !is_open_ || count_ >= max_operations_ || bytes > max_bytes_ - bytes_) return false;
-  return std::ranges::all_of(next, [&](const part& one) {
-    const member& mine = ranks_[one.rank];
-    const bool is_first = mine.least == 0;
-    return one.facts.bytes > 0 && (one.facts.events == 0 || one.facts.events == mine.events) &&
-           (is_first || (one.facts.overlaps < mine.least && mine.overlaps < one.number));
-  });
-}
-
-bool fusion_composer::add(const std::vector<part>& next) {
-  std::uint64_t bytes = 0;
-  for (const part& one : next) bytes = std::max(bytes, one.facts.bytes);
-  const bool has_joined = joins(next, bytes);
-  if (!has_joined) {
-    std::ranges::fill(ranks_, member{});
-    count_ = 0;
-    bytes_ = 0;
-    is_open_ = bytes <= max_bytes_ && std::ranges::all_of(next, [](const part& one) { return one.facts.bytes > 0; });
-    for (const part& one : next) ranks_[one.rank].events = one.facts.events;
-  }
-  ++count_;
-  bytes_ += is_open_ ? bytes : 0;
-  for (const part& one : next) {
-    member& mine = ranks_[one.rank];
-    mine.least = mine.least == 0 ? one.number : std::min(mine.least, one.number);
-    mine.overlaps = std::max(mine.overlaps, one.facts.overlaps);
-  }
-  return has_joined;
-}
-
 } // namespace troupe

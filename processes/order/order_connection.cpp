@@ -46,6 +46,7 @@ struct ordered_rank {
   std::uint64_t turns_granted = 0;
   std::map<std::uint64_t, asked_turn> turns_asked;                        ///< By number, from 1.
   std::map<std::uint64_t, std::shared_ptr<distributed_capture>> captures; ///< By place, until their last answer.
+  std::map<std::string, std::uint64_t> captures_of_name;                  ///< Number of captures that were requested.
 };
 
 namespace {
@@ -58,7 +59,8 @@ constexpr std::size_t enough_launches = 2;
 /// A batch with this many bytes or records is sent in any case.
 constexpr std::size_t enough_bytes = std::size_t{16} << 10U;
 constexpr std::size_t enough_records = 64;
-/// Time beyond a request's deadline in which the controller can report which ranks are missing.
+/// Time beyond the deadline of a request or a capture in which the controller can report which ranks are missing or
+/// late.
 constexpr nanoseconds controller_grace = std::chrono::seconds{1};
 
 } // namespace
@@ -583,6 +585,11 @@ std::size_t order_connection::waiting() const {
   return asks_.size();
 }
 
+std::uint64_t order_connection::count_capture(ordered_rank& of, const std::string& name) {
+  const std::lock_guard lock{mutex_};
+  return ++of.captures_of_name[name];
+}
+
 void order_connection::ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms,
                                 distributed_order::turn_work work, distributed_order::capture_start start) {
   ordered_rank::asked_turn waiting{std::move(work), std::move(start)};
@@ -615,9 +622,15 @@ void distributed_order::turn(turn_terms asked, turn_work work) {
   through_->ask_turn(self_, std::move(asked), std::move(work), {});
 }
 
-void distributed_order::capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start) {
-  through_->ask_turn(self_, {.name = std::move(name), .deadline = deadline, .capture_limit = limit}, {},
-                     std::move(start));
+void distributed_order::capture(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline, nanoseconds limit,
+                                capture_start start) {
+  const std::string& name = plan->options().name;
+  plan->is_known_by_name(through_->count_capture(*self_, name));
+  through_->ask_turn(self_, {.name = name, .deadline = deadline, .capture_limit = limit}, {}, std::move(start));
+}
+
+nanoseconds distributed_order::capture_grace() const noexcept {
+  return controller_grace;
 }
 
 void distributed_order::set_registered(std::vector<std::shared_ptr<registered_pool>> pools) {
@@ -642,8 +655,12 @@ std::shared_ptr<latch> distributed_order::close(error why, bool for_good) {
   return self_->ended;
 }
 
-std::shared_ptr<remote_ranks> distributed_order::ranks() const {
-  return peers();
+world_entry distributed_order::entry() {
+  return {.peers = peers()};
+}
+
+void distributed_order::serve(rank_services what) {
+  peers()->serve(std::move(what));
 }
 
 error distributed_order::objection_to(std::span<const rank_group> split) const {

@@ -50,14 +50,18 @@ public:
   void withdraw(rank self, std::uint64_t client, error why) override;
 
   void turn(turn_terms asked, turn_work work) override;
-  void capture(std::string name, nanoseconds deadline, nanoseconds limit, capture_start start) override;
+  void capture(const std::shared_ptr<captured_plan>& plan, nanoseconds deadline, nanoseconds limit,
+               capture_start start) override;
+  [[nodiscard]] nanoseconds capture_grace() const noexcept override;
   void set_registered(std::vector<std::shared_ptr<registered_pool>> pools) override;
+  [[nodiscard]] bool opens_sub_worlds() const noexcept override { return true; }
   [[nodiscard]] std::shared_ptr<world_order> open_world(std::uint64_t number,
                                                         std::shared_ptr<rank_pipeline> pipeline) override;
   /// Leaving the whole world also closes the connection.
   std::shared_ptr<latch> leave(error why) override;
   std::shared_ptr<latch> close(error why, bool for_good = true) override;
-  [[nodiscard]] std::shared_ptr<remote_ranks> ranks() const override;
+  [[nodiscard]] world_entry entry() override;
+  void serve(rank_services what) override;
   [[nodiscard]] error objection_to(std::span<const rank_group> split) const override;
 
   /// Returns the requests between this process and the others of the world.
@@ -174,6 +178,8 @@ private:
   [[nodiscard]] bool may_join_batch(const request_facts& facts) noexcept;
   /// Returns the facts of the next request, by which the controller decides whether to launch it together with others.
   [[nodiscard]] request_facts examine(ordered_rank& of, const operation& what);
+  /// Returns how often \p of has captured a plan called \p name, this time included.
+  [[nodiscard]] std::uint64_t count_capture(ordered_rank& of, const std::string& name);
   void ask_turn(const std::shared_ptr<ordered_rank>& of, turn_terms terms, distributed_order::turn_work work,
                 distributed_order::capture_start start);
   void end_round() noexcept;

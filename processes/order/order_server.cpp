@@ -684,8 +684,7 @@ error order_server::places_objection(std::span<const std::unique_ptr<sequenced>>
 
 bool order_server::joins_previous(const world& of, std::span<const std::unique_ptr<sequenced>> released) {
   const auto part = [&](std::size_t i) -> const request& { return static_cast<const request&>(*released[i]); };
-  const auto rank_of = [](const std::unique_ptr<sequenced>& one) { return one->terms().rank; };
-  if (part(0).facts().bytes == 0 || repeats_a_rank(part(0).what(), released, rank_of)) { // it is launched alone
+  if (part(0).facts().bytes == 0) { // it is launched alone
     composed_ = nullptr;
     return false;
   }

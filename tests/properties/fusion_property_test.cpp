@@ -5,6 +5,7 @@
 #include <troupe/collectives/pipeline/fusion_plan.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/processes/order/fusion_facts.hpp>
 
 #include <array>
 #include <vector>
@@ -22,7 +23,7 @@ buffer drawn_range(const buffer& memory, std::size_t bytes) {
   return memory.slice(*rc::gen::inRange<std::size_t>(0, memory.size_bytes() - bytes + 1), bytes);
 }
 
-/// One rank's part; the planner does not ask whether ranks agree.
+/// One rank's part; the composer does not ask whether ranks agree.
 operation drawn_part(const buffer& memory, int self) {
   const auto count = *rc::gen::inRange<std::size_t>(0, 9);
   const auto n = static_cast<std::size_t>(world_size);
@@ -113,7 +114,7 @@ TEST_CASE("property: batches divide what is released in its order, hold no race 
                                    .max_bytes = *rc::gen::inRange<std::size_t>(1, 40),
                                    .max_operation_bytes = *rc::gen::inRange<std::size_t>(1, 30)};
         std::vector<std::size_t> batches;
-        fusion_planner{world_size, limits}.plan(parts, ends, batches);
+        operand_composer{world_size, limits}.plan(parts, ends, batches);
 
         RC_ASSERT(count == 0 || (!batches.empty() && batches.back() == count));
         std::size_t begin = 0;
@@ -138,8 +139,8 @@ TEST_CASE("property: batches divide what is released in its order, hold no race 
         if (count < 2) return;
         std::vector<std::size_t> front;
         const std::size_t shorter = count - 1;
-        fusion_planner{world_size, limits}.plan(std::span{parts}.first(ends[shorter - 1]),
-                                                std::span{ends}.first(shorter), front);
+        operand_composer{world_size, limits}.plan(std::span{parts}.first(ends[shorter - 1]),
+                                                  std::span{ends}.first(shorter), front);
         std::vector<std::size_t> expected;
         for (const std::size_t end : batches)
           if (end < shorter) expected.push_back(end);
@@ -149,6 +150,53 @@ TEST_CASE("property: batches divide what is released in its order, hold no race 
       10);
   CHECK(fused > 0);
   CHECK(cut > 0);
+}
+
+TEST_CASE("property: the facts that ranks report give the same launches as their operands",
+          "[properties][fusion][ORD-1]") {
+  const auto api = make_mock_driver({.device_count = world_size});
+  std::vector<buffer> memory;
+  for (int i = 0; i < world_size; ++i)
+    memory.push_back(memory_pool::create(device::open(api, device_id{i}))->allocate(memory_bytes));
+  int fused = 0;
+  check_property(
+      "facts",
+      [&] {
+        const auto count = *rc::gen::inRange<std::size_t>(2, 12);
+        const fusion_limits limits{.mode = fusion::free,
+                                   .max_operations = *rc::gen::inRange<std::size_t>(2, 8),
+                                   .max_bytes = *rc::gen::inRange<std::size_t>(1, 60),
+                                   .max_operation_bytes = *rc::gen::inRange<std::size_t>(1, 30)};
+        std::vector<std::vector<operation>> asked(count);
+        std::vector<fusion_part> parts;
+        std::vector<std::size_t> ends;
+        for (auto& ranks : asked) {
+          for (int r = 0; r < world_size; ++r) ranks.push_back(drawn_part(memory[static_cast<std::size_t>(r)], r));
+          for (std::size_t r = 0; r < ranks.size(); ++r) parts.push_back({rank{static_cast<int>(r)}, &ranks[r]});
+          ends.push_back(parts.size());
+        }
+        std::vector<std::size_t> batches;
+        operand_composer{world_size, limits}.plan(parts, ends, batches);
+
+        std::vector<fusion_examiner> examiners;
+        for (int r = 0; r < world_size; ++r) examiners.emplace_back(rank{r}, world_size, limits);
+        fusion_composer composer;
+        composer.begin(world_size, limits.max_operations, limits.max_bytes);
+        std::vector<std::size_t> reported;
+        for (std::size_t i = 0; i < count; ++i) {
+          std::vector<fusion_composer::part> next;
+          for (std::size_t r = 0; r < asked[i].size(); ++r)
+            next.push_back({r, i + 1, examiners[r].examine(asked[i][r], i + 1, 0)});
+          if (composer.add(next))
+            ++fused;
+          else if (i > 0)
+            reported.push_back(i);
+        }
+        reported.push_back(count);
+        RC_ASSERT(reported == batches);
+      },
+      10);
+  CHECK(fused > 0);
 }
 
 } // namespace troupe::tests::fusion_property_test

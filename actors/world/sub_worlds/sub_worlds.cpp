@@ -31,10 +31,9 @@ void abort_unused(deadline_pool& helpers, nanoseconds deadline, std::shared_ptr<
 } // namespace
 
 void sub_worlds::perform(split_request asked, const std::shared_ptr<split_answer>& reply) {
-  const auto& order = parent_.shared_order();
   error objection = is_stopping_ ? no_more_splits() : parent_.objection_to_maintenance(asked.epoch);
   if (!objection) objection = check_groups(asked.groups, parent_.plan().world_size);
-  if (!objection && order) objection = order->objection_to(asked.groups);
+  if (!objection) objection = parent_.order()->objection_to(asked.groups);
   if (objection) return reply->deliver(std::move(objection));
   split(std::move(asked.groups), {}, false,
         [this, reply](const error& failure, world_split& made, const ordered_split& place) {
@@ -46,7 +45,7 @@ void sub_worlds::split(std::vector<rank_group> groups, std::vector<told_commits>
   const auto made = std::make_shared<world_split>(std::move(groups), parent_.plan().world_size);
   const auto place = std::make_shared<ordered_split>();
   place->of = parent_.current_epoch();
-  place->order = parent_.shared_order();
+  if (parent_.order()->opens_sub_worlds()) place->order = parent_.order();
   parent_.maintain({.name = "the split",
                     .split = made->groups(),
                     .told = std::move(told),

@@ -2,6 +2,15 @@
 
 namespace troupe {
 
+capture_comparison::check compare_places(std::vector<std::shared_ptr<registered_pool>> registered) {
+  if (registered.empty()) return {};
+  return [pools = std::move(registered)](std::span<const operation* const> parts) -> error {
+    for (const auto& one : pools)
+      if (error why = check_places(parts, *one)) return why;
+    return {};
+  };
+}
+
 std::size_t capture_match::offer(rank self, std::span<const operation* const> all, bool divisible) {
   std::unique_lock lock{mutex_};
   all_.offer(self, all, divisible);

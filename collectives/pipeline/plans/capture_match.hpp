@@ -1,14 +1,20 @@
 /// Agreement of the ranks of a capture that all live in this process.
 #pragma once
 
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/collectives/pipeline/plans/capture_comparison.hpp>
 #include <troupe/device/threads/condition.hpp>
 
+#include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace troupe {
+
+/// Returns a check that ranks use the same offsets in memory of these pools; null if there are none.
+[[nodiscard]] capture_comparison::check compare_places(std::vector<std::shared_ptr<registered_pool>> registered);
 
 /// A capture_comparison in which the ranks' threads wait for each other.
 class capture_match final : public capture_agreement {

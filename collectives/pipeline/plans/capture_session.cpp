@@ -1,5 +1,4 @@
 #include <troupe/collectives/operation/captured_plan.hpp>
-#include <troupe/collectives/pipeline/plans/capture_match.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
 #include <troupe/collectives/pipeline/plans/pipeline_capture.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -33,15 +32,6 @@ constexpr auto between_looks = std::chrono::milliseconds{5};
   throw exception{std::move(why)};
 }
 
-capture_comparison::check compare_places(std::vector<std::shared_ptr<registered_pool>> registered) {
-  if (registered.empty()) return {};
-  return [pools = std::move(registered)](std::span<const operation* const> parts) -> error {
-    for (const auto& one : pools)
-      if (error why = check_places(parts, *one)) return why;
-    return {};
-  };
-}
-
 } // namespace
 
 void begin_capture(captured_plan& plan, world_stamp at, const std::vector<std::shared_ptr<rank_pipeline>>& ranks) {
@@ -56,13 +46,6 @@ capture_session::capture_session(std::shared_ptr<captured_plan> plan, std::vecto
   : plan_{std::move(plan)}, ranks_{std::move(ranks)}, deadline_{deadline}, peers_{std::move(peers)} {
   begin_capture(*plan_, stamp, ranks_);
 }
-
-capture_session::capture_session(std::shared_ptr<captured_plan> plan,
-                                 const std::vector<std::shared_ptr<rank_pipeline>>& ranks, world_stamp stamp,
-                                 time_point deadline, std::vector<std::shared_ptr<registered_pool>> registered)
-  : capture_session{
-        std::move(plan), ranks, stamp, deadline,
-        std::make_shared<capture_match>(static_cast<int>(ranks.size()), compare_places(std::move(registered)))} {}
 
 void capture_session::take_part(rank_pipeline& one) noexcept {
   if (!enter(one.self())) return;

@@ -1,7 +1,6 @@
 /// Runs one capture of a plan on all ranks.
 #pragma once
 
-#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/device/identity.hpp>
@@ -30,11 +29,6 @@ public:
   /// lets them agree with all others.
   capture_session(std::shared_ptr<captured_plan> plan, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                   world_stamp stamp, time_point deadline, std::shared_ptr<capture_agreement> peers);
-  /// For a world of which all ranks are \p ranks. \p registered: pools of memory for which ranks must use the same
-  /// offsets.
-  capture_session(std::shared_ptr<captured_plan> plan, const std::vector<std::shared_ptr<rank_pipeline>>& ranks,
-                  world_stamp stamp, time_point deadline,
-                  std::vector<std::shared_ptr<registered_pool>> registered = {});
 
   /// Call once, on the launcher's thread of \p one. Calls the client's function. May wait for the other ranks.
   void take_part(rank_pipeline& one) noexcept;

@@ -91,10 +91,10 @@ void pipeline_capture::check_side_by_side(std::span<const operation> parts) cons
     ends.push_back(each.size());
   }
   constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
-  fusion_planner planner{world_size(),
+  operand_composer composer{world_size(),
                          {.max_operations = unlimited, .max_bytes = unlimited, .max_operation_bytes = unlimited}};
   std::vector<std::size_t> batches;
-  planner.plan(each, ends, batches);
+  composer.plan(each, ends, batches);
   if (batches.size() < 2) return;
   throw exception{error{.code = errc::invalid_argument,
                         .text = "part " + std::to_string(batches.front()) + " (" + describe(parts[batches.front()]) +

@@ -31,7 +31,7 @@ std::size_t front_batch(std::span<const operation> steps, rank self, int world_s
   }
   if (parts.empty()) return 1;
   std::vector<std::size_t> batches;
-  fusion_planner{world_size, limits}.plan(parts, ends, batches);
+  operand_composer{world_size, limits}.plan(parts, ends, batches);
   return batches.front();
 }
 
@@ -59,7 +59,7 @@ capture_function capture_of(plan_steps steps, int world_size, fusion_limits limi
     ends.push_back(parts.size());
   }
   std::vector<std::size_t> batches;
-  fusion_planner{world_size, limits}.plan(parts, ends, batches);
+  operand_composer{world_size, limits}.plan(parts, ends, batches);
   return [all = std::make_shared<const plan_steps>(std::move(steps)), batches, world_size](rank_capture& capture) {
     expect_size(capture, world_size);
     const auto self = static_cast<std::size_t>(capture.self().value());

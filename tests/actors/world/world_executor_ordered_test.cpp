@@ -109,7 +109,7 @@ struct ordered_pair {
 
 TEST_CASE("processes register memory at their turns, and requests are served afterwards", "[actors][executor]") {
   ordered_pair pair;
-  CHECK(pair.at(0).executor->shared_order());
+  CHECK(pair.at(0).executor->order()->opens_sub_worlds());
   CHECK(pair.at(0).formed_count == 1);
   pair.check_service();
   auto left = pair.at(0).register_memory(4096);
@@ -253,6 +253,28 @@ TEST_CASE("a stop does not wait for memory that comes back", "[actors][executor]
   pair.at(1).executor->stop();
   pair.run_until("their ends", [&] { return pair.at(0).left + pair.at(1).left == 2; });
   for (const outcome_log& seen : held) CHECK_FALSE(seen.failure());
+}
+
+TEST_CASE("a process that is left alone orders by itself, restores its memory, and tells its sub-worlds",
+          "[actors][executor][recovery]") {
+  ordered_pair pair;
+  auto left = pair.at(0).register_memory(4096);
+  auto right = pair.at(1).register_memory(4096);
+  CHECK_FALSE(pair.failure_of(left));
+  CHECK_FALSE(pair.failure_of(right));
+  pair.fail();
+  pair.at(0).order({formation_directive{.of = epoch{2}, .self = rank{0}, .world_size = 2, .has_newcomers = true}});
+  pair.at(0).order({formation_directive{.of = epoch{3}, .self = rank{0}, .world_size = 1}}); // the newcomer has not come
+  pair.run_until("the epoch", [&] { return pair.is_ready(0, epoch{3}); });
+  CHECK_FALSE(pair.at(0).executor->order()->opens_sub_worlds());
+  CHECK(pair.at(0).formed_count == 2);
+  pair.run_until("the restoration", [&] {
+    const auto all = pair.at(0).executor->event().restored;
+    return all && all->front().state == restored_state::back;
+  });
+  const auto served = pair.at(0).ask({barrier{}});
+  pair.run_until("the barrier", [&] { return served.count() == 1; });
+  CHECK_FALSE(served.failure());
 }
 
 TEST_CASE("processes capture plans under their names, or by the order of those without", "[actors][executor][plans]") {

@@ -66,8 +66,8 @@ TEST_CASE("a world forms its ranks, serves, and releases them when it stops", "[
   CHECK(one.phases() == std::vector{world_phase::forming, world_phase::ready});
   CHECK(one.status->latest().phase == world_phase::ready);
   CHECK(one.status->latest().world_size == 2);
-  CHECK(one.formed_count == 0);
-  CHECK_FALSE(one.executor->shared_order());
+  CHECK(one.formed_count == 1);
+  CHECK_FALSE(one.executor->order()->opens_sub_worlds());
   CHECK_FALSE(one.executor->has_newcomers());
   const auto served = one.ask(barriers());
   one.run_until("the barrier", [&] { return served.count() == 1; });

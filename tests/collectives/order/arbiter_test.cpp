@@ -40,6 +40,23 @@ struct arbiter_rig : ordering_rig {
                                 .client = client});
     return log;
   }
+  /// Lets the ranks of a world hold what they are sent, as maintenance does, or ends the oldest such hold.
+  void hold(std::size_t world) {
+    take_turn(world, [](rank_pipeline& each) { each.hold(); });
+  }
+  void resume(std::size_t world) {
+    take_turn(world, [](rank_pipeline& each) { each.resume(); });
+  }
+  void take_turn(std::size_t world, void (*what)(rank_pipeline&)) {
+    int granted = 0;
+    worlds[world]->turn({}, [&](const error& why, std::span<const opened_world> opened) {
+      CHECK_FALSE(why);
+      CHECK(opened.empty());
+      for (const auto& each : sets[world]) what(*each);
+      ++granted;
+    });
+    CHECK(granted == 1); // at once
+  }
   /// A launcher that was told that something waits takes a turn at the arbiter, in which others' are taken, too.
   void finish_turns_of(std::size_t which) const { static_cast<void>(stop(which)); }
   outcome_log ask_all(std::size_t world, std::size_t count) {
@@ -163,15 +180,13 @@ TEST_CASE("the poller's look tells who is missing, and how far each rank has com
 
 TEST_CASE("a held world takes requests and launches none, the same on every rank", "[collectives][sequencing]") {
   arbiter_rig one{2, 2};
-  one.worlds[0]->hold()->wait();
+  one.hold(0);
   const auto held = one.ask_all(0, 4);
   const auto other = one.ask_all(1, 5); // another world goes on
   one.settle();
   CHECK(*one.notes[0] == launch_notes{"b all_reduce of 5 i32, sum"});
-  std::atomic<int> resumed = 0;
-  one.worlds[0]->resume([&resumed] { ++resumed; });
+  one.resume(0);
   one.settle();
-  CHECK(resumed == 1);
   CHECK(one.notes[1]->back() == "a all_reduce of 4 i32, sum");
   one.look();
   CHECK(held.count() == 1);
@@ -179,21 +194,47 @@ TEST_CASE("a held world takes requests and launches none, the same on every rank
 
 TEST_CASE("each hold ends with a resume of its own, the oldest first", "[collectives][sequencing]") {
   arbiter_rig one{2, 1};
-  one.worlds[0]->hold()->wait();
+  one.hold(0);
   const auto first = one.ask_all(0, 4);
-  one.worlds[0]->hold()->wait();
+  one.hold(0);
   const auto second = one.ask_all(0, 5);
   one.settle();
   CHECK(one.notes[0]->empty());
-  one.worlds[0]->resume([] {});
+  one.resume(0);
   one.settle();
   for (const auto& notes : one.notes) CHECK(*notes == launch_notes{"a all_reduce of 4 i32, sum"});
-  one.worlds[0]->resume([] {});
-  one.worlds[0]->resume([] {}); // one more than there were
+  one.resume(0);
+  one.resume(0); // one more than there were
   one.settle();
   for (const auto& notes : one.notes) CHECK(notes->back() == "a all_reduce of 5 i32, sum");
   one.look();
   CHECK(first.count() + second.count() == 2);
+}
+
+TEST_CASE("a capture begins at once, behind what waits for a launcher", "[collectives][sequencing][plans]") {
+  arbiter_rig one{2};
+  const auto plan = std::make_shared<captured_plan>([](rank_capture&) {}, plan_options{});
+  const std::uint64_t number = plan->common_number();
+  std::shared_ptr<capture_agreement> peers;
+  std::vector<std::size_t> unlaunched;
+  std::vector<outcome_log> logs;
+  {
+    auto busy = one.stop(0);
+    for (const std::size_t count : {1U, 2U, 3U}) logs.push_back(one.ask_all(0, count)); // the last one waits
+    CHECK(one.above->load() == 1);
+    one.worlds[0]->capture(plan, 1h, 1h, [&](std::shared_ptr<capture_agreement> made, const error& why) {
+      CHECK_FALSE(why);
+      peers = std::move(made);
+      for (const auto& rank : one.sets[0]) unlaunched.push_back(rank->unlaunched());
+    });
+    CHECK(one.above->load() == 0);
+  }
+  REQUIRE(peers);
+  CHECK(unlaunched.front() == 3);
+  CHECK(plan->common_number() == number);
+  CHECK(one.worlds[0]->capture_grace() == 0ns);
+  CHECK_FALSE(one.worlds[0]->objection_to_capture());
+  CHECK_FALSE(one.worlds[0]->opens_sub_worlds());
 }
 
 TEST_CASE("a world that is closed refuses what waits for peers, and sends on what has been released",

@@ -44,11 +44,11 @@ struct fusion_rig {
       for (std::size_t r = 0; r < asked[i].size(); ++r) parts.push_back({rank{static_cast<int>(r)}, &asked[i][r]});
       ends.push_back(parts.size());
     }
-    fusion_planner planner{2, limits};
+    operand_composer composer{2, limits};
     sizes batches;
-    planner.plan(parts, ends, batches);
+    composer.plan(parts, ends, batches);
     sizes again;
-    planner.plan(parts, ends, again); // it remembers nothing
+    composer.plan(parts, ends, again); // it remembers nothing
     CHECK(again == batches);
     return batches;
   }
@@ -181,7 +181,7 @@ TEST_CASE("transfers of one rank that one group of a peer meets keep their order
   const std::vector<fusion_part> parts{{rank{0}, &before}, {rank{1}, &peer},   {rank{0}, &sends}, {rank{1}, &first},
                                        {rank{1}, &second}, {rank{0}, &before}, {rank{1}, &peer}};
   sizes batches;
-  fusion_planner{2, {}}.plan(parts, sizes{2, 5, 7}, batches);
+  operand_composer{2, {}}.plan(parts, sizes{2, 5, 7}, batches);
   CHECK(batches == sizes{1, 2, 3});
 }
 
@@ -259,4 +259,59 @@ TEST_CASE("memory ranges know what they hold, in whatever order it came", "[fusi
   CHECK(all.conflicts({11, 12, false}));
   all.clear();
   CHECK_FALSE(all.conflicts({0, 100, true}));
+}
+
+TEST_CASE("operations join a batch while each rank's facts and the limits allow it", "[fusion][ORD-1]") {
+  fusion_composer one;
+  one.begin(2, 3, 1000);
+  using parts = std::vector<fusion_composer::part>;
+  const auto both = [](std::uint64_t number, request_facts left, request_facts right) {
+    return parts{{0, number, left}, {1, number, right}};
+  };
+  const request_facts plain{101, 0, 0};
+  CHECK_FALSE(one.add(both(1, plain, plain)));
+  CHECK(one.add(both(2, plain, plain)));
+  CHECK(one.add(both(3, plain, plain)));
+  CHECK_FALSE(one.add(both(4, plain, plain))); // the limit of operations
+  CHECK(one.add(both(5, plain, plain)));
+  CHECK_FALSE(one.add(both(6, plain, {101, 5, 0}))); // at rank 1 it overlaps with a member
+  CHECK(one.add(both(7, plain, {101, 5, 0})));       // with one of the batch before
+  CHECK_FALSE(one.add(both(8, {890, 0, 0}, plain))); // the limit of bytes
+  CHECK(one.add({{0, 9, plain}}));
+  // A request that was asked for later, released earlier, and overlaps with this one.
+  CHECK_FALSE(one.add(both(20, {101, 15, 0}, plain)));
+  CHECK_FALSE(one.add(both(15, plain, plain)));
+  CHECK(one.add(both(16, plain, plain)));
+  // Events: what joins waits for no others than the first.
+  CHECK_FALSE(one.add(both(30, {101, 0, 7}, plain)));
+  CHECK_FALSE(one.add(both(31, {101, 0, 8}, plain)));
+  CHECK(one.add(both(32, {101, 0, 8}, plain)));
+  CHECK_FALSE(one.add(both(33, plain, {101, 0, 1})));
+  one.begin(2, 3, 1000);
+  CHECK_FALSE(one.add(both(40, plain, plain)));
+  one.end();
+  CHECK_FALSE(one.add(both(41, plain, plain)));
+  CHECK_FALSE(one.add(both(42, plain, request_facts{}))); // rank 1 says nothing
+  CHECK_FALSE(one.add(both(43, plain, plain)));           // and nothing joins that one
+  // A rank has two requests in one operation (transfers that one group of a peer meets): they keep their order.
+  CHECK_FALSE(one.add({{0, 50, plain}, {1, 50, plain}, {1, 51, plain}}));
+  CHECK_FALSE(one.add(both(52, plain, plain)));
+  CHECK(one.add(both(53, plain, plain)));
+  CHECK_FALSE(one.may_have_company({{0, 54, plain}, {0, 55, plain}}));
+  CHECK(one.may_have_company(both(54, plain, plain)));
+}
+
+TEST_CASE("a batch may have as many bytes as the limit says", "[fusion]") {
+  fusion_composer one;
+  one.begin(1, 8, 200);
+  const auto next = [&one](std::uint64_t number, std::uint64_t bytes) {
+    return one.add({{0, number, {.bytes = bytes + 1}}});
+  };
+  CHECK_FALSE(next(1, 100));
+  CHECK(next(2, 100));
+  CHECK_FALSE(next(3, 0));
+  CHECK_FALSE(next(4, 201)); // larger than the limit by itself
+  CHECK_FALSE(next(5, 1));
+  CHECK_FALSE(next(6, 200));
+  CHECK(next(7, 0));
 }

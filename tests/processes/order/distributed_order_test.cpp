@@ -821,22 +821,28 @@ TEST_CASE("a rank in a capture is told when the order of its world is closed",
           "[collectives][plans][distributed][ONE-1]") {
   distributed_rig one{2};
   std::vector<std::shared_ptr<capture_agreement>> peers(2);
+  std::vector<std::shared_ptr<captured_plan>> plans;
+  for (int r = 0; r < 2; ++r)
+    plans.push_back(std::make_shared<captured_plan>([](rank_capture&) {}, plan_options{.name = "plan"}));
   for (const std::size_t r : {0U, 1U})
-    one.orders[r]->capture("plan", 1h, 1h, [&peers, r](std::shared_ptr<capture_agreement> made, const error& why) {
+    one.orders[r]->capture(plans[r], 1h, 1h, [&peers, r](std::shared_ptr<capture_agreement> made, const error& why) {
       CHECK_FALSE(why);
       peers[r] = std::move(made);
     });
   one.deliver_all();
   REQUIRE(peers[0]);
   REQUIRE(peers[1]);
+  CHECK(plans[0]->common_number() == plans[1]->common_number());
   one.orders[0]->close({.code = errc::stopping, .text = "closed"});
   CHECK(error_of([&] { peers[0]->end(rank{0}); }).code == errc::stopping);
   error late;
-  one.orders[0]->capture("plan", 1h, 1h, [&late](const std::shared_ptr<capture_agreement>& made, const error& why) {
+  const std::uint64_t first = plans[0]->common_number();
+  one.orders[0]->capture(plans[0], 1h, 1h, [&late](const std::shared_ptr<capture_agreement>& made, const error& why) {
     CHECK_FALSE(made);
     late = why;
   });
   CHECK(late.code == errc::stopping);
+  CHECK(plans[0]->common_number() != first); // replays of an earlier capture do not match those of a later one
   peers[1]->fail({.code = errc::cancelled}); // ends the wait of the other rank's own process
   one.orders.clear();
   peers[1]->fail({.code = errc::cancelled}); // outlives its order

@@ -118,41 +118,6 @@ TEST_CASE("ready events are named, not queried", "[collectives][distributed][fus
   CHECK(one.examine(scene.sum(4, 4, 1), 4, 0).events == 0);
 }
 
-TEST_CASE("operations join a batch while each rank's facts and the limits allow it",
-          "[collectives][distributed][fusion]") {
-  fusion_composer one;
-  one.begin(2, 3, 1000);
-  using parts = std::vector<fusion_composer::part>;
-  const auto both = [](std::uint64_t number, request_facts left, request_facts right) {
-    return parts{{0, number, left}, {1, number, right}};
-  };
-  const request_facts plain{101, 0, 0};
-  CHECK_FALSE(one.add(both(1, plain, plain)));
-  CHECK(one.add(both(2, plain, plain)));
-  CHECK(one.add(both(3, plain, plain)));
-  CHECK_FALSE(one.add(both(4, plain, plain))); // the limit of operations
-  CHECK(one.add(both(5, plain, plain)));
-  CHECK_FALSE(one.add(both(6, plain, {101, 5, 0}))); // at rank 1 it overlaps with a member
-  CHECK(one.add(both(7, plain, {101, 5, 0})));       // with one of the batch before
-  CHECK_FALSE(one.add(both(8, {890, 0, 0}, plain))); // the limit of bytes
-  CHECK(one.add({{0, 9, plain}}));
-  // A request that was asked for later, released earlier, and overlaps with this one.
-  CHECK_FALSE(one.add(both(20, {101, 15, 0}, plain)));
-  CHECK_FALSE(one.add(both(15, plain, plain)));
-  CHECK(one.add(both(16, plain, plain)));
-  // Events: what joins waits for no others than the first.
-  CHECK_FALSE(one.add(both(30, {101, 0, 7}, plain)));
-  CHECK_FALSE(one.add(both(31, {101, 0, 8}, plain)));
-  CHECK(one.add(both(32, {101, 0, 8}, plain)));
-  CHECK_FALSE(one.add(both(33, plain, {101, 0, 1})));
-  one.begin(2, 3, 1000);
-  CHECK_FALSE(one.add(both(40, plain, plain)));
-  one.end();
-  CHECK_FALSE(one.add(both(41, plain, plain)));
-  CHECK_FALSE(one.add(both(42, plain, request_facts{}))); // rank 1 says nothing
-  CHECK_FALSE(one.add(both(43, plain, plain)));           // and nothing joins that one
-}
-
 TEST_CASE("requests that are released together are launched together, the same at all ranks (ORD-1)",
           "[collectives][sequencing][distributed][fusion][ORD-1]") {
   fusing_rig one{3};

@@ -4,6 +4,7 @@
 
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/collectives/pipeline/plans/capture_match.hpp>
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
@@ -27,7 +28,9 @@ using pipelines = std::vector<std::shared_ptr<rank_pipeline>>;
 
 /// Captures \p plan on \p ranks as a world does. errc::none, or why not.
 error capture(const std::shared_ptr<captured_plan>& plan, const pipelines& ranks, world_stamp stamp = rig_stamp) {
-  const auto session = std::make_shared<capture_session>(plan, ranks, stamp, std::chrono::steady_clock::now() + 60s);
+  const auto session =
+      std::make_shared<capture_session>(plan, ranks, stamp, std::chrono::steady_clock::now() + 60s,
+                                        std::make_shared<capture_match>(static_cast<int>(ranks.size())));
   for (const auto& one : ranks) one->sequence([session](rank_pipeline& self) { session->take_part(self); });
   return error_of([&] { session->wait(); });
 }
@@ -205,8 +208,8 @@ TEST_CASE("a capture waits with the requests of a world that is held, and keeps 
   for (const auto& one : with.rig.ranks) one->hold();
   outcome_log log;
   for (std::size_t r = 0; r < 2; ++r) with.rig.submit(r, sum_of(with.values[r], with.values[r], count), log);
-  const auto session =
-      std::make_shared<capture_session>(with.plan, with.rig.ranks, rig_stamp, std::chrono::steady_clock::now() + 60s);
+  const auto session = std::make_shared<capture_session>(
+      with.plan, with.rig.ranks, rig_stamp, std::chrono::steady_clock::now() + 60s, std::make_shared<capture_match>(2));
   for (const auto& one : with.rig.ranks) one->sequence([session](rank_pipeline& self) { session->take_part(self); });
   with.rig.settle();
   CHECK(with.calls == 0);
