@@ -72,10 +72,7 @@ bool simulated_faults::before_launch(const fault_place& who, std::span<const ope
   ledger_.launched(place_of(who), all, withheld);
   delay(300us);
   if (fault == nullptr) return !withheld;
-  if (fault->kind == fault_kind::refused) {
-    ledger_.refused(who.formation, origin_of(who));
-    throw exception{injected_error(errc::communicator_failed, who.rank)};
-  }
+  if (fault->kind == fault_kind::refused) throw exception{injected_error(errc::communicator_failed, who.rank)};
   if (fault->kind == fault_kind::stuck_launch) fibers::current()->sleep(fault->span);
   if (fault->kind == fault_kind::slow_rank) fibers::current()->sleep(std::min<nanoseconds>(fault->span, 20ms));
   return !withheld;

@@ -444,10 +444,42 @@ void simulation_ledger::judge_orders() {
 void simulation_ledger::judge_order(std::uint64_t formation, const std::vector<batches>& ranks, std::size_t one,
                                     std::size_t other) {
   const auto name = [](std::size_t index) { return rank{static_cast<int>(index)}; };
-  if (!of_.splits.empty() && (refused_.contains({formation, name(one)}) || refused_.contains({formation, name(other)})))
-    return; // the rank has skipped an operation of one world, not those of other worlds
   const batches theirs = shared(ranks[one], name(one), name(other));
   const batches mine = shared(ranks[other], name(one), name(other));
+  if (of_.splits.empty()) return compare_orders(formation, theirs, mine, one, other);
+  // A rank whose part of a world has failed launches nothing more there, and goes on in the others until their epoch
+  // ends. What both have launched must have one order over all worlds (ORD-3).
+  const auto keep = [](const batches& all, const auto& is_kept) {
+    batches kept;
+    for (const batch& together : all) {
+      batch left;
+      std::ranges::copy_if(together, std::back_inserter(left), is_kept);
+      if (!left.empty()) kept.push_back(std::move(left));
+    }
+    return kept;
+  };
+  std::set<world_number> worlds;
+  for (const auto& each : {theirs, mine})
+    for (const batch& together : each)
+      for (const auto& launch : together) worlds.insert(launch ? world_of(*requests_.at(*launch)) : 0);
+  for (const world_number of : worlds) {
+    const auto is_of = [&](const auto& launch) { return (launch ? world_of(*requests_.at(*launch)) : 0) == of; };
+    compare_orders(formation, keep(theirs, is_of), keep(mine, is_of), one, other);
+  }
+  const auto names = [](const batches& all) {
+    std::set<std::optional<std::size_t>> found;
+    for (const batch& together : all) found.insert(together.begin(), together.end());
+    return found;
+  };
+  const auto at_one = names(theirs), at_other = names(mine);
+  const auto is_common = [&](const auto& launch) {
+    return launch && at_one.contains(launch) && at_other.contains(launch);
+  };
+  compare_orders(formation, keep(theirs, is_common), keep(mine, is_common), one, other);
+}
+
+void simulation_ledger::compare_orders(std::uint64_t formation, const batches& theirs, const batches& mine,
+                                       std::size_t one, std::size_t other) {
   for (std::size_t i = 0; i < std::min(theirs.size(), mine.size()); ++i)
     if (theirs[i] != mine[i])
       return wrong("ranks " + std::to_string(one) + " and " + std::to_string(other) +

@@ -71,9 +71,6 @@ public:
   /// Records that a rank launches \p all together in its communicator. The contents of a \p hollow launch, which does
   /// not reach the device, are not checked.
   void launched(const communicator_place& by, std::span<const operation* const> all, bool hollow);
-  /// Records that a launch of \p self in formation \p formation has failed. Its other worlds go on until their epoch
-  /// ends.
-  void refused(std::uint64_t formation, rank self) { refused_.insert({formation, self}); }
   /// Records that \p self's communicator of formation \p formation registers \p region with its peers.
   void registered(std::uint64_t formation, rank self, const registered_region& region);
   /// Records that the abort of a communicator begins: hanging work then writes to its results.
@@ -166,6 +163,9 @@ private:
   void judge_launch(const planned_request& asked, std::uint64_t formation, rank self, const operation& part);
   void judge_orders();
   void judge_order(std::uint64_t formation, const std::vector<batches>& ranks, std::size_t one, std::size_t other);
+  /// Does so for launches of one world, or for what both ranks have launched in all worlds.
+  void compare_orders(std::uint64_t formation, const batches& theirs, const batches& mine, std::size_t one,
+                      std::size_t other);
   /// Returns the launches of \p all in which both ranks take part.
   [[nodiscard]] batches shared(const batches& all, rank one, rank other) const;
   void judge_lanes();
@@ -201,8 +201,7 @@ private:
   std::map<std::uint64_t, std::vector<batches>> launches_; ///< Indexed by formation, then by rank.
   /// The communicator that launched a request last, by request and rank.
   std::map<std::pair<std::size_t, rank>, communicator_place> launched_by_;
-  std::set<std::pair<std::size_t, rank>> hollow_;    ///< Those of them whose launch was hollow.
-  std::set<std::pair<std::uint64_t, rank>> refused_; ///< Formations and ranks with launches that have failed.
+  std::set<std::pair<std::size_t, rank>> hollow_; ///< Those of them whose launch was hollow.
   std::set<communicator_place> aborted_;
   std::map<std::uint64_t, std::size_t> commits_; ///< The requests that are commits, by commit.
   std::map<std::size_t, world_number> worlds_;   ///< By request; without an entry: the whole world.

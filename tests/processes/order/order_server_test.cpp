@@ -895,7 +895,9 @@ TEST_CASE("after the end of an order everything is refused with its reason, and 
   REQUIRE_FALSE(at.ask(1, barrier{}));
   CHECK(kinds(at.read(1)) == std::vector{decides::ending, decides::refusal});
   REQUIRE_FALSE(at.send(1, {.kind = asks::turn, .turn = {.name = "work"}}));
-  CHECK(at.read(1).empty());
+  const auto turn = at.read(1);
+  REQUIRE(kinds(turn) == std::vector{decides::turn});
+  CHECK(turn[0].why.text == "first");
   at.begin(of.next(), 3);
   REQUIRE_FALSE(at.send(1, {.kind = asks::turn, .turn = {.name = "work", .deadline = 1h}}));
   CHECK(at.server.next_due() == at.now + 1h);

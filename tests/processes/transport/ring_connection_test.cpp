@@ -3,6 +3,7 @@
 #include "processes/transport/ring_rig.hpp"
 
 #include <troupe/processes/transport/shared_memory/descriptor_passing.hpp>
+#include <troupe/processes/transport/shared_memory/order_gate.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
