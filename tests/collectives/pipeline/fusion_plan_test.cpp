@@ -309,7 +309,7 @@ TEST_CASE("a batch may have as many bytes as the limit says", "[fusion]") {
   };
   CHECK_FALSE(next(1, 100));
   CHECK(next(2, 100));
-  CHECK_FALSE(next(3, 0));
+  CHECK_FALSE(next(3, 1));
   CHECK_FALSE(next(4, 201)); // larger than the limit by itself
   CHECK_FALSE(next(5, 1));
   CHECK_FALSE(next(6, 200));

@@ -55,7 +55,7 @@ TEST_CASE("a plan is captured on every rank once its turn has come", "[actors][e
   CHECK(one.order->captures[0].deadline == 20s);
   CHECK(one.calls == 0);
   const auto plan = one.order->captures[0].plan;
-  CHECK(plan->objection_to_replay({1, epoch{1}})); // it is being captured
+  CHECK_FALSE(plan->objection_to_replay({1, epoch{1}})); // a replay may be asked for before the turn
   one.start_capture();
   CHECK(one.plan_in(answer) == plan);
   CHECK(one.calls == 2);
