@@ -116,13 +116,13 @@ void control_server::complete(link_id from, failed_report& report) {
 
 void control_server::take(link_id from, const order_batch& asked) {
   const time_point now = steady_now();
-  carry_out(state_.on_message(from, heartbeat{}, now)); // a batch also counts as a heartbeat
+  carry_out(state_.on_sign_of_life(from, now));
   const auto self = state_.rank_of(from, asked.of);
   if (!self) return; // the epoch has ended
   if (asked.of != opened_) return;
   const std::size_t with_rings = order_.connected();
   if (const error why = order_.receive(*self, asked.bytes, now))
-    return carry_out(state_.on_message(from, failed_report{.of = asked.of, .why = why}, now));
+    return carry_out(state_.on_rank_failed(from, asked.of, why, now));
   if (hooks_.batch_added) hooks_.batch_added(*self, asked.of);
   if (order_.connected() < with_rings) announce(state_.event()); // the process could not accept its rings
 }
@@ -134,7 +134,7 @@ void control_server::hear_of_order() {
     if (one.why.code == errc::rank_lost)
       carry_out(state_.on_rank_lost(*link, one.why.text, steady_now()));
     else
-      carry_out(state_.on_message(*link, failed_report{.of = one.of, .why = one.why}, steady_now()));
+      carry_out(state_.on_rank_failed(*link, one.of, one.why, steady_now()));
   }
   drivers_.detach_failed();
   for (const auto& late : order_.take_straggling())
@@ -248,7 +248,7 @@ void control_server::fail_host(link_id which, error why) {
   if (host.served != state_.current_epoch() || host.ranks.empty()) return;
   why.text = "the order service of " + describe(host.who) + ": " + why.text;
   if (const auto link = state_.link_of(host.ranks.front()))
-    carry_out(state_.on_message(*link, failed_report{.of = host.served, .why = std::move(why)}, steady_now()));
+    carry_out(state_.on_rank_failed(*link, host.served, std::move(why), steady_now()));
 }
 
 void control_server::lose_host(link_id which) {

@@ -148,19 +148,29 @@ const controller_state::member* controller_state::holder_of(int place, const pro
   return nullptr;
 }
 
-control_effects controller_state::on_message(link_id from, const process_message& what, time_point now) {
-  control_effects out;
+controller_state::members::iterator controller_state::hear(link_id from, time_point now, control_effects& out) {
   exclude_pause(now);
   const auto found = members_.find(from);
-  if (found == members_.end()) {
-    if (const auto gone = fenced_.find(from); gone != fenced_.end()) {
-      out.emplace_back(control_effect::send{from, fence_notice{ended_session(gone->second)}});
-      out.emplace_back(control_effect::close_link{from});
-    }
-    return out;
+  if (found != members_.end()) {
+    found->second.silence.end(now);
+  } else if (const auto gone = fenced_.find(from); gone != fenced_.end()) {
+    out.emplace_back(control_effect::send{from, fence_notice{ended_session(gone->second)}});
+    out.emplace_back(control_effect::close_link{from});
   }
+  return found;
+}
+
+control_effects controller_state::on_sign_of_life(link_id from, time_point now) {
+  control_effects out;
+  static_cast<void>(hear(from, now, out));
+  return out;
+}
+
+control_effects controller_state::on_message(link_id from, const process_message& what, time_point now) {
+  control_effects out;
+  const auto found = hear(from, now, out);
+  if (found == members_.end()) return out;
   member& one = found->second;
-  one.silence.end(now);
   std::visit(overloaded{
                  [](const join_request&) {}, // it has joined already
                  [](const heartbeat&) {},
@@ -196,21 +206,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                    reason_ = {};
                    advance(now, out);
                  },
-                 [&](const failed_report& report) {
-                   error why = report.why;
-                   if (one.self && !why.rank && report.blamed.empty()) why.rank = one.self;
-                   if (why.code == errc::process_poisoned)
-                     return lose(found, std::move(why), false, now, out); // the process ends itself
-                   const bool is_finishing = phase_ == control_phase::finishing;
-                   if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
-                   if (report.of == epoch_ && phase_ == control_phase::forming && one.self)
-                     return on_forming_failed(one, std::move(why), report.blamed, now, out);
-                   if (report.of == epoch_ && phase_ == control_phase::serving && one.self &&
-                       why.code == errc::deadline_exceeded)
-                     return on_hang(std::move(why), now, out);
-                   if (report.of == epoch_ && (in_epoch() || is_finishing) && one.self)
-                     fail_epoch(std::move(why), {}, terms_.settle, now, out);
-                 },
+                 [&](const failed_report& report) { fail(found, report, now, out); },
                  [&](const drained_report& report) {
                    if (report.of != epoch_ || phase_ != control_phase::quiescing) return;
                    one.reported = true;
@@ -227,6 +223,29 @@ control_effects controller_state::on_message(link_id from, const process_message
              },
              what);
   return out;
+}
+
+control_effects controller_state::on_rank_failed(link_id which, epoch of, error why, time_point now) {
+  control_effects out;
+  exclude_pause(now);
+  if (const auto found = members_.find(which); found != members_.end())
+    fail(found, {.of = of, .why = std::move(why)}, now, out);
+  return out;
+}
+
+void controller_state::fail(members::iterator which, const failed_report& report, time_point now,
+                            control_effects& out) {
+  member& one = which->second;
+  error why = report.why;
+  if (one.self && !why.rank && report.blamed.empty()) why.rank = one.self;
+  if (why.code == errc::process_poisoned)
+    return lose(which, std::move(why), false, now, out); // the process ends itself
+  const bool is_finishing = phase_ == control_phase::finishing;
+  if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
+  if (report.of != epoch_ || !one.self) return;
+  if (phase_ == control_phase::forming) return on_forming_failed(one, std::move(why), report.blamed, now, out);
+  if (phase_ == control_phase::serving && why.code == errc::deadline_exceeded) return on_hang(std::move(why), now, out);
+  if (in_epoch() || is_finishing) fail_epoch(std::move(why), {}, terms_.settle, now, out);
 }
 
 control_effects controller_state::on_tick(time_point now) {

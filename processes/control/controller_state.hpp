@@ -87,6 +87,9 @@ public:
                                         std::int64_t wall_clock_ns);
   /// Handles a message from the process behind \p from. A process whose session has ended is sent a fence_notice.
   [[nodiscard]] control_effects on_message(link_id from, const process_message& what, time_point now);
+  /// Handles data from the process behind \p from that is no concern of this class. An ended session is answered as by
+  /// on_message().
+  [[nodiscard]] control_effects on_sign_of_life(link_id from, time_point now);
   [[nodiscard]] control_effects on_link_down(link_id which, time_point now);
   /// Handles the report that the process called \p name, with this pid, has ended, as observed by the program that
   /// started it.
@@ -94,6 +97,9 @@ public:
                                                  time_point now);
   /// Handles the report that a rank's process has been lost, as observed on this host.
   [[nodiscard]] control_effects on_rank_lost(link_id which, const std::string& how, time_point now);
+  /// Handles the failure of a rank in epoch \p of, as observed by the controller or by the order service of its host.
+  /// That says nothing about whether its process is alive.
+  [[nodiscard]] control_effects on_rank_failed(link_id which, epoch of, error why, time_point now);
   /// Notes that an operation between these two ranks of the present epoch does not end, although both have launched it.
   /// Call it before on_message() with the failed_report about that.
   void suspect_link(rank one, rank other);
@@ -142,6 +148,11 @@ private:
     bool hangs = false; ///< Epochs form over it, and then hang: that one forms does not show that it is repaired.
   };
 
+  /// Ends the silence of the member behind \p from, and returns the member. A process whose session has ended is sent a
+  /// fence_notice.
+  members::iterator hear(link_id from, time_point now, control_effects& out);
+  /// Handles the report that a member's rank has failed.
+  void fail(members::iterator which, const failed_report& report, time_point now, control_effects& out);
   [[nodiscard]] static error stopping_error();
   [[nodiscard]] static error ended_session(const error& why);
   /// Returns why \p asked is refused, or errc::none. Earlier connections of the same process are treated as closed.

@@ -641,6 +641,40 @@ TEST_CASE("a rank that cannot form because of another one names it", "[control]"
   CHECK_FALSE(fail({.code = errc::device_failed}, {rank{0}}));
 }
 
+TEST_CASE("a rank's failure that the controller observes ends the epoch, and is no sign of life of its process",
+          "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  const auto fail = [&](link_id which, epoch of) {
+    world.note(world.state.on_rank_failed(which, of, {.code = errc::internal, .text = "unreadable"}, world.now));
+  };
+  fail(12, epoch{0});
+  fail(99, epoch{1});
+  CHECK(world.phase() == control_phase::serving);
+  world.pass(9s, {11});
+  world.silent.insert(12);
+  fail(12, epoch{1});
+  CHECK(world.phase() == control_phase::rebuilding);
+  REQUIRE(world.told<failure_order>(11).size() == 1);
+  CHECK(world.told<failure_order>(11).front().why.rank == rank{1});
+  world.pass(2s, {11});
+  CHECK_FALSE(world.state.has_member(12));
+}
+
+TEST_CASE("data that a process sends is a sign of life, and an ended session is told that it has ended",
+          "[control][EPO-1]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.pass(9s, {11});
+  world.note(world.state.on_sign_of_life(12, world.now));
+  world.pass(9s, {11});
+  CHECK(world.state.has_member(12));
+  world.pass(2s, {11});
+  CHECK_FALSE(world.state.has_member(12));
+  const auto notices = world.told<fence_notice>(12).size();
+  world.note(world.state.on_sign_of_life(12, world.now));
+  CHECK(world.told<fence_notice>(12).size() == notices + 1);
+  CHECK(world.state.on_sign_of_life(99, world.now).empty());
+}
+
 TEST_CASE("a connection of nobody has no rank, and a rank of an epoch that is over has none", "[control][EPO-1]") {
   controller_scene world = serving_scene(2, terms_of(2));
   CHECK(world.state.rank_of(12, epoch{1}) == rank{1});
