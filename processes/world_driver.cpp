@@ -45,20 +45,9 @@ struct world_driver::parts {
             .warned = [](const error& why) { log_warning(to_string(why)); },
             .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
             .default_deadline = settings.deadlines.operation,
-            .holder = draw_holder()});
-    controller.begin({.introduction = [this] { return link->introduction(); },
-                      .receive = [this](std::string_view bytes) { link->receive(bytes); },
-                      .disconnected = [this](const transport_fault& why,
-                                             bool) { link->disconnected({.code = errc::missing, .text = why.text}); },
-                      .tick =
-                          [this] {
-                            const bool is_silent = link->tick();
-                            const world_driver_event now = link->state();
-                            return controller_connection::finding{
-                                .over = now.is_over ? std::optional{now.reason} : std::nullopt, .is_silent = is_silent};
-                          },
-                      .gave_up = [this](const error& why) { link->close(why); }},
-                     "troupe/driver");
+            .holder = draw_holder(),
+            .patience = settings.control.patience});
+    controller.begin(controller_connection::hooks_of(link), "troupe/driver");
   }
 
   ~parts() {

@@ -72,7 +72,7 @@ void control_server::tick() {
   carry_out(state_.on_tick(now));
   order_.expire(now);
   hear_of_order();
-  watch_hosts(now);
+  watch_attached(now);
 }
 
 void control_server::process_ended(std::string_view name, std::int64_t pid, const std::string& how) {
@@ -98,7 +98,7 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
   if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit(from, *asked);
   if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now());
-  if (hosts_.contains(frame->session)) return hear_of_host(frame->session, frame->what);
+  if (const auto host = hosts_.find(frame->session); host != hosts_.end()) return hear_of_host(*host, frame->what);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
   if (const auto* notice = std::get_if<gate_notice>(&frame->what); notice && state_.has_member(frame->session))
@@ -158,22 +158,21 @@ void control_server::open_order(const control_effect::open_order& begun) {
       next.candidates.emplace_back(i);
       asked.candidates.push_back({rank{i}, *nonce});
     }
-    route.send = [send = hooks_.send, peer = to->second.to, link = *link, of](std::string bytes) {
-      send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
-    };
+    route.send = batch_sender(hooks_.send, to->second.to, *link, of);
   }
   const epoch before = std::exchange(opened_, of);
   is_ordering_ = true;
   next.until = later(steady_now(), time_for_rings);
   opening_ = std::move(next);
   const bool is_any_asked = asked.candidates.size() > 1;
-  for (auto& [link, host] : hosts_) {
+  for (auto& one : hosts_) {
+    order_host& host = one.second;
     host.is_asked = is_any_asked;
     host.ranks.clear();
     asked.previous = host.served == before ? before : epoch{};
-    if (is_any_asked) tell_host(link, asked);
+    if (is_any_asked) hosts_.send(one, asked);
   }
-  if (!is_any_asked || hosts_.empty()) finish_opening();
+  if (!is_any_host_asked()) finish_opening();
 }
 
 void control_server::finish_opening() {
@@ -181,18 +180,16 @@ void control_server::finish_opening() {
   std::vector<host_route> hosts;
   std::set<rank> taken;
   resume_ = nullptr;
-  for (auto& [link, host] : hosts_) {
-    std::erase_if(host.ranks, [&](rank one) {
-      return std::ranges::find(begun.candidates, one) == begun.candidates.end() || !taken.insert(one).second;
+  for (auto& one : hosts_) {
+    order_host& host = one.second;
+    std::erase_if(host.ranks, [&](rank each) {
+      return std::ranges::find(begun.candidates, each) == begun.candidates.end() || !taken.insert(each).second;
     });
     if (host.ranks.empty()) continue; // or it has not answered
     host.served = begun.of;
     if (host.ranks.size() == begun.routes.size()) resume_ = host.resume;
     host.index = hosts.size();
-    hosts.push_back({.ranks = host.ranks,
-                     .send = [send = hooks_.send, peer = host.to, to = link, of = begun.of](std::string message) {
-                       send(peer, encode(controller_frame{to, order_batch{of, std::move(message)}}));
-                     }});
+    hosts.push_back({.ranks = host.ranks, .send = hosts_.batch_sender_to(one, begun.of)});
   }
   order_.open(begun.of, std::move(begun.routes), std::move(hosts));
   if (resume_) order_.learn(commits_of(*resume_, begun.of)); // in case that host and all ranks are lost
@@ -211,40 +208,38 @@ void control_server::close_order(const error& why) {
     order_.close(why, steady_now());
 }
 
-void control_server::tell_host(link_id which, const controller_message& what) const {
-  hooks_.send(hosts_.at(which).to, encode(controller_frame{which, what}));
-}
-
 void control_server::add_host(peer_id from, const process_identity& who, const join_welcome& welcome) {
   for (auto it = hosts_.begin(); it != hosts_.end();) { // the same service may have connected again
     const auto one = it++;
     if (one->second.to == from || is_same_process(one->second.who, who)) lose_host(one->first);
   }
-  hosts_.emplace(welcome.session, order_host{.to = from, .who = who}).first->second.silence.end(steady_now());
-  tell_host(welcome.session, welcome);
+  const auto made = hosts_.admit(welcome, {{.to = from}, who}, steady_now());
   for (const auto& process : links_)
-    if (process.second.nonce) tell_host(welcome.session, claim_order{*process.second.nonce});
+    if (process.second.nonce) hosts_.send(*made, claim_order{*process.second.nonce});
   if (hooks_.host_joined) hooks_.host_joined(who);
 }
 
-void control_server::hear_of_host(link_id from, const process_message& what) {
-  order_host& host = hosts_.at(from);
+void control_server::hear_of_host(session_table<order_host>::value_type& from, const process_message& what) {
+  order_host& host = from.second;
   host.silence.end(steady_now());
   if (const auto* report = std::get_if<serving_report>(&what)) {
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
     host.ranks = report->ranks;
     host.resume = report->resume;
-    if (std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
+    if (!is_any_host_asked()) finish_opening();
     return;
   }
   const auto* batch = std::get_if<order_batch>(&what);
   if (batch == nullptr || batch->of != opened_ || opening_ || host.served != opened_) return;
-  if (const error why = order_.receive_from_host(host.index, batch->bytes, steady_now())) fail_host(from, why);
+  if (const error why = order_.receive_from_host(host.index, batch->bytes, steady_now())) fail_host(host, why);
   hear_of_order();
 }
 
-void control_server::fail_host(link_id which, error why) {
-  const order_host& host = hosts_.at(which);
+bool control_server::is_any_host_asked() {
+  return std::ranges::any_of(hosts_, [](const auto& one) { return one.second.is_asked; });
+}
+
+void control_server::fail_host(const order_host& host, error why) {
   if (host.served != state_.current_epoch() || host.ranks.empty()) return;
   why.text = "the order service of " + describe(host.who) + ": " + why.text;
   if (const auto link = state_.link_of(host.ranks.front()))
@@ -252,26 +247,24 @@ void control_server::fail_host(link_id which, error why) {
 }
 
 void control_server::lose_host(link_id which) {
-  fail_host(which, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
-  hosts_.erase(which);
-  if (opening_ && std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
+  const auto found = hosts_.find(which);
+  fail_host(found->second, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
+  hosts_.erase(found);
+  if (opening_ && !is_any_host_asked()) finish_opening();
 }
 
-void control_server::watch_hosts(time_point now) {
+void control_server::watch_attached(time_point now) {
   // Time in which this process did not run does not count as silence.
   const nanoseconds pause = ticks_.tick(now, state_.terms().heartbeat);
-  std::vector<link_id> silent;
-  for (auto& [link, host] : hosts_) {
-    host.silence.exclude(pause, now);
-    if (host.silence.exceeds(state_.terms().suspicion, now)) silent.push_back(link);
-  }
-  for (const link_id one : silent) lose_host(one); // a service that still runs notices the silence and joins again
+  const nanoseconds suspicion = state_.terms().suspicion;
+  // A service that still runs notices the silence and joins again.
+  for (const link_id one : hosts_.find_silent(now, pause, suspicion)) lose_host(one);
   if (now - beat_ >= state_.terms().heartbeat) {
     beat_ = now;
-    for (const auto& host : hosts_) tell_host(host.first, heartbeat{});
+    hosts_.send_to_all(heartbeat{});
     drivers_.beat();
   }
-  drivers_.watch(now, pause, state_.terms().suspicion);
+  drivers_.watch(now, pause, suspicion);
   if (opening_ && now >= opening_->until) finish_opening();
 }
 
@@ -381,12 +374,12 @@ void control_server::note_gate(process_connection& of, const ring_session& nonce
   of.gate = gate_ ? gate_->claim(nonce, steady_now()) : std::nullopt;
   of.nonce = of.gate ? std::nullopt : std::optional{nonce};
   if (!of.nonce) return;
-  for (const auto& host : hosts_) tell_host(host.first, claim_order{nonce});
+  hosts_.send_to_all(claim_order{nonce});
 }
 
 void control_server::lose(peer_id process) {
   if (drivers_.lose(process)) return;
-  const auto host = std::ranges::find(hosts_, process, [](const auto& one) { return one.second.to; });
+  const auto host = hosts_.find(process);
   if (host != hosts_.end()) return lose_host(host->first);
   const auto known = latest_.extract(process);
   if (known.empty()) return;
@@ -418,7 +411,7 @@ void control_server::carry_out(const control_effects& effects) {
                      if (one.of == opened_) order_.release(one.self);
                    },
                    [this](const control_effect::end& one) {
-                     for (const auto& host : hosts_) tell_host(host.first, stop_order{.why = one.why});
+                     hosts_.send_to_all(stop_order{.why = one.why});
                      const error why = one.why ? one.why : error{.code = errc::stopping, .text = "the world has ended"};
                      drivers_.tell({.of = opened_, .is_over = true, .reason = why}, {});
                      if (hooks_.ended) hooks_.ended(one.why);

@@ -3,8 +3,6 @@
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/device/overloaded.hpp>
-#include <troupe/processes/control/control_codec.hpp>
-#include <troupe/processes/transport/shared_memory/peer_process.hpp>
 
 #include <utility>
 #include <variant>
@@ -12,55 +10,31 @@
 namespace troupe {
 
 driver_link::driver_link(process_identity who, std::string token, driver_services services)
-  : who_{std::move(who)}, token_{std::move(token)}, services_{std::move(services)}, ticks_{services_.time->now()} {}
+  : control_session{{.time = services.time, .send = services.send, .patience = services.patience}},
+    who_{std::move(who)},
+    token_{std::move(token)},
+    services_{std::move(services)},
+    rings_{services_.knock, services_.ring_wait, services_.warned} {}
 
 driver_link::~driver_link() {
   close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
 }
 
-std::string driver_link::introduction() {
-  auto gate = services_.knock ? services_.knock() : std::nullopt;
-  const std::lock_guard lock{mutex_};
-  gate_ = std::move(gate);
-  attach_request asked{.token = token_, .who = who_};
-  if (gate_) asked.nonce = gate_->nonce;
-  return encode(process_frame{0, std::move(asked)});
+process_message driver_link::introduce() {
+  return attach_request{.token = token_, .who = who_, .nonce = rings_.knock()};
 }
 
-void driver_link::receive(std::string_view bytes) {
-  error why;
-  const auto frame = decode_controller_frame(bytes, why);
-  if (!frame) return services_.warned(why);
-  if (const auto* batch = std::get_if<order_batch>(&frame->what)) return follow(batch->of, batch->bytes);
-  hear(frame->what);
-  answer_ended();
-  if (is_to_attach()) services_.send(introduction());
-}
-
-void driver_link::hear(const controller_message& what) {
-  const std::lock_guard lock{mutex_};
-  const time_point now = services_.time->now();
-  silence_.end(now);
-  std::visit(overloaded{
-                 [&](const join_welcome& welcome) {
-                   admitted_ = welcome;
-                   spoke_ = now;
-                 },
-                 [&](const join_refusal& refusal) {
-                   if (state_.is_over) return;
-                   state_.is_over = true;
-                   state_.is_ready = false;
-                   state_.reason = refusal.why;
-                   change();
-                 },
-                 [&](const world_report& report) { hear(report); }, [](const auto&) {}, // for members
-             },
-             what);
+void driver_link::hear(controller_message& what) {
+  if (const auto* report = std::get_if<world_report>(&what)) hear(*report);
 }
 
 void driver_link::hear(const world_report& report) {
   if (state_.is_over) return;
-  if (report.is_over && report.reason.code == errc::rank_lost) return detach(report.reason);
+  if (report.is_over && report.reason.code == errc::rank_lost) { // the controller has detached this driver
+    services_.warned(report.reason);
+    suspend(report.reason);
+    return rejoin();
+  }
   const bool has_order = report.address < 0 && !report.is_over;
   if (opened_ != epoch{} && (!has_order || report.of != opened_))
     end_order(report.reason ? report.reason
@@ -70,65 +44,35 @@ void driver_link::hear(const world_report& report) {
   state_.world_size = report.world_size;
   state_.is_ready = report.is_ready && order_ != nullptr;
   state_.is_over = report.is_over;
-  state_.has_rings = rings_ != nullptr;
+  state_.has_rings = rings_.is_open();
   state_.reason = report.reason;
   state_.resume = report.resume;
   change();
 }
 
-void driver_link::detach(const error& why) {
-  admitted_.session = 0;
-  is_detached_ = true;
-  gate_.reset();
-  services_.warned(why);
-  suspend(why);
-}
-
-bool driver_link::is_to_attach() {
-  const std::lock_guard lock{mutex_};
-  return std::exchange(is_detached_, false);
-}
-
 void driver_link::open(const world_report& report) {
   const epoch of = report.of;
-  std::function<void(std::string)> send = [of, to = services_.send, session = admitted_.session](std::string bytes) {
-    to(encode(process_frame{session, order_batch{of, std::move(bytes)}}));
-  };
-  if (report.has_rings && gate_) {
-    try {
-      const rank self{report.address};
-      auto accepted = ring_connection::accept(gate_->socket, session_in(gate_->nonce, of), self,
-                                              peer_process::of_socket(gate_->socket), steady_now());
-      ring_listener listener{.receive =
-                                 [weak = weak_from_this(), of](std::string_view bytes) {
-                                   const auto self_held = weak.lock();
-                                   if (self_held) self_held->follow(of, bytes);
-                                   return self_held != nullptr;
-                                 },
-                             .failed =
-                                 [weak = weak_from_this(), of](const error& why) {
-                                   if (const auto self_held = weak.lock()) self_held->lose_order(of, why);
-                                 }};
-      rings_ = std::make_shared<ring_endpoint>(std::move(accepted), services_.ring_wait, std::move(listener));
-      send = rings_->sender();
-    } catch (const exception& failure) {
-      error why = failure.why();
-      why.text = "requests go through the control connection, not through shared memory: " + why.text;
-      services_.warned(why);
-      gate_.reset();
-      rings_ = nullptr;
-    }
+  std::function<void(std::string)> send;
+  if (report.has_rings) {
+    rings_.accept(of, rank{report.address});
+    send = rings_.open({.receive =
+                            [weak = weak_from_this(), of](std::string_view bytes) {
+                              const auto self = weak.lock();
+                              return self && self->follow_ring(of, bytes);
+                            },
+                        .failed =
+                            [weak = weak_from_this(), of](const error& why) {
+                              if (const auto self = weak.lock()) self->lose_order(of, why);
+                            }});
   }
-  order_ = std::make_shared<attached_order>(process_address{report.address}, report.world_size, of, std::move(send));
+  order_ = std::make_shared<attached_order>(process_address{report.address}, report.world_size, of,
+                                            send ? std::move(send) : batch_sender(of));
   opened_ = of;
 }
 
 void driver_link::end_order(const error& why) {
   opened_ = {};
-  if (rings_) {
-    rings_->stop();
-    retired_.push_back(std::exchange(rings_, nullptr));
-  }
+  rings_.retire();
   if (order_) ended_.emplace_back(std::exchange(order_, nullptr), why);
 }
 
@@ -140,7 +84,7 @@ void driver_link::suspend(const error& why) {
   change();
 }
 
-void driver_link::answer_ended() {
+void driver_link::settle() {
   decltype(ended_) ended;
   {
     const std::lock_guard lock{mutex_};
@@ -150,15 +94,13 @@ void driver_link::answer_ended() {
   tell_news();
 }
 
-void driver_link::follow(epoch of, std::string_view batch) {
-  std::shared_ptr<attached_order> order;
-  {
-    const std::lock_guard lock{mutex_};
-    silence_.end(services_.time->now());
-    if (of == opened_) order = order_;
-  }
-  if (!order) return;
-  if (const error why = order->receive(batch)) lose_order(of, why);
+bool driver_link::follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view batch) {
+  if (of != opened_ || !order_) return true;
+  const auto order = order_;
+  lock.unlock();
+  const error why = order->receive(batch);
+  if (why) lose_order(of, why);
+  return !why;
 }
 
 void driver_link::lose_order(epoch of, const error& why) {
@@ -168,48 +110,40 @@ void driver_link::lose_order(epoch of, const error& why) {
     services_.warned(why);
     suspend(why);
   }
-  answer_ended();
+  settle();
 }
 
-void driver_link::disconnected(const error& why) {
-  {
-    const std::lock_guard lock{mutex_};
-    admitted_.session = 0;
-    gate_.reset();
-    error told = why;
-    told.text = "the controller is lost: " + why.text;
-    suspend(told);
-  }
-  answer_ended();
+void driver_link::lost(const error& why, bool) {
+  rings_.leave_gate();
+  error told = why;
+  told.text = "the controller is lost: " + why.text;
+  suspend(told);
 }
 
-bool driver_link::tick() {
-  std::vector<std::shared_ptr<ring_endpoint>> retired; // their threads are joined without the lock
+void driver_link::ended(const error& why) {
+  end_order(why);
+  if (std::exchange(state_.is_over, true)) return;
+  state_.is_ready = false;
+  state_.reason = why;
+  change();
+}
+
+void driver_link::work(time_point now, nanoseconds) {
+  epoch_rings::retired retired; // their threads are joined without the lock
   std::shared_ptr<attached_order> order;
   std::vector<remote_buffer> unreleased;
   bool is_to_renew = false;
-  bool is_silent = false;
   {
     const std::lock_guard lock{mutex_};
-    retired = std::exchange(retired_, {});
+    retired = rings_.take_retired();
     order = order_;
     if (state_.is_ready) unreleased = std::exchange(unreleased_, {});
-    const time_point now = services_.time->now();
     is_to_renew = has_lent_ && order && now - renewed_ >= services_.lease / 4;
     if (is_to_renew) renewed_ = now;
-    silence_.exclude(ticks_.tick(now, admitted_.heartbeat), now);
-    is_silent = silence_.exceeds(admitted_.suspicion, now) && admitted_.session != 0;
-    if (admitted_.session != 0 && now - spoke_ >= admitted_.heartbeat) {
-      spoke_ = now;
-      services_.send(encode(process_frame{admitted_.session, heartbeat{}}));
-    }
   }
   for (const remote_buffer& one : unreleased) order->peers()->give_back(one);
-  if (order) order->peers()->expire(services_.time->now());
+  if (order) order->peers()->expire(now);
   if (is_to_renew) order->peers()->renew(services_.holder);
-  if (is_silent)
-    disconnected({.code = errc::communicator_failed, .text = "it has been silent for longer than the suspicion time"});
-  return is_silent;
 }
 
 std::shared_ptr<peer_requests> driver_link::peers_or(error& why) const {
@@ -280,18 +214,17 @@ void driver_link::give_back(const remote_buffer& lent) {
 }
 
 void driver_link::close(const error& why) {
-  std::vector<std::shared_ptr<ring_endpoint>> retired;
+  epoch_rings::retired retired;
   {
     const std::lock_guard lock{mutex_};
-    if (admitted_.session != 0)
-      services_.send(encode(process_frame{std::exchange(admitted_.session, 0), leave_notice{why}}));
+    leave({why}, false);
     end_order(why);
     state_.is_ready = false;
     if (!state_.reason) state_.reason = why;
     if (!std::exchange(state_.is_over, true)) change();
-    retired = std::exchange(retired_, {});
+    retired = rings_.take_retired();
   }
-  answer_ended();
+  settle();
 }
 
 void driver_link::tell_news() {
@@ -311,6 +244,11 @@ void driver_link::tell_news() {
 world_driver_event driver_link::state() const {
   const std::lock_guard lock{mutex_};
   return state_;
+}
+
+std::optional<error> driver_link::over() const {
+  const std::lock_guard lock{mutex_};
+  return state_.is_over ? std::optional{state_.reason} : std::nullopt;
 }
 
 error driver_link::objection_to(const world_request& asked) const {

@@ -1,5 +1,4 @@
 #include <troupe/device/overloaded.hpp>
-#include <troupe/processes/control/control_codec.hpp>
 #include <troupe/processes/control/host_link.hpp>
 #include <troupe/processes/transport/shared_memory/peer_process.hpp>
 
@@ -11,46 +10,38 @@ namespace troupe {
 
 host_link::host_link(process_identity who, std::string token, host_services services,
                      std::shared_ptr<order_service> service)
-  : who_{std::move(who)},
+  : control_session{{.time = services.time, .send = services.send, .patience = services.patience}},
+    who_{std::move(who)},
     token_{std::move(token)},
     services_{std::move(services)},
-    service_{std::move(service)},
-    ticks_{services_.time->now()} {}
+    service_{std::move(service)} {}
 
-std::string host_link::introduction() const {
-  return encode(process_frame{0, attach_request{.token = token_, .who = who_, .is_order_service = true}});
+process_message host_link::introduce() {
+  return attach_request{.token = token_, .who = who_, .is_order_service = true};
 }
 
-void host_link::receive(std::string_view bytes) {
-  error why;
-  const auto frame = decode_controller_frame(bytes, why);
-  const std::lock_guard lock{mutex_};
-  if (!frame) return services_.warned(why);
-  silence_.end(services_.time->now());
+void host_link::hear(controller_message& what) {
   std::visit(overloaded{
-                 [&](const join_welcome& welcome) {
-                   admitted_ = welcome;
-                   spoke_ = services_.time->now();
-                 },
-                 [&](const join_refusal& refusal) { ended_ = refusal.why; },
                  [&](const claim_order& one) {
                    if (auto found = services_.claim(one.nonce)) gates_.push_back(std::move(found).value());
                  },
                  [&](const serve_order& asked) { serve(asked); },
-                 [&](const order_batch& decided) {
-                   if (decided.of != serves_) return;
-                   if (error lost = service_->receive_from_controller(decided.bytes, services_.time->now())) {
-                     services_.warned(lost);
-                     const rank first = lost.rank.value_or(rank{0});
-                     send(order_batch{serves_, encode(host_frame{.losses = {{first, std::move(lost)}}})});
-                   }
-                 },
                  [&](const stop_order& order) {
-                   ended_ = order.why ? order.why : error{.code = errc::stopping, .text = "the world has ended"};
+                   over_ = order.why ? order.why : error{.code = errc::stopping, .text = "the world has ended"};
                  },
-                 [](const auto&) {}, // for processes
+                 [](const auto&) {}, // for other roles
              },
-             frame->what);
+             what);
+}
+
+bool host_link::follow(std::unique_lock<std::mutex>&, epoch of, std::string_view batch) {
+  if (of != serves_) return true;
+  error lost = service_->receive_from_controller(batch, now());
+  if (!lost) return true;
+  services_.warned(lost);
+  const rank first = lost.rank.value_or(rank{0});
+  send(order_batch{serves_, encode(host_frame{.losses = {{first, std::move(lost)}}})});
+  return false;
 }
 
 void host_link::serve(const serve_order& asked) {
@@ -79,53 +70,26 @@ void host_link::serve(const serve_order& asked) {
   if (rings.size() > 1) { // a single rank on this host has no peers to agree with here
     for (const auto& one : rings) report.ranks.push_back(one.first);
     const std::size_t count = rings.size();
-    service_->open_host(
-        asked.of, asked.world_size, std::move(rings), asked.previous, asked.limits,
-        [to = services_.send, session = admitted_.session, of = asked.of](std::string message) {
-          to(encode(process_frame{session, order_batch{of, std::move(message)}}));
-        },
-        asked.told);
+    service_->open_host(asked.of, asked.world_size, std::move(rings), asked.previous, asked.limits,
+                        batch_sender(asked.of), asked.told);
     serves_ = asked.of;
     if (count == static_cast<std::size_t>(asked.world_size)) report.resume = service_->points();
   } else {
-    service_->close({.code = errc::communicator_failed, .text = "this host no longer serves ranks"},
-                    services_.time->now());
+    service_->close({.code = errc::communicator_failed, .text = "this host no longer serves ranks"}, now());
   }
   services_.serving(asked.of, report.ranks.size());
   send(std::move(report));
 }
 
-void host_link::disconnected(const error& why) {
-  const std::lock_guard lock{mutex_};
-  admitted_.session = 0; // keep the gate connections: this service may join again
+void host_link::lost(const error& why, bool) {
+  // The gate connections are kept: this service may join again.
   if (std::exchange(serves_, epoch{}) != epoch{})
-    service_->close({.code = errc::communicator_failed, .text = "the controller is lost: " + why.text},
-                    services_.time->now());
+    service_->close({.code = errc::communicator_failed, .text = "the controller is lost: " + why.text}, now());
 }
 
-bool host_link::beat() {
-  bool is_silent = false;
-  {
-    const std::lock_guard lock{mutex_};
-    const time_point now = services_.time->now();
-    silence_.exclude(ticks_.tick(now, admitted_.heartbeat), now);
-    if (admitted_.session == 0) return false;
-    is_silent = silence_.exceeds(admitted_.suspicion, now);
-    if (now - spoke_ >= admitted_.heartbeat) send(heartbeat{});
-  }
-  if (is_silent)
-    disconnected({.code = errc::communicator_failed, .text = "it has been silent for longer than the suspicion time"});
-  return is_silent;
-}
-
-std::optional<error> host_link::ended() const {
+std::optional<error> host_link::over() const {
   const std::lock_guard lock{mutex_};
-  return ended_;
-}
-
-void host_link::send(process_message what) {
-  spoke_ = services_.time->now();
-  services_.send(encode(process_frame{admitted_.session, std::move(what)}));
+  return over_;
 }
 
 } // namespace troupe

@@ -1,9 +1,6 @@
 #include <troupe/device/overloaded.hpp>
-#include <troupe/processes/control/control_codec.hpp>
 #include <troupe/processes/control/process_link.hpp>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <utility>
 
@@ -25,62 +22,24 @@ constexpr nanoseconds knock_period = std::chrono::seconds{1};
 } // namespace
 
 process_link::process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for)
-  : who_{std::move(who)},
+  : control_session{{.time = services.time,
+                     .send = services.send,
+                     .patience = orphaned_for,
+                     .ends_with_controller = policy == orphan_policy::leave}},
+    who_{std::move(who)},
     services_{std::move(services)},
-    policy_{policy},
-    orphaned_for_{orphaned_for},
-    ticks_{services_.time->now()},
-    orphaned_{services_.time->now()} {}
+    rings_{services_.knock, services_.ring_wait, services_.without_rings} {}
 
-std::string process_link::introduction() {
-  const std::lock_guard lock{mutex_};
+process_message process_link::introduce() {
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
-  gate_.reset();
-  knock(services_.time->now());
-  who_.nonce = gate_ ? std::optional{gate_->nonce} : std::nullopt;
-  return encode(process_frame{0, who_});
+  knocked_ = now();
+  who_.nonce = rings_.knock();
+  return who_;
 }
 
-void process_link::knock(time_point now) {
-  knocked_ = now;
-  gate_ = services_.knock && !is_closed_to_rings_ ? services_.knock() : std::nullopt;
-}
-
-void process_link::connected() {
-  const std::lock_guard lock{mutex_};
-  if (state_ != state::unconnected) return;
-  state_ = state::joining;
-  spoke_ = services_.time->now();
-  silence_.end(spoke_);
-}
-
-void process_link::receive(std::string_view bytes) {
-  error why;
-  auto frame = decode_controller_frame(bytes, why);
-  if (frame && std::holds_alternative<order_batch>(frame->what)) {
-    const auto& batch = std::get<order_batch>(frame->what);
-    if (frame->session == session_.load(std::memory_order_relaxed)) static_cast<void>(follow(batch.of, batch.bytes));
-    return;
-  }
-  const std::lock_guard lock{mutex_};
-  if (state_ == state::left || state_ == state::unconnected) return;
-  if (state_ == state::leaving) {
-    const bool is_farewell =
-        !frame || std::holds_alternative<stop_order>(frame->what) || std::holds_alternative<fence_notice>(frame->what);
-    if (is_farewell) take_leave();
-    return;
-  }
-  if (!frame) return end(why);
-  const bool is_answer =
-      std::holds_alternative<join_welcome>(frame->what) || std::holds_alternative<join_refusal>(frame->what);
-  // Ignore messages for an earlier session, for example a notice that it has ended.
-  if (state_ == state::joined ? frame->session != session_ : !is_answer) return;
-  silence_.end(services_.time->now());
+void process_link::hear(controller_message& what) {
   std::visit(overloaded{
-                 [&](const join_welcome& welcome) { hear(welcome); },
-                 [&](const join_refusal& refusal) { end(refusal.why); },
-                 [](const heartbeat&) {},
                  [&](const id_wanted& wanted) {
                    services_.make_id(
                        [of = wanted.of, weak = weak_from_this()](const error& failure, const unique_id& made) {
@@ -95,10 +54,10 @@ void process_link::receive(std::string_view bytes) {
                  [&](const commits_wanted& wanted) { services_.deliver({wanted}); },
                  [&](formation_order& order) {
                    release_held(true);
-                   retire_rings();
+                   rings_.retire();
                    epoch_ = order.of;
                    early_.clear();
-                   if (order.has_rings) accept_rings(order);
+                   if (order.has_rings) rings_.accept(order.of, order.self);
                    services_.deliver({std::move(order)});
                  },
                  [&](failure_order& order) {
@@ -106,70 +65,33 @@ void process_link::receive(std::string_view bytes) {
                    release_held(true);
                  },
                  [&](quiesce_order& order) { deliver_after(std::move(order)); },
-                 [](const order_batch&) {}, // handled above
                  [&](const fence_notice& notice) { end(notice.why); },
-                 [&](stop_order& order) { deliver_after(std::move(order)); },
-                 // For order services of other hosts:
-                 [](const claim_order&) {},
-                 [](const world_report&) {},
-                 [](const serve_order&) {},
+                 [&](stop_order& order) { deliver_after(std::move(order)); }, [](const auto&) {}, // for other roles
              },
-             frame->what);
+             what);
 }
 
-void process_link::hear(const join_welcome& welcome) {
-  if (state_ != state::joining) return;
-  state_ = state::joined;
-  was_joined_ = true;
-  is_spare_ = welcome.is_spare;
-  session_ = welcome.session;
-  heartbeat_ = welcome.heartbeat;
-  suspicion_ = welcome.suspicion;
+void process_link::lost(const error& why, bool was_connected) {
+  if (!was_connected) return;
+  error told = why;
+  told.effect = effect::unknown_outcome;
+  if (was_joined()) services_.deliver({failure_order{epoch_, std::move(told)}});
+  release_held(true);
+  rings_.retire();
+  rings_.leave_gate();
 }
 
-void process_link::take_leave() {
-  state_ = state::left;
-  retire_rings();
-  leaving_ended_.notify_all();
-}
-
-void process_link::await_farewell(nanoseconds at_most) {
-  std::unique_lock lock{mutex_};
-  static_cast<void>(leaving_ended_.wait_for(lock, at_most, [this] { return state_ != state::leaving; }));
-}
-
-void process_link::end(const error& why) {
-  state_ = state::left;
-  retire_rings();
+void process_link::ended(const error& why) {
+  rings_.retire();
   held_.clear(); // the world ends at once
   services_.deliver({fence_notice{why}});
   services_.abandoned(why);
 }
 
-void process_link::disconnected(const error& why) {
-  const std::lock_guard lock{mutex_};
-  if (state_ == state::left) return;
-  if (state_ == state::leaving) return take_leave();
-  const time_point now = services_.time->now();
-  const bool was_connected = std::exchange(state_, state::unconnected) != state::unconnected;
-  if (was_connected) {
-    orphaned_ = now;
-    error lost = why;
-    lost.effect = effect::unknown_outcome;
-    if (was_joined_) services_.deliver({failure_order{epoch_, std::move(lost)}});
-    release_held(true);
-    retire_rings();
-    gate_.reset();
-  }
-  const bool is_refused = why.code == errc::invalid_argument;
-  if ((was_joined_ && policy_ == orphan_policy::leave) || is_refused || now - orphaned_ >= orphaned_for_) end(why);
-}
-
-bool process_link::tick() {
+void process_link::work(time_point now, nanoseconds pause) {
   std::unique_lock lock{mutex_};
-  const time_point now = services_.time->now();
-  const nanoseconds pause = exclude_pause(now);
-  auto retired = std::exchange(retired_, {});
+  for (held_directive& one : held_) one.since = without_pause(one.since, pause, now);
+  auto retired = rings_.take_retired();
   const auto order = order_;
   lock.unlock();
   retired.clear(); // joins threads, which may wait for the lock
@@ -182,79 +104,39 @@ bool process_link::tick() {
     fail_order({.code = errc::deadline_exceeded,
                 .text = "decisions that the controller has announced have not arrived through the rings in "
                         "shared memory: it has closed them"});
-  const bool is_silent = silence_.exceeds(suspicion_, now);
-  switch (state_) {
-    case state::leaving:
-    case state::left: return false;
-    case state::unconnected: return true;
-    case state::joining:
-    case state::joined: break;
-  }
-  if (state_ == state::joining && now - orphaned_ >= orphaned_for_)
-    end({.code = errc::deadline_exceeded,
-         .text = "the controller has accepted the connection and has not answered for " +
-                 std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - orphaned_).count()) +
-                 " s: check that it runs, or give it more time (control.patience)"});
-  if (state_ == state::joined && is_silent) {
-    lock.unlock();
-    disconnected({.code = errc::communicator_failed, .text = "the controller has been silent for too long"});
-    return false;
-  }
-  if (state_ == state::joined && now - knocked_ >= knock_period && (!gate_ || has_left(*gate_))) {
-    knock(now);
-    if (gate_) send(gate_notice{gate_->nonce});
-  }
-  return false;
+  look_for_gate(now);
 }
 
-void process_link::beat() {
-  const std::lock_guard lock{mutex_};
-  if (state_ == state::joined && services_.time->now() - spoke_ >= heartbeat_) send(heartbeat{});
-}
-
-nanoseconds process_link::exclude_pause(time_point now) {
-  const nanoseconds pause = ticks_.tick(now, heartbeat_);
-  silence_.exclude(pause, now);
-  orphaned_ = without_pause(orphaned_, pause, now);
-  for (held_directive& one : held_) one.since = without_pause(one.since, pause, now);
-  return pause;
-}
-
-void process_link::send(process_message what) {
-  spoke_ = services_.time->now();
-  services_.send(encode(process_frame{session_, std::move(what)}));
+void process_link::look_for_gate(time_point now) {
+  if (!is_in_session() || now - knocked_ < knock_period || rings_.has_gate()) return;
+  knocked_ = now;
+  if (const auto nonce = rings_.knock()) send(gate_notice{*nonce});
 }
 
 std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                       std::shared_ptr<exported_memory> exported) {
   const epoch of = pipeline->formed_in();
   std::unique_lock lock{mutex_};
-  std::function<void(std::string)> send = [weak = weak_from_this(), of](std::string bytes) {
-    if (const auto self = weak.lock()) self->report(order_batch{of, std::move(bytes)});
-  };
+  std::function<void(std::string)> send;
   // The formation of the next epoch may have been ordered already: its rings are not for this epoch.
-  if (accepted_ && of == epoch_) {
-    ring_listener listener{.receive =
-                               [weak = weak_from_this(), of](std::string_view bytes) {
-                                 const auto self = weak.lock();
-                                 return self && self->follow(of, bytes);
-                               },
-                           .failed =
-                               [weak = weak_from_this(), of](const error& why) {
-                                 if (const auto self = weak.lock()) self->lose_order(of, why);
-                               },
-                           .enter = services_.enter_ring_thread};
-    try {
-      rings_ = std::make_shared<ring_endpoint>(*std::exchange(accepted_, std::nullopt), services_.ring_wait,
-                                               std::move(listener));
-      send = rings_->sender();
-    } catch (const exception& failure) { // no thread: the first batch that arrives without rings tells the controller
-      if (services_.without_rings) services_.without_rings(failure.why());
-    }
-  }
+  if (of == epoch_)
+    send = rings_.open({.receive =
+                            [weak = weak_from_this(), of](std::string_view bytes) {
+                              const auto self = weak.lock();
+                              return self && self->follow_ring(of, bytes);
+                            },
+                        .failed =
+                            [weak = weak_from_this(), of](const error& why) {
+                              if (const auto self = weak.lock()) self->lose_order(of, why);
+                            },
+                        .enter = services_.enter_ring_thread});
+  if (!send)
+    send = [weak = weak_from_this(), of](std::string bytes) {
+      if (const auto self = weak.lock()) self->report(order_batch{of, std::move(bytes)});
+    };
   order_ = std::make_shared<order_connection>(std::move(pipeline), of, services_.time, std::move(send), services_.fused,
                                               std::move(exported));
-  if (services_.order_opened) services_.order_opened(of, rings_ != nullptr);
+  if (services_.order_opened) services_.order_opened(of, rings_.is_open());
   const auto order = order_;
   auto whole = order->whole();
   // While opened_ is an earlier epoch, later batches are kept behind these.
@@ -275,40 +157,12 @@ std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipel
   return whole;
 }
 
-void process_link::accept_rings(const formation_order& order) {
-  if (!gate_ || is_closed_to_rings_) return;
-  try {
-    // The descriptors were sent before the order, so there is nothing to wait for.
-    accepted_ = ring_connection::accept(gate_->socket, session_in(gate_->nonce, order.of), order.self,
-                                        peer_process::of_socket(gate_->socket), std::chrono::steady_clock::now());
-  } catch (const exception& failure) {
-    // The controller notices it by the first batch of requests, which arrives without rings. Without this socket it
-    // cannot offer rings again, unless the process connects to its gate once more (knock()).
-    gate_.reset();
-    if (services_.without_rings) services_.without_rings(failure.why());
-  }
-}
-
-void process_link::retire_rings() {
-  accepted_.reset();
-  if (!rings_) return;
-  rings_->stop();
-  retired_.push_back(std::move(rings_));
-}
-
 void process_link::close_rings() {
   std::unique_lock lock{mutex_};
-  is_closed_to_rings_ = true;
-  retire_rings();
-  gate_.reset();
-  auto retired = std::exchange(retired_, {});
+  rings_.close();
+  auto retired = rings_.take_retired();
   lock.unlock();
   retired.clear();
-}
-
-bool process_link::is_joined() const {
-  const std::lock_guard lock{mutex_};
-  return state_ == state::joined;
 }
 
 bool process_link::is_spare() const {
@@ -318,7 +172,7 @@ bool process_link::is_spare() const {
 
 bool process_link::has_rings() const {
   const std::lock_guard lock{mutex_};
-  return rings_ != nullptr;
+  return rings_.is_open();
 }
 
 template <class Order>
@@ -326,8 +180,8 @@ void process_link::deliver_after(Order what) {
   const std::uint64_t decided = what.decided;
   release_held(false);
   // Without rings, decisions arrive through the same connection and have already been applied.
-  if (rings_ && order_->followed() < decided)
-    held_.push_back({decided, services_.time->now(), {std::move(what)}});
+  if (rings_.is_open() && order_->followed() < decided)
+    held_.push_back({decided, now(), {std::move(what)}});
   else
     services_.deliver({std::move(what)});
 }
@@ -339,23 +193,19 @@ void process_link::release_held(bool all) {
   }
 }
 
-bool process_link::follow(epoch of, std::string_view decided) {
-  std::shared_ptr<order_connection> order;
-  {
-    const std::lock_guard lock{mutex_};
-    silence_.end(services_.time->now());
-    if (of == epoch_ && opened_ != of) {
-      early_.emplace_back(decided); // a peer that has formed earlier may send requests already
-      return true;
-    }
-    if (of == epoch_) order = order_;
+bool process_link::follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view decided) {
+  if (of == epoch_ && opened_ != of) {
+    early_.emplace_back(decided); // a peer that has formed earlier may send requests already
+    return true;
   }
-  if (!order) return true;
+  if (of != epoch_ || !order_) return true;
+  const auto order = order_;
+  lock.unlock();
   if (const error why = order->receive(decided)) {
     lose_order(of, why);
     return false;
   }
-  const std::lock_guard lock{mutex_};
+  lock.lock();
   release_held(false);
   return true;
 }
@@ -368,19 +218,21 @@ void process_link::lose_order(epoch of, const error& why) {
 void process_link::fail_order(const error& why) {
   services_.deliver({failure_order{epoch_, with_unknown_outcome(why)}});
   release_held(true);
-  if (state_ == state::joined) send(failed_report{.of = epoch_, .why = why});
+  send(failed_report{.of = epoch_, .why = why});
 }
 
 void process_link::tell(member_report what) {
-  std::visit([this](auto& one) { report(std::move(one)); }, what);
+  std::visit(overloaded{[this](leave_notice& one) {
+                          const std::lock_guard lock{mutex_};
+                          leave(std::move(one), true);
+                        },
+                        [this](auto& one) { report(std::move(one)); }},
+             what);
 }
 
 void process_link::report(process_message what) {
   const std::lock_guard lock{mutex_};
-  const bool is_last = std::holds_alternative<leave_notice>(what);
-  const bool is_heard = state_ == state::joined;
-  if (is_heard) send(std::move(what));
-  if (is_last) state_ = is_heard ? state::leaving : state::left;
+  send(std::move(what));
 }
 
 } // namespace troupe

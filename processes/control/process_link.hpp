@@ -1,4 +1,4 @@
-/// Implements the process's side of the protocol between a process and its world's controller, without CAF.
+/// Implements a rank's process in its session with the controller, without CAF.
 #pragma once
 
 #include <troupe/actors/world/controller_channel.hpp>
@@ -6,18 +6,13 @@
 #include <troupe/actors/world/world_notes.hpp>
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
-#include <troupe/device/threads/condition.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
-#include <troupe/processes/control/control_messages.hpp>
-#include <troupe/processes/control/peer_silence.hpp>
+#include <troupe/processes/control/control_session.hpp>
+#include <troupe/processes/control/epoch_rings.hpp>
 #include <troupe/processes/order/order_connection.hpp>
 #include <troupe/processes/transport/shared_memory/order_gate.hpp>
-#include <troupe/processes/transport/shared_memory/ring_endpoint.hpp>
 
-#include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,62 +44,46 @@ struct link_services {
   std::function<void()> enter_ring_thread{}; ///< Called first by that thread.
 };
 
-/// Holds the connection state of one process. Requests and decisions of an epoch go through rings in shared memory if
-/// the controller is on this host and both could set them up, else through the control connection.
-/// Threads: safe from any. The functions of link_services must not call the process_link.
-class process_link final : public controller_channel, public std::enable_shared_from_this<process_link> {
+/// Takes part in the world as a rank or a spare. Requests and decisions of an epoch go through rings in shared memory
+/// if the controller or an order service is on this host and both could set them up, else through the control
+/// connection.
+class process_link final : public controller_channel,
+                           public control_session,
+                           public std::enable_shared_from_this<process_link> {
 public:
   /// \p orphaned_for: how long the process may be without a controller before it gives up.
   process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for);
 
-  /// Returns the first message of a connection to a controller.
-  [[nodiscard]] std::string introduction();
-  /// Reports that the introduction has been sent to a connected controller.
-  void connected();
-  void receive(std::string_view bytes);
-  /// Reports that the connection has ended or could not be made.
-  void disconnected(const error& why);
-  /// Checks the deadlines. Call it more often than heartbeats are due. Time without calls does not count as silence of
-  /// the controller or of its rings: the process was stopped or not scheduled, and messages that arrived meanwhile have
-  /// not been read.
-  /// Returns whether a connection is needed.
-  [[nodiscard]] bool tick();
-  /// Sends a heartbeat if one is due. Does not check the controller's silence.
-  void beat();
-
-  /// Sends \p what to the controller. Nothing is sent after a leave_notice.
+  /// Sends \p what to the controller. Nothing is sent after a leave_notice. If the process ended before the controller
+  /// has confirmed that (await_farewell()), it would count as lost.
   void tell(member_report what) override;
-  /// Waits after a leave_notice until the controller has confirmed it, for at most \p at_most. If the process ended
-  /// earlier, the controller would treat it as lost.
-  void await_farewell(nanoseconds at_most);
   [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                         std::shared_ptr<exported_memory> exported = {}) override;
   /// Stops using rings permanently, and waits for the thread that reads them.
   void close_rings();
-  /// Returns whether the controller has admitted the process.
-  [[nodiscard]] bool is_joined() const;
   /// Returns whether the process, when it was admitted, was to stand by until a place is free.
   [[nodiscard]] bool is_spare() const;
   /// Returns whether the requests of the present epoch go through rings.
   [[nodiscard]] bool has_rings() const;
 
 private:
-  enum class state : std::uint8_t { unconnected, joining, joined, leaving, left };
-
-  /// Excludes the time since the last tick() in which this process did not run, and returns it.
-  nanoseconds exclude_pause(time_point now);
-  void hear(const join_welcome& welcome);
+  process_message introduce() override;
+  void joined(const join_welcome& welcome) override { is_spare_ = welcome.is_spare; }
+  void hear(controller_message& what) override;
   /// Applies the controller's decisions about this rank's requests in epoch \p of. Returns whether they could be read.
-  bool follow(epoch of, std::string_view decided);
+  bool follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view decided) override;
+  void refuse(const error& why) override { end(why); }
+  void lost(const error& why, bool was_connected) override;
+  void ended(const error& why) override;
+  void departed() override { rings_.retire(); }
+  void work(time_point now, nanoseconds pause) override;
+
+  /// Looks for a gate if there is no connection to one.
+  void look_for_gate(time_point now);
   /// Reports that the decisions of an epoch are lost, to the world and to the controller.
   void lose_order(epoch of, const error& why);
   /// The same for the present epoch. Requires the lock.
   void fail_order(const error& why);
-  /// Connects to the gate of this host if that is possible and there is no connection.
-  void knock(time_point now);
-  void accept_rings(const formation_order& order);
-  /// Drops the rings of an epoch that has ended. A later tick() joins their thread.
-  void retire_rings();
   /// Delivers \p what after `what.decided` batches of decisions have been applied. Only batches in rings can be
   /// outstanding.
   template <class Order>
@@ -112,11 +91,7 @@ private:
   /// Delivers the held messages whose decisions have been applied. \p all: also the others, whose decisions will not
   /// arrive.
   void release_held(bool all);
-  void end(const error& why);
-  void take_leave();
-  /// Sends \p what if the process has been admitted. Nothing is sent after a leave_notice.
   void report(process_message what);
-  void send(process_message what);
 
   /// A message that waits for decisions in the rings.
   struct held_directive {
@@ -125,34 +100,16 @@ private:
     controller_directive what;
   };
 
-  mutable std::mutex mutex_;
-  condition leaving_ended_; ///< Signals the end of state::leaving.
   join_request who_;
   link_services services_;
-  const orphan_policy policy_;
-  const nanoseconds orphaned_for_;
-  state state_ = state::unconnected;
-  bool was_joined_ = false;
-  bool is_spare_ = false; ///< According to the latest join_welcome.
-  std::atomic<session_id> session_{0};
-  nanoseconds heartbeat_{std::chrono::milliseconds{250}};
-  nanoseconds suspicion_{std::chrono::seconds{10}};
-  peer_silence silence_; ///< Of the controller.
-  pause_detector ticks_;
-  time_point spoke_{};
-  time_point orphaned_{};                     ///< Time since which it has had no controller.
+  bool is_spare_ = false;                     ///< According to the latest join_welcome.
   std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
-  epoch epoch_{};                             ///< The epoch of the latest formation_order.
+  epoch epoch_{};                             ///< The epoch of the latest formation_order; 0 before the first.
   epoch opened_{};                            ///< The epoch whose order has been opened.
   std::vector<std::string> early_{};          ///< Batches of epoch_ that arrived before its order was opened.
-
-  std::optional<gate_connection> gate_{};
-  time_point knocked_{};                      ///< The time of the latest knock().
-  std::optional<ring_connection> accepted_{}; ///< The rings of the present epoch, before open_order().
-  std::shared_ptr<ring_endpoint> rings_{};    ///< The rings of the present epoch, after open_order().
-  std::vector<std::shared_ptr<ring_endpoint>> retired_{};
-  std::vector<held_directive> held_{}; ///< In the order of arrival.
-  bool is_closed_to_rings_ = false;
+  epoch_rings rings_;                         ///< Those of the present epoch.
+  time_point knocked_{};                      ///< When a gate was looked for last.
+  std::vector<held_directive> held_{};        ///< In the order of arrival.
 };
 
 } // namespace troupe

@@ -166,10 +166,7 @@ controlled_membership::controlled_membership(join_request who, const configurati
           [is_watched = settings.assignment.is_watched](const error& why) {
             if (is_watched) leave_soon(why);
           },
-      .without_rings =
-          [](const error& why) {
-            log_warning("requests go through the control connection, not through shared memory: " + to_string(why));
-          },
+      .without_rings = [](const error& why) { log_warning(to_string(why)); },
       .order_opened =
           [](epoch of, bool through_rings) {
             log_info("requests of epoch " + to_string(of) + " are ordered through " +
@@ -189,22 +186,15 @@ void controlled_membership::begin(world_inner_handle target) {
     const std::lock_guard lock{world_->mutex};
     world_->to = std::move(target);
   }
-  controller_->begin({.introduction =
-                          [link = link_, api = api_] {
-                            api->enter_thread(std::nullopt); // this thread applies the decisions about requests
-                            link->connected();
-                            return link->introduction();
-                          },
-                      .receive = [link = link_](std::string_view bytes) { link->receive(bytes); },
-                      .disconnected = [link = link_](const transport_fault& why,
-                                                     bool admitted) { link->disconnected(error_of(why, admitted)); },
-                      .tick =
-                          [link = link_] {
-                            link->beat();
-                            const bool is_needed = link->tick();
-                            return controller_connection::finding{.is_silent = is_needed, .is_wanted = is_needed};
-                          }},
-                     "troupe/pulse");
+  auto hooks = controller_connection::hooks_of(link_);
+  hooks.introduction = [link = link_, api = api_] {
+    api->enter_thread(std::nullopt); // this thread applies the decisions about requests
+    return link->introduction();
+  };
+  hooks.disconnected = [link = link_](const transport_fault& why, bool admitted) {
+    link->disconnected(error_of(why, admitted));
+  };
+  controller_->begin(std::move(hooks), "troupe/pulse");
 }
 
 std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& settings, std::string token) {

@@ -52,26 +52,22 @@ struct order_host::parts {
                                      " ranks of this host are ordered here");
                             told(of, ranks);
                           },
-                      .warned = [](const error& why) { log_warning(to_string(why)); }},
+                      .warned = [](const error& why) { log_warning(to_string(why)); },
+                      .patience = settings.patience},
         service);
     ordering = worker{[of = service] {
       name_this_thread("troupe/order");
       of->run();
     }};
-    controller.begin({.introduction = [this] { return link->introduction(); },
-                      .receive = [this](std::string_view bytes) { link->receive(bytes); },
-                      .disconnected = [this](const transport_fault& why,
-                                             bool) { link->disconnected({.code = errc::missing, .text = why.text}); },
-                      .tick =
-                          [this] {
-                            {
-                              const std::lock_guard lock{gate_guard};
-                              gate.drain(steady_now());
-                            }
-                            const bool is_silent = link->beat();
-                            return controller_connection::finding{.over = link->ended(), .is_silent = is_silent};
-                          }},
-                     "troupe/host");
+    auto hooks = controller_connection::hooks_of(link);
+    hooks.tick = [this, tick = std::move(hooks.tick)] {
+      {
+        const std::lock_guard lock{gate_guard};
+        gate.drain(steady_now());
+      }
+      return tick();
+    };
+    controller.begin(std::move(hooks), "troupe/host");
   }
 
   ~parts() {

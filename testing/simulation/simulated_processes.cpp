@@ -275,10 +275,7 @@ private:
   [[nodiscard]] std::shared_ptr<process> shared() { return std::static_pointer_cast<process>(shared_from_this()); }
   [[nodiscard]] bool has_ended() const override { return *is_dead_; }
   [[nodiscard]] int place_or_none() const override { return place_; }
-  [[nodiscard]] std::string introduce() override {
-    link_->connected();
-    return link_->introduction();
-  }
+  [[nodiscard]] std::string introduce() override { return link_->introduction(); }
   void receive(const std::string& bytes) override { link_->receive(bytes); }
   void broken(const error& why) override { link_->disconnected(why); }
 
@@ -375,7 +372,6 @@ void simulated_processes::process::live() {
   while (!is_over()) {
     {
       const fibers::no_wait_scope in_turn;
-      link_->beat();
       if (link_->tick() && !is_searching_) connect();
     }
     fibers::current()->sleep(look_every);
@@ -481,20 +477,13 @@ private:
   [[nodiscard]] int place_or_none() const override { return -1; }
   [[nodiscard]] std::string introduce() override { return link_->introduction(); }
   void receive(const std::string& bytes) override { link_->receive(bytes); }
-  void broken(const error& why) override {
-    link_->disconnected(why);
-    needs_connection_ = true;
-  }
+  void broken(const error& why) override { link_->disconnected(why); }
 
   void live() {
     while (!is_over_) {
       {
         const fibers::no_wait_scope in_turn;
-        if (link_->tick()) needs_connection_ = true;
-        if (needs_connection_ && !is_searching_) {
-          needs_connection_ = false;
-          connect();
-        }
+        if (link_->tick() && !is_searching_) connect();
       }
       fibers::current()->sleep(look_every);
     }
@@ -504,7 +493,6 @@ private:
 
   const int number_;
   bool is_over_ = false;
-  bool needs_connection_ = true; ///< True if it must connect to the controller.
   std::shared_ptr<driver_link> link_;
 };
 

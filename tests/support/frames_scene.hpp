@@ -52,21 +52,20 @@ struct frames_scene {
     said.push_back(*std::move(frame));
   }
   void join() {
-    link->connected();
+    if (!std::exchange(is_introduced, false)) static_cast<void>(link->introduction());
     hear(join_welcome{.session = session, .heartbeat = 250ms, .suspicion = 10s});
   }
   void hear(controller_message what, session_id by = session) {
     link->receive(encode(controller_frame{by, std::move(what)}));
   }
   void form(epoch of) { hear(formation_order{.of = of, .self = rank{0}, .world_size = 2}); }
-  /// Lets \p span pass, and calls tick() and beat() every 20 ms. Returns whether the link wants a connection at the
+  /// Lets \p span pass, and calls tick() every 20 ms. Returns whether the link wants a connection at the
   /// end.
   bool pass(nanoseconds span) {
     bool is_wanted = false;
     for (nanoseconds passed{}; passed < span; passed += 20ms) {
       time->advance(20ms);
       is_wanted = link->tick();
-      link->beat();
     }
     return is_wanted;
   }
@@ -93,7 +92,8 @@ struct frames_scene {
       if (const auto* what = std::get_if<Message>(&one.what)) found.push_back(*what);
     return found;
   }
-  [[nodiscard]] join_request introduction() const {
+  [[nodiscard]] join_request introduction() {
+    is_introduced = true;
     error why;
     const auto frame = decode_process_frame(link->introduction(), why);
     REQUIRE(frame);
@@ -106,6 +106,7 @@ struct frames_scene {
   std::vector<process_frame> said;
   std::vector<controller_directive> delivered;
   std::function<void(const error&, const unique_id&)> naming;
+  bool is_introduced = false; ///< Since the latest join().
   std::optional<error> abandoned;
   std::optional<error> without_rings;
   std::shared_ptr<process_link> link;

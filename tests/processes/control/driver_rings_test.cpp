@@ -284,7 +284,7 @@ TEST_CASE("a driver that was detached says nothing until it is admitted again", 
   CHECK(at.said[1].session == session + 1);
   at.link->disconnected({.code = errc::missing, .text = "the network is down"});
   at.time->advance(5s);
-  CHECK_FALSE(at.link->tick());
+  CHECK(at.link->tick()); // it needs a connection
   at.link->close({.code = errc::stopping, .text = "it ends"});
   CHECK(at.said.size() == 2); // nobody would hear it
 }
