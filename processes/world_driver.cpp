@@ -35,18 +35,18 @@ struct world_driver::parts {
     : controller{settings.control, settings.assignment.token, settings.control.patience} {
     const std::string host = host_name();
     link = std::make_shared<driver_link>(
+        session_services{.time = std::make_shared<monotonic_clock>(),
+                         .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
+                         .patience = settings.control.patience},
         process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
         settings.assignment.token,
         driver_services{
-            .time = std::make_shared<monotonic_clock>(),
-            .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
             .knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); },
             .changed = [this](const world_driver_event& now) { hear(now); },
             .warned = [](const error& why) { log_warning(to_string(why)); },
             .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
             .default_deadline = settings.deadlines.operation,
-            .holder = draw_holder(),
-            .patience = settings.control.patience});
+            .holder = draw_holder()});
     controller.begin(controller_connection::hooks_of(link), "troupe/driver");
   }
 

@@ -26,7 +26,7 @@ void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, 
   tell(latest_, ordered_);
 }
 
-error attached_drivers::objection() const {
+error attached_drivers::objection() {
   if (all_.size() >= most)
     return {.code = errc::busy,
             .text = std::to_string(most) + " drivers are attached to this world, which is the limit"};
@@ -36,7 +36,7 @@ error attached_drivers::objection() const {
                   " earlier drivers, which is the limit: try again later"};
 }
 
-std::optional<int> attached_drivers::free_slot() const {
+std::optional<int> attached_drivers::free_slot() {
   std::vector<bool> is_taken(most_attached_lanes);
   for (const auto& [session, one] : all_) is_taken[static_cast<std::size_t>(slot_of(one.where))] = true;
   for (const process_address one : order_.retiring()) is_taken[static_cast<std::size_t>(slot_of(one))] = true;

@@ -32,7 +32,7 @@ public:
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
   /// Returns errc::none, or why no driver can be admitted now: busy.
-  [[nodiscard]] error objection() const;
+  [[nodiscard]] error objection();
   /// Admits a driver under \p welcome.session, unless there is an objection. An earlier driver of the same connection
   /// is forgotten.
   void admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome, time_point now);
@@ -61,7 +61,7 @@ private:
   using sessions = session_table<one_driver>;
 
   /// Returns the first slot in whose lane no rank has or will have requests; nullopt if there is none.
-  [[nodiscard]] std::optional<int> free_slot() const;
+  [[nodiscard]] std::optional<int> free_slot();
   void attach(sessions::value_type& to, epoch of);
   /// Sends a driver the reason why it is detached, and forgets it.
   void refuse(sessions::iterator which, error why);

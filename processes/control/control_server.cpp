@@ -130,11 +130,7 @@ void control_server::take(link_id from, const order_batch& asked) {
 void control_server::hear_of_order() {
   for (const order_service::loss& one : order_.take_losses()) {
     const auto link = one.of == state_.current_epoch() ? state_.link_of(one.rank) : std::nullopt;
-    if (!link) continue; // its loss is already known
-    if (one.why.code == errc::rank_lost)
-      carry_out(state_.on_rank_lost(*link, one.why.text, steady_now()));
-    else
-      carry_out(state_.on_rank_failed(*link, one.of, one.why, steady_now()));
+    if (link) carry_out(state_.on_rank_failed(*link, one.of, one.why, steady_now())); // or its loss is already known
   }
   drivers_.detach_failed();
   for (const auto& late : order_.take_straggling())

@@ -44,7 +44,7 @@ void control_session::receive(std::string_view bytes) {
     case state::leaving:
       if (!frame || std::holds_alternative<stop_order>(frame->what) ||
           std::holds_alternative<fence_notice>(frame->what))
-        return depart();
+        return end({});
       break;
     case state::joining: frame ? answer(frame->what) : refuse(why); break;
     case state::joined:
@@ -68,7 +68,6 @@ void control_session::answer(const controller_message& what) {
   was_joined_ = true;
   spoke_ = now();
   silence_.end(spoke_);
-  joined(*welcome);
 }
 
 bool control_session::follow_ring(epoch of, std::string_view batch) {
@@ -95,7 +94,7 @@ void control_session::give_up(const error& why) {
 
 void control_session::lose(const error& why) {
   if (state_ == state::left) return;
-  if (state_ == state::leaving) return depart();
+  if (state_ == state::leaving) return end({});
   const bool was_connected = std::exchange(state_, state::unconnected) != state::unconnected;
   if (was_connected) orphaned_ = now();
   lost(why, was_connected);
@@ -134,12 +133,6 @@ void control_session::end(const error& why) {
   ended(why);
 }
 
-void control_session::depart() {
-  state_ = state::left;
-  leaving_ended_.notify_all();
-  departed();
-}
-
 void control_session::leave(leave_notice what, bool is_confirmed) {
   const bool is_heard = state_ == state::joined;
   send(std::move(what));
@@ -161,6 +154,11 @@ std::function<void(std::string)> control_session::batch_sender(epoch of) const {
   return [to = services_.send, session = terms_.session, of](std::string bytes) {
     to(encode(process_frame{session, order_batch{of, std::move(bytes)}}));
   };
+}
+
+bool control_session::is_spare() const {
+  const std::lock_guard lock{mutex_};
+  return terms_.is_spare;
 }
 
 bool control_session::is_joined() const {

@@ -59,6 +59,8 @@ public:
   void await_farewell(nanoseconds at_most);
   /// Returns whether the controller has admitted the member.
   [[nodiscard]] bool is_joined() const;
+  /// Returns whether the member, when it was admitted, was to stand by until a place is free.
+  [[nodiscard]] bool is_spare() const;
 
 protected:
   explicit control_session(session_services services);
@@ -66,7 +68,6 @@ protected:
   // A role implements these. They are called with mutex_ locked, except the last two.
   /// Returns the first message of a connection.
   [[nodiscard]] virtual process_message introduce() = 0;
-  virtual void joined([[maybe_unused]] const join_welcome& welcome) {}
   /// Handles a message of the present session. Heartbeats and answers to introductions are not passed.
   virtual void hear(controller_message& what) = 0;
   /// Handles a batch of the order of an epoch, from the connection or from rings. May unlock \p lock. Returns whether
@@ -76,16 +77,16 @@ protected:
   virtual void refuse(const error& why) = 0;
   /// Handles the loss of the controller, which may come back. \p was_connected: false if an attempt to connect failed.
   virtual void lost(const error& why, bool was_connected) = 0;
-  /// Handles the end of all sessions: the controller has refused the member, or the member has given up.
+  /// Handles the end of all sessions: the controller has refused the member, the member has given up, or, if \p why is
+  /// errc::none, its last message has been confirmed.
   virtual void ended(const error& why) = 0;
-  /// Handles the end of the last session after the member's own last message.
-  virtual void departed() {}
   /// Called at each tick, without the lock. \p pause: the time before \p now that does not count.
   virtual void work([[maybe_unused]] time_point now, [[maybe_unused]] nanoseconds pause) {}
   /// Called after each of the above, without the lock.
   virtual void settle() {}
 
   // For roles, with mutex_ locked:
+  [[nodiscard]] const std::shared_ptr<const clock>& time() const noexcept { return services_.time; }
   [[nodiscard]] time_point now() const { return services_.time->now(); }
   [[nodiscard]] bool is_in_session() const noexcept { return state_ == state::joined; }
   /// Returns whether a controller has ever admitted the member.
@@ -113,7 +114,6 @@ private:
   [[nodiscard]] std::string begin();
   void answer(const controller_message& what);
   void lose(const error& why);
-  void depart();
 
   const session_services services_;
   condition leaving_ended_; ///< Signals the end of state::leaving.

@@ -228,7 +228,11 @@ control_effects controller_state::on_message(link_id from, const process_message
 control_effects controller_state::on_rank_failed(link_id which, epoch of, error why, time_point now) {
   control_effects out;
   exclude_pause(now);
-  if (const auto found = members_.find(which); found != members_.end())
+  const auto found = members_.find(which);
+  if (found == members_.end()) return out;
+  if (why.code == errc::rank_lost)
+    lose(found, loss_error(describe(found->second.who) + " is lost: " + why.text), true, now, out);
+  else
     fail(found, {.of = of, .why = std::move(why)}, now, out);
   return out;
 }
@@ -508,15 +512,6 @@ control_effects controller_state::on_link_down(link_id which, time_point now) {
   one.is_away = true;
   why.text += " while the controller did not run";
   if (one.self) fail_epoch(std::move(why), {}, at_once, now, out);
-  return out;
-}
-
-control_effects controller_state::on_rank_lost(link_id which, const std::string& how, time_point now) {
-  control_effects out;
-  exclude_pause(now);
-  const auto found = members_.find(which);
-  if (found == members_.end()) return out;
-  lose(found, loss_error(describe(found->second.who) + " is lost: " + how), true, now, out);
   return out;
 }
 

@@ -95,10 +95,8 @@ public:
   /// started it.
   [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
                                                  time_point now);
-  /// Handles the report that a rank's process has been lost, as observed on this host.
-  [[nodiscard]] control_effects on_rank_lost(link_id which, const std::string& how, time_point now);
   /// Handles the failure of a rank in epoch \p of, as observed by the controller or by the order service of its host.
-  /// That says nothing about whether its process is alive.
+  /// If \p why is errc::rank_lost, its process has ended; else that says nothing about whether it is alive.
   [[nodiscard]] control_effects on_rank_failed(link_id which, epoch of, error why, time_point now);
   /// Notes that an operation between these two ranks of the present epoch does not end, although both have launched it.
   /// Call it before on_message() with the failed_report about that.

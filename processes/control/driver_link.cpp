@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-driver_link::driver_link(process_identity who, std::string token, driver_services services)
-  : control_session{{.time = services.time, .send = services.send, .patience = services.patience}},
+driver_link::driver_link(session_services session, process_identity who, std::string token, driver_services services)
+  : control_session{std::move(session)},
     who_{std::move(who)},
     token_{std::move(token)},
     services_{std::move(services)},

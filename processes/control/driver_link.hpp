@@ -27,9 +27,6 @@ namespace troupe {
 
 /// The services that driver_link calls.
 struct driver_services {
-  std::shared_ptr<const clock> time;
-  /// Sends to the connected controller. Called from any thread; never blocks.
-  std::function<void(std::string bytes)> send;
   /// Returns a new connection to the gate of the controller on this host; nullopt if there is none.
   std::function<std::optional<gate_connection>()> knock{};
   /// Reports a change of state; the end is the last one. Must not block. Called by one thread at a time; it may call
@@ -42,7 +39,6 @@ struct driver_services {
   std::size_t most_pending = 1024;
   /// Identifies this driver as the holder of memory and plans at the ranks. Random, not 0.
   std::uint64_t holder = 0;
-  nanoseconds patience = nanoseconds::max(); ///< See session_services.
   /// Ranks release the memory and plans that this driver holds if the lease is not renewed for this long.
   nanoseconds lease = longest_lease;
 };
@@ -52,7 +48,7 @@ struct driver_services {
 /// Threads: safe from any. The functions of driver_services must not call it, except `changed`.
 class driver_link final : public control_session, public std::enable_shared_from_this<driver_link> {
 public:
-  driver_link(process_identity who, std::string token, driver_services services);
+  driver_link(session_services session, process_identity who, std::string token, driver_services services);
   ~driver_link() override;
 
   /// Answers pending and later requests with \p why, reports the end, and joins the thread that reads rings.

@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-host_link::host_link(process_identity who, std::string token, host_services services,
+host_link::host_link(session_services session, process_identity who, std::string token, host_services services,
                      std::shared_ptr<order_service> service)
-  : control_session{{.time = services.time, .send = services.send, .patience = services.patience}},
+  : control_session{std::move(session)},
     who_{std::move(who)},
     token_{std::move(token)},
     services_{std::move(services)},

@@ -18,16 +18,12 @@ namespace troupe {
 
 /// The services that host_link calls.
 struct host_services {
-  std::shared_ptr<const clock> time;
-  /// Sends to the connected controller. Called from any thread; never blocks.
-  std::function<void(std::string bytes)> send;
   /// Returns the gate connection of the process that has sent this nonce to the gate of this host; nullopt if there is
   /// none.
   std::function<std::optional<gate_connection>(const ring_session& nonce)> claim;
   /// Reports how many ranks are served in an epoch; may be 0.
   std::function<void(epoch of, std::size_t ranks)> serving;
   std::function<void(const error& why)> warned;
-  nanoseconds patience = nanoseconds::max(); ///< See session_services.
 };
 
 /// Executes the controller's orders: gives rings in shared memory to the ranks of this host, and lets an order_service
@@ -37,7 +33,8 @@ struct host_services {
 class host_link final : public control_session {
 public:
   /// \p service must outlive this object; its owner runs it.
-  host_link(process_identity who, std::string token, host_services services, std::shared_ptr<order_service> service);
+  host_link(session_services session, process_identity who, std::string token, host_services services,
+            std::shared_ptr<order_service> service);
 
   /// Returns why this service has ended: errc::stopping (the world has ended), or the controller's refusal. nullopt
   /// while it has not.

@@ -21,11 +21,8 @@ constexpr nanoseconds knock_period = std::chrono::seconds{1};
 
 } // namespace
 
-process_link::process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for)
-  : control_session{{.time = services.time,
-                     .send = services.send,
-                     .patience = orphaned_for,
-                     .ends_with_controller = policy == orphan_policy::leave}},
+process_link::process_link(session_services session, join_request who, link_services services)
+  : control_session{std::move(session)},
     who_{std::move(who)},
     services_{std::move(services)},
     rings_{services_.knock, services_.ring_wait, services_.without_rings} {}
@@ -83,7 +80,8 @@ void process_link::lost(const error& why, bool was_connected) {
 
 void process_link::ended(const error& why) {
   rings_.retire();
-  held_.clear(); // the world ends at once
+  if (!why) return; // it has left
+  held_.clear();    // the world ends at once
   services_.deliver({fence_notice{why}});
   services_.abandoned(why);
 }
@@ -104,10 +102,6 @@ void process_link::work(time_point now, nanoseconds pause) {
     fail_order({.code = errc::deadline_exceeded,
                 .text = "decisions that the controller has announced have not arrived through the rings in "
                         "shared memory: it has closed them"});
-  look_for_gate(now);
-}
-
-void process_link::look_for_gate(time_point now) {
   if (!is_in_session() || now - knocked_ < knock_period || rings_.has_gate()) return;
   knocked_ = now;
   if (const auto nonce = rings_.knock()) send(gate_notice{*nonce});
@@ -134,7 +128,7 @@ std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipel
     send = [weak = weak_from_this(), of](std::string bytes) {
       if (const auto self = weak.lock()) self->report(order_batch{of, std::move(bytes)});
     };
-  order_ = std::make_shared<order_connection>(std::move(pipeline), of, services_.time, std::move(send), services_.fused,
+  order_ = std::make_shared<order_connection>(std::move(pipeline), of, time(), std::move(send), services_.fused,
                                               std::move(exported));
   if (services_.order_opened) services_.order_opened(of, rings_.is_open());
   const auto order = order_;
@@ -163,11 +157,6 @@ void process_link::close_rings() {
   auto retired = rings_.take_retired();
   lock.unlock();
   retired.clear();
-}
-
-bool process_link::is_spare() const {
-  const std::lock_guard lock{mutex_};
-  return is_spare_;
 }
 
 bool process_link::has_rings() const {

@@ -22,9 +22,6 @@ namespace troupe {
 
 /// The services that process_link calls.
 struct link_services {
-  std::shared_ptr<const clock> time;
-  /// Sends to the connected controller. Called from any thread; never blocks.
-  std::function<void(std::string bytes)> send;
   /// Sends to the world of this process. Called from any thread; never blocks.
   std::function<void(controller_directive)> deliver;
   /// Creates a unique id for a forming and passes it, or why it could not be created, to the callback. Must return
@@ -51,8 +48,7 @@ class process_link final : public controller_channel,
                            public control_session,
                            public std::enable_shared_from_this<process_link> {
 public:
-  /// \p orphaned_for: how long the process may be without a controller before it gives up.
-  process_link(join_request who, link_services services, orphan_policy policy, nanoseconds orphaned_for);
+  process_link(session_services session, join_request who, link_services services);
 
   /// Sends \p what to the controller. Nothing is sent after a leave_notice. If the process ended before the controller
   /// has confirmed that (await_farewell()), it would count as lost.
@@ -61,25 +57,19 @@ public:
                                                         std::shared_ptr<exported_memory> exported = {}) override;
   /// Stops using rings permanently, and waits for the thread that reads them.
   void close_rings();
-  /// Returns whether the process, when it was admitted, was to stand by until a place is free.
-  [[nodiscard]] bool is_spare() const;
   /// Returns whether the requests of the present epoch go through rings.
   [[nodiscard]] bool has_rings() const;
 
 private:
   process_message introduce() override;
-  void joined(const join_welcome& welcome) override { is_spare_ = welcome.is_spare; }
   void hear(controller_message& what) override;
   /// Applies the controller's decisions about this rank's requests in epoch \p of. Returns whether they could be read.
   bool follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view decided) override;
   void refuse(const error& why) override { end(why); }
   void lost(const error& why, bool was_connected) override;
   void ended(const error& why) override;
-  void departed() override { rings_.retire(); }
   void work(time_point now, nanoseconds pause) override;
 
-  /// Looks for a gate if there is no connection to one.
-  void look_for_gate(time_point now);
   /// Reports that the decisions of an epoch are lost, to the world and to the controller.
   void lose_order(epoch of, const error& why);
   /// The same for the present epoch. Requires the lock.
@@ -102,7 +92,6 @@ private:
 
   join_request who_;
   link_services services_;
-  bool is_spare_ = false;                     ///< According to the latest join_welcome.
   std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
   epoch epoch_{};                             ///< The epoch of the latest formation_order; 0 before the first.
   epoch opened_{};                            ///< The epoch whose order has been opened.

@@ -49,8 +49,6 @@ public:
   [[nodiscard]] bool contains(session_id which) const { return all_.contains(which); }
   [[nodiscard]] iterator begin() noexcept { return all_.begin(); }
   [[nodiscard]] iterator end() noexcept { return all_.end(); }
-  [[nodiscard]] auto begin() const noexcept { return all_.begin(); }
-  [[nodiscard]] auto end() const noexcept { return all_.end(); }
   [[nodiscard]] iterator find(session_id which) { return all_.find(which); }
   [[nodiscard]] iterator find(peer_id from) {
     return std::ranges::find(all_, from, [](const auto& one) { return one.second.to; });

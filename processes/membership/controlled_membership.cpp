@@ -138,12 +138,14 @@ controlled_membership::controlled_membership(join_request who, const configurati
     controller_{
         std::make_shared<controller_connection>(settings.control, settings.assignment.token, nanoseconds::max())} {
   const auto deadline = settings.deadlines.form;
+  session_services session{.time = std::move(time),
+                           .send =
+                               [weak = std::weak_ptr{controller_}](std::string bytes) {
+                                 if (const auto controller = weak.lock()) controller->send(std::move(bytes));
+                               },
+                           .patience = settings.control.patience,
+                           .ends_with_controller = settings.control.orphaned == orphan_policy::leave};
   link_services services{
-      .time = std::move(time),
-      .send =
-          [weak = std::weak_ptr{controller_}](std::string bytes) {
-            if (const auto controller = weak.lock()) controller->send(std::move(bytes));
-          },
       .deliver =
           [world = world_, note = selected.note_hosts](controller_directive what) {
             const auto* const order = std::get_if<formation_order>(&what.what);
@@ -177,8 +179,7 @@ controlled_membership::controlled_membership(join_request who, const configurati
       .enter_ring_thread = [api = selected.api] { api->enter_thread(std::nullopt); }};
   if (settings.ordering == ordering::agreed) // else there is no order to agree on
     services.knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); };
-  link_ = std::make_shared<process_link>(std::move(who), std::move(services), settings.control.orphaned,
-                                         settings.control.patience);
+  link_ = std::make_shared<process_link>(std::move(session), std::move(who), std::move(services));
 }
 
 void controlled_membership::begin(world_inner_handle target) {

@@ -37,11 +37,12 @@ struct order_host::parts {
       controller{settings, token, settings.patience} {
     const std::string host = host_name();
     link = std::make_shared<host_link>(
+        session_services{.time = std::make_shared<monotonic_clock>(),
+                         .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
+                         .patience = settings.patience},
         process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
         std::move(token),
-        host_services{.time = std::make_shared<monotonic_clock>(),
-                      .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
-                      .claim =
+        host_services{.claim =
                           [this](const ring_session& nonce) {
                             const std::lock_guard lock{gate_guard};
                             return gate.claim(nonce, steady_now());
@@ -52,8 +53,7 @@ struct order_host::parts {
                                      " ranks of this host are ordered here");
                             told(of, ranks);
                           },
-                      .warned = [](const error& why) { log_warning(to_string(why)); },
-                      .patience = settings.patience},
+                      .warned = [](const error& why) { log_warning(to_string(why)); }},
         service);
     ordering = worker{[of = service] {
       name_this_thread("troupe/order");

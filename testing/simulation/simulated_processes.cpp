@@ -132,6 +132,11 @@ protected:
 
   void connect();
   void send(std::string bytes);
+  [[nodiscard]] session_services session_with(std::shared_ptr<const clock> time) {
+    return {.time = std::move(time), .send = [weak = weak_from_this()](std::string bytes) {
+              if (const auto self = weak.lock()) self->send(std::move(bytes));
+            }};
+  }
   /// Ends the connection. If \p loses, messages in transit and the end of the connection do not arrive.
   void disconnect(bool loses);
   /// Suspends the calling fiber while this object's fibers are stopped.
@@ -302,12 +307,7 @@ private:
 
 link_services simulated_processes::process::services() {
   const std::weak_ptr weak = shared();
-  return {.time = machine_->services.time,
-          .send =
-              [weak](std::string bytes) {
-                if (const auto self = weak.lock()) self->send(std::move(bytes));
-              },
-          .deliver =
+  return {.deliver =
               [weak](controller_directive what) {
                 if (const auto self = weak.lock()) self->hear(std::move(what));
               },
@@ -341,8 +341,11 @@ void simulated_processes::process::begin() {
   terms.recovery = {.policy = recovery_policy::guided};
   machine_ = std::make_unique<simulated_machine>(terms, above_.on_.api,
                                                  std::vector{above_.on_.devices[static_cast<std::size_t>(place_)]});
-  link_ = std::make_shared<process_link>(join_request{.who = who(), .place = place_, .attempt = attempt_}, services(),
-                                         above_.of_.processes->orphans, 1s);
+  session_services session = session_with(machine_->services.time);
+  session.patience = 1s;
+  session.ends_with_controller = above_.of_.processes->orphans == orphan_policy::leave;
+  link_ = std::make_shared<process_link>(std::move(session),
+                                         join_request{.who = who(), .place = place_, .attempt = attempt_}, services());
   world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
   plan.world_size = above_.of_.ranks;
   plan.locals.front().self = rank{place_};
@@ -435,15 +438,10 @@ public:
 
   void begin() {
     const fibers::group_scope in_group{group_};
-    const std::weak_ptr weak = shared();
     link_ = std::make_shared<driver_link>(
+        session_with(std::make_shared<monotonic_clock>()),
         process_identity{.name = "driver", .host = "host0", .pid = static_cast<std::int64_t>(group_)}, "",
-        driver_services{.time = std::make_shared<monotonic_clock>(),
-                        .send =
-                            [weak](std::string bytes) {
-                              if (const auto self = weak.lock()) self->send(std::move(bytes));
-                            },
-                        .changed = [](const world_driver_event&) {},
+        driver_services{.changed = [](const world_driver_event&) {},
                         .warned = [](const error&) {},
                         .default_deadline = 1s,
                         .holder = group_});

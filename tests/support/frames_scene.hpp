@@ -30,10 +30,12 @@ struct frames_scene {
                         std::function<std::optional<gate_connection>()> knock = {})
     : time{std::move(shared_time)},
       link{std::make_shared<process_link>(
+          session_services{.time = time,
+                           .send = [this](const std::string& bytes) { take(bytes); },
+                           .patience = 30s,
+                           .ends_with_controller = policy == orphan_policy::leave},
           join_request{.token = "secret", .who = {.name = "0", .host = "here", .pid = 12}},
-          link_services{.time = time,
-                        .send = [this](const std::string& bytes) { take(bytes); },
-                        .deliver =
+          link_services{.deliver =
                             [this](controller_directive what) {
                               const std::lock_guard lock{mutex};
                               delivered.push_back(std::move(what));
@@ -41,8 +43,7 @@ struct frames_scene {
                         .make_id = [this](const auto& give) { naming = give; },
                         .abandoned = [this](const error& why) { abandoned = why; },
                         .knock = std::move(knock),
-                        .without_rings = [this](const error& why) { without_rings = why; }},
-          policy, 30s)} {}
+                        .without_rings = [this](const error& why) { without_rings = why; }})} {}
 
   void take(const std::string& bytes) {
     error why;

@@ -516,7 +516,7 @@ TEST_CASE("a deadline that begins with an end after a pause is not extended by t
     world.note(world.state.on_link_down(12, world.now));
   }
   SECTION("rings fail") {
-    world.note(world.state.on_rank_lost(12, "its rings", world.now));
+    world.note(world.state.on_rank_failed(12, epoch{1}, {.code = errc::rank_lost, .text = "its rings"}, world.now));
   }
   SECTION("the launcher says so") {
     world.note(world.state.on_process_ended("12", 12, "it died", world.now));

@@ -541,7 +541,7 @@ TEST_CASE("the order is told of a rank that leaves or is lost, before its proces
   CHECK(world.told<stop_order>(12).size() == 1);
   CHECK(world.count<control_effect::close_order>() == 0);
 
-  world.note(world.state.on_rank_lost(13, "it has ended", world.now));
+  world.note(world.state.on_rank_failed(13, epoch{1}, {.code = errc::rank_lost, .text = "it has ended"}, world.now));
   CHECK(world.count<control_effect::leave_order>() == 2);
   CHECK(world.count<control_effect::kill_process>() == 1);
   CHECK(world.told<fence_notice>(13).size() == 1);
@@ -549,7 +549,7 @@ TEST_CASE("the order is told of a rank that leaves or is lost, before its proces
   CHECK(world.told<failure_order>(11).front().why.rank == rank{2});
   CHECK(world.told<failure_order>(11).front().why.text.find("it has ended") != std::string::npos);
   world.all.clear();
-  world.note(world.state.on_rank_lost(13, "again", world.now));
+  world.note(world.state.on_rank_failed(13, epoch{1}, {.code = errc::rank_lost, .text = "again"}, world.now));
   CHECK(world.all.empty());
 }
 

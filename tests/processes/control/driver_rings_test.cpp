@@ -35,17 +35,17 @@ constexpr rank address{-1}; ///< Of the first driver.
 /// A driver on the controller's host; the test is its controller.
 struct link_scene {
   explicit link_scene(bool has_gate = true) {
-    link = std::make_shared<driver_link>(process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
-                                         driver_services{.time = time,
-                                                         .send =
-                                                             [this](const std::string& bytes) {
-                                                               error why;
-                                                               auto frame = decode_process_frame(bytes, why);
-                                                               REQUIRE(frame);
-                                                               const std::lock_guard lock{mutex};
-                                                               said.push_back(*std::move(frame));
-                                                             },
-                                                         .knock = [this, has_gate]() -> std::optional<gate_connection> {
+    link = std::make_shared<driver_link>(session_services{.time = time,
+                                                          .send =
+                                                              [this](const std::string& bytes) {
+                                                                error why;
+                                                                auto frame = decode_process_frame(bytes, why);
+                                                                REQUIRE(frame);
+                                                                const std::lock_guard lock{mutex};
+                                                                said.push_back(*std::move(frame));
+                                                              }},
+                                         process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
+                                         driver_services{.knock = [this, has_gate]() -> std::optional<gate_connection> {
                                                            if (!has_gate) return std::nullopt;
                                                            ring_sockets ends;
                                                            gate = std::move(ends.service);
@@ -204,8 +204,8 @@ TEST_CASE("the thread of rings does not keep a driver alive, and a batch in it i
   CHECK_FALSE(at.link->tick());
   const std::weak_ptr<driver_link> seen = at.link;
   at.link->close({.code = errc::stopping, .text = "it ends"});
-  at.link =
-      std::make_shared<driver_link>(process_identity{}, "", driver_services{.time = at.time, .send = [](auto) {}});
+  at.link = std::make_shared<driver_link>(session_services{.time = at.time, .send = [](auto) {}}, process_identity{},
+                                          "", driver_services{});
   CHECK(seen.expired());
 }
 

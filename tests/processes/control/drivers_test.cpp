@@ -64,10 +64,9 @@ struct scene {
     driver* const at = made.get();
     at->peer = peer_id{++peers};
     at->link = std::make_shared<driver_link>(
+        session_services{.time = time, .send = [at](std::string bytes) { at->sent.push_back(std::move(bytes)); }},
         process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
-        driver_services{.time = time,
-                        .send = [at](std::string bytes) { at->sent.push_back(std::move(bytes)); },
-                        .changed =
+        driver_services{.changed =
                             [at](const world_driver_event& now) {
                               at->heard.push_back(now);
                               if (at->on_change) at->on_change(now);

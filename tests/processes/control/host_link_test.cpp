@@ -29,16 +29,16 @@ constexpr join_welcome usual{.session = session, .heartbeat = 250ms, .suspicion 
 struct host_scene {
   host_scene() {
     link = std::make_shared<host_link>(
+        session_services{.time = time,
+                         .send =
+                             [this](const std::string& bytes) {
+                               error why;
+                               auto frame = decode_process_frame(bytes, why);
+                               REQUIRE(frame);
+                               said.push_back(*std::move(frame));
+                             }},
         process_identity{.name = "a:7", .host = "a", .pid = 7}, "secret",
-        host_services{.time = time,
-                      .send =
-                          [this](const std::string& bytes) {
-                            error why;
-                            auto frame = decode_process_frame(bytes, why);
-                            REQUIRE(frame);
-                            said.push_back(*std::move(frame));
-                          },
-                      .claim = [this](const ring_session& nonce) -> std::optional<gate_connection> {
+        host_services{.claim = [this](const ring_session& nonce) -> std::optional<gate_connection> {
                         for (auto it = at_gate.begin(); it != at_gate.end(); ++it)
                           if (it->nonce == nonce) {
                             auto found = std::move(*it);
