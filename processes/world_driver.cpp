@@ -1,5 +1,6 @@
 #include <troupe/processes/world_driver.hpp>
 
+#include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/operation/collective_methods_definitions.hpp>
 #include <troupe/collectives/pipeline/plans/captured_plan.hpp>
 #include <troupe/device/threads/condition.hpp>
@@ -42,7 +43,7 @@ struct world_driver::parts {
         settings.assignment.token,
         driver_services{
             .knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); },
-            .changed = [this](const world_driver_event& now) { hear(now); },
+            .changed = [this](const world_event& now) { hear(now); },
             .warned = [](const error& why) { log_warning(to_string(why)); },
             .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
             .default_deadline = settings.deadlines.operation,
@@ -58,7 +59,7 @@ struct world_driver::parts {
     controller.stop();
   }
 
-  void hear(const world_driver_event& event) {
+  void hear(const world_event& event) {
     std::unique_lock lock{mutex};
     const auto told = listeners;
     lock.unlock();
@@ -70,30 +71,34 @@ struct world_driver::parts {
   std::shared_ptr<driver_link> link;
   std::mutex mutex;
   condition changed;
-  std::vector<std::function<void(const world_driver_event&)>> listeners;
+  std::vector<std::function<void(const world_event&)>> listeners;
 };
 
 world_driver::world_driver(const configuration& settings) : parts_{std::make_shared<parts>(settings)} {}
 
-world_driver_event world_driver::status() const {
+world_event world_driver::status() const {
   return parts_->link->state();
 }
 
-world_driver_event world_driver::wait_ready(nanoseconds at_most) const {
+bool world_driver::has_rings() const {
+  return parts_->link->has_rings();
+}
+
+world_event world_driver::wait_ready(nanoseconds at_most) const {
   return wait_ready(troupe::epoch{}, at_most);
 }
 
-world_driver_event world_driver::wait_ready(troupe::epoch after, nanoseconds at_most) const {
+world_event world_driver::wait_ready(troupe::epoch after, nanoseconds at_most) const {
   std::unique_lock lock{parts_->mutex};
-  world_driver_event now;
+  world_event now;
   static_cast<void>(parts_->changed.wait_for(lock, at_most, [&] {
     now = parts_->link->state(); // what hear() was told last may be older
-    return (now.is_ready && now.epoch > after) || now.is_over;
+    return is_ready_after(now, after);
   }));
   return now;
 }
 
-void world_driver::on_event(std::function<void(const world_driver_event&)> heard) {
+void world_driver::on_event(std::function<void(const world_event&)> heard) {
   const std::lock_guard lock{parts_->mutex};
   parts_->listeners.push_back(std::move(heard));
 }

@@ -29,7 +29,7 @@ void driver_link::hear(controller_message& what) {
 }
 
 void driver_link::hear(const world_report& report) {
-  if (state_.is_over) return;
+  if (is_over()) return;
   if (report.is_over && report.reason.code == errc::rank_lost) { // the controller has detached this driver
     services_.warned(report.reason);
     suspend(report.reason);
@@ -42,12 +42,12 @@ void driver_link::hear(const world_report& report) {
   if (has_order && report.of != opened_) open(report);
   state_.epoch = report.of;
   state_.world_size = report.world_size;
-  state_.is_ready = report.is_ready && order_ != nullptr;
-  state_.is_over = report.is_over;
-  state_.has_rings = rings_.is_open();
   state_.reason = report.reason;
   state_.resume = report.resume;
-  change();
+  if (report.is_over)
+    change(world_phase::stopped);
+  else
+    change(report.is_ready && order_ ? world_phase::ready : unready());
 }
 
 void driver_link::open(const world_report& report) {
@@ -78,10 +78,9 @@ void driver_link::end_order(const error& why) {
 
 void driver_link::suspend(const error& why) {
   end_order(why);
-  if (state_.is_over) return;
-  state_.is_ready = false;
+  if (is_over()) return;
   state_.reason = why;
-  change();
+  change(unready());
 }
 
 void driver_link::settle() {
@@ -122,10 +121,9 @@ void driver_link::lost(const error& why, bool) {
 
 void driver_link::ended(const error& why) {
   end_order(why);
-  if (std::exchange(state_.is_over, true)) return;
-  state_.is_ready = false;
+  if (is_over()) return;
   state_.reason = why;
-  change();
+  change(world_phase::stopped);
 }
 
 void driver_link::work(time_point now, nanoseconds) {
@@ -137,7 +135,7 @@ void driver_link::work(time_point now, nanoseconds) {
     const std::lock_guard lock{mutex_};
     retired = rings_.take_retired();
     order = order_;
-    if (state_.is_ready) unreleased = std::exchange(unreleased_, {});
+    if (is_ready()) unreleased = std::exchange(unreleased_, {});
     is_to_renew = has_lent_ && order && now - renewed_ >= services_.lease / 4;
     if (is_to_renew) renewed_ = now;
   }
@@ -154,7 +152,7 @@ std::shared_ptr<peer_requests> driver_link::peers_or(error& why) const {
 
 std::shared_ptr<peer_requests> driver_link::present_peers() const {
   const std::lock_guard lock{mutex_};
-  return state_.is_ready ? order_->peers() : nullptr;
+  return is_ready() ? order_->peers() : nullptr;
 }
 
 void driver_link::find(rank target, const std::string& name, nanoseconds deadline,
@@ -205,7 +203,7 @@ void driver_link::give_back(const remote_buffer& lent) {
   std::shared_ptr<peer_requests> to;
   {
     const std::lock_guard lock{mutex_};
-    if (state_.is_ready)
+    if (is_ready())
       to = order_->peers();
     else
       unreleased_.push_back(lent); // its lease is renewed in the next epoch, too
@@ -219,12 +217,18 @@ void driver_link::close(const error& why) {
     const std::lock_guard lock{mutex_};
     leave({why}, false);
     end_order(why);
-    state_.is_ready = false;
-    if (!state_.reason) state_.reason = why;
-    if (!std::exchange(state_.is_over, true)) change();
+    if (!is_over()) {
+      if (!state_.reason) state_.reason = why;
+      change(world_phase::stopped);
+    }
     retired = rings_.take_retired();
   }
   settle();
+}
+
+void driver_link::change(world_phase to) {
+  state_.phase = to;
+  news_.push_back(state_);
 }
 
 void driver_link::tell_news() {
@@ -232,7 +236,7 @@ void driver_link::tell_news() {
   if (is_telling_) return; // that thread reports these changes, too
   is_telling_ = true;
   while (!news_.empty()) {
-    const world_driver_event now = std::move(news_.front());
+    const world_event now = std::move(news_.front());
     news_.pop_front();
     lock.unlock();
     if (services_.changed) services_.changed(now);
@@ -241,21 +245,26 @@ void driver_link::tell_news() {
   is_telling_ = false;
 }
 
-world_driver_event driver_link::state() const {
+world_event driver_link::state() const {
   const std::lock_guard lock{mutex_};
   return state_;
 }
 
 std::optional<error> driver_link::over() const {
   const std::lock_guard lock{mutex_};
-  return state_.is_over ? std::optional{state_.reason} : std::nullopt;
+  return is_over() ? std::optional{state_.reason} : std::nullopt;
+}
+
+bool driver_link::has_rings() const {
+  const std::lock_guard lock{mutex_};
+  return rings_.is_open();
 }
 
 error driver_link::objection_to(const world_request& asked) const {
-  if (!state_.is_ready) {
+  if (!is_ready()) {
     error why = state_.reason;
     if (!why) why.text = "the world is not ready";
-    if (!state_.is_over) why.code = errc::rebuilding;
+    if (!is_over()) why.code = errc::rebuilding;
     if (why.code == errc::none) why.code = errc::stopping;
     why.effect = effect::rejected;
     return why;

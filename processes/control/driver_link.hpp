@@ -2,6 +2,7 @@
 /// controller.
 #pragma once
 
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
@@ -31,7 +32,7 @@ struct driver_services {
   std::function<std::optional<gate_connection>()> knock{};
   /// Reports a change of state; the end is the last one. Must not block. Called by one thread at a time; it may call
   /// the driver_link.
-  std::function<void(const world_driver_event& now)> changed{};
+  std::function<void(const world_event& now)> changed{};
   std::function<void(const error& why)> warned{};
   wait_profile ring_wait{};
   nanoseconds default_deadline = std::chrono::minutes{1};
@@ -69,11 +70,21 @@ public:
   void capture(std::string name, plan_steps steps, nanoseconds deadline, reply_promise reply) noexcept;
   void drop_plan(std::string_view name);
 
-  [[nodiscard]] world_driver_event state() const;
+  /// Returns the state of the world, as far as this driver knows it. world_phase::stopped: the world has ended, or the
+  /// controller has refused this driver, or it has given up; no change follows.
+  [[nodiscard]] world_event state() const;
+  /// Returns whether requests go through rings in the present epoch.
+  [[nodiscard]] bool has_rings() const;
   [[nodiscard]] std::optional<error> over() const override;
 
 private:
   [[nodiscard]] error objection_to(const world_request& asked) const;
+  [[nodiscard]] bool is_ready() const noexcept { return state_.phase == world_phase::ready; }
+  [[nodiscard]] bool is_over() const noexcept { return state_.phase == world_phase::stopped; }
+  /// Returns the phase in which no requests are admitted, although the world has not ended.
+  [[nodiscard]] world_phase unready() const noexcept {
+    return state_.epoch == epoch{} ? world_phase::forming : world_phase::rebuilding;
+  }
   process_message introduce() override;
   void hear(controller_message& what) override;
   bool follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view batch) override;
@@ -94,8 +105,8 @@ private:
   [[nodiscard]] std::shared_ptr<peer_requests> peers_or(error& why) const;
   /// Returns the requests to the ranks of the present epoch; null while the world is not ready.
   [[nodiscard]] std::shared_ptr<peer_requests> present_peers() const;
-  /// Adds the state to the news. Call tell_news() afterwards, without the lock.
-  void change() { news_.push_back(state_); }
+  /// Sets the phase and adds the state to the news. Call tell_news() afterwards, without the lock.
+  void change(world_phase to);
   /// Reports the changes of the state, in their order and without the lock: a listener may call this object.
   void tell_news();
 
@@ -103,7 +114,7 @@ private:
   const std::string token_;
   const driver_services services_;
 
-  world_driver_event state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
+  world_event state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
   std::shared_ptr<attached_order> order_{};                                ///< The order of the present epoch.
   epoch opened_{};                                                         ///< The epoch of order_.
   epoch_rings rings_;                                                      ///< Those of the present epoch.
@@ -111,7 +122,7 @@ private:
   std::atomic<std::uint64_t> last_ticket_{0};
   std::atomic<bool> has_lent_{false}; ///< Whether memory or a plan was requested, whose lease must be renewed.
   time_point renewed_{};
-  std::deque<world_driver_event> news_{};
+  std::deque<world_event> news_{};
   bool is_telling_ = false;                 ///< A thread is in tell_news().
   std::vector<remote_buffer> unreleased_{}; ///< Memory to give back when the world is ready again.
 };

@@ -441,7 +441,7 @@ public:
     link_ = std::make_shared<driver_link>(
         session_with(std::make_shared<monotonic_clock>()),
         process_identity{.name = "driver", .host = "host0", .pid = static_cast<std::int64_t>(group_)}, "",
-        driver_services{.changed = [](const world_driver_event&) {},
+        driver_services{.changed = [](const world_event&) {},
                         .warned = [](const error&) {},
                         .default_deadline = 1s,
                         .holder = group_});

@@ -107,15 +107,15 @@ TEST_CASE("requests of a driver on the controller's host go through rings, until
   link_scene at;
   auto service = at.offer(epoch{1});
   at.begin(epoch{1});
-  CHECK(at.link->state().is_ready);
-  CHECK(at.link->state().has_rings);
+  CHECK(at.link->state().phase == world_phase::ready);
+  CHECK(at.link->has_rings());
   const outcome_log log = at.ask();
   std::string got;
   REQUIRE(comes_true([&] { return service.receive(got); }));
   CHECK(at.batches() == 0);
   CHECK(threads_come_to("troupe/rings", 1));
   at.hear(world_report{.of = epoch{1}, .world_size = 2, .reason = {.code = errc::rank_lost, .text = "rank 1 is lost"}});
-  CHECK_FALSE(at.link->state().has_rings);
+  CHECK_FALSE(at.link->has_rings());
   CHECK(log.failure().effect == effect::unknown_outcome);
   CHECK(threads_come_to("troupe/rings", 0)); // at once
   CHECK_FALSE(at.link->tick());              // which joins the thread
@@ -123,7 +123,7 @@ TEST_CASE("requests of a driver on the controller's host go through rings, until
 
   auto next = at.offer(epoch{2});
   at.begin(epoch{2});
-  CHECK(at.link->state().has_rings);
+  CHECK(at.link->has_rings());
   const outcome_log later = at.ask();
   REQUIRE(comes_true([&] { return next.receive(got); }));
   CHECK(at.batches() == 0);
@@ -138,8 +138,8 @@ TEST_CASE("a driver without a gate, or to which nothing was offered, asks throug
   const bool has_gate = GENERATE(false, true);
   link_scene at{has_gate};
   at.begin(epoch{1});
-  CHECK(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().has_rings);
+  CHECK(at.link->state().phase == world_phase::ready);
+  CHECK_FALSE(at.link->has_rings());
   const outcome_log log = at.ask();
   CHECK(at.batches() == 1);
   CHECK(log.count() == 0);
@@ -153,12 +153,12 @@ TEST_CASE("a driver without a gate, or to which nothing was offered, asks throug
 TEST_CASE("a driver that is told that it has no rings looks for none, and keeps its gate", "[control][drivers]") {
   link_scene at;
   at.hear(world_report{.of = epoch{1}, .world_size = 2, .address = address.value(), .is_ready = true});
-  CHECK(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().has_rings);
+  CHECK(at.link->state().phase == world_phase::ready);
+  CHECK_FALSE(at.link->has_rings());
   CHECK(at.warned().empty());
   const auto service = at.offer(epoch{2});
   at.begin(epoch{2});
-  CHECK(at.link->state().has_rings);
+  CHECK(at.link->has_rings());
 }
 
 TEST_CASE("rings that a driver cannot read end its requests, and it goes on with the next epoch",
@@ -171,12 +171,12 @@ TEST_CASE("rings that a driver cannot read end its requests, and it goes on with
   REQUIRE(comes_true([&] { return log.count() == 1; }));
   CHECK(log.failure().effect == effect::unknown_outcome);
   CHECK(at.warned().size() == 1);
-  CHECK_FALSE(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().is_over);
+  CHECK(at.link->state().phase != world_phase::ready);
+  CHECK(at.link->state().phase != world_phase::stopped);
   CHECK(at.ask().failure().code == errc::rebuilding);
   auto next = at.offer(epoch{2});
   at.begin(epoch{2});
-  CHECK(at.link->state().has_rings);
+  CHECK(at.link->has_rings());
   CHECK(at.ask().count() == 0);
 }
 
@@ -184,15 +184,15 @@ TEST_CASE("rings that are forged end a driver's requests with the reason", "[con
   link_scene at;
   auto rings = offer_forgeable(at.gate, session_in(at.nonce, epoch{1}), address, at.bell);
   at.begin(epoch{1});
-  REQUIRE(at.link->state().has_rings);
+  REQUIRE(at.link->has_rings());
   const outcome_log log = at.ask();
   rings.forge();
   REQUIRE(comes_true([&] { return log.count() == 1; }));
   CHECK(log.failure().effect == effect::unknown_outcome);
   REQUIRE(at.warned().size() == 1);
   CHECK_THAT(at.warned()[0], ContainsSubstring("has written a sequence word"));
-  CHECK_FALSE(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().is_over);
+  CHECK(at.link->state().phase != world_phase::ready);
+  CHECK(at.link->state().phase != world_phase::stopped);
 }
 
 TEST_CASE("the thread of rings does not keep a driver alive, and a batch in it is a sign of life",
@@ -269,8 +269,8 @@ TEST_CASE("a driver that was detached says nothing until it is admitted again", 
   REQUIRE(at.said.size() == 1);
   CHECK(at.said[0].session == 0);
   CHECK(std::holds_alternative<attach_request>(at.said[0].what));
-  CHECK_FALSE(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().is_over);
+  CHECK(at.link->state().phase != world_phase::ready);
+  CHECK(at.link->state().phase != world_phase::stopped);
   at.time->advance(5s);
   CHECK_FALSE(at.link->tick());
   CHECK(at.said.size() == 1);
