@@ -61,7 +61,7 @@ void control_server::run_order() {
 void control_server::end_order() {
   order_.stop();
   if (ordering_.joinable()) ordering_.join();
-  links_.clear();
+  sessions_.clear();
   latest_.clear();
   hosts_.clear();
 }
@@ -102,11 +102,11 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
   if (const auto* notice = std::get_if<gate_notice>(&frame->what); notice && state_.has_member(frame->session))
-    note_gate(links_.at(frame->session), notice->nonce);
+    note_gate(sessions_.at(frame->session), notice->nonce);
   carry_out(state_.on_message(frame->session, frame->what, steady_now()));
 }
 
-void control_server::complete(link_id from, failed_report& report) {
+void control_server::complete(session_id from, failed_report& report) {
   const auto self = state_.rank_of(from, report.of);
   if (!self || report.why.code != errc::deadline_exceeded) return;
   hang_verdict verdict = judge_hang(std::move(report.why), *self, order_.open_operations(report.of));
@@ -114,7 +114,7 @@ void control_server::complete(link_id from, failed_report& report) {
   if (verdict.ends) state_.suspect_link(verdict.ends->first, verdict.ends->second);
 }
 
-void control_server::take(link_id from, const order_batch& asked) {
+void control_server::take(session_id from, const order_batch& asked) {
   const time_point now = steady_now();
   carry_out(state_.on_sign_of_life(from, now));
   const auto self = state_.rank_of(from, asked.of);
@@ -129,8 +129,9 @@ void control_server::take(link_id from, const order_batch& asked) {
 
 void control_server::hear_of_order() {
   for (const order_service::loss& one : order_.take_losses()) {
-    const auto link = one.of == state_.current_epoch() ? state_.link_of(one.rank) : std::nullopt;
-    if (link) carry_out(state_.on_rank_failed(*link, one.of, one.why, steady_now())); // or its loss is already known
+    const auto session = one.of == state_.current_epoch() ? state_.session_of(one.rank) : std::nullopt;
+    if (session)
+      carry_out(state_.on_rank_failed(*session, one.of, one.why, steady_now())); // or its loss is already known
   }
   drivers_.detach_failed();
   for (const auto& late : order_.take_straggling())
@@ -144,9 +145,9 @@ void control_server::open_order(const control_effect::open_order& begun) {
   opening next{.of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size))};
   serve_order asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
   for (int i = 0; i < world_size; ++i) {
-    const auto link = state_.link_of(rank{i});
-    const auto to = link ? links_.find(*link) : links_.end();
-    if (to == links_.end()) continue; // its connection has just ended
+    const auto session = state_.session_of(rank{i});
+    const auto to = session ? sessions_.find(*session) : sessions_.end();
+    if (to == sessions_.end()) continue; // its connection has just ended
     order_route& route = next.routes[static_cast<std::size_t>(i)];
     // A single rank has no peers to agree with.
     if (world_size > 1) route.rings = offer_rings(to->second, rank{i}, of);
@@ -154,7 +155,7 @@ void control_server::open_order(const control_effect::open_order& begun) {
       next.candidates.emplace_back(i);
       asked.candidates.push_back({rank{i}, *nonce});
     }
-    route.send = batch_sender(hooks_.send, to->second.to, *link, of);
+    route.send = batch_sender(hooks_.send, to->second.to, *session, of);
   }
   const epoch before = std::exchange(opened_, of);
   is_ordering_ = true;
@@ -210,7 +211,7 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
     if (one->second.to == from || is_same_process(one->second.who, who)) lose_host(one->first);
   }
   const auto made = hosts_.admit(welcome, {{.to = from}, who}, steady_now());
-  for (const auto& process : links_)
+  for (const auto& process : sessions_)
     if (process.second.nonce) hosts_.send(*made, claim_order{*process.second.nonce});
   if (hooks_.host_joined) hooks_.host_joined(who);
 }
@@ -238,11 +239,11 @@ bool control_server::is_any_host_asked() {
 void control_server::fail_host(const order_host& host, error why) {
   if (host.served != state_.current_epoch() || host.ranks.empty()) return;
   why.text = "the order service of " + describe(host.who) + ": " + why.text;
-  if (const auto link = state_.link_of(host.ranks.front()))
-    carry_out(state_.on_rank_failed(*link, host.served, std::move(why), steady_now()));
+  if (const auto session = state_.session_of(host.ranks.front()))
+    carry_out(state_.on_rank_failed(*session, host.served, std::move(why), steady_now()));
 }
 
-void control_server::lose_host(link_id which) {
+void control_server::lose_host(session_id which) {
   const auto found = hosts_.find(which);
   fail_host(found->second, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
   hosts_.erase(found);
@@ -254,7 +255,7 @@ void control_server::watch_attached(time_point now) {
   const nanoseconds pause = ticks_.tick(now, state_.terms().heartbeat);
   const nanoseconds suspicion = state_.terms().suspicion;
   // A service that still runs notices the silence and joins again.
-  for (const link_id one : hosts_.find_silent(now, pause, suspicion)) lose_host(one);
+  for (const session_id one : hosts_.find_silent(now, pause, suspicion)) lose_host(one);
   if (now - beat_ >= state_.terms().heartbeat) {
     beat_ = now;
     hosts_.send_to_all(heartbeat{});
@@ -279,7 +280,7 @@ std::optional<ring_connection> control_server::offer_rings(process_connection& t
   }
 }
 
-controller_message control_server::mark(link_id to, const controller_message& what) const {
+controller_message control_server::mark(session_id to, const controller_message& what) const {
   controller_message marked = what;
   const auto decided = [&](epoch of) {
     const auto self = state_.rank_of(to, of);
@@ -306,17 +307,17 @@ void control_server::announce(control_event event) {
 }
 
 void control_server::admit(peer_id from, const attach_request& asked) {
-  const link_id link = sources_.draw_session();
+  const session_id session = sources_.draw_session();
   error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who);
   if (!why && !asked.is_order_service) why = drivers_.objection();
   if (why) {
     hooks_.refused(why);
-    hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
+    hooks_.send(from, encode(controller_frame{session, join_refusal{std::move(why)}}));
     return;
   }
   if (latest_.contains(from)) return; // SEC-2: it has joined as a process
   const join_welcome welcome{
-      .session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion};
+      .session = session, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion};
   if (asked.is_order_service) return add_host(from, asked.who, welcome);
   drivers_.admit(from, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt, welcome,
                  steady_now());
@@ -342,28 +343,28 @@ void control_server::tell_drivers(const control_event& event) {
   drivers_.tell(now, is_ordering_ && !opening_ && now.is_ready ? opened_ : epoch{});
 }
 
-void control_server::send(link_id to, const controller_message& what) {
-  const auto peer = links_.find(to);
-  if (peer == links_.end()) return;
+void control_server::send(session_id to, const controller_message& what) {
+  const auto peer = sessions_.find(to);
+  if (peer == sessions_.end()) return;
   if (const auto* refusal = std::get_if<join_refusal>(&what)) hooks_.refused(refusal->why);
   hooks_.send(peer->second.to, encode(controller_frame{to, mark(to, what)}));
 }
 
 void control_server::admit(peer_id from, const join_request& asked) {
-  const link_id link = sources_.draw_session();
-  const control_effects effects = state_.on_join(link, asked, steady_now(), sources_.wall_clock());
-  process_connection& made = links_[link]; // at least until it has been answered
+  const session_id session = sources_.draw_session();
+  const control_effects effects = state_.on_join(session, asked, steady_now(), sources_.wall_clock());
+  process_connection& made = sessions_[session]; // at least until it has been answered
   made.to = from;
   // Before the effects, which may form an epoch. SEC-2: a request that was refused claims nothing.
-  if (asked.nonce && state_.has_member(link)) note_gate(made, *asked.nonce);
+  if (asked.nonce && state_.has_member(session)) note_gate(made, *asked.nonce);
   carry_out(effects);
-  if (!state_.has_member(link)) return; // SEC-2: refused, so nothing else changes
+  if (!state_.has_member(session)) return; // SEC-2: refused, so nothing else changes
   if (hooks_.joined) hooks_.joined(asked.who);
-  const auto [known, is_new] = latest_.try_emplace(from, link);
+  const auto [known, is_new] = latest_.try_emplace(from, session);
   if (is_new) return;
-  const link_id before = std::exchange(known->second, link);
-  links_.erase(before); // the process uses the new link from now on
-  carry_out(state_.on_link_down(before, steady_now()));
+  const session_id before = std::exchange(known->second, session);
+  sessions_.erase(before); // the process uses the new session from now on
+  carry_out(state_.on_session_lost(before, steady_now()));
 }
 
 void control_server::note_gate(process_connection& of, const ring_session& nonce) {
@@ -379,21 +380,21 @@ void control_server::lose(peer_id process) {
   if (host != hosts_.end()) return lose_host(host->first);
   const auto known = latest_.extract(process);
   if (known.empty()) return;
-  links_.erase(known.mapped());
-  carry_out(state_.on_link_down(known.mapped(), steady_now()));
+  sessions_.erase(known.mapped());
+  carry_out(state_.on_session_lost(known.mapped(), steady_now()));
 }
 
 void control_server::carry_out(const control_effects& effects) {
   for (const auto& effect : effects) {
     const bool is_for_process = std::holds_alternative<control_effect::send>(effect) ||
-                                std::holds_alternative<control_effect::close_link>(effect);
+                                std::holds_alternative<control_effect::close_session>(effect);
     if (opening_ && is_for_process) {
       held_.push_back(effect);
       continue;
     }
     std::visit(overloaded{
                    [this](const control_effect::send& one) { send(one.to, one.what); },
-                   [this](const control_effect::close_link& one) { links_.erase(one.which); },
+                   [this](const control_effect::close_session& one) { sessions_.erase(one.which); },
                    [this](const control_effect::kill_process& one) {
                      if (hooks_.kill) hooks_.kill(one.who);
                    },

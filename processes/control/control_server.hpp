@@ -120,7 +120,7 @@ private:
 
   void admit(peer_id from, const join_request& asked);
   void carry_out(const control_effects& effects);
-  void send(link_id to, const controller_message& what);
+  void send(session_id to, const controller_message& what);
   void announce(control_event event);
   void admit(peer_id from, const attach_request& asked);
   /// Tells drivers the state of the world.
@@ -138,19 +138,19 @@ private:
   void hear_of_host(session_table<order_host>::value_type& from, const process_message& what);
   /// Fails the epoch if the host serves it.
   void fail_host(const order_host& host, error why);
-  void lose_host(link_id which);
+  void lose_host(session_id which);
   [[nodiscard]] bool is_any_host_asked();
   /// Sends heartbeats to drivers and order services, drops those that are silent, and stops waiting for services that
   /// are late with rings.
   void watch_attached(time_point now);
   [[nodiscard]] std::optional<ring_connection> offer_rings(process_connection& to, rank self, epoch of);
   /// Returns \p what with the number of decisions that precede it.
-  [[nodiscard]] controller_message mark(link_id to, const controller_message& what) const;
+  [[nodiscard]] controller_message mark(session_id to, const controller_message& what) const;
   /// If \p report is about an operation that did not end in time, adds which operation hangs, considering all processes
   /// (judge_hang()).
-  void complete(link_id from, failed_report& report);
+  void complete(session_id from, failed_report& report);
   /// Adds the requests of a process's rank to the common order.
-  void take(link_id from, const order_batch& asked);
+  void take(session_id from, const order_batch& asked);
 
   /// An epoch whose order is about to begin.
   struct opening {
@@ -169,16 +169,17 @@ private:
   const control_sources sources_;
   epoch opened_{}; ///< The epoch of the order.
   bool is_ordering_ = false;
-  std::map<link_id, process_connection> links_;
+  std::map<session_id, process_connection> sessions_;
   session_table<order_host> hosts_{hooks_.send};
   attached_drivers drivers_{order_, hooks_.send};
   std::optional<opening> opening_;
   control_effects held_;                          ///< Effects for processes, held while opening_ is set.
   std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.
   pause_detector ticks_{steady_now()};
-  time_point beat_{};                 ///< The time of the latest heartbeat to order services and drivers.
-  std::map<peer_id, link_id> latest_; ///< The latest link of each connected process, which may join several times.
-  worker ordering_;                   ///< Runs order_. Ended by end_order().
+  time_point beat_{}; ///< The time of the latest heartbeat to order services and drivers.
+  std::map<peer_id, session_id>
+      latest_;      ///< The latest session of each connected process, which may join several times.
+  worker ordering_; ///< Runs order_. Ended by end_order().
 };
 
 } // namespace troupe

@@ -44,7 +44,7 @@ controller_state::controller_state(controller_terms terms, time_point now)
 control_event controller_state::event() const {
   std::size_t spares = 0;
   std::vector<std::string> holders;
-  for (const auto& [link, one] : members_) {
+  for (const auto& [session, one] : members_) {
     spares += one.spare && !one.self ? 1 : 0;
     if (one.self) holders.push_back(one.who.name);
   }
@@ -63,13 +63,13 @@ void controller_state::announce(control_effects& out, std::optional<process_iden
   out.emplace_back(control_effect::announce{std::move(now)});
 }
 
-control_effects controller_state::on_join(link_id from, const join_request& asked, time_point now,
+control_effects controller_state::on_join(session_id from, const join_request& asked, time_point now,
                                           std::int64_t wall_clock_ns) {
   control_effects out;
   exclude_pause(now);
   const auto refuse = [&](error why) {
     out.emplace_back(control_effect::send{from, join_refusal{std::move(why)}});
-    out.emplace_back(control_effect::close_link{from});
+    out.emplace_back(control_effect::close_session{from});
   };
   if (error why = objection_to(asked, wall_clock_ns)) {
     refuse(std::move(why));
@@ -134,7 +134,7 @@ std::vector<int> controller_state::free_places(const process_identity* asker) co
 
 const controller_state::member* controller_state::user_of_gpu(const process_identity& who) const {
   if (who.gpu.empty()) return nullptr;
-  for (const auto& [link, one] : members_)
+  for (const auto& [session, one] : members_)
     if (!one.spare && !one.is_away && one.who.host == who.host && one.who.gpu == who.gpu &&
         !is_same_process(one.who, who))
       return &one;
@@ -142,31 +142,31 @@ const controller_state::member* controller_state::user_of_gpu(const process_iden
 }
 
 const controller_state::member* controller_state::holder_of(int place, const process_identity* asker) const {
-  for (const auto& [link, one] : members_)
+  for (const auto& [session, one] : members_)
     if (!one.spare && !one.is_away && one.place == place && (asker == nullptr || !is_same_process(one.who, *asker)))
       return &one;
   return nullptr;
 }
 
-controller_state::members::iterator controller_state::hear(link_id from, time_point now, control_effects& out) {
+controller_state::members::iterator controller_state::hear(session_id from, time_point now, control_effects& out) {
   exclude_pause(now);
   const auto found = members_.find(from);
   if (found != members_.end()) {
     found->second.silence.end(now);
   } else if (const auto gone = fenced_.find(from); gone != fenced_.end()) {
     out.emplace_back(control_effect::send{from, fence_notice{ended_session(gone->second)}});
-    out.emplace_back(control_effect::close_link{from});
+    out.emplace_back(control_effect::close_session{from});
   }
   return found;
 }
 
-control_effects controller_state::on_sign_of_life(link_id from, time_point now) {
+control_effects controller_state::on_sign_of_life(session_id from, time_point now) {
   control_effects out;
   static_cast<void>(hear(from, now, out));
   return out;
 }
 
-control_effects controller_state::on_message(link_id from, const process_message& what, time_point now) {
+control_effects controller_state::on_message(session_id from, const process_message& what, time_point now) {
   control_effects out;
   const auto found = hear(from, now, out);
   if (found == members_.end()) return out;
@@ -199,7 +199,7 @@ control_effects controller_state::on_message(link_id from, const process_message
                    served_ = true;
                    forget_links_of_ranks();
                    some_done_ = false;
-                   for (auto& [link, each] : members_) each.worked = each.self.has_value();
+                   for (auto& [session, each] : members_) each.worked = each.self.has_value();
                    control_event ready = event();
                    if (detected_) ready.since_detection = now - *std::exchange(detected_, std::nullopt);
                    out.emplace_back(control_effect::announce{std::move(ready)});
@@ -225,7 +225,7 @@ control_effects controller_state::on_message(link_id from, const process_message
   return out;
 }
 
-control_effects controller_state::on_rank_failed(link_id which, epoch of, error why, time_point now) {
+control_effects controller_state::on_rank_failed(session_id which, epoch of, error why, time_point now) {
   control_effects out;
   exclude_pause(now);
   const auto found = members_.find(which);
@@ -264,7 +264,7 @@ control_effects controller_state::on_tick(time_point now) {
   }
   if (now - spoke_ >= terms_.heartbeat) {
     spoke_ = now;
-    for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, heartbeat{}});
+    for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, heartbeat{}});
   }
   const bool is_late = now >= due_;
   switch (phase_) {
@@ -300,7 +300,7 @@ control_effects controller_state::on_tick(time_point now) {
 void controller_state::exclude_pause(time_point now) {
   const nanoseconds pause = ticks_.tick(now, terms_.heartbeat);
   if (pause == nanoseconds{0}) return;
-  for (auto& [link, one] : members_) one.silence.exclude(pause, now);
+  for (auto& [session, one] : members_) one.silence.exclude(pause, now);
   if (2 * pause >= terms_.suspicion) in_doubt_until_ = later(now, terms_.suspicion);
   due_ = later(due_, pause);
   judged_at_ = later(judged_at_, pause);
@@ -321,25 +321,25 @@ control_effects controller_state::on_stop(time_point) {
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
   // ends.
   out.emplace_back(control_effect::close_order{reason_});
-  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{reason_}});
+  for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, stop_order{reason_}});
   announce(out);
   if (members_.empty()) out.emplace_back(control_effect::end{});
   return out;
 }
 
 void controller_state::send_to_ranks(const controller_message& what, control_effects& out) const {
-  for (const auto& [link, one] : members_)
-    if (one.self) out.emplace_back(control_effect::send{link, what});
+  for (const auto& [session, one] : members_)
+    if (one.self) out.emplace_back(control_effect::send{session, what});
 }
 
-std::optional<rank> controller_state::rank_of(link_id from, epoch of) const {
+std::optional<rank> controller_state::rank_of(session_id from, epoch of) const {
   if (of != epoch_ || !has_member(from)) return std::nullopt;
   return members_.at(from).self;
 }
 
-std::optional<link_id> controller_state::link_of(rank one) const {
-  for (const auto& [link, who] : members_)
-    if (who.self == one) return link;
+std::optional<session_id> controller_state::session_of(rank one) const {
+  for (const auto& [session, who] : members_)
+    if (who.self == one) return session;
   return std::nullopt;
 }
 
@@ -397,8 +397,8 @@ void controller_state::fill_places(time_point now) {
 void controller_state::begin_epoch(time_point now, control_effects& out) {
   // A restarted controller continues from the latest epoch that any process knows: a process forms only later ones.
   epoch latest = epoch_;
-  for (const auto& [link, one] : members_) latest = std::max(latest, one.last_epoch);
-  for (auto& [link, one] : members_)
+  for (const auto& [session, one] : members_) latest = std::max(latest, one.last_epoch);
+  for (auto& [session, one] : members_)
     if (one.joined_in == epoch_) one.joined_in = latest;
   epoch_ = latest.next();
   phase_ = control_phase::forming;
@@ -410,7 +410,7 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   gatherings_.clear();
   due_ = later(now, terms_.form);
   std::map<int, member*> by_place;
-  for (auto& [link, one] : members_)
+  for (auto& [session, one] : members_)
     if (!one.spare) by_place[*one.place] = &one;
   ranks_ = 0;
   for (const auto& [place, one] : by_place) {
@@ -421,16 +421,16 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   if (ranks_ == 1)
     id_ = unique_id{};
   else
-    out.emplace_back(control_effect::send{*link_of(rank{0}), id_wanted{epoch_}});
-  for (auto& [link, one] : members_) { // also those without a rank: they may have been ranks before
+    out.emplace_back(control_effect::send{*session_of(rank{0}), id_wanted{epoch_}});
+  for (auto& [session, one] : members_) { // also those without a rank: they may have been ranks before
     one.has_told = false;
-    out.emplace_back(control_effect::send{link, commits_wanted{epoch_}});
+    out.emplace_back(control_effect::send{session, commits_wanted{epoch_}});
   }
 }
 
 told_commits controller_state::known_commits() const {
   std::vector<told_commits> all;
-  for (const auto& [link, one] : members_) all.push_back(one.told);
+  for (const auto& [session, one] : members_) all.push_back(one.told);
   told_commits common = common_commits(all);
   if (common.of >= lost_commits_.of) return common;
   common = lost_commits_;
@@ -450,16 +450,16 @@ void controller_state::form_if_due(time_point now, control_effects& out) {
   due_ = later(now, terms_.form);
   formation_order order{.of = epoch_, .self = {}, .world_size = ranks_, .id = *id_, .reason = reason_};
   order.hosts.resize(static_cast<std::size_t>(ranks_));
-  for (auto& [link, one] : members_) {
+  for (auto& [session, one] : members_) {
     if (!one.self) continue;
     order.hosts[static_cast<std::size_t>(one.self->value())] = one.who.host;
     order.has_newcomers = order.has_newcomers || one.joined_in.next() == epoch_;
   }
   out.emplace_back(control_effect::open_order{epoch_, ranks_, known_commits()});
-  for (const auto& [link, one] : members_) {
+  for (const auto& [session, one] : members_) {
     if (!one.self) continue;
     order.self = *one.self;
-    out.emplace_back(control_effect::send{link, order});
+    out.emplace_back(control_effect::send{session, order});
   }
 }
 
@@ -469,7 +469,7 @@ void controller_state::quiesce(time_point now, control_effects& out) {
   reason_ = {.code = errc::rebuilding,
              .text = "the world is formed again with more ranks: ask again when it is ready in its next epoch",
              .epoch = epoch_};
-  for (auto& [link, one] : members_) one.reported = false;
+  for (auto& [session, one] : members_) one.reported = false;
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
   // ends.
   out.emplace_back(control_effect::close_order{reason_});
@@ -495,7 +495,7 @@ error controller_state::ended_session(const error& why) {
                   "; start it again, so that it can join"};
 }
 
-control_effects controller_state::on_link_down(link_id which, time_point now) {
+control_effects controller_state::on_session_lost(session_id which, time_point now) {
   control_effects out;
   exclude_pause(now);
   fenced_.erase(which);
@@ -548,7 +548,8 @@ void controller_state::remove_finished(members::iterator which, time_point now, 
   // The end of the world does not wait for spares.
   const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
   if (phase_ == control_phase::finishing && !somebody)
-    for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{stopping_error()}});
+    for (const auto& [session, one] : members_)
+      out.emplace_back(control_effect::send{session, stop_order{stopping_error()}});
   if (is_ending && (members_.empty() || (phase_ == control_phase::finishing && !somebody)))
     out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
   if (was_serving || nobody_works) announce(out);
@@ -589,7 +590,7 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
   if (!detected_) detected_ = now;
   out.emplace_back(control_effect::close_order{why});
   send_to_ranks(failure_order{epoch_, why}, out);
-  for (auto& [link, one] : members_) {
+  for (auto& [session, one] : members_) {
     // A process that was new to an epoch which never served still counts as new in the next.
     if (phase_ == control_phase::forming && one.self && one.joined_in.next() == epoch_) one.joined_in = epoch_;
     one.self.reset();
@@ -612,7 +613,7 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
 void controller_state::give_up(error why, control_effects& out) {
   phase_ = control_phase::failed;
   reason_ = std::move(why);
-  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_order{reason_}});
+  for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, stop_order{reason_}});
   announce(out);
   if (members_.empty()) out.emplace_back(control_effect::end{reason_});
 }
@@ -778,10 +779,10 @@ void controller_state::on_forming_failed(member& one, error why, const std::vect
   if (all_reported()) judge_links(now, out);
 }
 
-/// Returns the links of the ranks to exclude. This is the rank with the most broken links (the last one, if several are
-/// equal). If its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the
+/// Returns the sessions of the ranks to exclude. This is the rank with the most broken links (the last one, if several
+/// are equal). If its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the
 /// other end if these are fewer.
-std::vector<link_id> controller_state::choose_side(const directed_links& unreached) const {
+std::vector<session_id> controller_state::choose_side(const directed_links& unreached) const {
   std::map<rank, std::set<rank>> ends;
   for (const auto& [from, to] : unreached) {
     ends[from].insert(to);
@@ -794,16 +795,16 @@ std::vector<link_id> controller_state::choose_side(const directed_links& unreach
     for (const rank end : {one.first, one.second})
       if (std::pair{ends[end].size(), end} > std::pair{ends[worst].size(), worst}) worst = end;
   }
-  const auto host_of = [&](rank one) -> const std::string& { return members_.at(*link_of(one)).who.host; };
+  const auto host_of = [&](rank one) -> const std::string& { return members_.at(*session_of(one)).who.host; };
   const auto ranks_on = [&](const std::string& host) {
-    std::vector<link_id> found;
-    for (const auto& [link, one] : members_)
-      if (one.self && one.who.host == host) found.push_back(link);
+    std::vector<session_id> found;
+    for (const auto& [session, one] : members_)
+      if (one.self && one.who.host == host) found.push_back(session);
     return found;
   };
   const std::string& here = host_of(worst);
   const std::string& there = host_of(*ends[worst].begin());
-  if (here == there) return {*link_of(worst)};
+  if (here == there) return {*session_of(worst)};
   auto side = ranks_on(here);
   auto other = ranks_on(there);
   const bool is_one_link = std::ranges::all_of(ends[worst], [&](rank end) { return host_of(end) == there; });
@@ -814,19 +815,19 @@ void controller_state::judge_links(time_point now, control_effects& out) {
   const auto reports = std::exchange(unreached_, {});
   directed_links unreached;
   for (const auto& one : reports) unreached.insert(one.first);
-  const std::vector<link_id> side = choose_side(unreached);
-  const auto is_aside = [&](rank one) { return std::ranges::find(side, *link_of(one)) != side.end(); };
+  const std::vector<session_id> side = choose_side(unreached);
+  const auto is_aside = [&](rank one) { return std::ranges::find(side, *session_of(one)) != side.end(); };
   std::set<link_name> names;
   directed_links across;
   for (const auto& one : unreached) {
     if (is_aside(one.first) == is_aside(one.second)) continue;
     across.insert(one);
-    names.insert(name_link(members_.at(*link_of(one.first)).who, members_.at(*link_of(one.second)).who));
+    names.insert(name_link(members_.at(*session_of(one.first)).who, members_.at(*session_of(one.second)).who));
   }
   const auto [from, to] = surest_of(across);
   error why{.code = errc::communicator_failed,
-            .text = describe(members_.at(*link_of(from)).who) + " could not reach " +
-                    describe(members_.at(*link_of(to)).who) +
+            .text = describe(members_.at(*session_of(from)).who) + " could not reach " +
+                    describe(members_.at(*session_of(to)).who) +
                     ", although the controller reaches both: check the network between them",
             .rank = is_aside(from) ? from : to};
   if (const std::string& told = reports.at({from, to}); !told.empty()) why.text += "; it reported: " + told;
@@ -847,7 +848,7 @@ void controller_state::judge_links(time_point now, control_effects& out) {
   fail_epoch(std::move(why), {}, std::min(pause, terms_.gather / 2), now, out);
 }
 
-bool controller_state::leave_out(const std::vector<link_id>& side, const std::set<link_name>& names, error& why,
+bool controller_state::leave_out(const std::vector<session_id>& side, const std::set<link_name>& names, error& why,
                                  time_point now) {
   nanoseconds wait{};
   for (const link_name& one : names) {
@@ -858,7 +859,7 @@ bool controller_state::leave_out(const std::vector<link_id>& side, const std::se
   }
   if (!set_aside(side, now)) return false;
   why.text += "; the world continues without ";
-  for (const link_id one : side)
+  for (const session_id one : side)
     why.text += (one == side.front() ? "" : ", ") + std::string{"process "} + members_.at(one).who.name;
   why.text += ", and tries again after " +
               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(wait).count()) + " s";
@@ -873,8 +874,8 @@ void controller_state::on_hang(error why, time_point now, control_effects& out) 
   const auto ends = std::exchange(hanging_, std::nullopt);
   const auto before = std::exchange(hung_, std::nullopt);
   forget_old_links(now);
-  const auto one = ends ? link_of(ends->first) : std::nullopt;
-  const auto other = ends ? link_of(ends->second) : std::nullopt;
+  const auto one = ends ? session_of(ends->first) : std::nullopt;
+  const auto other = ends ? session_of(ends->second) : std::nullopt;
   if (!one || !other) return fail_epoch(std::move(why), {}, terms_.settle, now, out);
   const link_name name = name_link(members_.at(*one).who, members_.at(*other).who);
   const bool is_old = broken_.contains(name);
@@ -893,9 +894,9 @@ void controller_state::forget_old_links(time_point now) {
   std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
 }
 
-bool controller_state::set_aside(const std::vector<link_id>& side, time_point now) {
+bool controller_state::set_aside(const std::vector<session_id>& side, time_point now) {
   members before = members_;
-  for (const link_id one : side) members_.at(one).spare = true;
+  for (const session_id one : side) members_.at(one).spare = true;
   fill_places(now);
   const auto free = free_places();
   const int present = terms_.world_size - static_cast<int>(free.size());
@@ -916,9 +917,9 @@ void controller_state::forget_links_of_ranks() {
   vain_formings_ = 0;
   suspected_.clear();
   if (broken_.empty()) return;
-  for (const auto& [link, one] : members_)
-    for (const auto& [other_link, other] : members_)
-      if (one.self && other.self && link != other_link)
+  for (const auto& [session, one] : members_)
+    for (const auto& [other_session, other] : members_)
+      if (one.self && other.self && session != other_session)
         std::erase_if(broken_, [name = name_link(one.who, other.who)](const auto& each) {
           return each.first == name && !each.second.hangs;
         });

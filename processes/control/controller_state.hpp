@@ -22,21 +22,18 @@
 
 namespace troupe {
 
-/// Identifies a connection to a process: the session that control_server draws for it.
-using link_id = session_id;
-
 /// Returns whether both describe the same process, regardless of its connections.
 [[nodiscard]] bool is_same_process(const process_identity& one, const process_identity& other);
 
 namespace control_effect {
 /// Sends \p what to a process.
 struct send {
-  link_id to;
+  session_id to;
   controller_message what;
 };
 /// Closes a connection after all earlier messages have been sent.
-struct close_link {
-  link_id which;
+struct close_session {
+  session_id which;
 };
 /// Kills a process that may still be alive.
 struct kill_process {
@@ -72,7 +69,7 @@ struct end {
 } // namespace control_effect
 
 using control_effects =
-    std::vector<std::variant<control_effect::send, control_effect::close_link, control_effect::kill_process,
+    std::vector<std::variant<control_effect::send, control_effect::close_session, control_effect::kill_process,
                              control_effect::request_process, control_effect::announce, control_effect::open_order,
                              control_effect::close_order, control_effect::leave_order, control_effect::end>>;
 
@@ -83,21 +80,21 @@ class controller_state {
 public:
   controller_state(controller_terms terms, time_point now);
 
-  [[nodiscard]] control_effects on_join(link_id from, const join_request& asked, time_point now,
+  [[nodiscard]] control_effects on_join(session_id from, const join_request& asked, time_point now,
                                         std::int64_t wall_clock_ns);
   /// Handles a message from the process behind \p from. A process whose session has ended is sent a fence_notice.
-  [[nodiscard]] control_effects on_message(link_id from, const process_message& what, time_point now);
+  [[nodiscard]] control_effects on_message(session_id from, const process_message& what, time_point now);
   /// Handles data from the process behind \p from that is no concern of this class. An ended session is answered as by
   /// on_message().
-  [[nodiscard]] control_effects on_sign_of_life(link_id from, time_point now);
-  [[nodiscard]] control_effects on_link_down(link_id which, time_point now);
+  [[nodiscard]] control_effects on_sign_of_life(session_id from, time_point now);
+  [[nodiscard]] control_effects on_session_lost(session_id which, time_point now);
   /// Handles the report that the process called \p name, with this pid, has ended, as observed by the program that
   /// started it.
   [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
                                                  time_point now);
   /// Handles the failure of a rank in epoch \p of, as observed by the controller or by the order service of its host.
   /// If \p why is errc::rank_lost, its process has ended; else that says nothing about whether it is alive.
-  [[nodiscard]] control_effects on_rank_failed(link_id which, epoch of, error why, time_point now);
+  [[nodiscard]] control_effects on_rank_failed(session_id which, epoch of, error why, time_point now);
   /// Notes that an operation between these two ranks of the present epoch does not end, although both have launched it.
   /// Call it before on_message() with the failed_report about that.
   void suspect_link(rank one, rank other);
@@ -112,13 +109,13 @@ public:
   /// Returns the value of a setting that all processes of the world have; empty if none has joined.
   [[nodiscard]] std::string agreed_value(std::string_view name) const;
   /// Returns whether the process behind \p from has been admitted and has not been lost since.
-  [[nodiscard]] bool has_member(link_id from) const { return members_.contains(from); }
+  [[nodiscard]] bool has_member(session_id from) const { return members_.contains(from); }
   [[nodiscard]] const controller_terms& terms() const noexcept { return terms_; }
   [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
   /// Returns the rank of the process behind \p from in epoch \p of, or nullopt if it is not a rank of that epoch.
-  [[nodiscard]] std::optional<rank> rank_of(link_id from, epoch of) const;
-  /// Returns the link of a rank of the present epoch.
-  [[nodiscard]] std::optional<link_id> link_of(rank one) const;
+  [[nodiscard]] std::optional<rank> rank_of(session_id from, epoch of) const;
+  /// Returns the session of a rank of the present epoch.
+  [[nodiscard]] std::optional<session_id> session_of(rank one) const;
 
 private:
   struct member {
@@ -136,7 +133,7 @@ private:
     bool is_away = false;
     peer_silence silence{};
   };
-  using members = std::map<link_id, member>;
+  using members = std::map<session_id, member>;
   /// Names a network link by its ends: two hosts, or two processes of one host, in alphabetical order.
   using link_name = std::pair<std::string, std::string>;
   /// The time at which a broken link is tried again, and the delay before it.
@@ -148,7 +145,7 @@ private:
 
   /// Ends the silence of the member behind \p from, and returns the member. A process whose session has ended is sent a
   /// fence_notice.
-  members::iterator hear(link_id from, time_point now, control_effects& out);
+  members::iterator hear(session_id from, time_point now, control_effects& out);
   /// Handles the report that a member's rank has failed.
   void fail(members::iterator which, const failed_report& report, time_point now, control_effects& out);
   [[nodiscard]] static error stopping_error();
@@ -202,13 +199,13 @@ private:
   void on_hang(error why, time_point now, control_effects& out);
   /// Excludes \p side because \p names are broken, and adds to \p why until when. Returns whether the world can form
   /// without it now.
-  [[nodiscard]] bool leave_out(const std::vector<link_id>& side, const std::set<link_name>& names, error& why,
+  [[nodiscard]] bool leave_out(const std::vector<session_id>& side, const std::set<link_name>& names, error& why,
                                time_point now);
   /// Decides which links are broken, after all expected reports have arrived or the deadline has passed.
   void judge_links(time_point now, control_effects& out);
-  [[nodiscard]] std::vector<link_id> choose_side(const std::set<std::pair<rank, rank>>& unreached) const;
+  [[nodiscard]] std::vector<session_id> choose_side(const std::set<std::pair<rank, rank>>& unreached) const;
   /// Turns the processes in \p side into spares if the world can form without them now. Returns whether it can.
-  [[nodiscard]] bool set_aside(const std::vector<link_id>& side, time_point now);
+  [[nodiscard]] bool set_aside(const std::vector<session_id>& side, time_point now);
   [[nodiscard]] bool is_cut_off(const member& one, time_point now) const;
   void forget_links_of_ranks();
   void forget_old_links(time_point now);
@@ -226,8 +223,8 @@ private:
 
   controller_terms terms_;
   members members_;
-  std::map<link_id, error> fenced_; ///< Former members, with the reason why they were excluded.
-  std::vector<shared_fact> agreed_; ///< The facts of the first process that joined.
+  std::map<session_id, error> fenced_; ///< Former members, with the reason why they were excluded.
+  std::vector<shared_fact> agreed_;    ///< The facts of the first process that joined.
   control_phase phase_ = control_phase::gathering;
   epoch epoch_{0};
   int ranks_ = 0;

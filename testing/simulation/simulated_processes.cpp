@@ -1,7 +1,7 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/operation/extents.hpp>
-#include <troupe/processes/control/driver_link.hpp>
-#include <troupe/processes/control/process_link.hpp>
+#include <troupe/processes/control/driver_session.hpp>
+#include <troupe/processes/control/process_session.hpp>
 #include <troupe/testing/simulation/simulated_link.hpp>
 #include <troupe/testing/simulation/simulated_processes.hpp>
 
@@ -284,7 +284,7 @@ private:
   void receive(const std::string& bytes) override { link_->receive(bytes); }
   void broken(const error& why) override { link_->disconnected(why); }
 
-  [[nodiscard]] link_services services();
+  [[nodiscard]] process_services services();
   void live();
   void hear(controller_directive what) const {
     if (simulated_world* const mine = world()) mine->tell(std::move(what));
@@ -301,11 +301,11 @@ private:
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
   bool is_removed_ = false; ///< It no longer belongs to the world, and ends soon.
   std::unique_ptr<simulated_machine> machine_;
-  std::shared_ptr<process_link> link_;
+  std::shared_ptr<process_session> link_;
   std::unique_ptr<simulated_world> world_;
 };
 
-link_services simulated_processes::process::services() {
+process_services simulated_processes::process::services() {
   const std::weak_ptr weak = shared();
   return {.deliver =
               [weak](controller_directive what) {
@@ -344,8 +344,8 @@ void simulated_processes::process::begin() {
   session_services session = session_with(machine_->services.time);
   session.patience = 1s;
   session.ends_with_controller = above_.of_.processes->orphans == orphan_policy::leave;
-  link_ = std::make_shared<process_link>(std::move(session),
-                                         join_request{.who = who(), .place = place_, .attempt = attempt_}, services());
+  link_ = std::make_shared<process_session>(
+      std::move(session), join_request{.who = who(), .place = place_, .attempt = attempt_}, services());
   world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
   plan.world_size = above_.of_.ranks;
   plan.locals.front().self = rank{place_};
@@ -438,7 +438,7 @@ public:
 
   void begin() {
     const fibers::group_scope in_group{group_};
-    link_ = std::make_shared<driver_link>(
+    link_ = std::make_shared<driver_session>(
         session_with(std::make_shared<monotonic_clock>()),
         process_identity{.name = "driver", .host = "host0", .pid = static_cast<std::int64_t>(group_)}, "",
         driver_services{.changed = [](const world_event&) {},
@@ -491,7 +491,7 @@ private:
 
   const int number_;
   bool is_over_ = false;
-  std::shared_ptr<driver_link> link_;
+  std::shared_ptr<driver_session> link_;
 };
 
 simulated_processes::simulated_processes(const scenario& of, simulated_machine& on,

@@ -22,7 +22,7 @@ struct controller_scene {
 
   /// Keeps effects. The processes answer at once what they are asked about their commits, unless they are in `silent`.
   void note(control_effects more) {
-    std::vector<std::pair<link_id, epoch>> asked;
+    std::vector<std::pair<session_id, epoch>> asked;
     for (auto& one : more) {
       const auto* sent = std::get_if<control_effect::send>(&one);
       const auto* wanted = sent == nullptr ? nullptr : std::get_if<commits_wanted>(&sent->what);
@@ -31,7 +31,7 @@ struct controller_scene {
     }
     for (const auto& [link, of] : asked) say(link, commits_report{of, known[link]});
   }
-  void join(link_id link, int place, const std::function<void(join_request&)>& change = {}) {
+  void join(session_id link, int place, const std::function<void(join_request&)>& change = {}) {
     join_request asked{.token = "secret",
                        .who = {.name = std::to_string(link), .host = "here", .pid = static_cast<std::int64_t>(link)},
                        .facts = {{"troupe", "1"}},
@@ -40,24 +40,24 @@ struct controller_scene {
     if (change) change(asked);
     note(state.on_join(link, asked, now, 0));
   }
-  void say(link_id link, const process_message& what) { note(state.on_message(link, what, now)); }
-  void pass(nanoseconds time, const std::vector<link_id>& alive) {
+  void say(session_id link, const process_message& what) { note(state.on_message(link, what, now)); }
+  void pass(nanoseconds time, const std::vector<session_id>& alive) {
     for (const auto until = now + time; now < until;) {
       now += 20ms;
-      for (const link_id one : alive) say(one, heartbeat{});
+      for (const session_id one : alive) say(one, heartbeat{});
       note(state.on_tick(now));
     }
   }
   /// Reports from every link that has a rank in the current epoch that it has formed.
-  void form(const std::vector<link_id>& all_links) {
+  void form(const std::vector<session_id>& all_links) {
     const epoch of = state.current_epoch();
-    say(*state.link_of(rank{0}), id_offer{of, {}});
-    for (const link_id one : all_links)
+    say(*state.session_of(rank{0}), id_offer{of, {}});
+    for (const session_id one : all_links)
       if (state.rank_of(one, of)) say(one, formed_report{of});
   }
 
   template <class Message>
-  [[nodiscard]] std::vector<Message> told(link_id link) const {
+  [[nodiscard]] std::vector<Message> told(session_id link) const {
     std::vector<Message> found;
     for (const auto& one : all)
       if (const auto* sent = std::get_if<control_effect::send>(&one); sent && sent->to == link)
@@ -85,8 +85,8 @@ struct controller_scene {
   time_point now{1h};
   controller_state state;
   control_effects all;
-  std::map<link_id, told_commits> known; ///< What the processes report.
-  std::set<link_id> silent;              ///< Those that report nothing.
+  std::map<session_id, told_commits> known; ///< What the processes report.
+  std::set<session_id> silent;              ///< Those that report nothing.
 };
 
 inline controller_terms terms_of(int size, loss_policy policy = loss_policy::respawn) {

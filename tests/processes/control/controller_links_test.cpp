@@ -22,9 +22,9 @@ struct links_scene : controller_scene {
     });
     came_.insert(process);
   }
-  static link_id link(int process) { return 10 + static_cast<link_id>(process); }
-  [[nodiscard]] std::vector<link_id> all() const {
-    std::vector<link_id> found;
+  static session_id link(int process) { return 10 + static_cast<session_id>(process); }
+  [[nodiscard]] std::vector<session_id> all() const {
+    std::vector<session_id> found;
     for (const int one : came_) found.push_back(link(one));
     return found;
   }
@@ -37,7 +37,7 @@ struct links_scene : controller_scene {
   /// The ranks of the epoch that forms meet: those with a cut between them report each other; time passes for the rest.
   void meet() {
     const epoch of = state.current_epoch();
-    say(*state.link_of(rank{0}), id_offer{of, {}});
+    say(*state.session_of(rank{0}), id_offer{of, {}});
     std::set<int> reported;
     for (const auto& [from, to] : cuts_) {
       const auto me = state.rank_of(link(from), of), peer = state.rank_of(link(to), of);

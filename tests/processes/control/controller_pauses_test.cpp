@@ -8,10 +8,10 @@ namespace troupe::tests {
 
 namespace {
 
-constexpr link_id spare_link = 19;
+constexpr session_id spare_link = 19;
 
 /// A world of two that serves, with a spare, whose controller continues after a pause of 15 s.
-controller_scene resumed_scene(loss_policy policy, link_id fallen) {
+controller_scene resumed_scene(loss_policy policy, session_id fallen) {
   controller_scene world{terms_of(2, policy)};
   world.join(11, 0);
   world.join(12, 1);
@@ -21,12 +21,12 @@ controller_scene resumed_scene(loss_policy policy, link_id fallen) {
   REQUIRE(world.phase() == control_phase::serving);
   world.all.clear();
   world.now += 15s;
-  world.note(world.state.on_link_down(fallen, world.now));
+  world.note(world.state.on_session_lost(fallen, world.now));
   return world;
 }
 
 /// The process that was connected through \p before connects through \p link.
-void join_again(controller_scene& world, link_id link, link_id before, int place, bool spare = false) {
+void join_again(controller_scene& world, session_id link, session_id before, int place, bool spare = false) {
   world.join(link, place, [&](join_request& asked) {
     asked.who.name = std::to_string(before);
     asked.who.pid = static_cast<std::int64_t>(before);
@@ -43,8 +43,8 @@ TEST_CASE("processes that took the controller's pause for its loss keep their li
   REQUIRE(world.told<failure_order>(12).size() == 1);
   CHECK(world.told<failure_order>(12)[0].why.text ==
         "the connection to process 11 (pid 11 on here) has ended while the controller did not run");
-  world.note(world.state.on_link_down(12, world.now));
-  world.note(world.state.on_link_down(spare_link, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
+  world.note(world.state.on_session_lost(spare_link, world.now));
   world.pass(1s, {});
   join_again(world, 29, spare_link, 1, true); // it does not take the place of one that comes back
   join_again(world, 22, 12, 1);
@@ -73,7 +73,7 @@ TEST_CASE("a process that does not come back after the controller's pause is kil
   world.form({11, spare_link});
 
   // From now on the end of a connection is the end of its process.
-  world.note(world.state.on_link_down(11, world.now));
+  world.note(world.state.on_session_lost(11, world.now));
   CHECK(world.count<control_effect::kill_process>() == 2);
   CHECK(world.phase() == control_phase::forming);
 }
@@ -125,7 +125,7 @@ TEST_CASE("under the policy fail another process that takes the place of one tha
   CHECK(world.told<join_welcome>(13).empty());
   REQUIRE(world.told<join_refusal>(13).size() == 1);
   CHECK(world.told<join_refusal>(13).front().why.code == errc::world_failed);
-  for (const link_id one : {link_id{11}, spare_link}) {
+  for (const session_id one : {session_id{11}, spare_link}) {
     CHECK(world.told<stop_order>(one).size() == 1);
     CHECK(world.count<control_effect::end>() == 0);
     world.say(one, leave_notice{});
@@ -144,7 +144,7 @@ TEST_CASE("after a pause too short for anybody to doubt the controller the end o
     world.pass(1s, {11, 12});
     world.now += pause;
     world.note(world.state.on_tick(world.now));
-    world.note(world.state.on_link_down(12, world.now));
+    world.note(world.state.on_session_lost(12, world.now));
     CHECK(world.count<control_effect::kill_process>() == (pause < 5s ? 1 : 0));
     CHECK(world.told<failure_order>(11).size() == 1);
   }

@@ -6,7 +6,7 @@
 
 #include <troupe/processes/control/attached_drivers.hpp>
 #include <troupe/processes/control/control_codec.hpp>
-#include <troupe/processes/control/driver_link.hpp>
+#include <troupe/processes/control/driver_session.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -35,7 +35,8 @@ constexpr rank address{-1}; ///< Of the first driver.
 /// A driver on the controller's host; the test is its controller.
 struct link_scene {
   explicit link_scene(bool has_gate = true) {
-    link = std::make_shared<driver_link>(session_services{.time = time,
+    link =
+        std::make_shared<driver_session>(session_services{.time = time,
                                                           .send =
                                                               [this](const std::string& bytes) {
                                                                 error why;
@@ -97,7 +98,7 @@ struct link_scene {
   mutable std::mutex mutex; ///< The thread of the rings calls, too.
   std::vector<process_frame> said;
   std::vector<std::string> warnings;
-  std::shared_ptr<driver_link> link;
+  std::shared_ptr<driver_session> link;
 };
 
 } // namespace
@@ -202,10 +203,10 @@ TEST_CASE("the thread of rings does not keep a driver alive, and a batch in it i
   at.begin(epoch{1});
   at.time->advance(500ms);
   CHECK_FALSE(at.link->tick());
-  const std::weak_ptr<driver_link> seen = at.link;
+  const std::weak_ptr<driver_session> seen = at.link;
   at.link->close({.code = errc::stopping, .text = "it ends"});
-  at.link = std::make_shared<driver_link>(session_services{.time = at.time, .send = [](auto) {}}, process_identity{},
-                                          "", driver_services{});
+  at.link = std::make_shared<driver_session>(session_services{.time = at.time, .send = [](auto) {}}, process_identity{},
+                                             "", driver_services{});
   CHECK(seen.expired());
 }
 

@@ -1,10 +1,10 @@
-/// The two ends of a driver's connection, attached_drivers at the controller and driver_link in the driver, without a
-/// network and in virtual time.
+/// The two ends of a driver's connection, attached_drivers at the controller and driver_session in the driver, without
+/// a network and in virtual time.
 #include "support/outcomes.hpp"
 
 #include <troupe/processes/control/attached_drivers.hpp>
 #include <troupe/processes/control/control_codec.hpp>
-#include <troupe/processes/control/driver_link.hpp>
+#include <troupe/processes/control/driver_session.hpp>
 #include <troupe/processes/order/codec/request_codec.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -57,13 +57,13 @@ struct scene {
     int beats = 0;        ///< Heartbeats that the controller has heard.
     bool is_deaf = false; ///< What is sent to it waits.
     std::deque<std::string> held{};
-    std::shared_ptr<driver_link> link; ///< Ends before what it writes to.
+    std::shared_ptr<driver_session> link; ///< Ends before what it writes to.
   };
   driver& join(std::size_t most_pending = 1024) {
     auto made = std::make_unique<driver>();
     driver* const at = made.get();
     at->peer = peer_id{++peers};
-    at->link = std::make_shared<driver_link>(
+    at->link = std::make_shared<driver_session>(
         session_services{.time = time, .send = [at](std::string bytes) { at->sent.push_back(std::move(bytes)); }},
         process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
         driver_services{.changed =

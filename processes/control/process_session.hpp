@@ -20,8 +20,8 @@
 
 namespace troupe {
 
-/// The services that process_link calls.
-struct link_services {
+/// The services that process_session calls.
+struct process_services {
   /// Sends to the world of this process. Called from any thread; never blocks.
   std::function<void(controller_directive)> deliver;
   /// Creates a unique id for a forming and passes it, or why it could not be created, to the callback. Must return
@@ -44,11 +44,11 @@ struct link_services {
 /// Takes part in the world as a rank or a spare. Requests and decisions of an epoch go through rings in shared memory
 /// if the controller or an order service is on this host and both could set them up, else through the control
 /// connection.
-class process_link final : public controller_channel,
-                           public control_session,
-                           public std::enable_shared_from_this<process_link> {
+class process_session final : public controller_channel,
+                              public control_session,
+                              public std::enable_shared_from_this<process_session> {
 public:
-  process_link(session_services session, join_request who, link_services services);
+  process_session(session_services session, join_request who, process_services services);
 
   /// Sends \p what to the controller. Nothing is sent after a leave_notice. If the process ended before the controller
   /// has confirmed that (await_farewell()), it would count as lost.
@@ -91,7 +91,7 @@ private:
   };
 
   join_request who_;
-  link_services services_;
+  process_services services_;
   std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
   epoch epoch_{};                             ///< The epoch of the latest formation_order; 0 before the first.
   epoch opened_{};                            ///< The epoch whose order has been opened.

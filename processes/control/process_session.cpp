@@ -1,5 +1,5 @@
 #include <troupe/device/overloaded.hpp>
-#include <troupe/processes/control/process_link.hpp>
+#include <troupe/processes/control/process_session.hpp>
 
 #include <chrono>
 #include <utility>
@@ -21,13 +21,13 @@ constexpr nanoseconds knock_period = std::chrono::seconds{1};
 
 } // namespace
 
-process_link::process_link(session_services session, join_request who, link_services services)
+process_session::process_session(session_services session, join_request who, process_services services)
   : control_session{std::move(session)},
     who_{std::move(who)},
     services_{std::move(services)},
     rings_{services_.knock, services_.ring_wait, services_.without_rings} {}
 
-process_message process_link::introduce() {
+process_message process_session::introduce() {
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
   knocked_ = now();
@@ -35,7 +35,7 @@ process_message process_link::introduce() {
   return who_;
 }
 
-void process_link::hear(controller_message& what) {
+void process_session::hear(controller_message& what) {
   std::visit(overloaded{
                  [&](const id_wanted& wanted) {
                    services_.make_id(
@@ -68,7 +68,7 @@ void process_link::hear(controller_message& what) {
              what);
 }
 
-void process_link::lost(const error& why, bool was_connected) {
+void process_session::lost(const error& why, bool was_connected) {
   if (!was_connected) return;
   error told = why;
   told.effect = effect::unknown_outcome;
@@ -78,7 +78,7 @@ void process_link::lost(const error& why, bool was_connected) {
   rings_.leave_gate();
 }
 
-void process_link::ended(const error& why) {
+void process_session::ended(const error& why) {
   rings_.retire();
   if (!why) return; // it has left
   held_.clear();    // the world ends at once
@@ -86,7 +86,7 @@ void process_link::ended(const error& why) {
   services_.abandoned(why);
 }
 
-void process_link::work(time_point now, nanoseconds pause) {
+void process_session::work(time_point now, nanoseconds pause) {
   std::unique_lock lock{mutex_};
   for (held_directive& one : held_) one.since = without_pause(one.since, pause, now);
   auto retired = rings_.take_retired();
@@ -107,8 +107,8 @@ void process_link::work(time_point now, nanoseconds pause) {
   if (const auto nonce = rings_.knock()) send(gate_notice{*nonce});
 }
 
-std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipeline> pipeline,
-                                                      std::shared_ptr<exported_memory> exported) {
+std::shared_ptr<world_order> process_session::open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                         std::shared_ptr<exported_memory> exported) {
   const epoch of = pipeline->formed_in();
   std::unique_lock lock{mutex_};
   std::function<void(std::string)> send;
@@ -151,7 +151,7 @@ std::shared_ptr<world_order> process_link::open_order(std::shared_ptr<rank_pipel
   return whole;
 }
 
-void process_link::close_rings() {
+void process_session::close_rings() {
   std::unique_lock lock{mutex_};
   rings_.close();
   auto retired = rings_.take_retired();
@@ -159,13 +159,13 @@ void process_link::close_rings() {
   retired.clear();
 }
 
-bool process_link::has_rings() const {
+bool process_session::has_rings() const {
   const std::lock_guard lock{mutex_};
   return rings_.is_open();
 }
 
 template <class Order>
-void process_link::deliver_after(Order what) {
+void process_session::deliver_after(Order what) {
   const std::uint64_t decided = what.decided;
   release_held(false);
   // Without rings, decisions arrive through the same connection and have already been applied.
@@ -175,14 +175,14 @@ void process_link::deliver_after(Order what) {
     services_.deliver({std::move(what)});
 }
 
-void process_link::release_held(bool all) {
+void process_session::release_held(bool all) {
   while (!held_.empty() && (all || held_.front().decided <= order_->followed())) {
     services_.deliver(std::move(held_.front().what));
     held_.erase(held_.begin());
   }
 }
 
-bool process_link::follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view decided) {
+bool process_session::follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view decided) {
   if (of == epoch_ && opened_ != of) {
     early_.emplace_back(decided); // a peer that has formed earlier may send requests already
     return true;
@@ -199,18 +199,18 @@ bool process_link::follow(std::unique_lock<std::mutex>& lock, epoch of, std::str
   return true;
 }
 
-void process_link::lose_order(epoch of, const error& why) {
+void process_session::lose_order(epoch of, const error& why) {
   const std::lock_guard lock{mutex_};
   if (of == epoch_) fail_order(why);
 }
 
-void process_link::fail_order(const error& why) {
+void process_session::fail_order(const error& why) {
   services_.deliver({failure_order{epoch_, with_unknown_outcome(why)}});
   release_held(true);
   send(failed_report{.of = epoch_, .why = why});
 }
 
-void process_link::tell(member_report what) {
+void process_session::tell(member_report what) {
   std::visit(overloaded{[this](leave_notice& one) {
                           const std::lock_guard lock{mutex_};
                           leave(std::move(one), true);
@@ -219,7 +219,7 @@ void process_link::tell(member_report what) {
              what);
 }
 
-void process_link::report(process_message what) {
+void process_session::report(process_message what) {
   const std::lock_guard lock{mutex_};
   send(std::move(what));
 }

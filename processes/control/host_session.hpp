@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// The services that host_link calls.
+/// The services that host_session calls.
 struct host_services {
   /// Returns the gate connection of the process that has sent this nonce to the gate of this host; nullopt if there is
   /// none.
@@ -30,11 +30,11 @@ struct host_services {
 /// decide the order of worlds whose ranks are all on this host. Requests of other worlds are passed on to the
 /// controller (docs/design/0077-order-per-host.md).
 /// When the controller is lost, the service of the present epoch ends.
-class host_link final : public control_session {
+class host_session final : public control_session {
 public:
   /// \p service must outlive this object; its owner runs it.
-  host_link(session_services session, process_identity who, std::string token, host_services services,
-            std::shared_ptr<order_service> service);
+  host_session(session_services session, process_identity who, std::string token, host_services services,
+               std::shared_ptr<order_service> service);
 
   /// Returns why this service has ended: errc::stopping (the world has ended), or the controller's refusal. nullopt
   /// while it has not.

@@ -26,12 +26,12 @@
 
 namespace troupe {
 
-/// The services that driver_link calls.
+/// The services that driver_session calls.
 struct driver_services {
   /// Returns a new connection to the gate of the controller on this host; nullopt if there is none.
   std::function<std::optional<gate_connection>()> knock{};
   /// Reports a change of state; the end is the last one. Must not block. Called by one thread at a time; it may call
-  /// the driver_link.
+  /// the driver_session.
   std::function<void(const world_event& now)> changed{};
   std::function<void(const error& why)> warned{};
   wait_profile ring_wait{};
@@ -47,10 +47,10 @@ struct driver_services {
 /// Follows the world's controller, and sends requests to the ranks of the present epoch (peer_requests). A request ends
 /// with its epoch: if it has been sent, its outcome is then unknown.
 /// Threads: safe from any. The functions of driver_services must not call it, except `changed`.
-class driver_link final : public control_session, public std::enable_shared_from_this<driver_link> {
+class driver_session final : public control_session, public std::enable_shared_from_this<driver_session> {
 public:
-  driver_link(session_services session, process_identity who, std::string token, driver_services services);
-  ~driver_link() override;
+  driver_session(session_services session, process_identity who, std::string token, driver_services services);
+  ~driver_session() override;
 
   /// Answers pending and later requests with \p why, reports the end, and joins the thread that reads rings.
   void close(const error& why);

@@ -1,4 +1,4 @@
-#include <troupe/processes/control/driver_link.hpp>
+#include <troupe/processes/control/driver_session.hpp>
 
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/collectives/operation/signature.hpp>
@@ -9,26 +9,27 @@
 
 namespace troupe {
 
-driver_link::driver_link(session_services session, process_identity who, std::string token, driver_services services)
+driver_session::driver_session(session_services session, process_identity who, std::string token,
+                               driver_services services)
   : control_session{std::move(session)},
     who_{std::move(who)},
     token_{std::move(token)},
     services_{std::move(services)},
     rings_{services_.knock, services_.ring_wait, services_.warned} {}
 
-driver_link::~driver_link() {
+driver_session::~driver_session() {
   close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
 }
 
-process_message driver_link::introduce() {
+process_message driver_session::introduce() {
   return attach_request{.token = token_, .who = who_, .nonce = rings_.knock()};
 }
 
-void driver_link::hear(controller_message& what) {
+void driver_session::hear(controller_message& what) {
   if (const auto* report = std::get_if<world_report>(&what)) hear(*report);
 }
 
-void driver_link::hear(const world_report& report) {
+void driver_session::hear(const world_report& report) {
   if (is_over()) return;
   if (report.is_over && report.reason.code == errc::rank_lost) { // the controller has detached this driver
     services_.warned(report.reason);
@@ -50,7 +51,7 @@ void driver_link::hear(const world_report& report) {
     change(report.is_ready && order_ ? world_phase::ready : unready());
 }
 
-void driver_link::open(const world_report& report) {
+void driver_session::open(const world_report& report) {
   const epoch of = report.of;
   std::function<void(std::string)> send;
   if (report.has_rings) {
@@ -70,20 +71,20 @@ void driver_link::open(const world_report& report) {
   opened_ = of;
 }
 
-void driver_link::end_order(const error& why) {
+void driver_session::end_order(const error& why) {
   opened_ = {};
   rings_.retire();
   if (order_) ended_.emplace_back(std::exchange(order_, nullptr), why);
 }
 
-void driver_link::suspend(const error& why) {
+void driver_session::suspend(const error& why) {
   end_order(why);
   if (is_over()) return;
   state_.reason = why;
   change(unready());
 }
 
-void driver_link::settle() {
+void driver_session::settle() {
   decltype(ended_) ended;
   {
     const std::lock_guard lock{mutex_};
@@ -93,7 +94,7 @@ void driver_link::settle() {
   tell_news();
 }
 
-bool driver_link::follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view batch) {
+bool driver_session::follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view batch) {
   if (of != opened_ || !order_) return true;
   const auto order = order_;
   lock.unlock();
@@ -102,7 +103,7 @@ bool driver_link::follow(std::unique_lock<std::mutex>& lock, epoch of, std::stri
   return !why;
 }
 
-void driver_link::lose_order(epoch of, const error& why) {
+void driver_session::lose_order(epoch of, const error& why) {
   {
     const std::lock_guard lock{mutex_};
     if (of != opened_) return;
@@ -112,21 +113,21 @@ void driver_link::lose_order(epoch of, const error& why) {
   settle();
 }
 
-void driver_link::lost(const error& why, bool) {
+void driver_session::lost(const error& why, bool) {
   rings_.leave_gate();
   error told = why;
   told.text = "the controller is lost: " + why.text;
   suspend(told);
 }
 
-void driver_link::ended(const error& why) {
+void driver_session::ended(const error& why) {
   end_order(why);
   if (is_over()) return;
   state_.reason = why;
   change(world_phase::stopped);
 }
 
-void driver_link::work(time_point now, nanoseconds) {
+void driver_session::work(time_point now, nanoseconds) {
   epoch_rings::retired retired; // their threads are joined without the lock
   std::shared_ptr<attached_order> order;
   std::vector<remote_buffer> unreleased;
@@ -144,26 +145,26 @@ void driver_link::work(time_point now, nanoseconds) {
   if (is_to_renew) order->peers()->renew(services_.holder);
 }
 
-std::shared_ptr<peer_requests> driver_link::peers_or(error& why) const {
+std::shared_ptr<peer_requests> driver_session::peers_or(error& why) const {
   const std::lock_guard lock{mutex_};
   why = objection_to(world_request{.parts = {}, .site = call_site{}});
   return why ? nullptr : order_->peers();
 }
 
-std::shared_ptr<peer_requests> driver_link::present_peers() const {
+std::shared_ptr<peer_requests> driver_session::present_peers() const {
   const std::lock_guard lock{mutex_};
   return is_ready() ? order_->peers() : nullptr;
 }
 
-void driver_link::find(rank target, const std::string& name, nanoseconds deadline,
-                       peer_requests::handle_promise reply) {
+void driver_session::find(rank target, const std::string& name, nanoseconds deadline,
+                          peer_requests::handle_promise reply) {
   error why;
   if (const auto to = peers_or(why)) return to->find(target, name, deadline, std::move(reply));
   reply->deliver(std::move(why));
 }
 
-void driver_link::lend(rank target, lent_kind what, std::size_t size_bytes, nanoseconds deadline,
-                       peer_requests::handle_promise reply) {
+void driver_session::lend(rank target, lent_kind what, std::size_t size_bytes, nanoseconds deadline,
+                          peer_requests::handle_promise reply) {
   error why;
   const auto to = peers_or(why);
   if (why) return reply->deliver(std::move(why));
@@ -171,7 +172,7 @@ void driver_link::lend(rank target, lent_kind what, std::size_t size_bytes, nano
   to->lend(target, what, size_bytes, services_.holder, services_.lease, deadline, std::move(reply));
 }
 
-void driver_link::capture(std::string name, plan_steps steps, nanoseconds deadline, reply_promise reply) noexcept {
+void driver_session::capture(std::string name, plan_steps steps, nanoseconds deadline, reply_promise reply) noexcept {
   try {
     error why;
     const auto to = peers_or(why);
@@ -189,17 +190,17 @@ void driver_link::capture(std::string name, plan_steps steps, nanoseconds deadli
   }
 }
 
-void driver_link::drop_plan(std::string_view name) {
+void driver_session::drop_plan(std::string_view name) {
   if (const auto to = present_peers()) to->drop_plan(name); // else it has ended with its epoch
 }
 
-void driver_link::read(const remote_buffer& from, nanoseconds deadline, peer_requests::bytes_promise reply) {
+void driver_session::read(const remote_buffer& from, nanoseconds deadline, peer_requests::bytes_promise reply) {
   error why;
   if (const auto to = peers_or(why)) return to->read(from, deadline, std::move(reply));
   reply->deliver(std::move(why));
 }
 
-void driver_link::give_back(const remote_buffer& lent) {
+void driver_session::give_back(const remote_buffer& lent) {
   std::shared_ptr<peer_requests> to;
   {
     const std::lock_guard lock{mutex_};
@@ -211,7 +212,7 @@ void driver_link::give_back(const remote_buffer& lent) {
   if (to) to->give_back(lent);
 }
 
-void driver_link::close(const error& why) {
+void driver_session::close(const error& why) {
   epoch_rings::retired retired;
   {
     const std::lock_guard lock{mutex_};
@@ -226,12 +227,12 @@ void driver_link::close(const error& why) {
   settle();
 }
 
-void driver_link::change(world_phase to) {
+void driver_session::change(world_phase to) {
   state_.phase = to;
   news_.push_back(state_);
 }
 
-void driver_link::tell_news() {
+void driver_session::tell_news() {
   std::unique_lock lock{mutex_};
   if (is_telling_) return; // that thread reports these changes, too
   is_telling_ = true;
@@ -245,22 +246,22 @@ void driver_link::tell_news() {
   is_telling_ = false;
 }
 
-world_event driver_link::state() const {
+world_event driver_session::state() const {
   const std::lock_guard lock{mutex_};
   return state_;
 }
 
-std::optional<error> driver_link::over() const {
+std::optional<error> driver_session::over() const {
   const std::lock_guard lock{mutex_};
   return is_over() ? std::optional{state_.reason} : std::nullopt;
 }
 
-bool driver_link::has_rings() const {
+bool driver_session::has_rings() const {
   const std::lock_guard lock{mutex_};
   return rings_.is_open();
 }
 
-error driver_link::objection_to(const world_request& asked) const {
+error driver_session::objection_to(const world_request& asked) const {
   if (!is_ready()) {
     error why = state_.reason;
     if (!why) why.text = "the world is not ready";
@@ -278,7 +279,7 @@ error driver_link::objection_to(const world_request& asked) const {
   return {};
 }
 
-void driver_link::ask(world_request asked, reply_promise reply) noexcept {
+void driver_session::ask(world_request asked, reply_promise reply) noexcept {
   try {
     const ticket name{++last_ticket_};
     std::shared_ptr<attached_order> order;

@@ -1,5 +1,5 @@
 #include <troupe/device/overloaded.hpp>
-#include <troupe/processes/control/host_link.hpp>
+#include <troupe/processes/control/host_session.hpp>
 #include <troupe/processes/transport/shared_memory/peer_process.hpp>
 
 #include <algorithm>
@@ -8,19 +8,19 @@
 
 namespace troupe {
 
-host_link::host_link(session_services session, process_identity who, std::string token, host_services services,
-                     std::shared_ptr<order_service> service)
+host_session::host_session(session_services session, process_identity who, std::string token, host_services services,
+                           std::shared_ptr<order_service> service)
   : control_session{std::move(session)},
     who_{std::move(who)},
     token_{std::move(token)},
     services_{std::move(services)},
     service_{std::move(service)} {}
 
-process_message host_link::introduce() {
+process_message host_session::introduce() {
   return attach_request{.token = token_, .who = who_, .is_order_service = true};
 }
 
-void host_link::hear(controller_message& what) {
+void host_session::hear(controller_message& what) {
   std::visit(overloaded{
                  [&](const claim_order& one) {
                    if (auto found = services_.claim(one.nonce)) gates_.push_back(std::move(found).value());
@@ -34,7 +34,7 @@ void host_link::hear(controller_message& what) {
              what);
 }
 
-bool host_link::follow(std::unique_lock<std::mutex>&, epoch of, std::string_view batch) {
+bool host_session::follow(std::unique_lock<std::mutex>&, epoch of, std::string_view batch) {
   if (of != serves_) return true;
   error lost = service_->receive_from_controller(batch, now());
   if (!lost) return true;
@@ -44,7 +44,7 @@ bool host_link::follow(std::unique_lock<std::mutex>&, epoch of, std::string_view
   return false;
 }
 
-void host_link::serve(const serve_order& asked) {
+void host_session::serve(const serve_order& asked) {
   std::vector<std::pair<rank, ring_connection>> rings;
   for (const auto& [self, nonce] : asked.candidates) {
     auto gate = std::ranges::find(gates_, nonce, &gate_connection::nonce);
@@ -81,13 +81,13 @@ void host_link::serve(const serve_order& asked) {
   send(std::move(report));
 }
 
-void host_link::lost(const error& why, bool) {
+void host_session::lost(const error& why, bool) {
   // The gate connections are kept: this service may join again.
   if (std::exchange(serves_, epoch{}) != epoch{})
     service_->close({.code = errc::communicator_failed, .text = "the controller is lost: " + why.text}, now());
 }
 
-std::optional<error> host_link::over() const {
+std::optional<error> host_session::over() const {
   const std::lock_guard lock{mutex_};
   return over_;
 }

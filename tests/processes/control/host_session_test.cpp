@@ -2,7 +2,7 @@
 #include "processes/transport/ring_rig.hpp"
 
 #include <troupe/processes/control/control_codec.hpp>
-#include <troupe/processes/control/host_link.hpp>
+#include <troupe/processes/control/host_session.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-namespace troupe::tests::host_link_test {
+namespace troupe::tests::host_session_test {
 
 namespace {
 
@@ -25,10 +25,10 @@ constexpr session_id session = 77;
 /// The usual terms of a controller.
 constexpr join_welcome usual{.session = session, .heartbeat = 250ms, .suspicion = 10s};
 
-/// A host_link whose controller and gate are the test.
+/// A host_session whose controller and gate are the test.
 struct host_scene {
   host_scene() {
-    link = std::make_shared<host_link>(
+    link = std::make_shared<host_session>(
         session_services{.time = time,
                          .send =
                              [this](const std::string& bytes) {
@@ -88,7 +88,7 @@ struct host_scene {
   std::vector<std::size_t> served{};
   std::vector<error> warnings{};
   std::shared_ptr<order_service> service = std::make_shared<order_service>();
-  std::shared_ptr<host_link> link{};
+  std::shared_ptr<host_session> link{};
 };
 
 } // namespace
@@ -251,4 +251,4 @@ TEST_CASE("a host's service ends with its world, and when it is refused", "[cont
   CHECK(refused.link->over()->code == errc::invalid_argument);
 }
 
-} // namespace troupe::tests::host_link_test
+} // namespace troupe::tests::host_session_test
