@@ -1,9 +1,10 @@
 #include <troupe/processes/world_driver.hpp>
 
-#include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/operation/collective_methods_definitions.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/device/threads/condition.hpp>
-#include <troupe/processes/control/driver_link.hpp>
+#include <troupe/processes/control/driver_session.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
@@ -34,42 +35,31 @@ struct world_driver::parts {
   explicit parts(const configuration& settings)
     : controller{settings.control, settings.assignment.token, settings.control.patience} {
     const std::string host = host_name();
-    link = std::make_shared<driver_link>(
+    session = std::make_shared<driver_session>(
+        session_services{.time = std::make_shared<monotonic_clock>(),
+                         .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
+                         .patience = settings.control.patience},
         process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
         settings.assignment.token,
         driver_services{
-            .time = std::make_shared<monotonic_clock>(),
-            .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
             .knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); },
-            .changed = [this](const world_driver_event& now) { hear(now); },
+            .changed = [this](const world_event& now) { hear(now); },
             .warned = [](const error& why) { log_warning(to_string(why)); },
             .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
             .default_deadline = settings.deadlines.operation,
             .holder = draw_holder()});
-    controller.begin({.introduction = [this] { return link->introduction(); },
-                      .receive = [this](std::string_view bytes) { link->receive(bytes); },
-                      .disconnected = [this](const transport_fault& why,
-                                             bool) { link->disconnected({.code = errc::missing, .text = why.text}); },
-                      .tick =
-                          [this] {
-                            const bool is_silent = link->tick();
-                            const world_driver_event now = link->state();
-                            return controller_connection::finding{
-                                .over = now.is_over ? std::optional{now.reason} : std::nullopt, .is_silent = is_silent};
-                          },
-                      .gave_up = [this](const error& why) { link->close(why); }},
-                     "troupe/driver");
+    controller.begin(controller_connection::hooks_of(session), "troupe/driver");
   }
 
   ~parts() {
     std::unique_lock lock{mutex};
     const auto unheard = std::exchange(listeners, {}); // the end of this object is not reported
     lock.unlock();
-    link->close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
+    session->close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
     controller.stop();
   }
 
-  void hear(const world_driver_event& event) {
+  void hear(const world_event& event) {
     std::unique_lock lock{mutex};
     const auto told = listeners;
     lock.unlock();
@@ -78,39 +68,43 @@ struct world_driver::parts {
   }
 
   controller_connection controller;
-  std::shared_ptr<driver_link> link;
+  std::shared_ptr<driver_session> session;
   std::mutex mutex;
   condition changed;
-  std::vector<std::function<void(const world_driver_event&)>> listeners;
+  std::vector<std::function<void(const world_event&)>> listeners;
 };
 
 world_driver::world_driver(const configuration& settings) : parts_{std::make_shared<parts>(settings)} {}
 
-world_driver_event world_driver::status() const {
-  return parts_->link->state();
+world_event world_driver::status() const {
+  return parts_->session->state();
 }
 
-world_driver_event world_driver::wait_ready(nanoseconds at_most) const {
+bool world_driver::has_rings() const {
+  return parts_->session->has_rings();
+}
+
+world_event world_driver::wait_ready(nanoseconds at_most) const {
   return wait_ready(troupe::epoch{}, at_most);
 }
 
-world_driver_event world_driver::wait_ready(troupe::epoch after, nanoseconds at_most) const {
+world_event world_driver::wait_ready(troupe::epoch after, nanoseconds at_most) const {
   std::unique_lock lock{parts_->mutex};
-  world_driver_event now;
+  world_event now;
   static_cast<void>(parts_->changed.wait_for(lock, at_most, [&] {
-    now = parts_->link->state(); // what hear() was told last may be older
-    return (now.is_ready && now.epoch > after) || now.is_over;
+    now = parts_->session->state(); // what hear() was told last may be older
+    return is_ready_after(now, after);
   }));
   return now;
 }
 
-void world_driver::on_event(std::function<void(const world_driver_event&)> heard) {
+void world_driver::on_event(std::function<void(const world_event&)> heard) {
   const std::lock_guard lock{parts_->mutex};
   parts_->listeners.push_back(std::move(heard));
 }
 
 void world_driver::ask(world_request asked, reply_promise reply) {
-  parts_->link->ask(std::move(asked), std::move(reply));
+  parts_->session->ask(std::move(asked), std::move(reply));
 }
 
 std::future<remote_buffer> world_driver::find_memory(rank target, const std::string& name, nanoseconds deadline) const {
@@ -121,7 +115,7 @@ std::future<remote_buffer> world_driver::find_memory(rank target, const std::str
 
 void world_driver::find_memory(rank target, const std::string& name, nanoseconds deadline,
                                std::shared_ptr<value_promise<remote_buffer>> reply) const {
-  parts_->link->find(target, name, deadline, std::move(reply));
+  parts_->session->find(target, name, deadline, std::move(reply));
 }
 
 std::future<remote_buffer> world_driver::allocate(rank target, std::size_t size_bytes, nanoseconds deadline) {
@@ -132,7 +126,7 @@ std::future<remote_buffer> world_driver::allocate(rank target, std::size_t size_
 
 void world_driver::allocate(rank target, std::size_t size_bytes, nanoseconds deadline,
                             std::shared_ptr<value_promise<remote_buffer>> reply) {
-  parts_->link->lend(target, lent_kind::memory, size_bytes, deadline, std::move(reply));
+  parts_->session->lend(target, lent_kind::memory, size_bytes, deadline, std::move(reply));
 }
 
 std::future<std::string> world_driver::read(const remote_buffer& from, nanoseconds deadline) const {
@@ -143,7 +137,7 @@ std::future<std::string> world_driver::read(const remote_buffer& from, nanosecon
 
 void world_driver::read(const remote_buffer& from, nanoseconds deadline,
                         std::shared_ptr<value_promise<std::string>> reply) const {
-  parts_->link->read(from, deadline, std::move(reply));
+  parts_->session->read(from, deadline, std::move(reply));
 }
 
 /// Reads a report from memory that a rank exports for it, piece by piece, and then releases that memory.
@@ -151,8 +145,8 @@ class world_driver::report_reader : public std::enable_shared_from_this<report_r
 public:
   using bytes_promise = std::shared_ptr<value_promise<std::string>>;
 
-  report_reader(std::shared_ptr<driver_link> link, nanoseconds deadline, bytes_promise reply)
-    : link_{std::move(link)}, deadline_{deadline}, reply_{std::move(reply)} {}
+  report_reader(std::shared_ptr<driver_session> session, nanoseconds deadline, bytes_promise reply)
+    : session_{std::move(session)}, deadline_{deadline}, reply_{std::move(reply)} {}
 
   void begin(rank target, lent_kind what);
 
@@ -168,18 +162,18 @@ private:
   void read_on() {
     const std::size_t left = lent_->size_bytes - text_.size();
     if (left == 0) return end(std::move(text_));
-    link_->read(lent_->slice(text_.size(), std::min(left, peer_requests::most_read_bytes)), deadline_,
-                promise<std::string>([self = shared_from_this()](const std::string& piece) {
-                  self->text_ += piece;
-                  self->read_on();
-                }));
+    session_->read(lent_->slice(text_.size(), std::min(left, peer_requests::most_read_bytes)), deadline_,
+                   promise<std::string>([self = shared_from_this()](const std::string& piece) {
+                     self->text_ += piece;
+                     self->read_on();
+                   }));
   }
   void end(std::variant<std::string, error> result) {
-    if (lent_) link_->give_back(*lent_);
+    if (lent_) session_->give_back(*lent_);
     reply_->deliver(std::move(result));
   }
 
-  const std::shared_ptr<driver_link> link_;
+  const std::shared_ptr<driver_session> session_;
   const nanoseconds deadline_;
   const bytes_promise reply_;
   std::optional<remote_buffer> lent_{};
@@ -187,10 +181,10 @@ private:
 };
 
 void world_driver::report_reader::begin(rank target, lent_kind what) {
-  link_->lend(target, what, 0, deadline_, promise<remote_buffer>([self = shared_from_this()](remote_buffer lent) {
-                self->lent_ = lent;
-                self->read_on();
-              }));
+  session_->lend(target, what, 0, deadline_, promise<remote_buffer>([self = shared_from_this()](remote_buffer lent) {
+                   self->lent_ = lent;
+                   self->read_on();
+                 }));
 }
 
 std::future<std::string> world_driver::metrics(rank target, nanoseconds deadline) const {
@@ -200,7 +194,7 @@ std::future<std::string> world_driver::metrics(rank target, nanoseconds deadline
 }
 
 void world_driver::metrics(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const {
-  std::make_shared<report_reader>(parts_->link, deadline, std::move(reply))->begin(target, lent_kind::metrics);
+  std::make_shared<report_reader>(parts_->session, deadline, std::move(reply))->begin(target, lent_kind::metrics);
 }
 
 std::future<std::string> world_driver::flight_record(rank target, nanoseconds deadline) const {
@@ -211,11 +205,11 @@ std::future<std::string> world_driver::flight_record(rank target, nanoseconds de
 
 void world_driver::flight_record(rank target, nanoseconds deadline,
                                  std::shared_ptr<value_promise<std::string>> reply) const {
-  std::make_shared<report_reader>(parts_->link, deadline, std::move(reply))->begin(target, lent_kind::flight_record);
+  std::make_shared<report_reader>(parts_->session, deadline, std::move(reply))->begin(target, lent_kind::flight_record);
 }
 
 void world_driver::release(const remote_buffer& allocated) {
-  parts_->link->give_back(allocated);
+  parts_->session->give_back(allocated);
 }
 
 std::future<completion> world_driver::ask(std::vector<operation> asked, request_options options, call_site from) {
@@ -231,11 +225,11 @@ std::future<completion> world_driver::capture(const std::string& name, plan_step
 }
 
 void world_driver::capture(const std::string& name, plan_steps steps, nanoseconds deadline, reply_promise reply) {
-  parts_->link->capture(name, std::move(steps), deadline, std::move(reply));
+  parts_->session->capture(name, std::move(steps), deadline, std::move(reply));
 }
 
 void world_driver::drop_plan(const std::string& name) {
-  parts_->link->drop_plan(name);
+  parts_->session->drop_plan(name);
 }
 
 std::future<completion> world_driver::replay(const std::string& name, request_options options, call_site from) {

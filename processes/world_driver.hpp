@@ -2,15 +2,15 @@
 /// processes.
 #pragma once
 
-#include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
-#include <troupe/processes/control/controller_terms.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 
 #include <chrono>
@@ -39,16 +39,21 @@ public:
   /// missing (certificate files).
   explicit world_driver(const configuration& settings);
 
-  /// Returns the present state.
-  [[nodiscard]] world_driver_event status() const;
-  /// Waits until the world is ready, has ended, or \p at_most has passed. Returns the state.
-  world_driver_event wait_ready(nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
+  /// Returns the present state of the world, as far as the driver knows it: `phase`, `epoch` (0 before the first),
+  /// `world_size`, `reason` and `resume`. The phase is forming, ready, rebuilding or stopped; stopped: the world has
+  /// ended, or the controller has refused the driver or was not reached in time. In phase ready, `reason` is why the
+  /// previous epoch ended.
+  [[nodiscard]] world_event status() const;
+  /// Returns whether requests go through shared memory in the present epoch.
+  [[nodiscard]] bool has_rings() const;
+  /// Waits until the world is ready, has stopped, or \p at_most has passed. Returns the state.
+  world_event wait_ready(nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
   /// Waits in the same way for an epoch later than \p after. After an error, pass the epoch of the request that failed.
-  world_driver_event wait_ready(troupe::epoch after, nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
-  /// Calls \p heard for every later change, in their order; the last one is the end of the world, but not that of this
-  /// object. It runs on a thread of the driver, and must neither block nor throw. It may ask, but must not destroy this
-  /// object.
-  void on_event(std::function<void(const world_driver_event&)> heard);
+  world_event wait_ready(troupe::epoch after, nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
+  /// Calls \p heard for every later change, in their order; the last one is world_phase::stopped, but not for the
+  /// end of this object. It runs on a thread of the driver, and must neither block nor throw. It may ask, but must not
+  /// destroy this object.
+  void on_event(std::function<void(const world_event&)> heard);
   /// Returns the number of ranks in the present epoch, 0 before the first.
   [[nodiscard]] int size() const { return status().world_size; }
   [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }

@@ -29,6 +29,18 @@ std::string describe_tries(const std::vector<recovery_try>& tries) {
 
 } // namespace
 
+bool is_ready_after(const world_event& now, epoch after) noexcept {
+  switch (now.phase) {
+    case world_phase::forming:
+    case world_phase::rebuilding: return false;
+    case world_phase::ready: return now.epoch > after;
+    case world_phase::failed:
+    case world_phase::stopping:
+    case world_phase::stopped: break;
+  }
+  return true;
+}
+
 std::string describe(const world_event& event) {
   std::string line = "world of " + std::to_string(event.world_size) + " is " + std::string{to_string(event.phase)} +
                      " (epoch " + to_string(event.epoch) + ", " + std::to_string(event.local_ranks.size()) +

@@ -134,6 +134,10 @@ struct world_event {
   std::shared_ptr<const resume_points> resume{};
 };
 
+/// Returns whether \p now is ready in an epoch later than \p after, or has failed, stops or has stopped: there is
+/// nothing to wait for.
+[[nodiscard]] bool is_ready_after(const world_event& now, epoch after) noexcept;
+
 /// Returns one human-readable line.
 [[nodiscard]] std::string describe(const world_event& event);
 

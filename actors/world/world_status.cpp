@@ -6,18 +6,6 @@
 
 namespace troupe {
 
-bool is_ready_after(const world_event& now, epoch after) noexcept {
-  switch (now.phase) {
-    case world_phase::forming:
-    case world_phase::rebuilding: return false;
-    case world_phase::ready: return now.epoch > after;
-    case world_phase::failed:
-    case world_phase::stopping:
-    case world_phase::stopped: break;
-  }
-  return true;
-}
-
 void world_status::publish(const world_event& event) {
   std::function<void(world_event&)> ended; // destroyed without the lock
   std::vector<listener> listeners;

@@ -17,10 +17,6 @@ namespace troupe {
 
 class request_gate;
 
-/// Returns whether \p now is ready in an epoch later than \p after, or has failed, stops or has stopped: there is
-/// nothing to wait for.
-[[nodiscard]] bool is_ready_after(const world_event& now, epoch after) noexcept;
-
 /// Stores the latest event of a world and gives access to its request gate. Threads: safe from any.
 class world_status {
 public:

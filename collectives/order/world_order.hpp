@@ -2,11 +2,11 @@
 #pragma once
 
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/order/rank_order.hpp>
 #include <troupe/collectives/order/remote_ranks.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
-#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/collectives/progress/told_commits.hpp>

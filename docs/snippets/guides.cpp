@@ -62,7 +62,8 @@ void serve_drivers(troupe::world world) {
 /// A process without a rank, a GPU or CAF: TROUPE_CONTROL and TROUPE_JOIN_TOKEN name the controller.
 void drive() {
   troupe::world_driver driver{troupe::configuration::from_environment()};
-  if (const auto now = driver.wait_ready(std::chrono::seconds{30}); !now.is_ready) throw troupe::exception{now.reason};
+  if (const auto now = driver.wait_ready(std::chrono::seconds{30}); now.phase != troupe::world_phase::ready)
+    throw troupe::exception{now.reason};
   std::vector<troupe::buffer> inputs;
   std::vector<std::vector<troupe::operand>> arguments;
   for (int r = 0; r < driver.size(); ++r) {

@@ -95,10 +95,11 @@ public:
   }
 
   std::string status() {
-    const troupe::world_driver_event now = driver_.status();
+    const troupe::world_event now = driver_.status();
     const std::lock_guard lock{mutex_};
     return "{\"epoch\": " + to_string(now.epoch) + ", \"ranks\": " + std::to_string(now.world_size) +
-           ", \"ready\": " + (now.is_ready ? "true" : "false") + ", \"rings\": " + (now.has_rings ? "true" : "false") +
+           ", \"ready\": " + (now.phase == troupe::world_phase::ready ? "true" : "false") +
+           ", \"rings\": " + (driver_.has_rings() ? "true" : "false") +
            ", \"waiting\": " + std::to_string(jobs_.size()) + ", \"steps\": " + std::to_string(steps_) +
            ", \"answered\": " + std::to_string(answered_) + ", \"failures\": " + std::to_string(failures_) + "}";
   }
@@ -111,12 +112,12 @@ private:
 
   bool serve() {
     while (told_by() == 0) {
-      const troupe::world_driver_event now = driver_.wait_ready(100ms);
-      if (now.is_over) {
+      const troupe::world_event now = driver_.wait_ready(100ms);
+      if (now.phase == troupe::world_phase::stopped) {
         std::fprintf(stderr, "the driver has no world: %s\n", to_string(now.reason).c_str());
         return false;
       }
-      if (!now.is_ready) continue;
+      if (now.phase != troupe::world_phase::ready) continue;
       try {
         if (now.epoch != epoch_) enter(now);
         if (has_jobs()) step();
@@ -137,7 +138,7 @@ private:
   }
 
   /// Prepares for an epoch: waits until the ranks have their weights, and allocates memory for a batch at each rank.
-  void enter(const troupe::world_driver_event& now) {
+  void enter(const troupe::world_event& now) {
     for (const troupe::remote_buffer& one : std::exchange(memory_, {})) driver_.release(one);
     if (taken_ > 0 && has_committed(now) && finish(1s)) std::printf("step %llu had ended\n", number_of_step());
     for (int r = 0; r < now.world_size; ++r) await_model(troupe::rank{r}, now);
@@ -150,7 +151,7 @@ private:
     std::printf("serving in epoch %s with %d ranks\n", to_string(epoch_).c_str(), now.world_size);
   }
 
-  void await_model(troupe::rank target, const troupe::world_driver_event& now) {
+  void await_model(troupe::rank target, const troupe::world_event& now) {
     while (told_by() == 0) try {
         static_cast<void>(driver_.find_memory(target, name_of_model(now.epoch)).get());
         return;
@@ -161,7 +162,7 @@ private:
   }
 
   /// Returns whether the last step is complete at all ranks, although its epoch has ended.
-  [[nodiscard]] bool has_committed(const troupe::world_driver_event& now) const {
+  [[nodiscard]] bool has_committed(const troupe::world_event& now) const {
     const auto* const reached = now.resume ? troupe::find_point(*now.resume, std::nullopt) : nullptr;
     return reached != nullptr && reached->commit == commit_number();
   }

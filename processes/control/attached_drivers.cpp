@@ -1,13 +1,11 @@
 #include <troupe/processes/control/attached_drivers.hpp>
 
-#include <troupe/processes/control/control_codec.hpp>
 #include <troupe/processes/control/controller_state.hpp>
 #include <troupe/processes/order/peer_requests.hpp>
 #include <troupe/processes/transport/shared_memory/peer_process.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -17,21 +15,18 @@ namespace troupe {
 
 void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome,
                              time_point now) {
-  for (auto it = all_.begin(); it != all_.end();) it = it->second.to == from ? forget(it) : std::next(it);
+  if (const auto before = all_.find(from); before != all_.end()) forget(before);
   const auto slot = free_slot();
   if (!slot) return;
   const auto index = static_cast<std::size_t>(*slot);
   if (index >= generations_.size()) generations_.resize(index + 1);
   int& generation = generations_[index];
-  one_driver& made = all_[welcome.session];
-  made = {.to = from, .where = attached_address(*slot, generation), .gate = std::move(gate)};
+  all_.admit(welcome, {{.to = from}, attached_address(*slot, generation), std::move(gate)}, now);
   generation = (generation + 1) % (std::numeric_limits<int>::max() / most_attached_lanes);
-  made.silence.end(now);
-  send(welcome.session, made, welcome);
   tell(latest_, ordered_);
 }
 
-error attached_drivers::objection() const {
+error attached_drivers::objection() {
   if (all_.size() >= most)
     return {.code = errc::busy,
             .text = std::to_string(most) + " drivers are attached to this world, which is the limit"};
@@ -41,18 +36,17 @@ error attached_drivers::objection() const {
                   " earlier drivers, which is the limit: try again later"};
 }
 
-std::optional<int> attached_drivers::free_slot() const {
+std::optional<int> attached_drivers::free_slot() {
   std::vector<bool> is_taken(most_attached_lanes);
-  for (const auto& [link, one] : all_) is_taken[static_cast<std::size_t>(slot_of(one.where))] = true;
+  for (const auto& [session, one] : all_) is_taken[static_cast<std::size_t>(slot_of(one.where))] = true;
   for (const process_address one : order_.retiring()) is_taken[static_cast<std::size_t>(slot_of(one))] = true;
   const auto slot = static_cast<int>(std::ranges::find(is_taken, false) - is_taken.begin());
   return slot < most_attached_lanes ? std::optional{slot} : std::nullopt;
 }
 
-void attached_drivers::attach(session_id link, one_driver& to, epoch of) {
-  order_route route{.send = [send = send_, peer = to.to, link, of](std::string bytes) {
-    send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
-  }};
+void attached_drivers::attach(sessions::value_type& which, epoch of) {
+  one_driver& to = which.second;
+  order_route route{.send = all_.batch_sender_to(which, of)};
   if (to.gate) {
     try {
       route.rings = ring_connection::offer(to.gate->socket, session_in(to.gate->nonce, of), rank{to.where.value()},
@@ -68,14 +62,15 @@ void attached_drivers::attach(session_id link, one_driver& to, epoch of) {
 void attached_drivers::tell(const world_report& now, epoch order) {
   latest_ = now;
   ordered_ = order;
-  for (auto& [link, to] : all_) {
-    if (order != epoch{} && to.attached != order) attach(link, to, order);
+  for (auto& one : all_) {
+    const one_driver& to = one.second;
+    if (order != epoch{} && to.attached != order) attach(one, order);
     world_report told = now;
     if (order != epoch{}) {
       told.address = to.where.value();
       told.has_rings = to.has_rings;
     }
-    send(link, to, told);
+    all_.send(one, told);
   }
 }
 
@@ -83,17 +78,14 @@ void attached_drivers::hear(session_id from, const process_message& what, time_p
   const auto found = all_.find(from);
   if (found == all_.end()) return;
   found->second.silence.end(now);
-  if (std::holds_alternative<leave_notice>(what)) {
-    forget(found);
-    return;
-  }
+  if (std::holds_alternative<leave_notice>(what)) return forget(found);
   const auto* const batch = std::get_if<order_batch>(&what);
   if (batch == nullptr || batch->of != found->second.attached) return;
   if (error why = order_.receive(found->second.where, batch->bytes, now)) refuse(found, std::move(why));
 }
 
 bool attached_drivers::lose(peer_id which) {
-  const auto found = std::ranges::find(all_, which, [](const auto& one) { return one.second.to; });
+  const auto found = all_.find(which);
   if (found == all_.end()) return false;
   forget(found);
   return true;
@@ -107,33 +99,23 @@ void attached_drivers::detach_failed() {
 }
 
 void attached_drivers::watch(time_point now, nanoseconds pause, nanoseconds suspicion) {
-  for (auto it = all_.begin(); it != all_.end();) {
-    peer_silence& silence = it->second.silence;
-    silence.exclude(pause, now);
-    const auto present = it++;
-    if (!silence.exceeds(suspicion, now)) continue;
-    const auto shown = std::chrono::duration_cast<std::chrono::milliseconds>(silence.length(now)).count();
-    refuse(present, {.code = errc::rank_lost, .text = "it has been silent for " + std::to_string(shown) + " ms"});
+  for (const session_id one : all_.find_silent(now, pause, suspicion)) {
+    const auto found = all_.find(one);
+    const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(found->second.silence.length(now));
+    refuse(found,
+           {.code = errc::rank_lost, .text = "it has been silent for " + std::to_string(silent.count()) + " ms"});
   }
 }
 
-void attached_drivers::beat() const {
-  for (const auto& [link, to] : all_) send(link, to, heartbeat{});
-}
-
-void attached_drivers::send(session_id link, const one_driver& to, const controller_message& what) const {
-  send_(to.to, encode(controller_frame{link, what}));
-}
-
-void attached_drivers::refuse(table::iterator which, error why) {
+void attached_drivers::refuse(sessions::iterator which, error why) {
   why.text = "the driver is detached: " + why.text;
-  send(which->first, which->second, world_report{.of = latest_.of, .is_over = true, .reason = std::move(why)});
+  all_.send(*which, world_report{.of = latest_.of, .is_over = true, .reason = std::move(why)});
   forget(which);
 }
 
-attached_drivers::table::iterator attached_drivers::forget(table::iterator which) {
+void attached_drivers::forget(sessions::iterator which) {
   order_.detach(which->second.where);
-  return all_.erase(which);
+  all_.erase(which);
 }
 
 } // namespace troupe

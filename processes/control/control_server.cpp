@@ -61,7 +61,7 @@ void control_server::run_order() {
 void control_server::end_order() {
   order_.stop();
   if (ordering_.joinable()) ordering_.join();
-  links_.clear();
+  sessions_.clear();
   latest_.clear();
   hosts_.clear();
 }
@@ -72,7 +72,7 @@ void control_server::tick() {
   carry_out(state_.on_tick(now));
   order_.expire(now);
   hear_of_order();
-  watch_hosts(now);
+  watch_attached(now);
 }
 
 void control_server::process_ended(std::string_view name, std::int64_t pid, const std::string& how) {
@@ -98,11 +98,11 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
   if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit(from, *asked);
   if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now());
-  if (hosts_.contains(frame->session)) return hear_of_host(frame->session, frame->what);
+  if (const auto host = hosts_.find(frame->session); host != hosts_.end()) return hear_of_host(*host, frame->what);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
   if (const auto* notice = std::get_if<gate_notice>(&frame->what); notice && state_.has_member(frame->session))
-    note_gate(links_.at(frame->session), notice->nonce);
+    note_gate(sessions_.at(frame->session), notice->nonce);
   carry_out(state_.on_message(frame->session, frame->what, steady_now()));
 }
 
@@ -116,25 +116,22 @@ void control_server::complete(session_id from, failed_report& report) {
 
 void control_server::take(session_id from, const order_batch& asked) {
   const time_point now = steady_now();
-  carry_out(state_.on_message(from, heartbeat{}, now)); // a batch also counts as a heartbeat
+  carry_out(state_.on_sign_of_life(from, now));
   const auto self = state_.rank_of(from, asked.of);
   if (!self) return; // the epoch has ended
   if (asked.of != opened_) return;
   const std::size_t with_rings = order_.connected();
   if (const error why = order_.receive(*self, asked.bytes, now))
-    return carry_out(state_.on_message(from, failed_report{.of = asked.of, .why = why}, now));
+    return carry_out(state_.on_rank_failed(from, asked.of, why, now));
   if (hooks_.batch_added) hooks_.batch_added(*self, asked.of);
   if (order_.connected() < with_rings) announce(state_.event()); // the process could not accept its rings
 }
 
 void control_server::hear_of_order() {
   for (const order_service::loss& one : order_.take_losses()) {
-    const auto link = one.of == state_.current_epoch() ? state_.session_of(one.rank) : std::nullopt;
-    if (!link) continue; // its loss is already known
-    if (one.why.code == errc::rank_lost)
-      carry_out(state_.on_rank_lost(*link, one.why.text, steady_now()));
-    else
-      carry_out(state_.on_message(*link, failed_report{.of = one.of, .why = one.why}, steady_now()));
+    const auto session = one.of == state_.current_epoch() ? state_.session_of(one.rank) : std::nullopt;
+    if (session)
+      carry_out(state_.on_rank_failed(*session, one.of, one.why, steady_now())); // or its loss is already known
   }
   drivers_.detach_failed();
   for (const auto& late : order_.take_straggling())
@@ -148,9 +145,9 @@ void control_server::open_order(const control_effect::open_order& begun) {
   opening next{.of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size))};
   serve_directive asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
   for (int i = 0; i < world_size; ++i) {
-    const auto link = state_.session_of(rank{i});
-    const auto to = link ? links_.find(*link) : links_.end();
-    if (to == links_.end()) continue; // its connection has just ended
+    const auto session = state_.session_of(rank{i});
+    const auto to = session ? sessions_.find(*session) : sessions_.end();
+    if (to == sessions_.end()) continue; // its connection has just ended
     order_route& route = next.routes[static_cast<std::size_t>(i)];
     // A single rank has no peers to agree with.
     if (world_size > 1) route.rings = offer_rings(to->second, rank{i}, of);
@@ -158,22 +155,21 @@ void control_server::open_order(const control_effect::open_order& begun) {
       next.candidates.emplace_back(i);
       asked.candidates.push_back({rank{i}, *nonce});
     }
-    route.send = [send = hooks_.send, peer = to->second.to, link = *link, of](std::string bytes) {
-      send(peer, encode(controller_frame{link, order_batch{of, std::move(bytes)}}));
-    };
+    route.send = batch_sender(hooks_.send, to->second.to, *session, of);
   }
   const epoch before = std::exchange(opened_, of);
   is_ordering_ = true;
   next.until = later(steady_now(), time_for_rings);
   opening_ = std::move(next);
   const bool is_any_asked = asked.candidates.size() > 1;
-  for (auto& [link, host] : hosts_) {
+  for (auto& one : hosts_) {
+    order_host& host = one.second;
     host.is_asked = is_any_asked;
     host.ranks.clear();
     asked.previous = host.served == before ? before : epoch{};
-    if (is_any_asked) tell_host(link, asked);
+    if (is_any_asked) hosts_.send(one, asked);
   }
-  if (!is_any_asked || hosts_.empty()) finish_opening();
+  if (!is_any_host_asked()) finish_opening();
 }
 
 void control_server::finish_opening() {
@@ -181,18 +177,16 @@ void control_server::finish_opening() {
   std::vector<host_route> hosts;
   std::set<rank> taken;
   resume_ = nullptr;
-  for (auto& [link, host] : hosts_) {
-    std::erase_if(host.ranks, [&](rank one) {
-      return std::ranges::find(begun.candidates, one) == begun.candidates.end() || !taken.insert(one).second;
+  for (auto& one : hosts_) {
+    order_host& host = one.second;
+    std::erase_if(host.ranks, [&](rank each) {
+      return std::ranges::find(begun.candidates, each) == begun.candidates.end() || !taken.insert(each).second;
     });
     if (host.ranks.empty()) continue; // or it has not answered
     host.served = begun.of;
     if (host.ranks.size() == begun.routes.size()) resume_ = host.resume;
     host.index = hosts.size();
-    hosts.push_back({.ranks = host.ranks,
-                     .send = [send = hooks_.send, peer = host.to, to = link, of = begun.of](std::string message) {
-                       send(peer, encode(controller_frame{to, order_batch{of, std::move(message)}}));
-                     }});
+    hosts.push_back({.ranks = host.ranks, .send = hosts_.batch_sender_to(one, begun.of)});
   }
   order_.open(begun.of, std::move(begun.routes), std::move(hosts));
   if (resume_) order_.learn(commits_of(*resume_, begun.of)); // in case that host and all ranks are lost
@@ -211,67 +205,63 @@ void control_server::close_order(const error& why) {
     order_.close(why, steady_now());
 }
 
-void control_server::tell_host(session_id which, const controller_message& what) const {
-  hooks_.send(hosts_.at(which).to, encode(controller_frame{which, what}));
-}
-
 void control_server::add_host(peer_id from, const process_identity& who, const join_welcome& welcome) {
   for (auto it = hosts_.begin(); it != hosts_.end();) { // the same service may have connected again
     const auto one = it++;
     if (one->second.to == from || is_same_process(one->second.who, who)) lose_host(one->first);
   }
-  hosts_.emplace(welcome.session, order_host{.to = from, .who = who}).first->second.silence.end(steady_now());
-  tell_host(welcome.session, welcome);
-  for (const auto& process : links_)
-    if (process.second.nonce) tell_host(welcome.session, claim_directive{*process.second.nonce});
+  const auto made = hosts_.admit(welcome, {{.to = from}, who}, steady_now());
+  for (const auto& process : sessions_)
+    if (process.second.nonce) hosts_.send(*made, claim_directive{*process.second.nonce});
   if (hooks_.host_joined) hooks_.host_joined(who);
 }
 
-void control_server::hear_of_host(session_id from, const process_message& what) {
-  order_host& host = hosts_.at(from);
+void control_server::hear_of_host(session_table<order_host>::value_type& from, const process_message& what) {
+  order_host& host = from.second;
   host.silence.end(steady_now());
   if (const auto* report = std::get_if<serving_report>(&what)) {
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
     host.ranks = report->ranks;
     host.resume = report->resume;
-    if (std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
+    if (!is_any_host_asked()) finish_opening();
     return;
   }
   const auto* batch = std::get_if<order_batch>(&what);
   if (batch == nullptr || batch->of != opened_ || opening_ || host.served != opened_) return;
-  if (const error why = order_.receive_from_host(host.index, batch->bytes, steady_now())) fail_host(from, why);
+  if (const error why = order_.receive_from_host(host.index, batch->bytes, steady_now())) fail_host(host, why);
   hear_of_order();
 }
 
-void control_server::fail_host(session_id which, error why) {
-  const order_host& host = hosts_.at(which);
+bool control_server::is_any_host_asked() {
+  return std::ranges::any_of(hosts_, [](const auto& one) { return one.second.is_asked; });
+}
+
+void control_server::fail_host(const order_host& host, error why) {
   if (host.served != state_.current_epoch() || host.ranks.empty()) return;
   why.text = "the order service of " + describe(host.who) + ": " + why.text;
-  if (const auto link = state_.session_of(host.ranks.front()))
-    carry_out(state_.on_message(*link, failed_report{.of = host.served, .why = std::move(why)}, steady_now()));
+  if (const auto session = state_.session_of(host.ranks.front()))
+    carry_out(state_.on_rank_failed(*session, host.served, std::move(why), steady_now()));
 }
 
 void control_server::lose_host(session_id which) {
-  fail_host(which, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
-  hosts_.erase(which);
-  if (opening_ && std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
+  const auto found = hosts_.find(which);
+  fail_host(found->second, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
+  hosts_.erase(found);
+  if (opening_ && !is_any_host_asked()) finish_opening();
 }
 
-void control_server::watch_hosts(time_point now) {
+void control_server::watch_attached(time_point now) {
   // Time in which this process did not run does not count as silence.
   const nanoseconds pause = ticks_.tick(now, state_.terms().heartbeat);
-  std::vector<session_id> silent;
-  for (auto& [link, host] : hosts_) {
-    host.silence.exclude(pause, now);
-    if (host.silence.exceeds(state_.terms().suspicion, now)) silent.push_back(link);
-  }
-  for (const session_id one : silent) lose_host(one); // a service that still runs notices the silence and joins again
+  const nanoseconds suspicion = state_.terms().suspicion;
+  // A service that still runs notices the silence and joins again.
+  for (const session_id one : hosts_.find_silent(now, pause, suspicion)) lose_host(one);
   if (now - beat_ >= state_.terms().heartbeat) {
     beat_ = now;
-    for (const auto& host : hosts_) tell_host(host.first, heartbeat{});
+    hosts_.send_to_all(heartbeat{});
     drivers_.beat();
   }
-  drivers_.watch(now, pause, state_.terms().suspicion);
+  drivers_.watch(now, pause, suspicion);
   if (opening_ && now >= opening_->until) finish_opening();
 }
 
@@ -317,17 +307,17 @@ void control_server::announce(control_event event) {
 }
 
 void control_server::admit(peer_id from, const attach_request& asked) {
-  const session_id link = sources_.draw_session();
+  const session_id session = sources_.draw_session();
   error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who);
   if (!why && !asked.is_order_service) why = drivers_.objection();
   if (why) {
     hooks_.refused(why);
-    hooks_.send(from, encode(controller_frame{link, join_refusal{std::move(why)}}));
+    hooks_.send(from, encode(controller_frame{session, join_refusal{std::move(why)}}));
     return;
   }
   if (latest_.contains(from)) return; // SEC-2: it has joined as a process
   const join_welcome welcome{
-      .session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion};
+      .session = session, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion};
   if (asked.is_order_service) return add_host(from, asked.who, welcome);
   drivers_.admit(from, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt, welcome,
                  steady_now());
@@ -354,57 +344,57 @@ void control_server::tell_drivers(const control_event& event) {
 }
 
 void control_server::send(session_id to, const controller_message& what) {
-  const auto peer = links_.find(to);
-  if (peer == links_.end()) return;
+  const auto peer = sessions_.find(to);
+  if (peer == sessions_.end()) return;
   if (const auto* refusal = std::get_if<join_refusal>(&what)) hooks_.refused(refusal->why);
   hooks_.send(peer->second.to, encode(controller_frame{to, mark(to, what)}));
 }
 
 void control_server::admit(peer_id from, const join_request& asked) {
-  const session_id link = sources_.draw_session();
-  const control_effects effects = state_.on_join(link, asked, steady_now(), sources_.wall_clock());
-  process_connection& made = links_[link]; // at least until it has been answered
+  const session_id session = sources_.draw_session();
+  const control_effects effects = state_.on_join(session, asked, steady_now(), sources_.wall_clock());
+  process_connection& made = sessions_[session]; // at least until it has been answered
   made.to = from;
   // Before the effects, which may form an epoch. SEC-2: a request that was refused claims nothing.
-  if (asked.nonce && state_.has_member(link)) note_gate(made, *asked.nonce);
+  if (asked.nonce && state_.has_member(session)) note_gate(made, *asked.nonce);
   carry_out(effects);
-  if (!state_.has_member(link)) return; // SEC-2: refused, so nothing else changes
+  if (!state_.has_member(session)) return; // SEC-2: refused, so nothing else changes
   if (hooks_.joined) hooks_.joined(asked.who);
-  const auto [known, is_new] = latest_.try_emplace(from, link);
+  const auto [known, is_new] = latest_.try_emplace(from, session);
   if (is_new) return;
-  const session_id before = std::exchange(known->second, link);
-  links_.erase(before); // the process uses the new link from now on
-  carry_out(state_.on_link_down(before, steady_now()));
+  const session_id before = std::exchange(known->second, session);
+  sessions_.erase(before); // the process uses the new session from now on
+  carry_out(state_.on_session_lost(before, steady_now()));
 }
 
 void control_server::note_gate(process_connection& of, const ring_session& nonce) {
   of.gate = gate_ ? gate_->claim(nonce, steady_now()) : std::nullopt;
   of.nonce = of.gate ? std::nullopt : std::optional{nonce};
   if (!of.nonce) return;
-  for (const auto& host : hosts_) tell_host(host.first, claim_directive{nonce});
+  hosts_.send_to_all(claim_directive{nonce});
 }
 
 void control_server::lose(peer_id process) {
   if (drivers_.lose(process)) return;
-  const auto host = std::ranges::find(hosts_, process, [](const auto& one) { return one.second.to; });
+  const auto host = hosts_.find(process);
   if (host != hosts_.end()) return lose_host(host->first);
   const auto known = latest_.extract(process);
   if (known.empty()) return;
-  links_.erase(known.mapped());
-  carry_out(state_.on_link_down(known.mapped(), steady_now()));
+  sessions_.erase(known.mapped());
+  carry_out(state_.on_session_lost(known.mapped(), steady_now()));
 }
 
 void control_server::carry_out(const control_effects& effects) {
   for (const auto& effect : effects) {
     const bool is_for_process = std::holds_alternative<control_effect::send>(effect) ||
-                                std::holds_alternative<control_effect::close_link>(effect);
+                                std::holds_alternative<control_effect::close_session>(effect);
     if (opening_ && is_for_process) {
       held_.push_back(effect);
       continue;
     }
     std::visit(overloaded{
                    [this](const control_effect::send& one) { send(one.to, one.what); },
-                   [this](const control_effect::close_link& one) { links_.erase(one.which); },
+                   [this](const control_effect::close_session& one) { sessions_.erase(one.which); },
                    [this](const control_effect::kill_process& one) {
                      if (hooks_.kill) hooks_.kill(one.who);
                    },
@@ -418,7 +408,7 @@ void control_server::carry_out(const control_effects& effects) {
                      if (one.of == opened_) order_.release(one.self);
                    },
                    [this](const control_effect::end& one) {
-                     for (const auto& host : hosts_) tell_host(host.first, stop_directive{.why = one.why});
+                     hosts_.send_to_all(stop_directive{.why = one.why});
                      const error why = one.why ? one.why : error{.code = errc::stopping, .text = "the world has ended"};
                      drivers_.tell({.of = opened_, .is_over = true, .reason = why}, {});
                      if (hooks_.ended) hooks_.ended(one.why);

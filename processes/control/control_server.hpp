@@ -6,7 +6,7 @@
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/processes/control/attached_drivers.hpp>
 #include <troupe/processes/control/controller_state.hpp>
-#include <troupe/processes/control/peer_silence.hpp>
+#include <troupe/processes/control/session_table.hpp>
 #include <troupe/processes/order/order_service.hpp>
 #include <troupe/processes/transport/shared_memory/order_gate.hpp>
 #include <troupe/processes/transport/transport.hpp>
@@ -28,7 +28,7 @@ namespace troupe {
 /// so they must neither block nor throw.
 struct controller_hooks {
   /// Sends a frame to a process. Called by the thread of the order, too.
-  std::function<void(peer_id to, std::string bytes)> send{};
+  frame_sender send{};
   std::function<void(const control_event&)> heard{};
   /// Called when peers of an operation are late.
   std::function<void(const absence_report&)> straggling{};
@@ -108,6 +108,16 @@ private:
     std::optional<ring_session> nonce{};   ///< Set if it has connected to the gate of another host.
   };
 
+  /// An order service of another host.
+  struct order_host : peer_session {
+    process_identity who{};
+    bool is_asked = false;                         ///< Its answer to serve_directive is outstanding.
+    epoch served{};                                ///< The last epoch that it serves.
+    std::size_t index = 0;                         ///< Its number in order_ in that epoch.
+    std::vector<rank> ranks{};                     ///< The ranks that it serves in that epoch.
+    std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
+  };
+
   void admit(peer_id from, const join_request& asked);
   void carry_out(const control_effects& effects);
   void send(session_id to, const controller_message& what);
@@ -125,13 +135,14 @@ private:
   /// Handles the nonce that a process has sent to the gate of its host.
   void note_gate(process_connection& of, const ring_session& nonce);
   void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
-  void hear_of_host(session_id from, const process_message& what);
-  void tell_host(session_id which, const controller_message& what) const;
+  void hear_of_host(session_table<order_host>::value_type& from, const process_message& what);
   /// Fails the epoch if the host serves it.
-  void fail_host(session_id which, error why);
+  void fail_host(const order_host& host, error why);
   void lose_host(session_id which);
-  /// Drops order services of other hosts that are silent, and stops waiting for those that are late with rings.
-  void watch_hosts(time_point now);
+  [[nodiscard]] bool is_any_host_asked();
+  /// Sends heartbeats to drivers and order services, drops those that are silent, and stops waiting for services that
+  /// are late with rings.
+  void watch_attached(time_point now);
   [[nodiscard]] std::optional<ring_connection> offer_rings(process_connection& to, rank self, epoch of);
   /// Returns \p what with the number of decisions that precede it.
   [[nodiscard]] controller_message mark(session_id to, const controller_message& what) const;
@@ -141,17 +152,6 @@ private:
   /// Adds the requests of a process's rank to the common order.
   void take(session_id from, const order_batch& asked);
 
-  /// An order service of another host.
-  struct order_host {
-    peer_id to{};
-    process_identity who{};
-    peer_silence silence{};
-    bool is_asked = false;                         ///< Its answer to serve_directive is outstanding.
-    epoch served{};                                ///< The last epoch that it serves.
-    std::size_t index = 0;                         ///< Its number in order_ in that epoch.
-    std::vector<rank> ranks{};                     ///< The ranks that it serves in that epoch.
-    std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
-  };
   /// An epoch whose order is about to begin.
   struct opening {
     epoch of;
@@ -169,16 +169,17 @@ private:
   const control_sources sources_;
   epoch opened_{}; ///< The epoch of the order.
   bool is_ordering_ = false;
-  std::map<session_id, process_connection> links_;
-  std::map<session_id, order_host> hosts_;
+  std::map<session_id, process_connection> sessions_;
+  session_table<order_host> hosts_{hooks_.send};
   attached_drivers drivers_{order_, hooks_.send};
   std::optional<opening> opening_;
   control_effects held_;                          ///< Effects for processes, held while opening_ is set.
   std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.
   pause_detector ticks_{steady_now()};
-  time_point beat_{};                    ///< The time of the latest heartbeat to order services and drivers.
-  std::map<peer_id, session_id> latest_; ///< The latest link of each connected process, which may join several times.
-  worker ordering_;                      ///< Runs order_. Ended by end_order().
+  time_point beat_{}; ///< The time of the latest heartbeat to order services and drivers.
+  std::map<peer_id, session_id>
+      latest_;      ///< The latest session of each connected process, which may join several times.
+  worker ordering_; ///< Runs order_. Ended by end_order().
 };
 
 } // namespace troupe

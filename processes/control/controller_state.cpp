@@ -44,7 +44,7 @@ controller_state::controller_state(controller_terms terms, time_point now)
 control_event controller_state::event() const {
   std::size_t spares = 0;
   std::vector<std::string> holders;
-  for (const auto& [link, one] : members_) {
+  for (const auto& [session, one] : members_) {
     spares += one.spare && !one.self ? 1 : 0;
     if (one.self) holders.push_back(one.who.name);
   }
@@ -69,7 +69,7 @@ control_effects controller_state::on_join(session_id from, const join_request& a
   exclude_pause(now);
   const auto refuse = [&](error why) {
     out.emplace_back(control_effect::send{from, join_refusal{std::move(why)}});
-    out.emplace_back(control_effect::close_link{from});
+    out.emplace_back(control_effect::close_session{from});
   };
   if (error why = objection_to(asked, wall_clock_ns)) {
     refuse(std::move(why));
@@ -134,7 +134,7 @@ std::vector<int> controller_state::free_places(const process_identity* asker) co
 
 const controller_state::member* controller_state::user_of_gpu(const process_identity& who) const {
   if (who.gpu.empty()) return nullptr;
-  for (const auto& [link, one] : members_)
+  for (const auto& [session, one] : members_)
     if (!one.spare && !one.is_away && one.who.host == who.host && one.who.gpu == who.gpu &&
         !is_same_process(one.who, who))
       return &one;
@@ -142,25 +142,35 @@ const controller_state::member* controller_state::user_of_gpu(const process_iden
 }
 
 const controller_state::member* controller_state::holder_of(int place, const process_identity* asker) const {
-  for (const auto& [link, one] : members_)
+  for (const auto& [session, one] : members_)
     if (!one.spare && !one.is_away && one.place == place && (asker == nullptr || !is_same_process(one.who, *asker)))
       return &one;
   return nullptr;
 }
 
-control_effects controller_state::on_message(session_id from, const process_message& what, time_point now) {
-  control_effects out;
+controller_state::members::iterator controller_state::hear(session_id from, time_point now, control_effects& out) {
   exclude_pause(now);
   const auto found = members_.find(from);
-  if (found == members_.end()) {
-    if (const auto gone = fenced_.find(from); gone != fenced_.end()) {
-      out.emplace_back(control_effect::send{from, fence_notice{ended_session(gone->second)}});
-      out.emplace_back(control_effect::close_link{from});
-    }
-    return out;
+  if (found != members_.end()) {
+    found->second.silence.end(now);
+  } else if (const auto gone = fenced_.find(from); gone != fenced_.end()) {
+    out.emplace_back(control_effect::send{from, fence_notice{ended_session(gone->second)}});
+    out.emplace_back(control_effect::close_session{from});
   }
+  return found;
+}
+
+control_effects controller_state::on_sign_of_life(session_id from, time_point now) {
+  control_effects out;
+  static_cast<void>(hear(from, now, out));
+  return out;
+}
+
+control_effects controller_state::on_message(session_id from, const process_message& what, time_point now) {
+  control_effects out;
+  const auto found = hear(from, now, out);
+  if (found == members_.end()) return out;
   member& one = found->second;
-  one.silence.end(now);
   std::visit(overloaded{
                  [](const join_request&) {}, // it has joined already
                  [](const heartbeat&) {},
@@ -189,28 +199,14 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    served_ = true;
                    forget_links_of_ranks();
                    some_done_ = false;
-                   for (auto& [link, each] : members_) each.worked = each.self.has_value();
+                   for (auto& [session, each] : members_) each.worked = each.self.has_value();
                    control_event ready = event();
                    if (detected_) ready.since_detection = now - *std::exchange(detected_, std::nullopt);
                    out.emplace_back(control_effect::announce{std::move(ready)});
                    reason_ = {};
                    advance(now, out);
                  },
-                 [&](const failed_report& report) {
-                   error why = report.why;
-                   if (one.self && !why.rank && report.blamed.empty()) why.rank = one.self;
-                   if (why.code == errc::process_poisoned)
-                     return lose(found, std::move(why), false, now, out); // the process ends itself
-                   const bool is_finishing = phase_ == control_phase::finishing;
-                   if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
-                   if (report.of == epoch_ && phase_ == control_phase::forming && one.self)
-                     return on_forming_failed(one, std::move(why), report.blamed, now, out);
-                   if (report.of == epoch_ && phase_ == control_phase::serving && one.self &&
-                       why.code == errc::deadline_exceeded)
-                     return on_hang(std::move(why), now, out);
-                   if (report.of == epoch_ && (in_epoch() || is_finishing) && one.self)
-                     fail_epoch(std::move(why), {}, terms_.settle, now, out);
-                 },
+                 [&](const failed_report& report) { fail(found, report, now, out); },
                  [&](const drained_report& report) {
                    if (report.of != epoch_ || phase_ != control_phase::quiescing) return;
                    one.reported = true;
@@ -229,6 +225,33 @@ control_effects controller_state::on_message(session_id from, const process_mess
   return out;
 }
 
+control_effects controller_state::on_rank_failed(session_id which, epoch of, error why, time_point now) {
+  control_effects out;
+  exclude_pause(now);
+  const auto found = members_.find(which);
+  if (found == members_.end()) return out;
+  if (why.code == errc::rank_lost)
+    lose(found, loss_error(describe(found->second.who) + " is lost: " + why.text), true, now, out);
+  else
+    fail(found, {.of = of, .why = std::move(why)}, now, out);
+  return out;
+}
+
+void controller_state::fail(members::iterator which, const failed_report& report, time_point now,
+                            control_effects& out) {
+  member& one = which->second;
+  error why = report.why;
+  if (one.self && !why.rank && report.blamed.empty()) why.rank = one.self;
+  if (why.code == errc::process_poisoned)
+    return lose(which, std::move(why), false, now, out); // the process ends itself
+  const bool is_finishing = phase_ == control_phase::finishing;
+  if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
+  if (report.of != epoch_ || !one.self) return;
+  if (phase_ == control_phase::forming) return on_forming_failed(one, std::move(why), report.blamed, now, out);
+  if (phase_ == control_phase::serving && why.code == errc::deadline_exceeded) return on_hang(std::move(why), now, out);
+  if (in_epoch() || is_finishing) fail_epoch(std::move(why), {}, terms_.settle, now, out);
+}
+
 control_effects controller_state::on_tick(time_point now) {
   control_effects out;
   exclude_pause(now);
@@ -241,7 +264,7 @@ control_effects controller_state::on_tick(time_point now) {
   }
   if (now - spoke_ >= terms_.heartbeat) {
     spoke_ = now;
-    for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, heartbeat{}});
+    for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, heartbeat{}});
   }
   const bool is_late = now >= due_;
   switch (phase_) {
@@ -277,7 +300,7 @@ control_effects controller_state::on_tick(time_point now) {
 void controller_state::exclude_pause(time_point now) {
   const nanoseconds pause = ticks_.tick(now, terms_.heartbeat);
   if (pause == nanoseconds{0}) return;
-  for (auto& [link, one] : members_) one.silence.exclude(pause, now);
+  for (auto& [session, one] : members_) one.silence.exclude(pause, now);
   if (2 * pause >= terms_.suspicion) in_doubt_until_ = later(now, terms_.suspicion);
   due_ = later(due_, pause);
   judged_at_ = later(judged_at_, pause);
@@ -298,15 +321,15 @@ control_effects controller_state::on_stop(time_point) {
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
   // ends.
   out.emplace_back(control_effect::close_order{reason_});
-  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_directive{reason_}});
+  for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, stop_directive{reason_}});
   announce(out);
   if (members_.empty()) out.emplace_back(control_effect::end{});
   return out;
 }
 
 void controller_state::send_to_ranks(const controller_message& what, control_effects& out) const {
-  for (const auto& [link, one] : members_)
-    if (one.self) out.emplace_back(control_effect::send{link, what});
+  for (const auto& [session, one] : members_)
+    if (one.self) out.emplace_back(control_effect::send{session, what});
 }
 
 std::optional<rank> controller_state::rank_of(session_id from, epoch of) const {
@@ -315,8 +338,8 @@ std::optional<rank> controller_state::rank_of(session_id from, epoch of) const {
 }
 
 std::optional<session_id> controller_state::session_of(rank one) const {
-  for (const auto& [link, who] : members_)
-    if (who.self == one) return link;
+  for (const auto& [session, who] : members_)
+    if (who.self == one) return session;
   return std::nullopt;
 }
 
@@ -374,8 +397,8 @@ void controller_state::fill_places(time_point now) {
 void controller_state::begin_epoch(time_point now, control_effects& out) {
   // A restarted controller continues from the latest epoch that any process knows: a process forms only later ones.
   epoch latest = epoch_;
-  for (const auto& [link, one] : members_) latest = std::max(latest, one.last_epoch);
-  for (auto& [link, one] : members_)
+  for (const auto& [session, one] : members_) latest = std::max(latest, one.last_epoch);
+  for (auto& [session, one] : members_)
     if (one.joined_in == epoch_) one.joined_in = latest;
   epoch_ = latest.next();
   phase_ = control_phase::forming;
@@ -387,7 +410,7 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
   gatherings_.clear();
   due_ = later(now, terms_.form);
   std::map<int, member*> by_place;
-  for (auto& [link, one] : members_)
+  for (auto& [session, one] : members_)
     if (!one.spare) by_place[*one.place] = &one;
   ranks_ = 0;
   for (const auto& [place, one] : by_place) {
@@ -399,15 +422,15 @@ void controller_state::begin_epoch(time_point now, control_effects& out) {
     id_ = unique_id{};
   else
     out.emplace_back(control_effect::send{*session_of(rank{0}), id_wanted{epoch_}});
-  for (auto& [link, one] : members_) { // also those without a rank: they may have been ranks before
+  for (auto& [session, one] : members_) { // also those without a rank: they may have been ranks before
     one.has_told = false;
-    out.emplace_back(control_effect::send{link, commits_wanted{epoch_}});
+    out.emplace_back(control_effect::send{session, commits_wanted{epoch_}});
   }
 }
 
 told_commits controller_state::known_commits() const {
   std::vector<told_commits> all;
-  for (const auto& [link, one] : members_) all.push_back(one.told);
+  for (const auto& [session, one] : members_) all.push_back(one.told);
   told_commits common = common_commits(all);
   if (common.of >= lost_commits_.of) return common;
   common = lost_commits_;
@@ -427,16 +450,16 @@ void controller_state::form_if_due(time_point now, control_effects& out) {
   due_ = later(now, terms_.form);
   formation_directive directive{.of = epoch_, .self = {}, .world_size = ranks_, .id = *id_, .reason = reason_};
   directive.hosts.resize(static_cast<std::size_t>(ranks_));
-  for (auto& [link, one] : members_) {
+  for (auto& [session, one] : members_) {
     if (!one.self) continue;
     directive.hosts[static_cast<std::size_t>(one.self->value())] = one.who.host;
     directive.has_newcomers = directive.has_newcomers || one.joined_in.next() == epoch_;
   }
   out.emplace_back(control_effect::open_order{epoch_, ranks_, known_commits()});
-  for (const auto& [link, one] : members_) {
+  for (const auto& [session, one] : members_) {
     if (!one.self) continue;
     directive.self = *one.self;
-    out.emplace_back(control_effect::send{link, directive});
+    out.emplace_back(control_effect::send{session, directive});
   }
 }
 
@@ -446,7 +469,7 @@ void controller_state::quiesce(time_point now, control_effects& out) {
   reason_ = {.code = errc::rebuilding,
              .text = "the world is formed again with more ranks: ask again when it is ready in its next epoch",
              .epoch = epoch_};
-  for (auto& [link, one] : members_) one.reported = false;
+  for (auto& [session, one] : members_) one.reported = false;
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
   // ends.
   out.emplace_back(control_effect::close_order{reason_});
@@ -472,7 +495,7 @@ error controller_state::ended_session(const error& why) {
                   "; start it again, so that it can join"};
 }
 
-control_effects controller_state::on_link_down(session_id which, time_point now) {
+control_effects controller_state::on_session_lost(session_id which, time_point now) {
   control_effects out;
   exclude_pause(now);
   fenced_.erase(which);
@@ -489,15 +512,6 @@ control_effects controller_state::on_link_down(session_id which, time_point now)
   one.is_away = true;
   why.text += " while the controller did not run";
   if (one.self) fail_epoch(std::move(why), {}, at_once, now, out);
-  return out;
-}
-
-control_effects controller_state::on_rank_lost(session_id which, const std::string& how, time_point now) {
-  control_effects out;
-  exclude_pause(now);
-  const auto found = members_.find(which);
-  if (found == members_.end()) return out;
-  lose(found, loss_error(describe(found->second.who) + " is lost: " + how), true, now, out);
   return out;
 }
 
@@ -534,8 +548,8 @@ void controller_state::remove_finished(members::iterator which, time_point now, 
   // The end of the world does not wait for spares.
   const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
   if (phase_ == control_phase::finishing && !somebody)
-    for (const auto& [link, one] : members_)
-      out.emplace_back(control_effect::send{link, stop_directive{stopping_error()}});
+    for (const auto& [session, one] : members_)
+      out.emplace_back(control_effect::send{session, stop_directive{stopping_error()}});
   if (is_ending && (members_.empty() || (phase_ == control_phase::finishing && !somebody)))
     out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
   if (was_serving || nobody_works) announce(out);
@@ -576,7 +590,7 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
   if (!detected_) detected_ = now;
   out.emplace_back(control_effect::close_order{why});
   send_to_ranks(failure_directive{epoch_, why}, out);
-  for (auto& [link, one] : members_) {
+  for (auto& [session, one] : members_) {
     // A process that was new to an epoch which never served still counts as new in the next.
     if (phase_ == control_phase::forming && one.self && one.joined_in.next() == epoch_) one.joined_in = epoch_;
     one.self.reset();
@@ -599,7 +613,7 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
 void controller_state::give_up(error why, control_effects& out) {
   phase_ = control_phase::failed;
   reason_ = std::move(why);
-  for (const auto& [link, one] : members_) out.emplace_back(control_effect::send{link, stop_directive{reason_}});
+  for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, stop_directive{reason_}});
   announce(out);
   if (members_.empty()) out.emplace_back(control_effect::end{reason_});
 }
@@ -745,8 +759,7 @@ std::pair<rank, rank> surest_of(const directed_links& all) {
 
 } // namespace
 
-controller_state::network_path controller_state::path_between(const process_identity& one,
-                                                              const process_identity& other) {
+controller_state::network_path controller_state::path_between(const process_identity& one, const process_identity& other) {
   const bool is_inside = one.host == other.host;
   return std::minmax(
       {is_inside ? one.host + "/" + one.name : one.host, is_inside ? other.host + "/" + other.name : other.host});
@@ -766,8 +779,8 @@ void controller_state::on_forming_failed(member& one, error why, const std::vect
   if (all_reported()) judge_links(now, out);
 }
 
-/// Returns the links of the ranks to exclude. This is the rank with the most broken links (the last one, if several are
-/// equal). If its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the
+/// Returns the sessions of the ranks to exclude. This is the rank with the most broken links (the last one, if several
+/// are equal). If its broken links lead to other hosts, all ranks of its host are excluded, or those of the host at the
 /// other end if these are fewer.
 std::vector<session_id> controller_state::choose_side(const directed_links& unreached) const {
   std::map<rank, std::set<rank>> ends;
@@ -785,8 +798,8 @@ std::vector<session_id> controller_state::choose_side(const directed_links& unre
   const auto host_of = [&](rank one) -> const std::string& { return members_.at(*session_of(one)).who.host; };
   const auto ranks_on = [&](const std::string& host) {
     std::vector<session_id> found;
-    for (const auto& [link, one] : members_)
-      if (one.self && one.who.host == host) found.push_back(link);
+    for (const auto& [session, one] : members_)
+      if (one.self && one.who.host == host) found.push_back(session);
     return found;
   };
   const std::string& here = host_of(worst);
@@ -904,9 +917,9 @@ void controller_state::forget_links_of_ranks() {
   vain_formings_ = 0;
   suspected_.clear();
   if (broken_.empty()) return;
-  for (const auto& [link, one] : members_)
-    for (const auto& [other_link, other] : members_)
-      if (one.self && other.self && link != other_link)
+  for (const auto& [session, one] : members_)
+    for (const auto& [other_session, other] : members_)
+      if (one.self && other.self && session != other_session)
         std::erase_if(broken_, [name = path_between(one.who, other.who)](const auto& each) {
           return each.first == name && !each.second.hangs;
         });

@@ -32,7 +32,7 @@ struct send {
   controller_message what;
 };
 /// Closes a connection after all earlier messages have been sent.
-struct close_link {
+struct close_session {
   session_id which;
 };
 /// Kills a process that may still be alive.
@@ -69,7 +69,7 @@ struct end {
 } // namespace control_effect
 
 using control_effects =
-    std::vector<std::variant<control_effect::send, control_effect::close_link, control_effect::kill_process,
+    std::vector<std::variant<control_effect::send, control_effect::close_session, control_effect::kill_process,
                              control_effect::request_process, control_effect::announce, control_effect::open_order,
                              control_effect::close_order, control_effect::leave_order, control_effect::end>>;
 
@@ -84,13 +84,17 @@ public:
                                         std::int64_t wall_clock_ns);
   /// Handles a message from the process behind \p from. A process whose session has ended is sent a fence_notice.
   [[nodiscard]] control_effects on_message(session_id from, const process_message& what, time_point now);
-  [[nodiscard]] control_effects on_link_down(session_id which, time_point now);
+  /// Handles data from the process behind \p from that is no concern of this class. An ended session is answered as by
+  /// on_message().
+  [[nodiscard]] control_effects on_sign_of_life(session_id from, time_point now);
+  [[nodiscard]] control_effects on_session_lost(session_id which, time_point now);
   /// Handles the report that the process called \p name, with this pid, has ended, as observed by the program that
   /// started it.
   [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
                                                  time_point now);
-  /// Handles the report that a rank's process has been lost, as observed on this host.
-  [[nodiscard]] control_effects on_rank_lost(session_id which, const std::string& how, time_point now);
+  /// Handles the failure of a rank in epoch \p of, as observed by the controller or by the order service of its host.
+  /// If \p why is errc::rank_lost, its process has ended; else that says nothing about whether it is alive.
+  [[nodiscard]] control_effects on_rank_failed(session_id which, epoch of, error why, time_point now);
   /// Notes that an operation between these two ranks of the present epoch does not end, although both have launched it.
   /// Call it before on_message() with the failed_report about that.
   void suspect_link(rank one, rank other);
@@ -110,7 +114,7 @@ public:
   [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
   /// Returns the rank of the process behind \p from in epoch \p of, or nullopt if it is not a rank of that epoch.
   [[nodiscard]] std::optional<rank> rank_of(session_id from, epoch of) const;
-  /// Returns the link of a rank of the present epoch.
+  /// Returns the session of a rank of the present epoch.
   [[nodiscard]] std::optional<session_id> session_of(rank one) const;
 
 private:
@@ -139,6 +143,11 @@ private:
     bool hangs = false; ///< Epochs form over it, and then hang: that one forms does not show that it is repaired.
   };
 
+  /// Ends the silence of the member behind \p from, and returns the member. A process whose session has ended is sent a
+  /// fence_notice.
+  members::iterator hear(session_id from, time_point now, control_effects& out);
+  /// Handles the report that a member's rank has failed.
+  void fail(members::iterator which, const failed_report& report, time_point now, control_effects& out);
   [[nodiscard]] static error stopping_error();
   [[nodiscard]] static error ended_session(const error& why);
   /// Returns why \p asked is refused, or errc::none. Earlier connections of the same process are treated as closed.
@@ -220,7 +229,7 @@ private:
   epoch epoch_{0};
   int ranks_ = 0;
   std::optional<unique_id> id_{}; ///< The epoch's unique id, once it has arrived.
-  bool directed_ = false;         ///< Whether the ranks have been directed to form the epoch.
+  bool directed_ = false;          ///< Whether the ranks have been directed to form the epoch.
   told_commits lost_commits_{};   ///< The latest that processes knew which have left.
   bool served_ = false;           ///< Whether any epoch has served.
   bool some_done_ = false;        ///< Whether a rank of the latest epoch that served has finished its work.
@@ -242,9 +251,9 @@ private:
   /// In the forming epoch: pairs of a rank and the peer that it could not reach.
   std::map<std::pair<rank, rank>, std::string> unreached_; ///< With the text of the rank's report.
   time_point judged_at_{};                         ///< Time at which unreached_ is judged; valid if that is not empty.
-  std::set<network_path> suspected_{};             ///< Links suspected in the previous forming.
+  std::set<network_path> suspected_{};                ///< Links suspected in the previous forming.
   std::optional<std::pair<rank, rank>> hanging_{}; ///< See suspect_link().
-  std::optional<network_path> hung_{};             ///< The link between the two processes of the latest hang, if known.
+  std::optional<network_path> hung_{};                ///< The link between the two processes of the latest hang, if known.
   time_point hung_at_{};
   std::map<network_path, link_retry> broken_{};
   int vain_formings_ = 0; ///< Consecutive formings that a rank, or a link that the world needs, has made fail.

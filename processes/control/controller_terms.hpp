@@ -1,8 +1,7 @@
 /// Defines the settings and credentials of a controller, and the events with which it reports the state of its world to
-/// its owner and to drivers.
+/// its owner.
 #pragma once
 
-#include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -12,7 +11,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -97,17 +95,5 @@ struct control_event {
   std::optional<nanoseconds> since_detection{}; ///< In phase serving after a fault: time since the fault was detected.
 };
 [[nodiscard]] std::string describe(const control_event& event);
-
-/// The state of a world as a driver sees it.
-struct world_driver_event {
-  troupe::epoch epoch{};  ///< 0 before the first.
-  int world_size = 0;     ///< Number of ranks in this epoch.
-  bool is_ready = false;  ///< Requests are admitted.
-  bool is_over = false;   ///< The world has ended, or the controller has refused the driver. No event follows.
-  bool has_rings = false; ///< Requests go through shared memory.
-  error reason{};         ///< Why it is not ready; if it is, why the previous epoch ended.
-  /// Where the lanes stood when the previous epoch ended, if known; the ranks receive the same value.
-  std::shared_ptr<const resume_points> resume{};
-};
 
 } // namespace troupe

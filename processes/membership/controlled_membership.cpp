@@ -67,7 +67,7 @@ void leave_soon(const error& why) {
   }}.detach();
 }
 
-/// Returns why process_link has no connection. invalid_argument means that another attempt would fail too.
+/// Returns why process_session has no connection. invalid_argument means that another attempt would fail too.
 error error_of(const transport_fault& why, bool admitted) {
   if (!admitted) return {.code = is_refusal(why) ? errc::invalid_argument : errc::missing, .text = why.text};
   return {.code = errc::communicator_failed,
@@ -134,16 +134,18 @@ controlled_membership::controlled_membership(join_request who, const configurati
                                               describe(who.who) + " of the controller at " + settings.control.address}},
     api_{selected.api},
     world_{std::make_shared<listener>()},
-    // process_link decides when the process gives up
+    // process_session decides when the process gives up
     controller_{
         std::make_shared<controller_connection>(settings.control, settings.assignment.token, nanoseconds::max())} {
   const auto deadline = settings.deadlines.form;
-  link_services services{
-      .time = std::move(time),
-      .send =
-          [weak = std::weak_ptr{controller_}](std::string bytes) {
-            if (const auto controller = weak.lock()) controller->send(std::move(bytes));
-          },
+  session_services session{.time = std::move(time),
+                           .send =
+                               [weak = std::weak_ptr{controller_}](std::string bytes) {
+                                 if (const auto controller = weak.lock()) controller->send(std::move(bytes));
+                               },
+                           .patience = settings.control.patience,
+                           .ends_with_controller = settings.control.orphaned == orphan_policy::leave};
+  process_services services{
       .deliver =
           [world = world_, note = selected.note_hosts](controller_directive what) {
             const auto* const directive = std::get_if<formation_directive>(&what.what);
@@ -166,10 +168,7 @@ controlled_membership::controlled_membership(join_request who, const configurati
           [is_watched = settings.assignment.is_watched](const error& why) {
             if (is_watched) leave_soon(why);
           },
-      .without_rings =
-          [](const error& why) {
-            log_warning("requests go through the control connection, not through shared memory: " + to_string(why));
-          },
+      .without_rings = [](const error& why) { log_warning(to_string(why)); },
       .order_opened =
           [](epoch of, bool through_rings) {
             log_info("requests of epoch " + to_string(of) + " are ordered through " +
@@ -180,8 +179,7 @@ controlled_membership::controlled_membership(join_request who, const configurati
       .enter_ring_thread = [api = selected.api] { api->enter_thread(std::nullopt); }};
   if (settings.ordering == ordering::agreed) // else there is no order to agree on
     services.knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); };
-  link_ = std::make_shared<process_link>(std::move(who), std::move(services), settings.control.orphaned,
-                                         settings.control.patience);
+  session_ = std::make_shared<process_session>(std::move(session), std::move(who), std::move(services));
 }
 
 void controlled_membership::begin(world_inner_handle target) {
@@ -189,22 +187,15 @@ void controlled_membership::begin(world_inner_handle target) {
     const std::lock_guard lock{world_->mutex};
     world_->to = std::move(target);
   }
-  controller_->begin({.introduction =
-                          [link = link_, api = api_] {
-                            api->enter_thread(std::nullopt); // this thread applies the decisions about requests
-                            link->connected();
-                            return link->introduction();
-                          },
-                      .receive = [link = link_](std::string_view bytes) { link->receive(bytes); },
-                      .disconnected = [link = link_](const transport_fault& why,
-                                                     bool admitted) { link->disconnected(error_of(why, admitted)); },
-                      .tick =
-                          [link = link_] {
-                            link->beat();
-                            const bool is_needed = link->tick();
-                            return controller_connection::finding{.is_silent = is_needed, .is_wanted = is_needed};
-                          }},
-                     "troupe/pulse");
+  auto hooks = controller_connection::hooks_of(session_);
+  hooks.introduction = [session = session_, api = api_] {
+    api->enter_thread(std::nullopt); // this thread applies the decisions about requests
+    return session->introduction();
+  };
+  hooks.disconnected = [session = session_](const transport_fault& why, bool admitted) {
+    session->disconnected(error_of(why, admitted));
+  };
+  controller_->begin(std::move(hooks), "troupe/pulse");
 }
 
 std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& settings, std::string token) {
@@ -233,14 +224,14 @@ std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& se
 }
 
 std::string controlled_membership::awaited() const {
-  if (link_->is_joined())
+  if (session_->is_joined())
     return "the controller at " + address_ + ", which this process has joined, waits for other processes: start them";
   return controller_->obstacle().value_or("the controller at " + address_ + " has not answered");
 }
 
 void controlled_membership::end() {
-  link_->await_farewell(leave_confirmation_limit);
-  link_->close_rings();
+  session_->await_farewell(leave_confirmation_limit);
+  session_->close_rings();
   controller_->stop();
   const std::lock_guard lock{world_->mutex};
   world_->to = world_inner_handle{};

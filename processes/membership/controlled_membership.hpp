@@ -3,7 +3,7 @@
 
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
-#include <troupe/processes/control/process_link.hpp>
+#include <troupe/processes/control/process_session.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>
 #include <troupe/processes/transport/transport.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -43,11 +43,11 @@ public:
                         const selected_backend& selected, std::shared_ptr<const clock> time, const wait_profile& wait);
   ~controlled_membership() override { end(); }
 
-  [[nodiscard]] const std::shared_ptr<process_link>& link() const noexcept { return link_; }
-  [[nodiscard]] std::shared_ptr<controller_channel> channel() const override { return link_; }
+  [[nodiscard]] const std::shared_ptr<process_session>& session() const noexcept { return session_; }
+  [[nodiscard]] std::shared_ptr<controller_channel> channel() const override { return session_; }
   void begin(world_inner_handle target) override;
-  [[nodiscard]] bool is_joined() const override { return link_->is_joined(); }
-  [[nodiscard]] bool is_spare() const override { return link_->is_spare(); }
+  [[nodiscard]] bool is_joined() const override { return session_->is_joined(); }
+  [[nodiscard]] bool is_spare() const override { return session_->is_spare(); }
   [[nodiscard]] std::string awaited() const override;
   void end() final;
 
@@ -59,7 +59,7 @@ private:
   std::shared_ptr<driver> api_;
   std::shared_ptr<listener> world_;
   std::shared_ptr<controller_connection> controller_;
-  std::shared_ptr<process_link> link_;
+  std::shared_ptr<process_session> session_;
 };
 
 } // namespace troupe

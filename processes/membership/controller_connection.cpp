@@ -72,6 +72,19 @@ controller_connection::~controller_connection() {
   stop();
 }
 
+controller_connection::hooks controller_connection::hooks_of(const std::shared_ptr<control_session>& session) {
+  return {.introduction = [session] { return session->introduction(); },
+          .receive = [session](std::string_view bytes) { session->receive(bytes); },
+          .disconnected = [session](const transport_fault& why,
+                                    bool) { session->disconnected({.code = errc::missing, .text = why.text}); },
+          .tick =
+              [session] {
+                const bool is_needed = session->tick();
+                return finding{.over = session->over(), .is_silent = is_needed, .is_wanted = is_needed};
+              },
+          .gave_up = [session](const error& why) { session->give_up(why); }};
+}
+
 void controller_connection::begin(hooks what, const char* thread_name) {
   parts_->what = std::move(what);
   parts_->watching = worker{[all = parts_.get(), thread_name] {

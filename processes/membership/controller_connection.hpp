@@ -3,6 +3,7 @@
 
 #include <troupe/device/error.hpp>
 #include <troupe/device/time.hpp>
+#include <troupe/processes/control/control_session.hpp>
 #include <troupe/processes/membership/controller_search.hpp>
 #include <troupe/processes/transport/transport.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -34,6 +35,9 @@ public:
     /// Called once when it has given up, after the last tick.
     std::function<void(const error& why)> gave_up = [](const error&) {};
   };
+
+  /// Returns the hooks with which a connection serves \p session, whose services send through that connection.
+  [[nodiscard]] static hooks hooks_of(const std::shared_ptr<control_session>& session);
 
   /// \p patience: how long the controller may be unreachable. Errors: invalid_argument (the address; certificates or
   /// token missing), missing (certificate files).

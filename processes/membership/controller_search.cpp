@@ -13,7 +13,7 @@ namespace {
 constexpr std::chrono::seconds longest_retry_delay{1};
 /// Longest time without the controller after which the user is first told why.
 constexpr std::chrono::seconds latest_first_notice{3};
-/// Of a pause of this process, at most this much counts as time without the controller, as it does in process_link.
+/// Of a pause of this process, at most this much counts as time without the controller, as it does in process_session.
 constexpr std::chrono::milliseconds counted_of_pause{250};
 
 } // namespace

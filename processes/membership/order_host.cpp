@@ -2,7 +2,7 @@
 
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
-#include <troupe/processes/control/host_link.hpp>
+#include <troupe/processes/control/host_session.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
@@ -36,12 +36,13 @@ struct order_host::parts {
       service{std::make_shared<order_service>(order_service_settings{.limits = limits, .wait = wait})},
       controller{settings, token, settings.patience} {
     const std::string host = host_name();
-    link = std::make_shared<host_link>(
+    session = std::make_shared<host_session>(
+        session_services{.time = std::make_shared<monotonic_clock>(),
+                         .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
+                         .patience = settings.patience},
         process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
         std::move(token),
-        host_services{.time = std::make_shared<monotonic_clock>(),
-                      .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
-                      .claim =
+        host_services{.claim =
                           [this](const ring_session& nonce) {
                             const std::lock_guard lock{gate_guard};
                             return gate.claim(nonce, steady_now());
@@ -58,20 +59,15 @@ struct order_host::parts {
       name_this_thread("troupe/order");
       of->run();
     }};
-    controller.begin({.introduction = [this] { return link->introduction(); },
-                      .receive = [this](std::string_view bytes) { link->receive(bytes); },
-                      .disconnected = [this](const transport_fault& why,
-                                             bool) { link->disconnected({.code = errc::missing, .text = why.text}); },
-                      .tick =
-                          [this] {
-                            {
-                              const std::lock_guard lock{gate_guard};
-                              gate.drain(steady_now());
-                            }
-                            const bool is_silent = link->beat();
-                            return controller_connection::finding{.over = link->ended(), .is_silent = is_silent};
-                          }},
-                     "troupe/host");
+    auto hooks = controller_connection::hooks_of(session);
+    hooks.tick = [this, tick = std::move(hooks.tick)] {
+      {
+        const std::lock_guard lock{gate_guard};
+        gate.drain(steady_now());
+      }
+      return tick();
+    };
+    controller.begin(std::move(hooks), "troupe/host");
   }
 
   ~parts() {
@@ -82,7 +78,7 @@ struct order_host::parts {
   std::mutex gate_guard;
   order_gate gate;
   std::shared_ptr<order_service> service;
-  std::shared_ptr<host_link> link;
+  std::shared_ptr<host_session> session;
   worker ordering;
   controller_connection controller; ///< Destroyed first, because it calls into the other members.
 };

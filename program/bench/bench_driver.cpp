@@ -119,7 +119,7 @@ remote_buffer find(const world_driver& by, rank at, const std::string& name) {
 
 void drive(const driver_options& options, const configuration& settings) {
   world_driver driver{settings};
-  if (const world_driver_event now = driver.wait_ready(std::chrono::minutes{2}); !now.is_ready)
+  if (const world_event now = driver.wait_ready(std::chrono::minutes{2}); now.phase != world_phase::ready)
     throw exception{now.reason};
   const int ranks = driver.size();
   std::vector<buffer> memory;
@@ -146,7 +146,7 @@ void drive(const driver_options& options, const configuration& settings) {
       "# medians of blocks, in us, from the request to the reply as the asker sees it; the driver's requests go "
       "%s\n%-36s %9s %9s %12s %9s\n",
       ranks, planned, options.common.iterations, options.common.iterations / 10 + 1, options.common.blocks,
-      driver.status().has_rings ? "through shared memory" : "through its control connection", "asked by", "p50", "p99",
+      driver.has_rings() ? "through shared memory" : "through its control connection", "asked by", "p50", "p99",
       "replay p50", "p99");
   asked_figures own;
   for (std::size_t block = 0; block < options.common.blocks; ++block) {

@@ -130,12 +130,11 @@ int run(const conform_options& options) {
 bool drive(const configuration& settings, int ranks, std::uint64_t seed, const std::string& only) {
   try {
     world_driver driver{settings};
-    if (const world_driver_event now = driver.wait_ready(std::chrono::minutes{2}); !now.is_ready)
+    if (const world_event now = driver.wait_ready(std::chrono::minutes{2}); now.phase != world_phase::ready)
       throw exception{now.reason};
     const conform_tally asked = ask_ranks(driver, ranks, seed, only);
     std::printf("asked by a driver%s: %zu operations answered, %zu failed, %zu skipped\n",
-                driver.status().has_rings ? " through shared memory" : "", asked.passed, asked.failed,
-                asked.skipped_in_all());
+                driver.has_rings() ? " through shared memory" : "", asked.passed, asked.failed, asked.skipped_in_all());
     return asked.failed == 0;
   } catch (const exception& failure) {
     std::fprintf(stderr, "troupe: the driver: %s\n", failure.what());

@@ -47,7 +47,7 @@ public:
 
   stress_totals run(std::size_t requests) {
     const auto ready = driver_.wait_ready(std::chrono::minutes{5});
-    if (!ready.is_ready) throw exception{ready.reason};
+    if (ready.phase != world_phase::ready) throw exception{ready.reason};
     ranks_ = static_cast<std::size_t>(ready.world_size);
     for (std::size_t r = 0; r < ranks_; ++r) handles_.push_back(find_handles(rank{static_cast<int>(r)}));
     const std::size_t steps = std::max<std::size_t>(1, requests / (ranks_ * 3));

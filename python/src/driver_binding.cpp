@@ -6,6 +6,7 @@
 #include "runtime_binding.hpp"
 #include "world_binding.hpp"
 
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/processes/world_driver.hpp>
 
 #include <pybind11/stl.h>
@@ -37,8 +38,8 @@ public:
     const std::lock_guard lock{mutex_};
     waiting_.emplace_back(after, std::move(one));
   }
-  void hear(const world_driver_event& now) {
-    answer(now, [&](epoch after) { return (now.is_ready && now.epoch > after) || now.is_over; });
+  void hear(const world_event& now) {
+    answer(now, [&](epoch after) { return is_ready_after(now, after); });
   }
   void close() {
     answer(error{.code = errc::stopping, .text = "the driver has been closed: make another"},
@@ -67,7 +68,7 @@ private:
 class shown_driver {
 public:
   explicit shown_driver(const configuration& settings) : held_{"the driver", settings} {
-    held_.get().on_event([waiting = waiting_](const world_driver_event& now) { waiting->hear(now); });
+    held_.get().on_event([waiting = waiting_](const world_event& now) { waiting->hear(now); });
   }
 
   [[nodiscard]] world_driver& get() const { return held_.get(); }
@@ -124,10 +125,11 @@ void bind_drivers(py::module_& module) {
       .def("size", [](const shown_driver& self) { return self.get().size(); })
       .def("local_ranks", [](const shown_driver&) { return std::vector<int>{}; })
       .def("status", [](const shown_driver& self) { return shown_event(self.get().status()); })
+      .def("has_rings", [](const shown_driver& self) { return self.get().has_rings(); })
       .def("ready", &shown_driver::ready)
       .def("listen",
            [](const shown_driver& self, const std::shared_ptr<event_queue>& queue) {
-             self.get().on_event([queue](const world_driver_event& one) { queue->put(one); });
+             self.get().on_event([queue](const world_event& one) { queue->put(one); });
            })
       .def("operand", [](const shown_driver&, int, const py::object& what, const py::object& as, const py::object&,
                          bool) { return import_operand(what, as); })

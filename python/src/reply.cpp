@@ -134,9 +134,6 @@ py::object value_of(const value_reply& one) {
     py::object operator()(const world_event& now) const {
       return py::module_::import("troupe._world").attr("event_of")(shown_event(now));
     }
-    py::object operator()(const world_driver_event& now) const {
-      return py::module_::import("troupe._driver").attr("status_of")(shown_event(now));
-    }
   };
   return std::visit(conversion{one}, one.result());
 }

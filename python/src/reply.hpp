@@ -113,7 +113,7 @@ private:
 /// The answer to a question whose result is a value: the Python class troupe.ValueReply. Threads: safe from any.
 class value_reply final : public awaited {
 public:
-  using value = std::variant<error, remote_buffer, std::string, world_event, world_driver_event>;
+  using value = std::variant<error, remote_buffer, std::string, world_event>;
 
   /// \p type is the element type that a remote buffer in the answer has in Python.
   explicit value_reply(std::optional<dtype> type = {}) : type_{type} {}

@@ -130,18 +130,6 @@ py::dict shown_event(const world_event& one) {
   return made;
 }
 
-py::dict shown_event(const world_driver_event& one) {
-  py::dict made;
-  made["epoch"] = one.epoch.value();
-  made["world_size"] = one.world_size;
-  made["is_ready"] = one.is_ready;
-  made["is_over"] = one.is_over;
-  made["has_rings"] = one.has_rings;
-  add_points(made, one.resume);
-  made["reason"] = to_python(one.reason);
-  return made;
-}
-
 namespace {
 
 using shown_runtime = ended_without_gil<runtime>;

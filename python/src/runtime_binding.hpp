@@ -74,9 +74,6 @@ private:
 /// Returns a world_event as keyword arguments of troupe.WorldEvent.
 [[nodiscard]] pybind11::dict shown_event(const world_event& one);
 
-/// Returns the state of a driver as arguments of troupe._driver.status_of().
-[[nodiscard]] pybind11::dict shown_event(const world_driver_event& one);
-
 void bind_runtimes(pybind11::module_& module);
 void bind_controllers(pybind11::module_& module);
 void bind_drivers(pybind11::module_& module);

@@ -128,10 +128,9 @@ void bind_worlds(py::module_& module) {
       .def("take",
            [](event_queue& queue) -> py::object {
              PyThreadState* const state = PyEval_SaveThread();
-             const std::optional<event_queue::event> next = queue.take();
+             const std::optional<world_event> next = queue.take();
              PyEval_RestoreThread(state);
-             if (!next) return py::none();
-             return std::visit([](const auto& one) { return py::object{shown_event(one)}; }, *next);
+             return next ? py::object{shown_event(*next)} : py::none();
            })
       .def("close", &event_queue::close);
   py::class_<captured_plan, std::shared_ptr<captured_plan>>(module, "Plan")

@@ -19,16 +19,13 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 
 namespace troupe::python {
 
 /// A queue of the events of a world or driver for a thread of Python. Threads: safe from any.
 class event_queue {
 public:
-  using event = std::variant<world_event, world_driver_event>;
-
-  void put(const event& one) {
+  void put(const world_event& one) {
     {
       const std::lock_guard lock{mutex_};
       if (closed_) return;
@@ -37,11 +34,11 @@ public:
     changed_.notify_all();
   }
   /// Waits for the next event. Returns nothing once the queue is closed and empty. The caller must not hold the GIL.
-  [[nodiscard]] std::optional<event> take() {
+  [[nodiscard]] std::optional<world_event> take() {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
     if (waiting_.empty()) return {};
-    std::optional<event> next{std::move(waiting_.front())};
+    std::optional<world_event> next{std::move(waiting_.front())};
     waiting_.pop_front();
     return next;
   }
@@ -57,7 +54,7 @@ public:
 private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<event> waiting_;
+  std::deque<world_event> waiting_;
   bool closed_ = false;
 };
 

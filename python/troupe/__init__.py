@@ -7,7 +7,7 @@
 from . import _asyncio, _troupe
 from ._asyncio import set_await_spin
 from ._controller import Controller
-from ._driver import Driver, DriverStatus
+from ._driver import Driver
 from ._errors import (Abandoned, Busy, Cancelled, CommunicatorFailed, DeadlineExceeded, DeviceFailed, DeviceOccupied,
                       Error, Internal, InvalidArgument, Mismatch, Missing, OutOfMemory, ProcessPoisoned, RankLost,
                       Rebuilding, StaleBuffer, StaleEpoch, Stopping, TooOld, Unsupported, WorldFailed, WrongDevice)
@@ -20,7 +20,7 @@ from ._world import (Group, IncompleteOperation, Rank, ResumePoint, World, World
 
 __version__ = _troupe.version
 __all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "CommunicatorFailed", "Completion", "Controller",
-           "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Driver", "DriverStatus", "Error", "Group", "IncompleteOperation", "Internal",
+           "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Driver", "Error", "Group", "IncompleteOperation", "Internal",
            "InvalidArgument", "Mismatch", "Missing",
            "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "RemoteBuffer",
            "Reply", "Request", "ResumePoint", "Runtime",

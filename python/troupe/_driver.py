@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from . import _troupe
@@ -12,31 +11,7 @@ from ._errors import Error, refuse
 from ._events import listen
 from ._runtime import Closable
 from ._types import DType, RemoteTensors, Seconds, Setting
-from ._world import FunctionCalls, RemoteBuffer, Reply, ResumePoint, ValueReply, resume_of
-
-
-@dataclass(frozen=True)
-class DriverStatus:
-    """The state of a driver's world, as far as the driver knows it."""
-
-    epoch: int  #: 0 before the first
-    world_size: int  #: number of ranks in this epoch
-    is_ready: bool  #: requests are admitted
-    is_over: bool  #: the world has ended, or the controller has refused the driver; this state is final
-    has_rings: bool  #: requests go through shared memory
-    reason: Optional[Error]  #: why it is not ready; if it is, why the previous epoch ended
-    resume: Optional[Tuple[ResumePoint, ...]]  #: progress of the lanes when the previous epoch ended; None if unknown
-    counted_from: Optional[int]  #: see WorldEvent
-    has_survivors: bool  #: see WorldEvent
-
-    def resume_point(self, lane: Optional[str] = "default") -> Optional[ResumePoint]:
-        """Returns the progress of a lane when the previous epoch ended: see WorldEvent.resume_point()."""
-        return next((one for one in self.resume or () if one.lane == lane), None)
-
-
-def status_of(fields: Dict[str, Any]) -> DriverStatus:
-    """Makes a status from the fields that the extension module returns."""
-    return DriverStatus(**{**fields, "resume": resume_of(fields["resume"])})
+from ._world import FunctionCalls, RemoteBuffer, Reply, ValueReply, WorldEvent, event_of
 
 
 _Result = TypeVar("_Result")
@@ -98,9 +73,18 @@ class Driver(_ToAllRanks[Reply], Closable):
         self._native = _troupe.Driver(settings, config, token)
 
     @property
-    def status(self) -> DriverStatus:
-        """The state of the world now, as far as the driver knows it."""
-        return status_of(self._native.status())
+    def status(self) -> WorldEvent:
+        """The state of the world now, as far as the driver knows it: phase, epoch, world_size, reason and resume.
+
+        The phase "stopped" is final: the world has ended, or the controller has refused the driver or was not reached.
+        In phase "ready", reason is why the previous epoch ended.
+        """
+        return event_of(self._native.status())
+
+    @property
+    def has_rings(self) -> bool:
+        """Whether requests go through shared memory in the current epoch."""
+        return bool(self._native.has_rings())
 
     @property
     def size(self) -> int:
@@ -112,16 +96,16 @@ class Driver(_ToAllRanks[Reply], Closable):
         """The number of the current epoch, 0 before the first."""
         return self.status.epoch
 
-    def ready(self, *, after_epoch: int = 0) -> "ValueReply[DriverStatus]":
-        """Returns the status as soon as the world is ready or over: `status = await driver.ready()`.
+    def ready(self, *, after_epoch: int = 0) -> "ValueReply[WorldEvent]":
+        """Returns the status as soon as the world is ready or has stopped: `status = await driver.ready()`.
 
         after_epoch: wait for a later epoch than this one, e.g. than that of a request that failed.
         """
-        reply: "ValueReply[DriverStatus]" = self._native.ready(after_epoch)
+        reply: "ValueReply[WorldEvent]" = self._native.ready(after_epoch)
         return reply
 
-    def wait_ready(self, timeout: Optional[Seconds] = None, *, after_epoch: int = 0) -> DriverStatus:
-        """Waits until the world is ready in a later epoch than after_epoch, is over, or timeout seconds have passed.
+    def wait_ready(self, timeout: Optional[Seconds] = None, *, after_epoch: int = 0) -> WorldEvent:
+        """Waits until the world is ready in a later epoch than after_epoch, has stopped, or timeout seconds have passed.
 
         Returns the status.
         """
@@ -130,9 +114,9 @@ class Driver(_ToAllRanks[Reply], Closable):
         except TimeoutError:
             return self.status
 
-    def events(self, heard: Callable[[DriverStatus], Any]) -> None:
+    def events(self, heard: Callable[[WorldEvent], Any]) -> None:
         """Calls heard for every later change, in order, on a thread of this module."""
-        listen(self._native, lambda fields: heard(status_of(fields)))
+        listen(self._native, lambda fields: heard(event_of(fields)))
 
     def find_memory(self, rank: int, name: str, dtype: DType = None, *,
                     deadline: Seconds = 10.0) -> "ValueReply[RemoteBuffer]":
@@ -214,8 +198,7 @@ class Driver(_ToAllRanks[Reply], Closable):
 
     def __repr__(self) -> str:
         now = self.status
-        state = "is over" if now.is_over else "ready" if now.is_ready else "not ready"
-        return f"<troupe.Driver: a world of {now.world_size}, {state}, epoch {now.epoch}>"
+        return f"<troupe.Driver: a world of {now.world_size}, {now.phase}, epoch {now.epoch}>"
 
     def close(self) -> None:
         """Leaves the world. Pending requests are answered: their outcome is unknown. Idempotent."""

@@ -21,7 +21,7 @@ def listen(native: Any, heard: Callable[[Dict[str, Any]], Any]) -> None:
                 heard(fields)
             except Exception:  # as threads do for uncaught exceptions
                 sys.excepthook(*sys.exc_info())
-            if fields.get("phase") == "stopped" or fields.get("is_over"):
+            if fields.get("phase") == "stopped":
                 break
         _queues.pop(queue, None)
 

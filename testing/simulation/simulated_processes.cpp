@@ -1,8 +1,8 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/operation/extents.hpp>
-#include <troupe/processes/control/driver_link.hpp>
-#include <troupe/processes/control/host_link.hpp>
-#include <troupe/processes/control/process_link.hpp>
+#include <troupe/processes/control/driver_session.hpp>
+#include <troupe/processes/control/host_session.hpp>
+#include <troupe/processes/control/process_session.hpp>
 #include <troupe/testing/simulation/simulated_link.hpp>
 #include <troupe/testing/simulation/simulated_processes.hpp>
 
@@ -153,6 +153,11 @@ protected:
 
   void connect();
   void send(std::string bytes);
+  [[nodiscard]] session_services session_with(std::shared_ptr<const clock> time) {
+    return {.time = std::move(time), .send = [weak = weak_from_this()](std::string bytes) {
+              if (const auto self = weak.lock()) self->send(std::move(bytes));
+            }};
+  }
   /// Ends the connection. If \p loses, messages in transit and the end of the connection do not arrive.
   void disconnect(bool loses);
   /// Suspends the calling fiber while this object's fibers are stopped.
@@ -301,7 +306,6 @@ private:
   [[nodiscard]] int place_or_none() const override { return place_; }
   [[nodiscard]] std::string introduce() override {
     joined_at_ = steady_now();
-    link_->connected();
     return link_->introduction();
   }
   void receive(const std::string& bytes) override { link_->receive(bytes); }
@@ -310,7 +314,7 @@ private:
     link_->disconnected(why);
   }
 
-  [[nodiscard]] link_services services();
+  [[nodiscard]] process_services services();
   void live();
   void hear(controller_directive what) const {
     if (simulated_world* const mine = world()) mine->tell(std::move(what));
@@ -328,18 +332,13 @@ private:
   bool is_removed_ = false; ///< It no longer belongs to the world, and ends soon.
   time_point joined_at_ = time_point::max();
   std::unique_ptr<simulated_machine> machine_;
-  std::shared_ptr<process_link> link_;
+  std::shared_ptr<process_session> link_;
   std::unique_ptr<simulated_world> world_;
 };
 
-link_services simulated_processes::process::services() {
+process_services simulated_processes::process::services() {
   const std::weak_ptr weak = shared();
-  return {.time = machine_->services.time,
-          .send =
-              [weak](std::string bytes) {
-                if (const auto self = weak.lock()) self->send(std::move(bytes));
-              },
-          .deliver =
+  return {.deliver =
               [weak](controller_directive what) {
                 if (const auto self = weak.lock()) self->hear(std::move(what));
               },
@@ -383,8 +382,11 @@ void simulated_processes::process::begin() {
   terms.recovery = {.policy = recovery_policy::guided};
   machine_ = std::make_unique<simulated_machine>(terms, above_.on_.api,
                                                  std::vector{above_.on_.devices[static_cast<std::size_t>(place_)]});
-  link_ = std::make_shared<process_link>(join_request{.who = who(), .place = place_, .attempt = attempt_}, services(),
-                                         above_.of_.processes->orphans, 1s);
+  session_services session = session_with(machine_->services.time);
+  session.patience = 1s;
+  session.ends_with_controller = above_.of_.processes->orphans == orphan_policy::leave;
+  link_ = std::make_shared<process_session>(
+      std::move(session), join_request{.who = who(), .place = place_, .attempt = attempt_}, services());
   world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
   plan.world_size = above_.of_.ranks;
   plan.locals.front().self = rank{place_};
@@ -412,10 +414,6 @@ void simulated_processes::process::begin() {
 
 void simulated_processes::process::live() {
   while (!is_over()) {
-    {
-      const fibers::no_wait_scope in_turn;
-      link_->beat();
-    }
     if (link_->tick() && !is_searching_) connect(); // it joins threads that have read rings
     fibers::current()->sleep(look_every);
   }
@@ -479,15 +477,10 @@ public:
 
   void begin() {
     const fibers::group_scope in_group{group_};
-    const std::weak_ptr weak = shared();
-    link_ = std::make_shared<driver_link>(
+    link_ = std::make_shared<driver_session>(
+        session_with(std::make_shared<monotonic_clock>()),
         process_identity{.name = "driver", .host = "host0", .pid = static_cast<std::int64_t>(group_)}, "",
-        driver_services{.time = std::make_shared<monotonic_clock>(),
-                        .send =
-                            [weak](std::string bytes) {
-                              if (const auto self = weak.lock()) self->send(std::move(bytes));
-                            },
-                        .changed = [](const world_driver_event&) {},
+        driver_services{.changed = [](const world_event&) {},
                         .warned = [](const error&) {},
                         .default_deadline = 1s,
                         .holder = group_});
@@ -521,20 +514,13 @@ private:
   [[nodiscard]] int place_or_none() const override { return -1; }
   [[nodiscard]] std::string introduce() override { return link_->introduction(); }
   void receive(const std::string& bytes) override { link_->receive(bytes); }
-  void broken(const error& why) override {
-    link_->disconnected(why);
-    needs_connection_ = true;
-  }
+  void broken(const error& why) override { link_->disconnected(why); }
 
   void live() {
     while (!is_over_) {
       {
         const fibers::no_wait_scope in_turn;
-        if (link_->tick()) needs_connection_ = true;
-        if (needs_connection_ && !is_searching_) {
-          needs_connection_ = false;
-          connect();
-        }
+        if (link_->tick() && !is_searching_) connect();
       }
       fibers::current()->sleep(look_every);
     }
@@ -544,8 +530,7 @@ private:
 
   const int number_;
   bool is_over_ = false;
-  bool needs_connection_ = true; ///< True if it must connect to the controller.
-  std::shared_ptr<driver_link> link_;
+  std::shared_ptr<driver_session> link_;
 };
 
 /// The order service of one host, composed as in troupe::order_host. Its gate is a pair of sockets for each process
@@ -559,16 +544,12 @@ public:
   void begin() {
     const fibers::group_scope in_group{group_};
     const std::weak_ptr weak = shared();
-    link_ = std::make_shared<host_link>(
+    link_ = std::make_shared<host_session>(
+        session_with(std::make_shared<monotonic_clock>()),
         process_identity{
             .name = name(), .host = "host" + std::to_string(host_), .pid = static_cast<std::int64_t>(group_)},
         "",
-        host_services{.time = std::make_shared<monotonic_clock>(),
-                      .send =
-                          [weak](std::string bytes) {
-                            if (const auto self = weak.lock()) self->send(std::move(bytes));
-                          },
-                      .claim =
+        host_services{.claim =
                           [weak](const ring_session& nonce) {
                             const auto self = weak.lock();
                             return self ? self->claim(nonce) : std::nullopt;
@@ -632,7 +613,6 @@ private:
   void broken(const error& why) override {
     joined_at_ = time_point::max();
     link_->disconnected(why);
-    needs_connection_ = true;
   }
   [[nodiscard]] std::optional<gate_connection> claim(const ring_session& nonce) {
     auto found = at_gate_.claim(nonce);
@@ -641,13 +621,9 @@ private:
   }
 
   void live() {
-    while (!is_over_ && !link_->ended()) {
+    while (!is_over_ && !link_->over()) {
       at_gate_.expire(steady_now());
-      if (link_->beat()) needs_connection_ = true;
-      if (needs_connection_ && !is_searching_) {
-        needs_connection_ = false;
-        connect();
-      }
+      if (link_->tick() && !is_searching_) connect();
       fibers::current()->sleep(look_every);
     }
     kill(false);
@@ -660,11 +636,10 @@ private:
 
   const int host_;
   bool is_over_ = false;
-  bool needs_connection_ = true; ///< True if it must connect to the controller.
   time_point joined_at_ = time_point::max();
   unclaimed_connections<file_descriptor> at_gate_;
   std::shared_ptr<order_service> service_ = std::make_shared<order_service>(order_service_settings{.wait = ring_wait});
-  std::shared_ptr<host_link> link_;
+  std::shared_ptr<host_session> link_;
   worker ordering_;
 };
 

@@ -71,7 +71,7 @@ struct driven_world {
     for (int place = 0; place < 2; ++place) ranks.push_back(std::make_unique<served_rank>(control, place));
     for (const auto& one : ranks) one->serve();
     driver.emplace(driver_settings());
-    REQUIRE(driver->wait_ready(20s).is_ready);
+    REQUIRE(driver->wait_ready(20s).phase == world_phase::ready);
   }
   ~driven_world() {
     driver.reset();
@@ -232,9 +232,9 @@ TEST_CASE("metrics and flight records of the ranks reach a driver", "[runtime][d
 
 TEST_CASE("a driver is told of each epoch, and captures its plans again in it", "[runtime][drivers][plans]") {
   std::mutex guard;
-  std::vector<world_driver_event> heard;
+  std::vector<world_event> heard;
   driven_world one;
-  one.driver->on_event([&](const world_driver_event& now) {
+  one.driver->on_event([&](const world_event& now) {
     const std::lock_guard lock{guard};
     heard.push_back(now);
   });
@@ -247,14 +247,15 @@ TEST_CASE("a driver is told of each epoch, and captures its plans again in it", 
   INFO(to_string(failure));
   CHECK(failure.effect == effect::unknown_outcome);
   for (const auto until = std::chrono::steady_clock::now() + 30s;
-       (one.driver->epoch() < epoch{2} || !one.driver->status().is_ready) && std::chrono::steady_clock::now() < until;)
+       (one.driver->epoch() < epoch{2} || one.driver->status().phase != world_phase::ready) &&
+       std::chrono::steady_clock::now() < until;)
     std::this_thread::sleep_for(1ms);
-  REQUIRE(one.driver->status().is_ready);
+  REQUIRE(one.driver->status().phase == world_phase::ready);
   CHECK(one.driver->status().resume != nullptr);
   {
     const std::lock_guard lock{guard};
     REQUIRE_FALSE(heard.empty());
-    CHECK(std::ranges::any_of(heard, [](const auto& now) { return !now.is_ready && now.reason; }));
+    CHECK(std::ranges::any_of(heard, [](const auto& now) { return now.phase != world_phase::ready && now.reason; }));
     CHECK(heard.back().epoch == epoch{2});
   }
   CHECK(thrown([&] { one.driver->replay("steps").get(); }).code == errc::invalid_argument);
@@ -265,7 +266,7 @@ TEST_CASE("a driver is told of each epoch, and captures its plans again in it", 
 TEST_CASE("a driver's listeners are not told of the end of the driver itself", "[runtime][drivers]") {
   driven_world one;
   std::atomic<int> ends{0};
-  one.driver->on_event([&](const world_driver_event& now) { ends += now.is_over ? 1 : 0; });
+  one.driver->on_event([&](const world_event& now) { ends += now.phase == world_phase::stopped ? 1 : 0; });
   one.driver.reset();
   CHECK(ends == 0);
 }
@@ -278,9 +279,9 @@ TEST_CASE("a driver that cannot reach a controller gives up, and answers", "[run
   }
   settings.assignment.token = token;
   world_driver driver{settings};
-  const world_driver_event now = driver.wait_ready(20s);
-  CHECK(now.is_over);
-  CHECK_FALSE(now.is_ready);
+  const world_event now = driver.wait_ready(20s);
+  CHECK(now.phase == world_phase::stopped);
+  CHECK(now.phase != world_phase::ready);
   CHECK(now.reason);
   CHECK(thrown([&] { static_cast<void>(driver.find_memory(rank{0}, "values").get()); }));
   CHECK(thrown([&] { driver.capture("steps", {}).get(); }));
@@ -293,8 +294,8 @@ TEST_CASE("a driver with another token is refused", "[runtime][drivers][SEC-1]")
   settings.control = {.address = control.address(), .patience = 5s};
   settings.assignment.token = "another secret than theirs";
   world_driver driver{settings};
-  const world_driver_event now = driver.wait_ready(20s);
-  CHECK(now.is_over);
+  const world_event now = driver.wait_ready(20s);
+  CHECK(now.phase == world_phase::stopped);
   CHECK_THAT(now.reason.text, ContainsSubstring("token"));
   CHECK_THAT(now.reason.text, !ContainsSubstring("secret"));
 }

@@ -123,10 +123,10 @@ void sub_worlds::order_forming(const child& to, const rank_group& group, std::sh
                        .order = place.order,
                        .communicator = std::move(made)});
   to.access->tell({formation_directive{.of = place.of,
-                                   .self = rank{static_cast<int>(*position_of(self, group))},
-                                   .world_size = static_cast<int>(group.members.size()),
-                                   .has_newcomers = has_newcomers,
-                                   .resume = opened->resume}});
+                                       .self = rank{static_cast<int>(*position_of(self, group))},
+                                       .world_size = static_cast<int>(group.members.size()),
+                                       .has_newcomers = has_newcomers,
+                                       .resume = opened->resume}});
 }
 
 void sub_worlds::formed_again() {

@@ -92,7 +92,7 @@ void pipeline_capture::check_side_by_side(std::span<const operation> parts) cons
   }
   constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
   operand_composer composer{world_size(),
-                         {.max_operations = unlimited, .max_bytes = unlimited, .max_operation_bytes = unlimited}};
+                            {.max_operations = unlimited, .max_bytes = unlimited, .max_operation_bytes = unlimited}};
   std::vector<std::size_t> batches;
   composer.plan(each, ends, batches);
   if (batches.size() < 2) return;

@@ -39,7 +39,7 @@ async def ask(world: troupe.World, mine: troupe.Rank[troupe.Reply], grads: List[
 
 
 async def drive(driver: troupe.Driver, world: troupe.World) -> bytes:
-    status: troupe.DriverStatus = await driver.ready()
+    status: troupe.WorldEvent = await driver.ready()
     mine: troupe.RemoteBuffer = world.export_memory(0, troupe.empty(world, 0, 4), "mine")
     found = [await driver.find_memory(rank, "mine", "float32") for rank in range(status.world_size)]
     scratch: troupe.RemoteBuffer = driver.allocate(1, 64).result(timeout=1)
@@ -52,7 +52,7 @@ async def drive(driver: troupe.Driver, world: troupe.World) -> bytes:
         both.broadcast(found, root=0)
         both.on(1, "copy", found[1], out=scratch)
     driver.transfer(0, found[0], 1, troupe.RemoteBuffer.parse(str(scratch), "float32"), tag=1).result()
-    driver.events(lambda now: print(now.is_over))
+    driver.events(lambda now: print(now.phase))
     driver.release(scratch)
     return await driver.read(found[0])
 

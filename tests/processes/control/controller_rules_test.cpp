@@ -89,7 +89,7 @@ TEST_CASE("losses leave the window of the budget", "[control]") {
   controller_scene world = serving_scene(2, terms);
   session_id last = 12;
   for (session_id next = 21; next < 27; ++next) {
-    world.note(world.state.on_link_down(last, world.now));
+    world.note(world.state.on_session_lost(last, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
     world.join(last = next, 1, as_next_attempt);
     world.form({11, last});
@@ -97,7 +97,7 @@ TEST_CASE("losses leave the window of the budget", "[control]") {
     world.pass(6s, {11, last}); // never more than two in 10 s
   }
   for (session_id next = 31; next < 33; ++next) {
-    world.note(world.state.on_link_down(last, world.now));
+    world.note(world.state.on_session_lost(last, world.now));
     if (world.phase() == control_phase::failed) return;
     world.join(last = next, 1, as_next_attempt);
     world.form({11, last});
@@ -109,7 +109,7 @@ TEST_CASE("the loss of an idle spare is no fault of the epoch", "[control]") {
   controller_scene world = serving_scene(2, terms_of(2));
   world.join(13, 0, as_spare);
   REQUIRE(world.state.event().spares == 1);
-  world.note(world.state.on_link_down(13, world.now));
+  world.note(world.state.on_session_lost(13, world.now));
   CHECK(world.phase() == control_phase::serving);
   CHECK(world.state.current_epoch() == epoch{1});
   CHECK(world.state.event().spares == 0);
@@ -153,7 +153,7 @@ TEST_CASE("a spare takes its own place before another", "[control]") {
   controller_scene world = serving_scene(2, terms_of(2));
   world.join(13, 0, as_spare);
   world.join(14, 1, as_spare);
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   REQUIRE(world.phase() == control_phase::forming);
   CHECK(world.state.rank_of(14, world.state.current_epoch()) == rank{1});
   CHECK_FALSE(world.state.rank_of(13, world.state.current_epoch()));
@@ -163,10 +163,10 @@ TEST_CASE("a world does not shrink below its smallest size", "[control]") {
   controller_terms terms = terms_of(3, loss_policy::shrink);
   terms.smallest = 2;
   controller_scene world = serving_scene(3, terms);
-  world.note(world.state.on_link_down(13, world.now));
+  world.note(world.state.on_session_lost(13, world.now));
   REQUIRE(world.phase() == control_phase::forming);
   world.form({11, 12});
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   CHECK(world.phase() == control_phase::rebuilding);
   world.join(14, 1, as_next_attempt);
   CHECK(world.phase() == control_phase::forming);
@@ -210,7 +210,7 @@ TEST_CASE("how long an outage was is told with the epoch that ends it, and once"
   REQUIRE(last_event(world).phase == control_phase::serving);
   CHECK(last_event(world).since_detection == 200ms);
   CHECK_THAT(last_event(world).reason.text, ContainsSubstring("it hangs"));
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.pass(100ms, {11});
   world.join(13, 1, as_next_attempt);
   world.form({11, 13});
@@ -224,7 +224,7 @@ TEST_CASE("an epoch has newcomers where somebody was not part of the one before"
   world.form({11, 12});
   CHECK_FALSE(world.told<formation_directive>(11).back().has_newcomers);
   CHECK_THAT(world.told<formation_directive>(11).back().reason.text, ContainsSubstring("it hangs"));
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.join(13, 1, as_next_attempt);
   world.form({11, 13});
   CHECK(world.told<formation_directive>(11).back().has_newcomers);
@@ -236,7 +236,7 @@ TEST_CASE("a process that is fenced is told so until its connection ends", "[con
   const std::size_t told = world.told<fence_notice>(12).size();
   world.say(12, heartbeat{});
   CHECK(world.told<fence_notice>(12).size() == told + 1);
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.say(12, heartbeat{}); // by a connection that is not there any more
   CHECK(world.told<fence_notice>(12).size() == told + 1);
   world.say(99, heartbeat{}); // nobody
@@ -245,7 +245,7 @@ TEST_CASE("a process that is fenced is told so until its connection ends", "[con
 
 TEST_CASE("a lost connection or silence lets the process be killed, its own end or leave does not", "[control]") {
   controller_scene world = serving_scene(3, terms_of(3, loss_policy::shrink));
-  world.note(world.state.on_link_down(13, world.now));
+  world.note(world.state.on_session_lost(13, world.now));
   REQUIRE(world.count<control_effect::kill_process>() == 1);
   for (const auto& one : world.all)
     if (const auto* kill = std::get_if<control_effect::kill_process>(&one)) CHECK(kill->who.pid == 13);
@@ -258,7 +258,7 @@ TEST_CASE("a lost connection or silence lets the process be killed, its own end 
 TEST_CASE("the common order is closed before ranks hear of a fault (ORD-1)", "[control][ORD-1]") {
   controller_scene world = serving_scene(2, terms_of(2));
   world.all.clear();
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   REQUIRE(world.told<failure_directive>(11).size() == 1);
   CHECK(world.closed_before<failure_directive>());
 }
@@ -280,7 +280,7 @@ TEST_CASE("a rank that leaves while an epoch forms fails it, one that serves beg
   CHECK(world.told<stop_directive>(13).size() == 1); // it has been heard, and may go
   world.say(12, leave_notice{});
   CHECK(world.phase() == control_phase::finishing);
-  world.note(world.state.on_link_down(14, world.now)); // who stands by is not waited for
+  world.note(world.state.on_session_lost(14, world.now)); // who stands by is not waited for
   CHECK(world.phase() == control_phase::finishing);
   world.join(15, 1, as_next_attempt);
   REQUIRE(world.told<join_refusal>(15).size() == 1);
@@ -303,7 +303,7 @@ TEST_CASE("under the policy fail a loss or a fault while others finish ends the 
   world.say(11, leave_notice{});
   REQUIRE(world.phase() == control_phase::finishing);
   if (is_loss)
-    world.note(world.state.on_link_down(12, world.now));
+    world.note(world.state.on_session_lost(12, world.now));
   else
     world.say(12, failed_report{epoch{1}, {.code = errc::device_failed, .text = "a GPU fell off"}, {}});
   CHECK(world.phase() == control_phase::failed);
@@ -330,7 +330,7 @@ TEST_CASE("a world is told to stop once, and ends when all have left", "[control
   REQUIRE(world.told<join_refusal>(13).size() == 1);
   world.say(11, leave_notice{});
   CHECK(world.count<control_effect::end>() == 0);
-  world.note(world.state.on_link_down(12, world.now)); // it may have gone without a word
+  world.note(world.state.on_session_lost(12, world.now)); // it may have gone without a word
   CHECK_FALSE(error_of_end(world));
 
   controller_scene empty{terms_of(2)};
@@ -349,7 +349,7 @@ TEST_CASE("the time to gather begins with the first who joins, and anew with eac
   world.join(12, 1);
   world.form({11, 12});
   world.pass(100s, {11, 12});
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.pass(50s, {11});
   CHECK(world.phase() == control_phase::rebuilding);
   world.pass(11s, {11});
@@ -373,20 +373,20 @@ TEST_CASE("the time to form begins anew when the id has come", "[control][TIM-1]
 
 TEST_CASE("a place is asked for once each time that it is lost", "[control]") {
   controller_scene world = serving_scene(2, terms_of(2));
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.pass(5s, {11});
   CHECK(world.count<control_effect::request_process>() == 1);
   world.join(13, 1);
   world.form({11, 13});
   REQUIRE(world.phase() == control_phase::serving);
-  world.note(world.state.on_link_down(13, world.now));
+  world.note(world.state.on_session_lost(13, world.now));
   world.pass(5s, {11});
   CHECK(world.count<control_effect::request_process>() == 2);
 }
 
 TEST_CASE("ranks that do not come to rest in time fail their epoch", "[control]") {
   controller_scene world = serving_scene(2, terms_of(2, loss_policy::shrink));
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.form({11});
   world.join(13, 1, as_next_attempt);
   REQUIRE(world.phase() == control_phase::quiescing);
@@ -421,7 +421,7 @@ TEST_CASE("the policy fail ends a world with its first loss, and forgives faults
   faulty.say(12, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
   CHECK(faulty.phase() == control_phase::rebuilding);
   controller_scene bereft = serving_scene(2, terms_of(2, loss_policy::fail));
-  bereft.note(bereft.state.on_link_down(12, bereft.now));
+  bereft.note(bereft.state.on_session_lost(12, bereft.now));
   CHECK(bereft.phase() == control_phase::failed);
 }
 
@@ -447,7 +447,7 @@ TEST_CASE("a rank that cannot form for a reason of its own does not use up the r
   controller_terms terms = terms_of(2);
   terms.rebuilds = 10;
   controller_scene world = serving_scene(2, terms);
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.join(13, 1, as_next_attempt);
   for (int i = 0; i < 9; ++i) {
     REQUIRE(world.phase() == control_phase::forming);
@@ -526,17 +526,17 @@ TEST_CASE("a deadline that begins with an end after a pause is not extended by t
   controller_scene world = serving_scene(2, terms);
   world.now += 1h;
   SECTION("a connection ends") {
-    world.note(world.state.on_link_down(12, world.now));
+    world.note(world.state.on_session_lost(12, world.now));
   }
   SECTION("rings fail") {
-    world.note(world.state.on_rank_lost(12, "its rings", world.now));
+    world.note(world.state.on_rank_failed(12, epoch{1}, {.code = errc::rank_lost, .text = "its rings"}, world.now));
   }
   SECTION("the launcher says so") {
     world.note(world.state.on_process_ended("12", 12, "it died", world.now));
   }
   SECTION("another takes its place") {
     world.join(13, 1, [](join_request& asked) { asked.who.pid = 12, asked.who.name = "12"; });
-    world.note(world.state.on_link_down(13, world.now));
+    world.note(world.state.on_session_lost(13, world.now));
   }
   REQUIRE(world.phase() == control_phase::rebuilding);
   world.pass(19s, {11});
@@ -590,7 +590,7 @@ TEST_CASE("a process must have every setting that the world has, and a GPU of it
 
 TEST_CASE("an epoch has newcomers also where the newcomer's connection is the first of all", "[control]") {
   controller_scene world = serving_scene(3, terms_of(3));
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.join(5, 1, as_next_attempt);
   world.form({5, 11, 13});
   CHECK(world.told<formation_directive>(11).back().has_newcomers);
@@ -599,7 +599,7 @@ TEST_CASE("an epoch has newcomers also where the newcomer's connection is the fi
 
 TEST_CASE("an epoch that comes to rest is announced, and fails if a rank leaves meanwhile", "[control]") {
   controller_scene world = serving_scene(3, terms_of(3, loss_policy::shrink));
-  world.note(world.state.on_link_down(13, world.now));
+  world.note(world.state.on_session_lost(13, world.now));
   world.form({11, 12});
   world.join(14, 2, as_next_attempt);
   REQUIRE(world.phase() == control_phase::quiescing);
@@ -632,7 +632,7 @@ TEST_CASE("an epoch that comes to rest is announced, and fails if a rank leaves 
 
 TEST_CASE("a newcomer that leaves a world of which all ranks were lost does not end it", "[control]") {
   controller_scene world = serving_scene(2, terms_of(2));
-  for (const session_id one : {11U, 12U}) world.note(world.state.on_link_down(one, world.now));
+  for (const session_id one : {11U, 12U}) world.note(world.state.on_session_lost(one, world.now));
   world.join(13, 0, as_next_attempt);
   world.say(13, leave_notice{});
   CHECK(world.phase() == control_phase::rebuilding); // nobody has done its work
@@ -652,6 +652,40 @@ TEST_CASE("a rank that cannot form because of another one names it", "[control]"
   CHECK(fail({.code = errc::device_failed, .rank = rank{0}}, {}) == rank{0});
   CHECK(fail({.code = errc::device_failed}, {}) == rank{1});
   CHECK_FALSE(fail({.code = errc::device_failed}, {rank{0}}));
+}
+
+TEST_CASE("a rank's failure that the controller observes ends the epoch, and is no sign of life of its process",
+          "[control]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  const auto fail = [&](session_id which, epoch of) {
+    world.note(world.state.on_rank_failed(which, of, {.code = errc::internal, .text = "unreadable"}, world.now));
+  };
+  fail(12, epoch{0});
+  fail(99, epoch{1});
+  CHECK(world.phase() == control_phase::serving);
+  world.pass(9s, {11});
+  world.silent.insert(12);
+  fail(12, epoch{1});
+  CHECK(world.phase() == control_phase::rebuilding);
+  REQUIRE(world.told<failure_directive>(11).size() == 1);
+  CHECK(world.told<failure_directive>(11).front().why.rank == rank{1});
+  world.pass(2s, {11});
+  CHECK_FALSE(world.state.has_member(12));
+}
+
+TEST_CASE("data that a process sends is a sign of life, and an ended session is told that it has ended",
+          "[control][EPO-1]") {
+  controller_scene world = serving_scene(2, terms_of(2));
+  world.pass(9s, {11});
+  world.note(world.state.on_sign_of_life(12, world.now));
+  world.pass(9s, {11});
+  CHECK(world.state.has_member(12));
+  world.pass(2s, {11});
+  CHECK_FALSE(world.state.has_member(12));
+  const auto notices = world.told<fence_notice>(12).size();
+  world.note(world.state.on_sign_of_life(12, world.now));
+  CHECK(world.told<fence_notice>(12).size() == notices + 1);
+  CHECK(world.state.on_sign_of_life(99, world.now).empty());
 }
 
 TEST_CASE("a connection of nobody has no rank, and a rank of an epoch that is over has none", "[control][EPO-1]") {
@@ -694,7 +728,7 @@ TEST_CASE("a process that was lost before the first epoch does not decide what t
     return [version](join_request& asked) { asked.facts = {{"troupe", version}}; };
   };
   world.join(11, 0, with("0"));
-  world.note(world.state.on_link_down(11, world.now));
+  world.note(world.state.on_session_lost(11, world.now));
   world.join(12, 0, with("1"));
   CHECK(world.told<join_welcome>(12).size() == 1);
   CHECK(world.state.agreed_value("troupe") == "1");
@@ -703,7 +737,7 @@ TEST_CASE("a process that was lost before the first epoch does not decide what t
   world.join(14, 1, with("1"));
   world.form({12, 14});
   REQUIRE(world.phase() == control_phase::serving);
-  for (const session_id one : {12U, 14U}) world.note(world.state.on_link_down(one, world.now));
+  for (const session_id one : {12U, 14U}) world.note(world.state.on_session_lost(one, world.now));
   world.join(15, 1, with("0")); // what has served stays
   CHECK(world.told<join_refusal>(15).size() == 1);
 }
@@ -717,13 +751,13 @@ TEST_CASE("a world that gathers requests no processes", "[control]") {
 
 TEST_CASE("that a rank had done its work in an earlier epoch does not end a later one", "[control]") {
   controller_scene world = serving_scene(3, terms_of(3));
-  world.note(world.state.on_link_down(13, world.now));
+  world.note(world.state.on_session_lost(13, world.now));
   world.say(11, leave_notice{});
   world.join(21, 0, as_next_attempt);
   world.join(22, 2, as_next_attempt);
   world.form({21, 12, 22});
   REQUIRE(world.phase() == control_phase::serving);
-  for (const session_id one : {12U, 21U, 22U}) world.note(world.state.on_link_down(one, world.now));
+  for (const session_id one : {12U, 21U, 22U}) world.note(world.state.on_session_lost(one, world.now));
   world.join(31, 0, as_next_attempt);
   world.say(31, leave_notice{});
   CHECK(world.phase() == control_phase::rebuilding);
@@ -748,7 +782,7 @@ TEST_CASE("an operation that hung in an epoch that is over does not fail the nex
 
 TEST_CASE("a world that has failed is not stopped any more, and keeps its reason", "[control]") {
   controller_scene world = serving_scene(2, terms_of(2, loss_policy::fail));
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   REQUIRE(world.phase() == control_phase::failed);
   const error why = world.state.event().reason;
   world.all.clear();
@@ -767,7 +801,7 @@ TEST_CASE("a spare that leaves has no place in the order that it could give up",
   CHECK(world.count<control_effect::leave_order>() == 0);
   CHECK(world.told<stop_directive>(13).size() == 1);
   world.join(14, 0, as_spare);
-  world.note(world.state.on_link_down(14, world.now));
+  world.note(world.state.on_session_lost(14, world.now));
   CHECK(world.count<control_effect::leave_order>() == 0);
 }
 

@@ -94,7 +94,7 @@ TEST_CASE("a lost process is followed by a spare at once", "[control]") {
   REQUIRE(world.phase() == control_phase::serving);
   CHECK(world.state.event().spares == 1);
 
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   CHECK(world.phase() == control_phase::forming);
   CHECK(world.state.current_epoch() == epoch{2});
   REQUIRE(world.told<failure_directive>(11).size() == 1);
@@ -119,7 +119,7 @@ TEST_CASE("a spare takes no place while its GPU is a rank's", "[control]") {
   world.join(12, 1, on("b"));
   world.join(13, 0, on("a", true));
   world.form({11, 12});
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   CHECK(world.phase() == control_phase::rebuilding); // the spare shares a GPU with rank 0
   world.join(14, 1, on("b", true));
   CHECK(world.phase() == control_phase::forming);
@@ -139,7 +139,7 @@ TEST_CASE("without a spare a world waits for another process, or goes on smaller
   controller_scene shrinking{terms_of(3, loss_policy::shrink)};
   for (const int place : {0, 1, 2}) shrinking.join(11 + static_cast<session_id>(place), place);
   shrinking.form({11, 12, 13});
-  shrinking.note(shrinking.state.on_link_down(12, shrinking.now));
+  shrinking.note(shrinking.state.on_session_lost(12, shrinking.now));
   REQUIRE(shrinking.phase() == control_phase::forming);
   shrinking.form({11, 13});
   CHECK(shrinking.phase() == control_phase::serving);
@@ -218,7 +218,7 @@ TEST_CASE("a deadline that begins right after a pause is not extended by it", "[
   controller_scene world{terms_of(2)};
   world.join(11, 0);
   world.now += 1h; // what has arrived meanwhile is handled before the next tick
-  world.note(world.state.on_link_down(11, world.now));
+  world.note(world.state.on_session_lost(11, world.now));
   world.join(12, 1);
   world.pass(55s, {12});
   CHECK(world.phase() == control_phase::gathering);
@@ -238,7 +238,7 @@ TEST_CASE("a spare that has stood by for many epochs is a newcomer to the one th
   }
   world.form({11, 12});
   CHECK_FALSE(world.told<formation_directive>(11).back().has_newcomers);
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.form({11, 13});
   CHECK(world.told<formation_directive>(11).back().has_newcomers);
 }
@@ -248,7 +248,7 @@ TEST_CASE("a process that is new to an epoch that never served is as new to the 
   world.join(11, 0);
   world.join(12, 1);
   world.form({11, 12});
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   world.join(13, 1, [](join_request& asked) { asked.attempt = 1; });
   world.say(11, id_offer{epoch{2}, {}});
   world.say(11, failed_report{epoch{2}, {.code = errc::communicator_failed, .text = "it hangs"}, {rank{0}}});
@@ -296,13 +296,13 @@ TEST_CASE("losses are bounded by a budget, and then the world ends and says why"
   for (int i = 0; i < 3; ++i) {
     world.form({11, last});
     REQUIRE(world.phase() == control_phase::serving);
-    world.note(world.state.on_link_down(last, world.now));
+    world.note(world.state.on_session_lost(last, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
     last = 20 + static_cast<session_id>(i);
     world.join(last, 1, [](join_request& asked) { asked.attempt = 1; });
   }
   world.form({11, last});
-  world.note(world.state.on_link_down(last, world.now));
+  world.note(world.state.on_session_lost(last, world.now));
   CHECK(world.phase() == control_phase::failed);
   REQUIRE(world.told<stop_directive>(11).size() == 1);
   CHECK(world.told<stop_directive>(11).front().why.text.find("3 rebuilds") != std::string::npos);
@@ -330,7 +330,7 @@ TEST_CASE("the time to gather begins anew with the first who joins after all wer
   for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
   REQUIRE(world.phase() == control_phase::serving);
-  for (session_id one = 11; one <= 13; ++one) world.note(world.state.on_link_down(one, world.now));
+  for (session_id one = 11; one <= 13; ++one) world.note(world.state.on_session_lost(one, world.now));
   world.pass(100s, {}); // longer than the time to gather
   REQUIRE(world.phase() == control_phase::rebuilding);
   world.join(21, 0);
@@ -362,7 +362,7 @@ TEST_CASE("processes that join and are lost again and again do not postpone the 
     const auto join_in_vain = [&](nanoseconds alive) {
       world.join(++last, 0);
       world.pass(alive, {last});
-      world.note(world.state.on_link_down(last, world.now));
+      world.note(world.state.on_session_lost(last, world.now));
     };
     SECTION("within the window") {
       for (int i = 0; i < 11; ++i) join_in_vain(50s);
@@ -400,13 +400,14 @@ TEST_CASE("attempts to gather are counted anew when an epoch has begun", "[contr
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 10; ++i) {
       world.join(++last, 0);
-      world.note(world.state.on_link_down(last, world.now));
+      world.note(world.state.on_session_lost(last, world.now));
     }
     world.join(11, 0);
     world.join(12, 1);
     world.form({11, 12});
     REQUIRE(world.phase() == control_phase::serving);
-    for (const session_id one : {session_id{11}, session_id{12}}) world.note(world.state.on_link_down(one, world.now));
+    for (const session_id one : {session_id{11}, session_id{12}})
+      world.note(world.state.on_session_lost(one, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
   }
 }
@@ -418,7 +419,7 @@ TEST_CASE("processes that have done their work are let go one by one", "[control
   world.form({11, 12});
   world.say(11, leave_notice{});
   CHECK(world.phase() == control_phase::finishing);
-  world.note(world.state.on_link_down(11, world.now));
+  world.note(world.state.on_session_lost(11, world.now));
   CHECK(world.told<failure_directive>(12).empty());
   CHECK(world.count<control_effect::end>() == 0);
   world.say(12, leave_notice{});
@@ -439,7 +440,7 @@ TEST_CASE("a rank whose work is done while the world rebuilds is replaced by a s
       if (const auto* want = std::get_if<control_effect::request_process>(&one)) places.push_back(want->place);
     return places;
   };
-  world.note(world.state.on_link_down(13, world.now));
+  world.note(world.state.on_session_lost(13, world.now));
   world.say(11, leave_notice{});
   CHECK(world.count<control_effect::end>() == 0);
   world.pass(1s, {12, 21});
@@ -451,7 +452,7 @@ TEST_CASE("a world has ended well when all ranks have left while it rebuilds, an
   controller_scene world{terms_of(3)};
   for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
-  world.note(world.state.on_link_down(13, world.now));
+  world.note(world.state.on_session_lost(13, world.now));
   world.say(11, leave_notice{});
   world.join(23, 2, [](join_request& asked) { asked.attempt = 1; });
   CHECK(world.phase() == control_phase::rebuilding);
@@ -476,7 +477,7 @@ TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unl
   world.join(21, 1, [](join_request& asked) { asked.spare = true; });
   world.say(11, leave_notice{});
   REQUIRE(world.phase() == control_phase::finishing);
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   if (policy == loss_policy::fail) {
     CHECK(world.phase() == control_phase::failed);
     return;
@@ -492,7 +493,7 @@ TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unl
   // The last rank that dies while others have finished leaves nobody to rebuild for.
   world.say(21, leave_notice{});
   world.say(31, leave_notice{});
-  world.note(world.state.on_link_down(13, world.now));
+  world.note(world.state.on_session_lost(13, world.now));
   CHECK(world.phase() == control_phase::failed);
 }
 
@@ -519,7 +520,7 @@ TEST_CASE("the common order is closed before ranks are told to come to rest or t
   controller_scene growing{terms_of(2, loss_policy::shrink)};
   for (const int place : {0, 1}) growing.join(11 + static_cast<session_id>(place), place);
   growing.form({11, 12});
-  growing.note(growing.state.on_link_down(12, growing.now));
+  growing.note(growing.state.on_session_lost(12, growing.now));
   growing.form({11});
   growing.all.clear();
   growing.join(13, 1, [](join_request& asked) { asked.attempt = 1; });
@@ -541,7 +542,7 @@ TEST_CASE("the order is told of a rank that leaves or is lost, before its proces
   CHECK(world.told<stop_directive>(12).size() == 1);
   CHECK(world.count<control_effect::close_order>() == 0);
 
-  world.note(world.state.on_rank_lost(13, "it has ended", world.now));
+  world.note(world.state.on_rank_failed(13, epoch{1}, {.code = errc::rank_lost, .text = "it has ended"}, world.now));
   CHECK(world.count<control_effect::leave_order>() == 2);
   CHECK(world.count<control_effect::kill_process>() == 1);
   CHECK(world.told<fence_notice>(13).size() == 1);
@@ -549,7 +550,7 @@ TEST_CASE("the order is told of a rank that leaves or is lost, before its proces
   CHECK(world.told<failure_directive>(11).front().why.rank == rank{2});
   CHECK(world.told<failure_directive>(11).front().why.text.find("it has ended") != std::string::npos);
   world.all.clear();
-  world.note(world.state.on_rank_lost(13, "again", world.now));
+  world.note(world.state.on_rank_failed(13, epoch{1}, {.code = errc::rank_lost, .text = "again"}, world.now));
   CHECK(world.all.empty());
 }
 
@@ -613,7 +614,7 @@ TEST_CASE("a process's reports are known after its end, and that it has ended (C
   world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });
   world.join(12, 1);
   REQUIRE(world.phase() == control_phase::forming);
-  world.note(world.state.on_link_down(11, world.now));
+  world.note(world.state.on_session_lost(11, world.now));
   world.join(13, 0);
   REQUIRE(world.phase() == control_phase::forming);
   world.form({12, 13});
@@ -672,7 +673,7 @@ TEST_CASE("a process that knows later epochs than a new controller forms the nex
     asked.spare = true;
   });
   world.form({11, 12});
-  world.note(world.state.on_link_down(12, world.now));
+  world.note(world.state.on_session_lost(12, world.now));
   CHECK(world.state.current_epoch() == epoch{8});
   CHECK(world.state.rank_of(13, epoch{8}) == rank{1});
 }
@@ -714,7 +715,7 @@ std::string seen_of(const controller_state& state, const std::vector<session_id>
 bool only_answers(const control_effects& effects, session_id stranger) {
   return std::ranges::all_of(effects, [&](const auto& one) {
     const auto* sent = std::get_if<control_effect::send>(&one);
-    const auto* closed = std::get_if<control_effect::close_link>(&one);
+    const auto* closed = std::get_if<control_effect::close_session>(&one);
     return (sent != nullptr && sent->to == stranger) || (closed != nullptr && closed->which == stranger);
   });
 }
@@ -755,7 +756,7 @@ TEST_CASE("SEC-2: no message of a process that has not been admitted changes any
         CHECK(only_answers(world.state.on_message(stranger, one, world.now), stranger));
         CHECK(seen_of(world.state, {11, 12}) == before);
       }
-    CHECK(only_answers(world.state.on_link_down(99, world.now), 99));
+    CHECK(only_answers(world.state.on_session_lost(99, world.now), 99));
     CHECK(seen_of(world.state, {11, 12}) == before);
   }
 }

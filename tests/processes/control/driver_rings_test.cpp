@@ -6,7 +6,7 @@
 
 #include <troupe/processes/control/attached_drivers.hpp>
 #include <troupe/processes/control/control_codec.hpp>
-#include <troupe/processes/control/driver_link.hpp>
+#include <troupe/processes/control/driver_session.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -35,17 +35,18 @@ constexpr rank address{-1}; ///< Of the first driver.
 /// A driver on the controller's host; the test is its controller.
 struct link_scene {
   explicit link_scene(bool has_gate = true) {
-    link = std::make_shared<driver_link>(process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
-                                         driver_services{.time = time,
-                                                         .send =
-                                                             [this](const std::string& bytes) {
-                                                               error why;
-                                                               auto frame = decode_process_frame(bytes, why);
-                                                               REQUIRE(frame);
-                                                               const std::lock_guard lock{mutex};
-                                                               said.push_back(*std::move(frame));
-                                                             },
-                                                         .knock = [this, has_gate]() -> std::optional<gate_connection> {
+    link =
+        std::make_shared<driver_session>(session_services{.time = time,
+                                                          .send =
+                                                              [this](const std::string& bytes) {
+                                                                error why;
+                                                                auto frame = decode_process_frame(bytes, why);
+                                                                REQUIRE(frame);
+                                                                const std::lock_guard lock{mutex};
+                                                                said.push_back(*std::move(frame));
+                                                              }},
+                                         process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
+                                         driver_services{.knock = [this, has_gate]() -> std::optional<gate_connection> {
                                                            if (!has_gate) return std::nullopt;
                                                            ring_sockets ends;
                                                            gate = std::move(ends.service);
@@ -97,7 +98,7 @@ struct link_scene {
   mutable std::mutex mutex; ///< The thread of the rings calls, too.
   std::vector<process_frame> said;
   std::vector<std::string> warnings;
-  std::shared_ptr<driver_link> link;
+  std::shared_ptr<driver_session> link;
 };
 
 } // namespace
@@ -107,15 +108,15 @@ TEST_CASE("requests of a driver on the controller's host go through rings, until
   link_scene at;
   auto service = at.offer(epoch{1});
   at.begin(epoch{1});
-  CHECK(at.link->state().is_ready);
-  CHECK(at.link->state().has_rings);
+  CHECK(at.link->state().phase == world_phase::ready);
+  CHECK(at.link->has_rings());
   const outcome_log log = at.ask();
   std::string got;
   REQUIRE(comes_true([&] { return service.receive(got); }));
   CHECK(at.batches() == 0);
   CHECK(threads_come_to("troupe/rings", 1));
   at.hear(world_report{.of = epoch{1}, .world_size = 2, .reason = {.code = errc::rank_lost, .text = "rank 1 is lost"}});
-  CHECK_FALSE(at.link->state().has_rings);
+  CHECK_FALSE(at.link->has_rings());
   CHECK(log.failure().effect == effect::unknown_outcome);
   CHECK(threads_come_to("troupe/rings", 0)); // at once
   CHECK_FALSE(at.link->tick());              // which joins the thread
@@ -123,7 +124,7 @@ TEST_CASE("requests of a driver on the controller's host go through rings, until
 
   auto next = at.offer(epoch{2});
   at.begin(epoch{2});
-  CHECK(at.link->state().has_rings);
+  CHECK(at.link->has_rings());
   const outcome_log later = at.ask();
   REQUIRE(comes_true([&] { return next.receive(got); }));
   CHECK(at.batches() == 0);
@@ -138,8 +139,8 @@ TEST_CASE("a driver without a gate, or to which nothing was offered, asks throug
   const bool has_gate = GENERATE(false, true);
   link_scene at{has_gate};
   at.begin(epoch{1});
-  CHECK(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().has_rings);
+  CHECK(at.link->state().phase == world_phase::ready);
+  CHECK_FALSE(at.link->has_rings());
   const outcome_log log = at.ask();
   CHECK(at.batches() == 1);
   CHECK(log.count() == 0);
@@ -153,12 +154,12 @@ TEST_CASE("a driver without a gate, or to which nothing was offered, asks throug
 TEST_CASE("a driver that is told that it has no rings looks for none, and keeps its gate", "[control][drivers]") {
   link_scene at;
   at.hear(world_report{.of = epoch{1}, .world_size = 2, .address = address.value(), .is_ready = true});
-  CHECK(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().has_rings);
+  CHECK(at.link->state().phase == world_phase::ready);
+  CHECK_FALSE(at.link->has_rings());
   CHECK(at.warned().empty());
   const auto service = at.offer(epoch{2});
   at.begin(epoch{2});
-  CHECK(at.link->state().has_rings);
+  CHECK(at.link->has_rings());
 }
 
 TEST_CASE("rings that a driver cannot read end its requests, and it goes on with the next epoch",
@@ -171,12 +172,12 @@ TEST_CASE("rings that a driver cannot read end its requests, and it goes on with
   REQUIRE(comes_true([&] { return log.count() == 1; }));
   CHECK(log.failure().effect == effect::unknown_outcome);
   CHECK(at.warned().size() == 1);
-  CHECK_FALSE(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().is_over);
+  CHECK(at.link->state().phase != world_phase::ready);
+  CHECK(at.link->state().phase != world_phase::stopped);
   CHECK(at.ask().failure().code == errc::rebuilding);
   auto next = at.offer(epoch{2});
   at.begin(epoch{2});
-  CHECK(at.link->state().has_rings);
+  CHECK(at.link->has_rings());
   CHECK(at.ask().count() == 0);
 }
 
@@ -184,15 +185,15 @@ TEST_CASE("rings that are forged end a driver's requests with the reason", "[con
   link_scene at;
   auto rings = offer_forgeable(at.gate, session_in(at.nonce, epoch{1}), address, at.bell);
   at.begin(epoch{1});
-  REQUIRE(at.link->state().has_rings);
+  REQUIRE(at.link->has_rings());
   const outcome_log log = at.ask();
   rings.forge();
   REQUIRE(comes_true([&] { return log.count() == 1; }));
   CHECK(log.failure().effect == effect::unknown_outcome);
   REQUIRE(at.warned().size() == 1);
   CHECK_THAT(at.warned()[0], ContainsSubstring("has written a sequence word"));
-  CHECK_FALSE(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().is_over);
+  CHECK(at.link->state().phase != world_phase::ready);
+  CHECK(at.link->state().phase != world_phase::stopped);
 }
 
 TEST_CASE("the thread of rings does not keep a driver alive, and a batch in it is a sign of life",
@@ -202,10 +203,10 @@ TEST_CASE("the thread of rings does not keep a driver alive, and a batch in it i
   at.begin(epoch{1});
   at.time->advance(500ms);
   CHECK_FALSE(at.link->tick());
-  const std::weak_ptr<driver_link> seen = at.link;
+  const std::weak_ptr<driver_session> seen = at.link;
   at.link->close({.code = errc::stopping, .text = "it ends"});
-  at.link =
-      std::make_shared<driver_link>(process_identity{}, "", driver_services{.time = at.time, .send = [](auto) {}});
+  at.link = std::make_shared<driver_session>(session_services{.time = at.time, .send = [](auto) {}}, process_identity{},
+                                             "", driver_services{});
   CHECK(seen.expired());
 }
 
@@ -269,8 +270,8 @@ TEST_CASE("a driver that was detached says nothing until it is admitted again", 
   REQUIRE(at.said.size() == 1);
   CHECK(at.said[0].session == 0);
   CHECK(std::holds_alternative<attach_request>(at.said[0].what));
-  CHECK_FALSE(at.link->state().is_ready);
-  CHECK_FALSE(at.link->state().is_over);
+  CHECK(at.link->state().phase != world_phase::ready);
+  CHECK(at.link->state().phase != world_phase::stopped);
   at.time->advance(5s);
   CHECK_FALSE(at.link->tick());
   CHECK(at.said.size() == 1);
@@ -284,7 +285,7 @@ TEST_CASE("a driver that was detached says nothing until it is admitted again", 
   CHECK(at.said[1].session == session + 1);
   at.link->disconnected({.code = errc::missing, .text = "the network is down"});
   at.time->advance(5s);
-  CHECK_FALSE(at.link->tick());
+  CHECK(at.link->tick()); // it needs a connection
   at.link->close({.code = errc::stopping, .text = "it ends"});
   CHECK(at.said.size() == 2); // nobody would hear it
 }

@@ -1,10 +1,10 @@
-/// The two ends of a driver's connection, attached_drivers at the controller and driver_link in the driver, without a
-/// network and in virtual time.
+/// The two ends of a driver's connection, attached_drivers at the controller and driver_session in the driver, without
+/// a network and in virtual time.
 #include "support/outcomes.hpp"
 
 #include <troupe/processes/control/attached_drivers.hpp>
 #include <troupe/processes/control/control_codec.hpp>
-#include <troupe/processes/control/driver_link.hpp>
+#include <troupe/processes/control/driver_session.hpp>
 #include <troupe/processes/order/codec/request_codec.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -50,25 +50,24 @@ struct scene {
   struct driver {
     peer_id peer{};
     std::deque<std::string> sent{};
-    std::vector<world_driver_event> heard{};
-    std::function<void(const world_driver_event&)> on_change{}; ///< Called after `heard` has been extended.
+    std::vector<world_event> heard{};
+    std::function<void(const world_event&)> on_change{}; ///< Called after `heard` has been extended.
     int warnings = 0;
     std::string last_warning{};
     int beats = 0;        ///< Heartbeats that the controller has heard.
     bool is_deaf = false; ///< What is sent to it waits.
     std::deque<std::string> held{};
-    std::shared_ptr<driver_link> link; ///< Ends before what it writes to.
+    std::shared_ptr<driver_session> link; ///< Ends before what it writes to.
   };
   driver& join(std::size_t most_pending = 1024) {
     auto made = std::make_unique<driver>();
     driver* const at = made.get();
     at->peer = peer_id{++peers};
-    at->link = std::make_shared<driver_link>(
+    at->link = std::make_shared<driver_session>(
+        session_services{.time = time, .send = [at](std::string bytes) { at->sent.push_back(std::move(bytes)); }},
         process_identity{.name = "driver", .host = "here", .pid = 1}, "token",
-        driver_services{.time = time,
-                        .send = [at](std::string bytes) { at->sent.push_back(std::move(bytes)); },
-                        .changed =
-                            [at](const world_driver_event& now) {
+        driver_services{.changed =
+                            [at](const world_event& now) {
                               at->heard.push_back(now);
                               if (at->on_change) at->on_change(now);
                             },
@@ -186,7 +185,7 @@ TEST_CASE("a driver follows the world from epoch to epoch, and a request ends wi
   CHECK(early.failure().text == "the world is not ready");
   at.begin(epoch{1});
   REQUIRE_FALSE(one.heard.empty());
-  CHECK(one.heard.back().is_ready);
+  CHECK(one.heard.back().phase == world_phase::ready);
   CHECK(one.heard.back().epoch == epoch{1});
   CHECK(one.link->state().world_size == 2);
 
@@ -205,11 +204,11 @@ TEST_CASE("a driver follows the world from epoch to epoch, and a request ends wi
   CHECK(log.failure().effect == effect::unknown_outcome);
   CHECK_THAT(log.failure().text, ContainsSubstring("rank 1 is lost"));
   CHECK_THAT(question.why().text, ContainsSubstring("rank 1 is lost"));
-  CHECK_FALSE(one.link->state().is_ready);
+  CHECK(one.link->state().phase != world_phase::ready);
   CHECK(ask(one).failure().code == errc::rebuilding);
 
   at.begin(epoch{2}, {.code = errc::rank_lost, .text = "rank 1 was lost"});
-  CHECK(one.link->state().is_ready);
+  CHECK(one.link->state().phase == world_phase::ready);
   CHECK(one.link->state().epoch == epoch{2});
   const outcome_log next = ask(one);
   at.begin(epoch{3}); // the report of the end was not heard
@@ -218,7 +217,7 @@ TEST_CASE("a driver follows the world from epoch to epoch, and a request ends wi
   at.drivers.tell(
       {.of = epoch{3}, .world_size = 2, .is_over = true, .reason = {.code = errc::stopping, .text = "it is over"}}, {});
   at.pass();
-  CHECK(one.link->state().is_over);
+  CHECK(one.link->state().phase == world_phase::stopped);
   CHECK(ask(one).failure().code == errc::stopping);
 }
 
@@ -229,12 +228,13 @@ TEST_CASE("a driver that hears of a change may ask at once, and hears the change
   one.heard.clear();
   std::vector<std::future<bool>> seen; // what another thread reads, which would wait for a lock that is held here
   std::vector<outcome_log> logs;
-  one.on_change = [&](const world_driver_event& now) {
-    seen.push_back(std::async(std::launch::async, [link = one.link] { return link->state().is_ready; }));
+  one.on_change = [&](const world_event& now) {
+    seen.push_back(
+        std::async(std::launch::async, [link = one.link] { return link->state().phase == world_phase::ready; }));
     const bool is_free = seen.back().wait_for(20s) == std::future_status::ready;
     CHECK(is_free);
     if (!is_free) return;
-    CHECK(seen.back().get() == now.is_ready);
+    CHECK(seen.back().get() == (now.phase == world_phase::ready));
     CHECK(one.link->state().epoch == now.epoch);
     logs.push_back(ask(one));
   };
@@ -252,7 +252,7 @@ TEST_CASE("a driver that hears of a change may ask at once, and hears the change
   CHECK(logs[1].failure().effect == effect::rejected);
   CHECK(logs[2].count() == 0);
   std::vector<std::pair<epoch, bool>> states;
-  for (const world_driver_event& now : one.heard) states.emplace_back(now.epoch, now.is_ready);
+  for (const world_event& now : one.heard) states.emplace_back(now.epoch, (now.phase == world_phase::ready));
   CHECK(states == std::vector<std::pair<epoch, bool>>{{epoch{1}, true}, {epoch{1}, false}, {epoch{2}, true}});
 }
 
@@ -261,21 +261,21 @@ TEST_CASE("a driver that is closed while it reports a change reports its end aft
   scene at;
   auto& one = at.join();
   one.heard.clear();
-  one.on_change = [&](const world_driver_event& now) {
-    if (!now.is_ready) return;
+  one.on_change = [&](const world_event& now) {
+    if (now.phase != world_phase::ready) return;
     one.link->close({.code = errc::missing, .text = "given up"});
     CHECK(one.heard.size() == 1); // one listener is called at a time
-    CHECK(one.link->state().is_over);
+    CHECK(one.link->state().phase == world_phase::stopped);
   };
   at.begin(epoch{1});
   one.link->disconnected({.code = errc::missing, .text = "cut off"});
   one.link->receive(encode(controller_frame{0, join_refusal{{.code = errc::busy, .text = "too many drivers"}}}));
   one.link->close({.code = errc::stopping, .text = "again"});
   REQUIRE(one.heard.size() == 2);
-  CHECK(one.heard[0].is_ready);
-  CHECK_FALSE(one.heard[0].is_over);
-  CHECK_FALSE(one.heard[1].is_ready);
-  CHECK(one.heard[1].is_over);
+  CHECK(one.heard[0].phase == world_phase::ready);
+  CHECK(one.heard[0].phase != world_phase::stopped);
+  CHECK(one.heard[1].phase != world_phase::ready);
+  CHECK(one.heard[1].phase == world_phase::stopped);
   CHECK(one.heard[1].reason.text == "given up");
   CHECK(one.link->state().reason.text == "given up");
 }
@@ -355,7 +355,7 @@ TEST_CASE("a driver that is silent is detached, and attaches again when it goes 
   CHECK(at.drivers.size() == 1); // what has arrived meanwhile is read before the next tick
   at.let(1s);
   CHECK(at.drivers.size() == 0);
-  CHECK(one.link->state().is_ready); // it does not know yet
+  CHECK(one.link->state().phase == world_phase::ready); // it does not know yet
   one.is_deaf = false;
   at.pass();
   CHECK(at.drivers.size() == 1);
@@ -363,8 +363,8 @@ TEST_CASE("a driver that is silent is detached, and attaches again when it goes 
   CHECK_THAT(one.last_warning, ContainsSubstring("the driver is detached: it has been silent for 12000 ms"));
   REQUIRE(log.count() == 1);
   CHECK(log.failure().effect == effect::unknown_outcome);
-  CHECK(one.link->state().is_ready);
-  CHECK_FALSE(one.link->state().is_over);
+  CHECK(one.link->state().phase == world_phase::ready);
+  CHECK(one.link->state().phase != world_phase::stopped);
   CHECK(ask(one).count() == 0);
   at.pass();
   CHECK(at.drivers.size() == 1); // its address is new, and its batches are counted anew
@@ -436,7 +436,7 @@ TEST_CASE("a driver notices a controller of which it hears nothing, and connects
   CHECK(log.failure().effect == effect::unknown_outcome);
   CHECK_THAT(log.failure().text, ContainsSubstring("silent"));
   CHECK(at.drivers.size() == 1);
-  CHECK(one.link->state().is_ready); // in the same epoch
+  CHECK(one.link->state().phase == world_phase::ready); // in the same epoch
   CHECK(ask(one).count() == 0);
 }
 
@@ -493,8 +493,8 @@ TEST_CASE("a driver that leaves or is cut off frees its place, and its requests 
     CHECK(at.drivers.lose(one.peer));
     CHECK_FALSE(at.drivers.lose(one.peer));
     one.link->disconnected({.code = errc::missing, .text = "the network is down"});
-    CHECK_FALSE(one.link->state().is_over); // it connects again
-    CHECK_FALSE(one.heard.back().is_ready);
+    CHECK(one.link->state().phase != world_phase::stopped); // it connects again
+    CHECK(one.heard.back().phase != world_phase::ready);
     CHECK(one.heard.back().reason.text == "the controller is lost: the network is down");
     one.sent.clear();
     at.time->advance(1h);
@@ -584,15 +584,16 @@ TEST_CASE("a driver that is refused is over, and says why once", "[control][driv
   auto& one = at.join();
   at.begin(epoch{1});
   one.heard.clear();
+  one.link->receive("no frame");
+  CHECK(one.warnings == 1);
+  static_cast<void>(one.link->introduction());
   for (const char* const why : {"too many drivers", "again"})
     one.link->receive(encode(controller_frame{0, join_refusal{{.code = errc::busy, .text = why}}}));
   REQUIRE(one.heard.size() == 1);
-  CHECK(one.heard[0].is_over);
-  CHECK_FALSE(one.heard[0].is_ready);
+  CHECK(one.heard[0].phase == world_phase::stopped);
+  CHECK(one.heard[0].phase != world_phase::ready);
   CHECK(one.heard[0].reason.text == "too many drivers");
   CHECK(ask(one).failure().text == "too many drivers");
-  one.link->receive("no frame");
-  CHECK(one.warnings == 1);
 }
 
 TEST_CASE("a driver's plan goes to all ranks in one batch each, and nothing is sent for one that cannot be sent",

@@ -114,7 +114,7 @@ public:
     const auto asked = control.next_of<join_request>();
     REQUIRE(asked);
     control.welcome();
-    REQUIRE(comes_true([&] { return member->link()->is_joined(); }));
+    REQUIRE(comes_true([&] { return member->session()->is_joined(); }));
     return *asked;
   }
 
@@ -295,7 +295,7 @@ TEST_CASE("a process joins, lives, and passes on what the controller and its wor
   const auto nodes = one.nodes->find(marked_id(), 2);
   REQUIRE(nodes);
   CHECK(nodes->node_count() == 2);
-  one.member->link()->tell(formed_report{epoch{3}});
+  one.member->session()->tell(formed_report{epoch{3}});
   const auto formed = control.next_of<formed_report>();
   REQUIRE(formed);
   CHECK(formed->of == epoch{3});
@@ -402,7 +402,7 @@ TEST_CASE("a process that leaves waits until its controller knows, and then ends
   scripted_controller control;
   joining_process one{control};
   static_cast<void>(one.join(control));
-  const auto link = one.member->link();
+  const auto link = one.member->session();
   link->tell(leave_notice{});
   CHECK(control.next_of<leave_notice>());
   auto ended = std::async(std::launch::async, [&] { one.member->end(); });
@@ -418,7 +418,7 @@ TEST_CASE("messages of a process after the end of its membership reach nobody", 
   scripted_controller control;
   joining_process one{control};
   static_cast<void>(one.join(control));
-  const auto link = one.member->link();
+  const auto link = one.member->session();
   one.member.reset();
   CHECK(control.loses(1));
   CHECK(comes_true([&] { return !one.has_world(); }));
@@ -487,14 +487,14 @@ TEST_CASE("the log says which way the requests of an epoch go", "[processes][ord
         std::make_shared<shared_doorbell>(shared_doorbell::create({.purpose = ring_purpose::service_bell})));
   control.say(directive);
   static_cast<void>(one.await<formation_directive>());
-  const auto opened = one.member->link()->open_order(rig.rig.ranks[0]);
-  CHECK(one.member->link()->has_rings() == is_offered);
+  const auto opened = one.member->session()->open_order(rig.rig.ranks[0]);
+  CHECK(one.member->session()->has_rings() == is_offered);
   CHECK(log.await("requests of epoch 7 are ordered through " +
                   std::string{is_offered ? "shared memory" : "the control connection"}));
   CHECK(log.count("requests of epoch 7") == 1);
   CHECK(log.count("requests go through the control connection, not through shared memory: ") == (is_offered ? 0U : 1U));
   opened->close({.code = errc::stopping});
-  const auto link = one.member->link();
+  const auto link = one.member->session();
   CHECK(has_left(*at_gate) != is_offered); // after a failed offer it looks for another gate
   one.member->end();
   CHECK_FALSE(link->has_rings());

@@ -68,7 +68,7 @@ TEST_CASE("a process that joins again is not fenced by a message to its earlier 
   scene.hear(formation_directive{.of = epoch{3}, .self = rank{0}, .hosts = {"here"}});
   REQUIRE(scene.pass(suspicion + 100ms)); // it looks for a controller
   CHECK(scene.got<failure_directive>().size() == 1);
-  scene.link->connected();
+  static_cast<void>(scene.introduction());
   // The controller was stopped, and goes on: first it tells the earlier stay that it has ended.
   scene.hear(fence_notice{{.code = errc::world_failed, .text = "it has joined again"}});
   scene.hear(heartbeat{});
@@ -85,7 +85,7 @@ TEST_CASE("a process that joins again is not fenced by a message to its earlier 
 TEST_CASE("a controller that takes a connection and does not answer is not waited for without an end",
           "[control][TIM-1]") {
   frames_scene scene{orphan_policy::rejoin};
-  scene.link->connected();
+  static_cast<void>(scene.introduction());
   scene.pass(29s);
   CHECK_FALSE(scene.abandoned);
   scene.pass(2s);

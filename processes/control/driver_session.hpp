@@ -1,15 +1,15 @@
-/// The control connection of a process without a rank, which sends requests to the ranks of a world.
+/// Implements a driver, a process without a rank that sends requests to the ranks of a world, in its session with the
+/// controller.
 #pragma once
 
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
-#include <troupe/processes/control/control_messages.hpp>
-#include <troupe/processes/control/peer_silence.hpp>
+#include <troupe/processes/control/control_session.hpp>
+#include <troupe/processes/control/epoch_rings.hpp>
 #include <troupe/processes/order/attached_order.hpp>
 #include <troupe/processes/transport/shared_memory/order_gate.hpp>
-#include <troupe/processes/transport/shared_memory/ring_endpoint.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -26,16 +26,13 @@
 
 namespace troupe {
 
-/// The services that driver_link calls.
+/// The services that driver_session calls.
 struct driver_services {
-  std::shared_ptr<const clock> time;
-  /// Sends to the connected controller. Called from any thread; never blocks.
-  std::function<void(std::string bytes)> send;
   /// Returns a new connection to the gate of the controller on this host; nullopt if there is none.
   std::function<std::optional<gate_connection>()> knock{};
   /// Reports a change of state; the end is the last one. Must not block. Called by one thread at a time; it may call
-  /// the driver_link.
-  std::function<void(const world_driver_event& now)> changed{};
+  /// the driver_session.
+  std::function<void(const world_event& now)> changed{};
   std::function<void(const error& why)> warned{};
   wait_profile ring_wait{};
   nanoseconds default_deadline = std::chrono::minutes{1};
@@ -50,20 +47,11 @@ struct driver_services {
 /// Follows the world's controller, and sends requests to the ranks of the present epoch (peer_requests). A request ends
 /// with its epoch: if it has been sent, its outcome is then unknown.
 /// Threads: safe from any. The functions of driver_services must not call it, except `changed`.
-class driver_link : public std::enable_shared_from_this<driver_link> {
+class driver_session final : public control_session, public std::enable_shared_from_this<driver_session> {
 public:
-  driver_link(process_identity who, std::string token, driver_services services);
-  ~driver_link();
+  driver_session(session_services session, process_identity who, std::string token, driver_services services);
+  ~driver_session() override;
 
-  /// Returns the first message to a controller.
-  [[nodiscard]] std::string introduction();
-  void receive(std::string_view bytes);
-  /// Reports that the connection has ended or could not be made.
-  void disconnected(const error& why);
-  /// Sends a heartbeat if one is due, and answers requests whose ranks have not answered in time. Returns true if the
-  /// controller has been silent for the suspicion time: the caller must then connect again. Call it more often than
-  /// heartbeats are due. Time without calls does not count as silence of the controller: see process_link::tick().
-  [[nodiscard]] bool tick();
   /// Answers pending and later requests with \p why, reports the end, and joins the thread that reads rings.
   void close(const error& why);
 
@@ -82,29 +70,43 @@ public:
   void capture(std::string name, plan_steps steps, nanoseconds deadline, reply_promise reply) noexcept;
   void drop_plan(std::string_view name);
 
-  [[nodiscard]] world_driver_event state() const;
+  /// Returns the state of the world, as far as this driver knows it. world_phase::stopped: the world has ended, or the
+  /// controller has refused this driver, or it has given up; no change follows.
+  [[nodiscard]] world_event state() const;
+  /// Returns whether requests go through rings in the present epoch.
+  [[nodiscard]] bool has_rings() const;
+  [[nodiscard]] std::optional<error> over() const override;
 
 private:
   [[nodiscard]] error objection_to(const world_request& asked) const;
-  void hear(const controller_message& what);
+  [[nodiscard]] bool is_ready() const noexcept { return state_.phase == world_phase::ready; }
+  [[nodiscard]] bool is_over() const noexcept { return state_.phase == world_phase::stopped; }
+  /// Returns the phase in which no requests are admitted, although the world has not ended.
+  [[nodiscard]] world_phase unready() const noexcept {
+    return state_.epoch == epoch{} ? world_phase::forming : world_phase::rebuilding;
+  }
+  process_message introduce() override;
+  void hear(controller_message& what) override;
+  bool follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view batch) override;
+  void refuse(const error& why) override { services_.warned(why); }
+  void lost(const error& why, bool was_connected) override;
+  void ended(const error& why) override;
+  /// Renews leases, and answers requests whose ranks have not answered in time.
+  void work(time_point now, nanoseconds pause) override;
+  /// Answers the requests of orders that have ended, and reports changes.
+  void settle() override;
+
   void hear(const world_report& report);
-  /// Prepares to attach again, after the controller has detached this process because of its silence.
-  void detach(const error& why);
-  [[nodiscard]] bool is_to_attach();
   void open(const world_report& report);
   void end_order(const error& why);
   /// Ends the order, and reports that the world is not ready because of \p why.
   void suspend(const error& why);
-  /// Answers the requests of orders that have ended.
-  void answer_ended();
-  void follow(epoch of, std::string_view batch);
   void lose_order(epoch of, const error& why);
-  /// Returns the requests to the ranks of the present epoch, or null and the reason why none are admitted.
   [[nodiscard]] std::shared_ptr<peer_requests> peers_or(error& why) const;
   /// Returns the requests to the ranks of the present epoch; null while the world is not ready.
   [[nodiscard]] std::shared_ptr<peer_requests> present_peers() const;
-  /// Adds the state to the news. Call tell_news() afterwards, without the lock.
-  void change() { news_.push_back(state_); }
+  /// Sets the phase and adds the state to the news. Call tell_news() afterwards, without the lock.
+  void change(world_phase to);
   /// Reports the changes of the state, in their order and without the lock: a listener may call this object.
   void tell_news();
 
@@ -112,23 +114,15 @@ private:
   const std::string token_;
   const driver_services services_;
 
-  mutable std::mutex mutex_;
-  join_welcome admitted_{};  ///< Its session is 0 while it is not admitted.
-  bool is_detached_ = false; ///< Until it has introduced itself again.
-  time_point spoke_{};
-  peer_silence silence_; ///< Of the controller.
-  pause_detector ticks_;
-  world_driver_event state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
-  std::shared_ptr<attached_order> order_{}; ///< The order of the present epoch.
-  epoch opened_{};                          ///< The epoch of order_.
-  std::optional<gate_connection> gate_{};
-  std::shared_ptr<ring_endpoint> rings_{};
-  std::vector<std::shared_ptr<ring_endpoint>> retired_{};                  ///< tick() and close() join their threads.
-  std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until answer_ended().
+  world_event state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
+  std::shared_ptr<attached_order> order_{};                                ///< The order of the present epoch.
+  epoch opened_{};                                                         ///< The epoch of order_.
+  epoch_rings rings_;                                                      ///< Those of the present epoch.
+  std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until settle().
   std::atomic<std::uint64_t> last_ticket_{0};
   std::atomic<bool> has_lent_{false}; ///< Whether memory or a plan was requested, whose lease must be renewed.
   time_point renewed_{};
-  std::deque<world_driver_event> news_{};
+  std::deque<world_event> news_{};
   bool is_telling_ = false;                 ///< A thread is in tell_news().
   std::vector<remote_buffer> unreleased_{}; ///< Memory to give back when the world is ready again.
 };

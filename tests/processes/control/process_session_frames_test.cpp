@@ -215,7 +215,7 @@ TEST_CASE("a process that is refused or fenced is out, and says nothing more", "
     frames_scene one{orphan_policy::rejoin};
     const error why{.code = errc::invalid_argument, .text = "the join token is not the one of this world"};
     if (is_refused) {
-      one.link->connected();
+      static_cast<void>(one.introduction());
       one.hear(join_refusal{why}, 0);
     } else {
       one.join();
@@ -240,7 +240,7 @@ TEST_CASE("without its controller a process leaves at once, or after its patienc
   CHECK(leaves.got<fence_notice>().size() == 1);
 
   frames_scene early{orphan_policy::leave}; // it has not been in yet, so the controller may still come
-  early.link->connected();
+  static_cast<void>(early.introduction());
   early.link->disconnected(gone);
   CHECK_FALSE(early.abandoned);
   CHECK(early.got<failure_directive>().empty());

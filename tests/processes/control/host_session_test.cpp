@@ -2,7 +2,7 @@
 #include "processes/transport/ring_rig.hpp"
 
 #include <troupe/processes/control/control_codec.hpp>
-#include <troupe/processes/control/host_link.hpp>
+#include <troupe/processes/control/host_session.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-namespace troupe::tests::host_link_test {
+namespace troupe::tests::host_session_test {
 
 namespace {
 
@@ -25,20 +25,20 @@ constexpr session_id session = 77;
 /// The usual terms of a controller.
 constexpr join_welcome usual{.session = session, .heartbeat = 250ms, .suspicion = 10s};
 
-/// A host_link whose controller and gate are the test.
+/// A host_session whose controller and gate are the test.
 struct host_scene {
   host_scene() {
-    link = std::make_shared<host_link>(
+    link = std::make_shared<host_session>(
+        session_services{.time = time,
+                         .send =
+                             [this](const std::string& bytes) {
+                               error why;
+                               auto frame = decode_process_frame(bytes, why);
+                               REQUIRE(frame);
+                               said.push_back(*std::move(frame));
+                             }},
         process_identity{.name = "a:7", .host = "a", .pid = 7}, "secret",
-        host_services{.time = time,
-                      .send =
-                          [this](const std::string& bytes) {
-                            error why;
-                            auto frame = decode_process_frame(bytes, why);
-                            REQUIRE(frame);
-                            said.push_back(*std::move(frame));
-                          },
-                      .claim = [this](const ring_session& nonce) -> std::optional<gate_connection> {
+        host_services{.claim = [this](const ring_session& nonce) -> std::optional<gate_connection> {
                         for (auto it = at_gate.begin(); it != at_gate.end(); ++it)
                           if (it->nonce == nonce) {
                             auto found = std::move(*it);
@@ -50,7 +50,11 @@ struct host_scene {
                       .serving = [this](epoch, std::size_t ranks) { served.push_back(ranks); },
                       .warned = [this](const error& why) { warnings.push_back(why); }},
         service);
-    hear(join_welcome{.session = session, .heartbeat = nanoseconds{0}, .suspicion = std::chrono::hours{1}});
+    join({.session = session, .heartbeat = nanoseconds{0}, .suspicion = std::chrono::hours{1}});
+  }
+  void join(const join_welcome& welcome) {
+    static_cast<void>(link->introduction());
+    hear(welcome);
   }
   void hear(controller_message what) { link->receive(encode(controller_frame{session, std::move(what)})); }
   /// A process of this host says a nonce at the gate. Returns its end of the connection.
@@ -72,7 +76,7 @@ struct host_scene {
     bool was_silent = false;
     for (nanoseconds passed{}; passed < span; passed += 20ms) {
       time->advance(20ms);
-      was_silent = link->beat() || was_silent;
+      was_silent = link->tick() || was_silent;
     }
     return was_silent;
   }
@@ -84,7 +88,7 @@ struct host_scene {
   std::vector<std::size_t> served{};
   std::vector<error> warnings{};
   std::shared_ptr<order_service> service = std::make_shared<order_service>();
-  std::shared_ptr<host_link> link{};
+  std::shared_ptr<host_session> link{};
 };
 
 } // namespace
@@ -97,7 +101,8 @@ TEST_CASE("a host's service introduces itself, and lives", "[control]") {
   CHECK(first->session == 0);
   CHECK(std::get<attach_request>(first->what).token == "secret");
   CHECK(std::get<attach_request>(first->what).is_order_service);
-  CHECK_FALSE(at.link->beat());
+  at.hear(join_welcome{.session = session, .heartbeat = nanoseconds{0}, .suspicion = std::chrono::hours{1}});
+  CHECK_FALSE(at.link->tick());
   REQUIRE(at.said.size() == 1);
   CHECK(at.said[0].session == session);
   CHECK(std::holds_alternative<heartbeat>(at.said[0].what));
@@ -105,8 +110,8 @@ TEST_CASE("a host's service introduces itself, and lives", "[control]") {
 
 TEST_CASE("a host's service notices a controller of which it hears nothing", "[control]") {
   host_scene at;
-  CHECK_FALSE(at.link->beat());
-  at.hear(usual);
+  CHECK_FALSE(at.link->tick());
+  at.join(usual);
   at.said.clear();
   CHECK_FALSE(at.pass(5s));
   CHECK(at.said.size() >= 18); // heartbeats
@@ -116,13 +121,14 @@ TEST_CASE("a host's service notices a controller of which it hears nothing", "[c
   at.hear(heartbeat{});             // it was behind that beat
   CHECK_FALSE(at.pass(9900ms));
   CHECK(at.pass(200ms));
-  CHECK_FALSE(at.pass(20s)); // it is connecting
-  CHECK_FALSE(at.link->ended());
+  static_cast<void>(at.link->introduction());
+  CHECK_FALSE(at.pass(20s)); // it has not been answered yet
+  CHECK_FALSE(at.link->over());
 }
 
 TEST_CASE("a host's service that was paused does not take its own pause for the controller's silence", "[control]") {
   host_scene at;
-  at.hear(usual);
+  at.join(usual);
   for (const auto pause : {10s, 60s, 3600s}) {
     CHECK_FALSE(at.pass(5s));
     at.time->advance(pause);
@@ -224,22 +230,25 @@ TEST_CASE("a host's service that joins again serves the processes that have come
   CHECK(ask(epoch{1}).size() == 3);
   at.link->disconnected({.code = errc::missing, .text = "the connection has ended"});
   gone = file_descriptor{};
-  at.hear(join_welcome{.session = session, .heartbeat = nanoseconds{0}, .suspicion = std::chrono::hours{1}});
+  at.join({.session = session, .heartbeat = nanoseconds{0}, .suspicion = std::chrono::hours{1}});
   CHECK(ask(epoch{2}) == std::vector{rank{0}, rank{1}});
 }
 
 TEST_CASE("a host's service ends with its world, and when it is refused", "[control]") {
   host_scene at;
-  CHECK_FALSE(at.link->ended());
+  CHECK_FALSE(at.link->over());
   at.link->disconnected({.code = errc::missing, .text = "the connection has ended"});
-  CHECK_FALSE(at.link->ended()); // the controller may come back
+  CHECK_FALSE(at.link->over()); // the controller may come back
+  at.join(usual);
   at.hear(stop_directive{});
-  REQUIRE(at.link->ended());
-  CHECK(at.link->ended()->code == errc::stopping);
+  REQUIRE(at.link->over());
+  CHECK(at.link->over()->code == errc::stopping);
   host_scene refused;
+  refused.link->disconnected({.code = errc::missing, .text = "the connection has ended"});
+  static_cast<void>(refused.link->introduction());
   refused.hear(join_refusal{{.code = errc::invalid_argument, .text = "the join token is not that of this world"}});
-  REQUIRE(refused.link->ended());
-  CHECK(refused.link->ended()->code == errc::invalid_argument);
+  REQUIRE(refused.link->over());
+  CHECK(refused.link->over()->code == errc::invalid_argument);
 }
 
-} // namespace troupe::tests::host_link_test
+} // namespace troupe::tests::host_session_test

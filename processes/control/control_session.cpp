@@ -1,0 +1,169 @@
+#include <troupe/processes/control/control_session.hpp>
+
+#include <troupe/processes/control/control_codec.hpp>
+
+#include <chrono>
+#include <utility>
+#include <variant>
+
+namespace troupe {
+
+control_session::control_session(session_services services)
+  : services_{std::move(services)}, ticks_{services_.time->now()}, orphaned_{services_.time->now()} {}
+
+std::string control_session::introduction() {
+  const std::lock_guard lock{mutex_};
+  return begin();
+}
+
+std::string control_session::begin() {
+  if (state_ == state::joined) orphaned_ = now();
+  if (state_ != state::leaving && state_ != state::left) state_ = state::joining;
+  return encode(process_frame{0, introduce()});
+}
+
+void control_session::rejoin() {
+  services_.send(begin());
+}
+
+void control_session::receive(std::string_view bytes) {
+  error why;
+  auto frame = decode_controller_frame(bytes, why);
+  std::unique_lock lock{mutex_};
+  const bool is_of_session = frame && frame->session == terms_.session;
+  if (const auto* batch = is_of_session && (state_ == state::joined || state_ == state::leaving)
+                              ? std::get_if<order_batch>(&frame->what)
+                              : nullptr) {
+    silence_.end(now());
+    static_cast<void>(follow(lock, batch->of, batch->bytes));
+    return;
+  }
+  switch (state_) {
+    case state::unconnected:
+    case state::left: return;
+    case state::leaving:
+      if (!frame || std::holds_alternative<stop_directive>(frame->what) ||
+          std::holds_alternative<fence_notice>(frame->what))
+        return end({});
+      break;
+    case state::joining: frame ? answer(frame->what) : refuse(why); break;
+    case state::joined:
+      if (!frame) {
+        refuse(why);
+      } else if (is_of_session) { // not, for example, a notice that an earlier session has ended
+        silence_.end(now());
+        hear(frame->what);
+      }
+  }
+  lock.unlock();
+  settle();
+}
+
+void control_session::answer(const controller_message& what) {
+  if (const auto* refusal = std::get_if<join_refusal>(&what)) return end(refusal->why);
+  const auto* welcome = std::get_if<join_welcome>(&what);
+  if (welcome == nullptr) return;
+  terms_ = *welcome;
+  state_ = state::joined;
+  was_joined_ = true;
+  spoke_ = now();
+  silence_.end(spoke_);
+}
+
+bool control_session::follow_ring(epoch of, std::string_view batch) {
+  std::unique_lock lock{mutex_};
+  silence_.end(now());
+  return follow(lock, of, batch);
+}
+
+void control_session::disconnected(const error& why) {
+  {
+    const std::lock_guard lock{mutex_};
+    lose(why);
+  }
+  settle();
+}
+
+void control_session::give_up(const error& why) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (state_ != state::left) end(why);
+  }
+  settle();
+}
+
+void control_session::lose(const error& why) {
+  if (state_ == state::left) return;
+  if (state_ == state::leaving) return end({});
+  const bool was_connected = std::exchange(state_, state::unconnected) != state::unconnected;
+  if (was_connected) orphaned_ = now();
+  lost(why, was_connected);
+  if ((was_joined_ && services_.ends_with_controller) || why.code == errc::invalid_argument ||
+      now() - orphaned_ >= services_.patience)
+    end(why);
+}
+
+bool control_session::tick() {
+  std::unique_lock lock{mutex_};
+  const time_point ticked = now();
+  const nanoseconds pause = ticks_.tick(ticked, terms_.heartbeat);
+  silence_.exclude(pause, ticked);
+  orphaned_ = without_pause(orphaned_, pause, ticked);
+  lock.unlock();
+  work(ticked, pause);
+  lock.lock();
+  if (state_ == state::joining && ticked - orphaned_ >= services_.patience)
+    end({.code = errc::deadline_exceeded,
+         .text = "the controller has accepted the connection and has not answered for " +
+                 std::to_string(std::chrono::duration_cast<std::chrono::seconds>(ticked - orphaned_).count()) +
+                 " s: check that it runs, or give it more time (control.patience)"});
+  if (state_ == state::joined && silence_.exceeds(terms_.suspicion, ticked))
+    lose({.code = errc::communicator_failed,
+          .text = "the controller has been silent for longer than the suspicion time"});
+  if (state_ == state::joined && ticked - spoke_ >= terms_.heartbeat) send(heartbeat{});
+  const bool is_needed = state_ == state::unconnected;
+  lock.unlock();
+  settle();
+  return is_needed;
+}
+
+void control_session::end(const error& why) {
+  state_ = state::left;
+  leaving_ended_.notify_all();
+  ended(why);
+}
+
+void control_session::leave(leave_notice what, bool is_confirmed) {
+  const bool is_heard = state_ == state::joined;
+  send(std::move(what));
+  state_ = is_heard && is_confirmed ? state::leaving : state::left;
+}
+
+void control_session::await_farewell(nanoseconds at_most) {
+  std::unique_lock lock{mutex_};
+  static_cast<void>(leaving_ended_.wait_for(lock, at_most, [this] { return state_ != state::leaving; }));
+}
+
+void control_session::send(process_message what) {
+  if (state_ != state::joined) return;
+  spoke_ = now();
+  services_.send(encode(process_frame{terms_.session, std::move(what)}));
+}
+
+std::function<void(std::string)> control_session::batch_sender(epoch of) const {
+  return [to = services_.send, session = terms_.session, of](std::string bytes) {
+    to(encode(process_frame{session, order_batch{of, std::move(bytes)}}));
+  };
+}
+
+bool control_session::is_spare() const {
+  const std::lock_guard lock{mutex_};
+  return terms_.is_spare;
+}
+
+bool control_session::is_joined() const {
+  const std::lock_guard lock{mutex_};
+  return state_ == state::joined;
+}
+
+} // namespace troupe

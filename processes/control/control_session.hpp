@@ -1,0 +1,129 @@
+/// The member's end of a session with the controller of a world.
+#pragma once
+
+#include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/time.hpp>
+#include <troupe/processes/control/control_messages.hpp>
+#include <troupe/processes/control/peer_silence.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// What all sessions need, whatever the member's role.
+struct session_services {
+  std::shared_ptr<const clock> time;
+  /// Sends to the connected controller. Called from any thread; never blocks.
+  std::function<void(std::string bytes)> send;
+  /// How long the member may be without an answer of a controller before it gives up.
+  nanoseconds patience = nanoseconds::max();
+  bool ends_with_controller = false; ///< Whether it gives up as soon as a controller that has admitted it is lost.
+};
+
+/// One authenticated, heartbeating connection between a member of a world and its controller. It introduces the member
+/// on each connection, hears only messages of the session that the controller has then given it (EPO-1), keeps it alive
+/// by heartbeats, notices a controller that is silent or does not answer, and gives up after its patience. The roles
+/// (rank, driver, order service) derive from it and handle their messages.
+///
+/// Time without calls of tick() does not count: the process was stopped or not scheduled, and messages that arrived
+/// meanwhile have not been read.
+/// Threads: safe from any. Services must not call the session unless they say so.
+class control_session {
+public:
+  control_session(const control_session&) = delete;
+  control_session& operator=(const control_session&) = delete;
+  virtual ~control_session() = default;
+
+  /// Begins a session over a new connection. Returns its first message, which the controller answers.
+  [[nodiscard]] std::string introduction();
+  void receive(std::string_view bytes);
+  /// Reports that the connection has ended or could not be made. invalid_argument means that no other attempt can
+  /// succeed.
+  void disconnected(const error& why);
+  /// Checks the deadlines, and sends a heartbeat if one is due. Call it more often than heartbeats are due. Returns
+  /// whether a connection is needed: there is none, or the controller is silent.
+  [[nodiscard]] bool tick();
+  /// Reports that no controller is searched for any more.
+  void give_up(const error& why);
+  /// Returns why the member needs no session any more, if its owner is to stop searching for a controller.
+  [[nodiscard]] virtual std::optional<error> over() const { return std::nullopt; }
+  /// Waits after the last message until the controller has confirmed it, for at most \p at_most.
+  void await_farewell(nanoseconds at_most);
+  /// Returns whether the controller has admitted the member.
+  [[nodiscard]] bool is_joined() const;
+  /// Returns whether the member, when it was admitted, was to stand by until a place is free.
+  [[nodiscard]] bool is_spare() const;
+
+protected:
+  explicit control_session(session_services services);
+
+  // A role implements these. They are called with mutex_ locked, except the last two.
+  /// Returns the first message of a connection.
+  [[nodiscard]] virtual process_message introduce() = 0;
+  /// Handles a message of the present session. Heartbeats and answers to introductions are not passed.
+  virtual void hear(controller_message& what) = 0;
+  /// Handles a batch of the order of an epoch, from the connection or from rings. May unlock \p lock. Returns whether
+  /// it could be read. No settle() follows.
+  virtual bool follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view batch) = 0;
+  /// Handles a message that is none.
+  virtual void refuse(const error& why) = 0;
+  /// Handles the loss of the controller, which may come back. \p was_connected: false if an attempt to connect failed.
+  virtual void lost(const error& why, bool was_connected) = 0;
+  /// Handles the end of all sessions: the controller has refused the member, the member has given up, or, if \p why is
+  /// errc::none, its last message has been confirmed.
+  virtual void ended(const error& why) = 0;
+  /// Called at each tick, without the lock. \p pause: the time before \p now that does not count.
+  virtual void work([[maybe_unused]] time_point now, [[maybe_unused]] nanoseconds pause) {}
+  /// Called after each of the above, without the lock.
+  virtual void settle() {}
+
+  // For roles, with mutex_ locked:
+  [[nodiscard]] const std::shared_ptr<const clock>& time() const noexcept { return services_.time; }
+  [[nodiscard]] time_point now() const { return services_.time->now(); }
+  [[nodiscard]] bool is_in_session() const noexcept { return state_ == state::joined; }
+  /// Returns whether a controller has ever admitted the member.
+  [[nodiscard]] bool was_joined() const noexcept { return was_joined_; }
+  /// Sends \p what if the controller has admitted the member.
+  void send(process_message what);
+  /// Sends the last message; nothing is sent after it. \p is_confirmed: await_farewell() waits until the controller
+  /// has answered with a stop_directive or a fence_notice.
+  void leave(leave_notice what, bool is_confirmed);
+  /// Returns a function that sends batches of an epoch in the present session, from any thread and without the lock.
+  [[nodiscard]] std::function<void(std::string)> batch_sender(epoch of) const;
+  /// Introduces the member again over the same connection, because the controller has ended its session.
+  void rejoin();
+  /// Ends all sessions, because of \p why.
+  void end(const error& why);
+
+  /// Handles a batch from rings, which is a sign of life of the controller. Without the lock.
+  bool follow_ring(epoch of, std::string_view batch);
+
+  mutable std::mutex mutex_;
+
+private:
+  enum class state : std::uint8_t { unconnected, joining, joined, leaving, left };
+
+  [[nodiscard]] std::string begin();
+  void answer(const controller_message& what);
+  void lose(const error& why);
+
+  const session_services services_;
+  condition leaving_ended_; ///< Signals the end of state::leaving.
+  state state_ = state::unconnected;
+  bool was_joined_ = false;
+  join_welcome terms_{.heartbeat = std::chrono::milliseconds{250}, .suspicion = std::chrono::seconds{10}};
+  peer_silence silence_; ///< Of the controller.
+  pause_detector ticks_;
+  time_point spoke_{};
+  time_point orphaned_; ///< Time since which it has had no controller.
+};
+
+} // namespace troupe

@@ -1,0 +1,95 @@
+#include <troupe/device/overloaded.hpp>
+#include <troupe/processes/control/host_session.hpp>
+#include <troupe/processes/transport/shared_memory/peer_process.hpp>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace troupe {
+
+host_session::host_session(session_services session, process_identity who, std::string token, host_services services,
+                           std::shared_ptr<order_service> service)
+  : control_session{std::move(session)},
+    who_{std::move(who)},
+    token_{std::move(token)},
+    services_{std::move(services)},
+    service_{std::move(service)} {}
+
+process_message host_session::introduce() {
+  return attach_request{.token = token_, .who = who_, .is_order_service = true};
+}
+
+void host_session::hear(controller_message& what) {
+  std::visit(overloaded{
+                 [&](const claim_directive& one) {
+                   if (auto found = services_.claim(one.nonce)) gates_.push_back(std::move(found).value());
+                 },
+                 [&](const serve_directive& asked) { serve(asked); },
+                 [&](const stop_directive& directive) {
+                   over_ = directive.why ? directive.why : error{.code = errc::stopping, .text = "the world has ended"};
+                 },
+                 [](const auto&) {}, // for other roles
+             },
+             what);
+}
+
+bool host_session::follow(std::unique_lock<std::mutex>&, epoch of, std::string_view batch) {
+  if (of != serves_) return true;
+  error lost = service_->receive_from_controller(batch, now());
+  if (!lost) return true;
+  services_.warned(lost);
+  const rank first = lost.rank.value_or(rank{0});
+  send(order_batch{serves_, encode(host_frame{.losses = {{first, std::move(lost)}}})});
+  return false;
+}
+
+void host_session::serve(const serve_directive& asked) {
+  std::vector<std::pair<rank, ring_connection>> rings;
+  for (const auto& [self, nonce] : asked.candidates) {
+    auto gate = std::ranges::find(gates_, nonce, &gate_connection::nonce);
+    if (gate == gates_.end()) {
+      auto found = services_.claim(nonce); // the controller may have sent its claim_directive before this service joined
+      if (!found) continue;
+      gates_.push_back(*std::move(found));
+      gate = std::prev(gates_.end());
+    }
+    try {
+      rings.emplace_back(self, ring_connection::offer(gate->socket, session_in(nonce, asked.of), self,
+                                                      peer_process::of_socket(gate->socket), service_->bell()));
+    } catch (const exception& failure) {
+      error why = failure.why();
+      why.text = "rank " + to_string(self) + " could not be given rings in shared memory: " + why.text;
+      services_.warned(why);
+      gates_.erase(gate);
+    }
+  }
+  std::erase_if(gates_, has_left);
+  serving_report report{.of = asked.of};
+  serves_ = {};
+  if (rings.size() > 1) { // a single rank on this host has no peers to agree with here
+    for (const auto& one : rings) report.ranks.push_back(one.first);
+    const std::size_t count = rings.size();
+    service_->open_host(asked.of, asked.world_size, std::move(rings), asked.previous, asked.limits,
+                        batch_sender(asked.of), asked.told);
+    serves_ = asked.of;
+    if (count == static_cast<std::size_t>(asked.world_size)) report.resume = service_->points();
+  } else {
+    service_->close({.code = errc::communicator_failed, .text = "this host no longer serves ranks"}, now());
+  }
+  services_.serving(asked.of, report.ranks.size());
+  send(std::move(report));
+}
+
+void host_session::lost(const error& why, bool) {
+  // The gate connections are kept: this service may join again.
+  if (std::exchange(serves_, epoch{}) != epoch{})
+    service_->close({.code = errc::communicator_failed, .text = "the controller is lost: " + why.text}, now());
+}
+
+std::optional<error> host_session::over() const {
+  const std::lock_guard lock{mutex_};
+  return over_;
+}
+
+} // namespace troupe

@@ -1,0 +1,227 @@
+#include <troupe/device/overloaded.hpp>
+#include <troupe/processes/control/process_session.hpp>
+
+#include <chrono>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+std::int64_t wall_clock_now() {
+  return std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// Limit for the arrival of decisions that the controller has announced and written into the rings. They arrive within
+/// microseconds, unless the controller has closed the rings meanwhile.
+constexpr nanoseconds announced_limit = std::chrono::seconds{5};
+/// Period in which a process without a connection to a gate of its host looks for one: an order service may be started
+/// later than the process, or again.
+constexpr nanoseconds knock_period = std::chrono::seconds{1};
+
+} // namespace
+
+process_session::process_session(session_services session, join_request who, process_services services)
+  : control_session{std::move(session)},
+    who_{std::move(who)},
+    services_{std::move(services)},
+    rings_{services_.knock, services_.ring_wait, services_.without_rings} {}
+
+process_message process_session::introduce() {
+  who_.last_epoch = epoch_;
+  who_.wall_clock_ns = wall_clock_now();
+  knocked_ = now();
+  who_.nonce = rings_.knock();
+  return who_;
+}
+
+void process_session::hear(controller_message& what) {
+  std::visit(overloaded{
+                 [&](const id_wanted& wanted) {
+                   services_.make_id(
+                       [of = wanted.of, weak = weak_from_this()](const error& failure, const unique_id& made) {
+                         const auto self = weak.lock();
+                         if (!self) return;
+                         if (failure)
+                           self->tell(failed_report{.of = of, .why = failure});
+                         else
+                           self->report(id_offer{of, made});
+                       });
+                 },
+                 [&](const commits_wanted& wanted) { services_.deliver({wanted}); },
+                 [&](formation_directive& directive) {
+                   release_held(true);
+                   rings_.retire();
+                   epoch_ = directive.of;
+                   early_.clear();
+                   if (directive.has_rings) rings_.accept(directive.of, directive.self);
+                   services_.deliver({std::move(directive)});
+                 },
+                 [&](failure_directive& directive) {
+                   services_.deliver({std::move(directive)});
+                   release_held(true);
+                 },
+                 [&](quiesce_directive& directive) { deliver_after(std::move(directive)); },
+                 [&](const fence_notice& notice) { end(notice.why); },
+                 [&](stop_directive& directive) { deliver_after(std::move(directive)); }, [](const auto&) {}, // for other roles
+             },
+             what);
+}
+
+void process_session::lost(const error& why, bool was_connected) {
+  if (!was_connected) return;
+  error told = why;
+  told.effect = effect::unknown_outcome;
+  if (was_joined()) services_.deliver({failure_directive{epoch_, std::move(told)}});
+  release_held(true);
+  rings_.retire();
+  rings_.leave_gate();
+}
+
+void process_session::ended(const error& why) {
+  rings_.retire();
+  if (!why) return; // it has left
+  held_.clear();    // the world ends at once
+  services_.deliver({fence_notice{why}});
+  services_.abandoned(why);
+}
+
+void process_session::work(time_point now, nanoseconds pause) {
+  std::unique_lock lock{mutex_};
+  for (held_directive& one : held_) one.since = without_pause(one.since, pause, now);
+  auto retired = rings_.take_retired();
+  const auto order = order_;
+  lock.unlock();
+  retired.clear(); // joins threads, which may wait for the lock
+  if (order) {
+    order->expire(now, pause);
+    order->tell_progress();
+  }
+  lock.lock();
+  if (!held_.empty() && now - held_.front().since > announced_limit)
+    fail_order({.code = errc::deadline_exceeded,
+                .text = "decisions that the controller has announced have not arrived through the rings in "
+                        "shared memory: it has closed them"});
+  if (!is_in_session() || now - knocked_ < knock_period || rings_.has_gate()) return;
+  knocked_ = now;
+  if (const auto nonce = rings_.knock()) send(gate_notice{*nonce});
+}
+
+std::shared_ptr<world_order> process_session::open_order(std::shared_ptr<rank_pipeline> pipeline,
+                                                         std::shared_ptr<exported_memory> exported) {
+  const epoch of = pipeline->formed_in();
+  std::unique_lock lock{mutex_};
+  std::function<void(std::string)> send;
+  // The formation of the next epoch may have been ordered already: its rings are not for this epoch.
+  if (of == epoch_)
+    send = rings_.open({.receive =
+                            [weak = weak_from_this(), of](std::string_view bytes) {
+                              const auto self = weak.lock();
+                              return self && self->follow_ring(of, bytes);
+                            },
+                        .failed =
+                            [weak = weak_from_this(), of](const error& why) {
+                              if (const auto self = weak.lock()) self->lose_order(of, why);
+                            },
+                        .enter = services_.enter_ring_thread});
+  if (!send)
+    send = [weak = weak_from_this(), of](std::string bytes) {
+      if (const auto self = weak.lock()) self->report(order_batch{of, std::move(bytes)});
+    };
+  order_ = std::make_shared<order_connection>(std::move(pipeline), of, time(), std::move(send), services_.fused,
+                                              std::move(exported));
+  if (services_.order_opened) services_.order_opened(of, rings_.is_open());
+  const auto order = order_;
+  auto whole = order->whole();
+  // While opened_ is an earlier epoch, later batches are kept behind these.
+  while (of == epoch_ && !early_.empty()) {
+    const auto early = std::exchange(early_, {});
+    lock.unlock();
+    for (const std::string& one : early)
+      if (const error why = order->receive(one)) {
+        lose_order(of, why);
+        return whole;
+      }
+    lock.lock();
+  }
+  if (of == epoch_) {
+    opened_ = of;
+    release_held(false);
+  }
+  return whole;
+}
+
+void process_session::close_rings() {
+  std::unique_lock lock{mutex_};
+  rings_.close();
+  auto retired = rings_.take_retired();
+  lock.unlock();
+  retired.clear();
+}
+
+bool process_session::has_rings() const {
+  const std::lock_guard lock{mutex_};
+  return rings_.is_open();
+}
+
+template <class Order>
+void process_session::deliver_after(Order what) {
+  const std::uint64_t decided = what.decided;
+  release_held(false);
+  // Without rings, decisions arrive through the same connection and have already been applied.
+  if (rings_.is_open() && order_->followed() < decided)
+    held_.push_back({decided, now(), {std::move(what)}});
+  else
+    services_.deliver({std::move(what)});
+}
+
+void process_session::release_held(bool all) {
+  while (!held_.empty() && (all || held_.front().decided <= order_->followed())) {
+    services_.deliver(std::move(held_.front().what));
+    held_.erase(held_.begin());
+  }
+}
+
+bool process_session::follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view decided) {
+  if (of == epoch_ && opened_ != of) {
+    early_.emplace_back(decided); // a peer that has formed earlier may send requests already
+    return true;
+  }
+  if (of != epoch_ || !order_) return true;
+  const auto order = order_;
+  lock.unlock();
+  if (const error why = order->receive(decided)) {
+    lose_order(of, why);
+    return false;
+  }
+  lock.lock();
+  release_held(false);
+  return true;
+}
+
+void process_session::lose_order(epoch of, const error& why) {
+  const std::lock_guard lock{mutex_};
+  if (of == epoch_) fail_order(why);
+}
+
+void process_session::fail_order(const error& why) {
+  services_.deliver({failure_directive{epoch_, with_unknown_outcome(why)}});
+  release_held(true);
+  send(failed_report{.of = epoch_, .why = why});
+}
+
+void process_session::tell(member_report what) {
+  std::visit(overloaded{[this](leave_notice& one) {
+                          const std::lock_guard lock{mutex_};
+                          leave(std::move(one), true);
+                        },
+                        [this](auto& one) { report(std::move(one)); }},
+             what);
+}
+
+void process_session::report(process_message what) {
+  const std::lock_guard lock{mutex_};
+  send(std::move(what));
+}
+
+} // namespace troupe
