@@ -129,8 +129,8 @@ public:
                                              peer_process peer, std::shared_ptr<shared_doorbell> service_bell,
                                              const ring_settings& settings = {});
   /// The rank's side. \p service is the process that has made the offer. \p settings.capacity_bytes is ignored: the
-  /// offer has it. Errors: those of receive_descriptors() and shared_ring::open(); internal (another version, session
-  /// or rank).
+  /// offer has it. Errors: those of receive_descriptors() and shared_ring::open(); internal (another session or
+  /// rank).
   [[nodiscard]] static ring_connection accept(const file_descriptor& socket, const ring_session& session, rank self,
                                               peer_process service, std::chrono::steady_clock::time_point until,
                                               const ring_settings& settings = {});
