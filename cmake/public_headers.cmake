@@ -25,7 +25,6 @@ set(TROUPE_PUBLIC_HEADERS
   completion/reply/reply_promise.hpp
   completion/sources/recycling.hpp
   collectives/backend/communicator.hpp
-  collectives/backend/faults/armed_faults.hpp
   collectives/backend/faults/fault_injector.hpp
   collectives/backend/launch_observer.hpp
   collectives/backend/mock/mock_backend.hpp

@@ -73,7 +73,7 @@ std::vector<std::string_view> names_of(const std::vector<launch_record>& all) {
 
 namespace {
 
-constexpr const char* scripted = "a fault of the test's script: ";
+constexpr const char* scripted = "an injected fault: ";
 
 void check_loss(errc code) {
   if (code != errc::device_failed && code != errc::process_poisoned)
@@ -88,7 +88,8 @@ error scripted_error(errc code, rank target, const std::string& what) {
 
 } // namespace
 
-fault_script::fault_script() : changed_{std::make_unique<condition>()} {}
+fault_script::fault_script(launch_recording recording)
+  : recording_{recording}, changed_{std::make_unique<condition>()} {}
 
 fault_script::~fault_script() = default;
 
@@ -98,7 +99,7 @@ fault_script::rank_lines fault_script::on(rank target) {
   return {*this, target};
 }
 
-void fault_script::add(line one, fault_action what, errc code, nanoseconds span) {
+std::future<time_point> fault_script::add(line one, fault_action what, errc code, nanoseconds span) {
   if ((what == fault_action::fail || what == fault_action::fail_later) && code == errc::none)
     throw exception{errc::invalid_argument, "a fault needs an error code other than errc::none"};
   if (what == fault_action::lose_device) check_loss(code);
@@ -108,8 +109,11 @@ void fault_script::add(line one, fault_action what, errc code, nanoseconds span)
   one.what = what;
   one.code = code;
   one.span = span;
+  one.time = std::make_shared<std::promise<time_point>>();
+  auto time = one.time->get_future();
   const std::lock_guard lock{mutex_};
-  lines_.push_back(one);
+  lines_.push_back(std::move(one));
+  return time;
 }
 
 void fault_script::add_device_fault(rank target, std::function<void(mock_driver&, device_id)> what) {
@@ -143,15 +147,21 @@ std::vector<std::string> fault_script::waiting() const {
   return texts;
 }
 
+std::vector<ended_abort> fault_script::take_ended_aborts() {
+  const std::lock_guard lock{mutex_};
+  return std::exchange(ended_, {});
+}
+
 std::string fault_script::text_of(const line& one) {
-  std::string text = "rank " + to_string(one.target) + ", ";
+  std::string text = "rank " + to_string(one.target) + (one.number ? ", " : ", next ");
   switch (one.when) {
-    case trigger::operation: text += "operation "; break;
-    case trigger::forming: text += "forming "; break;
-    case trigger::registering: text += "registration "; break;
-    case trigger::abort: text += "abort of forming "; break;
+    case trigger::operation: text += one.operation.empty() ? "operation" : one.operation; break;
+    case trigger::forming: text += "forming"; break;
+    case trigger::registering: text += "registration"; break;
+    case trigger::check: text += "check"; break;
+    case trigger::abort: text += one.number ? "abort of forming" : "abort"; break;
   }
-  text += std::to_string(one.number);
+  if (one.number) text += " " + std::to_string(*one.number);
   if (one.formation) text += " of epoch " + std::to_string(*one.formation + 1);
   switch (one.what) {
     case fault_action::fail: return text + ": fails with " + std::string{to_string(one.code)};
@@ -171,14 +181,21 @@ void fault_script::release() {
   changed_->notify_all();
 }
 
-std::vector<fault_script::line> fault_script::take(trigger when, const fault_place& who, std::uint64_t first,
-                                                   std::uint64_t count) {
+bool fault_script::is_any(const std::string& name, operations all) {
+  return name.empty() || std::ranges::any_of(all, [&](const operation* one) { return name_of(*one) == name; });
+}
+
+std::vector<fault_script::line> fault_script::take(trigger when, const fault_place& who, std::uint64_t number,
+                                                   operations all) {
+  const std::uint64_t end = number + std::max<std::size_t>(all.size(), 1);
   std::vector<line> now;
   for (line& one : lines_) {
     if (one.happened || one.when != when || one.target != who.rank) continue;
-    if (one.number < first || one.number >= first + count) continue;
+    if (one.number && (*one.number < number || *one.number >= end)) continue;
     if (one.formation && *one.formation != who.formation) continue;
+    if (!is_any(one.operation, all)) continue;
     one.happened = true;
+    one.time->set_value(steady_now());
     now.push_back(one);
   }
   return now;
@@ -194,7 +211,7 @@ void fault_script::wait(std::unique_lock<std::mutex>& lock, const std::vector<li
 
 void fault_script::before_init(const fault_place& who) {
   std::unique_lock lock{mutex_};
-  const auto now = take(trigger::forming, who, who.formation, 1);
+  const auto now = take(trigger::forming, who, who.formation);
   wait(lock, now);
   for (const line& one : now) {
     if (one.what == fault_action::hang) {
@@ -208,7 +225,7 @@ void fault_script::before_init(const fault_place& who) {
 
 void fault_script::before_register(const fault_place& who, const registered_region&) {
   std::unique_lock lock{mutex_};
-  const auto now = take(trigger::registering, who, progress_[place_of(who)].registrations++, 1);
+  const auto now = take(trigger::registering, who, progress_[place_of(who)].registrations++);
   wait(lock, now);
   for (const line& one : now)
     if (one.what == fault_action::fail) throw exception{scripted_error(one.code, who.rank, text_of(one))};
@@ -244,7 +261,7 @@ bool fault_script::before_launch(const fault_place& who, std::span<const operati
   const std::uint64_t call = mine.calls++;
   auto& records = launches_[who.rank];
   const std::size_t begin = records.size();
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  for (std::size_t i = 0; recording_ == launch_recording::on && i < all.size(); ++i) {
     launch_record one = record_of(*all[i]);
     one.rank = who.rank;
     one.epoch = epoch{who.formation + 1};
@@ -254,17 +271,22 @@ bool fault_script::before_launch(const fault_place& who, std::span<const operati
     one.by = asker_of(who.device, all[i]);
     records.push_back(std::move(one));
   }
+  const std::size_t recorded = records.size() - begin;
   const auto fated = [&](launch_fate fate) {
-    for (std::size_t i = begin; i < begin + all.size(); ++i) launches_[who.rank][i].fate = fate;
+    for (std::size_t i = begin; i < begin + recorded; ++i) launches_[who.rank][i].fate = fate;
   };
-  if (mine.gone) {
+  const auto is_withheld = [&] {
+    return std::ranges::any_of(mine.withheld, [&](const std::string& name) { return is_any(name, all); });
+  };
+  if (is_withheld()) {
     fated(launch_fate::withheld);
     return false;
   }
-  auto now = take(trigger::operation, who, first, all.size());
-  mine.gone = std::erase_if(now, [](const line& one) { return one.what == fault_action::hang; }) > 0;
+  const auto now = take(trigger::operation, who, first, all);
+  for (const line& one : now)
+    if (one.what == fault_action::hang) mine.withheld.push_back(one.operation);
   wait(lock, now);
-  if (mine.gone) {
+  if (is_withheld()) {
     fated(launch_fate::withheld);
     return false;
   }
@@ -282,6 +304,8 @@ bool fault_script::before_launch(const fault_place& who, std::span<const operati
 
 void fault_script::before_check(const fault_place& who) {
   const std::lock_guard lock{mutex_};
+  for (const line& one : take(trigger::check, who, 0))
+    throw exception{scripted_error(one.code, who.rank, text_of(one))};
   const auto found = progress_.find(place_of(who));
   if (found == progress_.end() || !found->second.found_later) return;
   throw exception{*std::exchange(found->second.found_later, std::nullopt)};
@@ -291,7 +315,12 @@ void fault_script::before_abort(const fault_place& who) {
   std::unique_lock lock{mutex_};
   progress_[place_of(who)].aborted = true;
   changed_->notify_all();
-  wait(lock, take(trigger::abort, who, who.formation, 1));
+  wait(lock, take(trigger::abort, who, who.formation));
+}
+
+void fault_script::after_abort(const fault_place& who) {
+  const std::lock_guard lock{mutex_};
+  ended_.push_back({who, steady_now()});
 }
 
 fault_script::rank_lines fault_script::rank_lines::in(epoch one) const {
@@ -316,6 +345,22 @@ fault_script::registering_line fault_script::rank_lines::registering(std::uint64
 
 fault_script::abort_line fault_script::rank_lines::aborting(std::uint64_t number) const {
   return {of_, {.target = target_, .number = number}};
+}
+
+fault_script::operation_line fault_script::rank_lines::next_operation(std::string_view name) const {
+  return {of_, {.target = target_, .operation = std::string{name}, .formation = formation_}};
+}
+
+fault_script::forming_line fault_script::rank_lines::next_forming() const {
+  return {of_, {.target = target_}};
+}
+
+fault_script::check_line fault_script::rank_lines::next_check() const {
+  return {of_, {.target = target_}};
+}
+
+fault_script::abort_line fault_script::rank_lines::next_abort() const {
+  return {of_, {.target = target_}};
 }
 
 void fault_script::rank_lines::out_of_memory_after(std::size_t size_bytes) const {

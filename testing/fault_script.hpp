@@ -1,5 +1,5 @@
-/// A script of faults for tests: which operation, forming or abort of which rank fails, and how. Also what was
-/// launched.
+/// A script of faults, for tests and demonstrations: which operation, forming or abort of which rank fails, and how.
+/// Also what was launched.
 #pragma once
 
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
@@ -14,10 +14,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,7 +82,22 @@ struct launch_record {
 /// Returns the operations' names in order: {"all_reduce", "barrier"}.
 [[nodiscard]] std::vector<std::string_view> names_of(const std::vector<launch_record>& all);
 
-/// A list of lines. Each line specifies where a fault happens, and which one: `script.on(rank{2}).operation(5).hang()`.
+/// An abort() that has returned, and the time of its return.
+struct ended_abort {
+  fault_place who;
+  time_point at;
+};
+
+/// Whether a script keeps records of launches.
+enum class launch_recording : std::uint8_t {
+  on,
+  off, ///< For long runs: launches() returns nothing.
+};
+
+/// A list of lines. Each line specifies where a fault happens, and which one: `script.on(rank{2}).operation(5).hang()`,
+/// or `script.on(rank{2}).next_operation().hang()` in a world that runs already. A line is complete, and counts, when
+/// its fault is chosen. Functions that choose it return a future: the time at which the fault happens, or a broken
+/// promise if the line is removed before.
 ///
 /// Counting: a rank's operations are counted in each epoch from 0, in the order of its launches. Only requests to its
 /// communicator count: copies and replays of captured plans do not (the operations of a plan count when it is
@@ -95,16 +112,18 @@ struct launch_record {
 /// Threads: safe from any, also while worlds run.
 class fault_script final : public fault_injector, private launch_observer {
 public:
-  fault_script();
+  /// Makes a script without lines.
+  explicit fault_script(launch_recording recording = launch_recording::on);
   ~fault_script() override;
 
   /// The places of lines. Which faults are possible depends on the place.
-  enum class trigger : std::uint8_t { operation, forming, registering, abort };
+  enum class trigger : std::uint8_t { operation, forming, registering, check, abort };
   template <trigger When>
   class line_at;
   using operation_line = line_at<trigger::operation>;
   using forming_line = line_at<trigger::forming>;
   using registering_line = line_at<trigger::registering>;
+  using check_line = line_at<trigger::check>;
   using abort_line = line_at<trigger::abort>;
   class rank_lines;
 
@@ -115,6 +134,8 @@ public:
   [[nodiscard]] std::vector<launch_record> launches(rank target) const;
   /// Describes the lines that have not happened. Most tests expect none at the end.
   [[nodiscard]] std::vector<std::string> waiting() const;
+  /// Returns the aborts that have ended since the last call, in the order of their ends.
+  [[nodiscard]] std::vector<ended_abort> take_ended_aborts();
   /// Lets hanging and delayed operations continue, and removes the lines that have not happened. Worlds call it before
   /// they end.
   void release();
@@ -126,26 +147,32 @@ public:
   void before_register(const fault_place& who, const registered_region& region) override;
   void before_check(const fault_place& who) override;
   void before_abort(const fault_place& who) override;
-  [[nodiscard]] launch_observer* observer() noexcept override { return this; }
+  void after_abort(const fault_place& who) override;
+  [[nodiscard]] launch_observer* observer() noexcept override {
+    return recording_ == launch_recording::on ? this : nullptr;
+  }
 
 private:
   enum class fault_action : std::uint8_t { fail, fail_later, hang, delay, lose_device };
   struct line {
     trigger when{};
     rank target{};
-    std::uint64_t number = 0;
+    std::optional<std::uint64_t> number{};    ///< Empty: the next.
+    std::string operation{};                  ///< Name of the operation; empty: any.
     std::optional<std::uint64_t> formation{}; ///< Empty: any formation.
     fault_action what{};
     errc code{};
     nanoseconds span{};
+    std::shared_ptr<std::promise<time_point>> time{};
     bool happened = false;
   };
+  using operations = std::span<const operation* const>;
   using place = std::pair<std::uint64_t, rank>; ///< A formation and a rank in it.
   struct progress {
     std::uint64_t operations = 0;
     std::uint64_t calls = 0;
     std::uint64_t registrations = 0;
-    bool gone = false; ///< The rank no longer reaches its peers.
+    std::vector<std::string> withheld{}; ///< Names of the operations that no longer reach the peers; empty: all.
     bool aborted = false;
     std::optional<error> found_later{}; ///< Reported by the next check.
   };
@@ -160,16 +187,22 @@ private:
   /// Returns the request for which \p what is launched on \p where.
   [[nodiscard]] std::optional<launch_asker> asker_of(device_id where, const operation* what) const;
 
-  /// Adds \p one with a fault. Errors: invalid_argument (a code or a span that the fault cannot have).
-  void add(line one, fault_action what, errc code = errc::none, nanoseconds span = {});
+  /// Adds \p one with a fault, and returns when it happens. Errors: invalid_argument (a code or a span that the fault
+  /// cannot have).
+  std::future<time_point> add(line one, fault_action what, errc code = errc::none, nanoseconds span = {});
   void add_device_fault(rank target, std::function<void(mock_driver&, device_id)> what);
   /// Returns the lines that happen now, and marks them.
-  [[nodiscard]] std::vector<line> take(trigger when, const fault_place& who, std::uint64_t first, std::uint64_t count);
+  [[nodiscard]] std::vector<line> take(trigger when, const fault_place& who, std::uint64_t number,
+                                       operations all = {});
   /// Waits as long as the lines of \p now require in total.
   void wait(std::unique_lock<std::mutex>& lock, const std::vector<line>& now);
   [[nodiscard]] static place place_of(const fault_place& who) noexcept { return {who.formation, who.rank}; }
   [[nodiscard]] static std::string text_of(const line& one);
 
+  /// Whether one of \p all has the name \p name, or \p name is empty.
+  [[nodiscard]] static bool is_any(const std::string& name, operations all);
+
+  const launch_recording recording_;
   mutable std::mutex mutex_;
   std::unique_ptr<condition> changed_;
   std::vector<line> lines_;
@@ -179,37 +212,41 @@ private:
   std::map<place, progress> progress_;
   std::map<rank, std::vector<launch_record>> launches_;
   std::map<device_id, std::vector<imminent_launch>> imminent_; ///< The current launch of each device's launcher.
+  std::vector<ended_abort> ended_;
   std::uint64_t releases_ = 0;
 };
 
 /// A line with a place; its member functions choose the fault. Which faults are possible depends on the place: an
 /// operation of a rank, a forming of its communicator, a registration of memory by it (a new one, or one that is
-/// repeated in a new epoch), or the abort of its communicator.
+/// repeated in a new epoch), the check of its communicator for errors, or its abort.
 template <fault_script::trigger When>
 class fault_script::line_at {
 public:
   /// Makes the call fail with \p code. A launch fails its epoch, because peers may have launched theirs. A registration
   /// fails the epoch in which it was requested, or the forming that repeats it. Errors: invalid_argument (errc::none).
-  void fail(errc code = errc::communicator_failed) const requires(When != trigger::abort) {
-    of_.add(start_, fault_action::fail, code);
+  std::future<time_point> fail(errc code = errc::communicator_failed) const requires(When != trigger::abort) {
+    return of_.add(start_, fault_action::fail, code);
   }
   /// Lets it launch; the communicator then reports an error, as NCCL does for asynchronous errors. The error is noticed
   /// while requests are in flight, every limits.check_interval.
-  void fail_later(errc code = errc::communicator_failed) const requires(When == trigger::operation) {
-    of_.add(start_, fault_action::fail_later, code);
+  std::future<time_point> fail_later(errc code = errc::communicator_failed) const requires(When == trigger::operation) {
+    return of_.add(start_, fault_action::fail_later, code);
   }
-  /// Stops the rank from reaching its peers from this operation to the end of the epoch: the peers hang on their
-  /// devices. A forming hangs until the communicator is aborted.
-  void hang() const requires(When == trigger::operation || When == trigger::forming) {
-    of_.add(start_, fault_action::hang);
+  /// Stops the rank from reaching its peers from this operation to the end of the epoch, with operations of the name
+  /// that the place has, or with all: the peers hang on their devices. A forming hangs until the communicator is
+  /// aborted.
+  std::future<time_point> hang() const requires(When == trigger::operation || When == trigger::forming) {
+    return of_.add(start_, fault_action::hang);
   }
   /// Delays the call by \p span. Errors: invalid_argument (below 0).
-  void delay(nanoseconds span) const { of_.add(start_, fault_action::delay, errc::none, span); }
+  std::future<time_point> delay(nanoseconds span) const requires(When != trigger::check) {
+    return of_.add(start_, fault_action::delay, errc::none, span);
+  }
   /// Makes its device fail at this operation, or at an operation that is queued before it: everything in the device's
   /// queues is lost. device_failed is cleared once it has been reported; process_poisoned is sticky and affects all
   /// devices. Errors: invalid_argument (another code).
-  void lose_device(errc code = errc::device_failed) const requires(When == trigger::operation) {
-    of_.add(start_, fault_action::lose_device, code);
+  std::future<time_point> lose_device(errc code = errc::device_failed) const requires(When == trigger::operation) {
+    return of_.add(start_, fault_action::lose_device, code);
   }
 
 private:
@@ -233,6 +270,15 @@ public:
   [[nodiscard]] registering_line registering(std::uint64_t number) const;
   /// Selects the abort of the communicator that forming \p number created.
   [[nodiscard]] abort_line aborting(std::uint64_t number) const;
+  /// Selects the next operation that the rank launches; with \p name, the next of that name (name_of(): "broadcast").
+  [[nodiscard]] operation_line next_operation(std::string_view name = {}) const;
+  /// Selects the next forming in which the rank takes part.
+  [[nodiscard]] forming_line next_forming() const;
+  /// Selects the next check of the rank's communicator for asynchronous errors. It is checked while requests are in
+  /// flight, every limits.check_interval.
+  [[nodiscard]] check_line next_check() const;
+  /// Selects the next abort of a communicator of the rank.
+  [[nodiscard]] abort_line next_abort() const;
   /// Limits the free memory of the rank's device to \p size_bytes: from now on, or, if there is no world yet, from when
   /// it is ready.
   void out_of_memory_after(std::size_t size_bytes) const;

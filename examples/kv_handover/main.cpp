@@ -4,7 +4,7 @@
 #include "../command_line.hpp"
 
 #include <chrono>
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -22,7 +22,7 @@ int main(int argc, char** argv) try {
   const auto seconds = asked.number<double>("--seconds", 5);
   const auto fault_after = asked.number<double>("--fault-after", 0);
   auto settings = asked.settings();
-  const auto faults = std::make_shared<troupe::armed_faults>();
+  const auto faults = std::make_shared<troupe::testing::fault_script>(troupe::testing::launch_recording::off);
   settings.faults = faults;
   troupe::runtime runtime{settings};
   troupe::world world = runtime.form_world();
@@ -47,7 +47,7 @@ int main(int argc, char** argv) try {
   while (elapsed() < seconds || (!caches.idle() && elapsed() < seconds + 30)) {
     caches.turn(elapsed() < seconds);
     if (fault_after > 0 && !raised.valid() && elapsed() >= fault_after)
-      raised = faults->arm(troupe::armed_call::withheld_launch, troupe::rank{world.size() - 1});
+      raised = faults->on(troupe::rank{world.size() - 1}).next_operation().hang();
     std::this_thread::yield();
   }
   const double took = elapsed();

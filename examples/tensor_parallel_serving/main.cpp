@@ -5,7 +5,7 @@
 #include "../command_line.hpp"
 
 #include <chrono>
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <caf/scoped_actor.hpp>
 
@@ -52,7 +52,7 @@ int main(int argc, char** argv) try {
   const auto fault_after = line.number<double>("--fault-after", 0);
   TROUPE_REGISTER_LOCAL_TYPES(serving); // before the runtime, which starts the actor system
   auto settings = line.settings();
-  const auto faults = std::make_shared<troupe::armed_faults>();
+  const auto faults = std::make_shared<troupe::testing::fault_script>(troupe::testing::launch_recording::off);
   settings.faults = faults;
   troupe::runtime runtime{settings};
   troupe::world world = runtime.form_world();
@@ -80,7 +80,7 @@ int main(int argc, char** argv) try {
   const auto users = runtime.system().spawn(first_questions, &all, user_count);
   if (fault_after > 0) {
     std::this_thread::sleep_until(after(fault_after));
-    static_cast<void>(faults->arm(troupe::armed_call::withheld_launch, troupe::rank{world.size() - 1}));
+    faults->on(troupe::rank{world.size() - 1}).next_operation().hang();
   }
   caf::scoped_actor self{runtime.system()};
   self->monitor(users); // the actor ends with the last answer

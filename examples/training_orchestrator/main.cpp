@@ -5,7 +5,7 @@
 
 #include <chrono>
 #include <troupe/actors.hpp>
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <caf/scoped_actor.hpp>
 
@@ -45,7 +45,7 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
   const std::size_t every = whole("--checkpoint-every", 20);
   const double fault_after = line.number("--fault-after", goal / 2);
 
-  const auto faults = std::make_shared<troupe::armed_faults>();
+  const auto faults = std::make_shared<troupe::testing::fault_script>(troupe::testing::launch_recording::off);
   troupe::configuration settings = line.settings();
   settings.faults = faults;
   troupe::runtime runtime{settings};
@@ -89,7 +89,7 @@ static result orchestrate(const command_line& line, std::string fault, std::uint
         if (fault == "none" || (by_time ? progress() : static_cast<double>(until)) <= fault_after) continue;
         std::this_thread::sleep_for(std::chrono::milliseconds{5}); // so that the fault interrupts the steps
         if (fault == "killed") caf::anon_send_exit(troupe::collective_of(world, victim), caf::exit_reason::kill);
-        if (fault == "withheld") static_cast<void>(faults->arm(troupe::armed_call::withheld_launch, victim));
+        if (fault == "withheld") faults->on(victim).next_operation().hang();
         fault = "none";
         raised = ms();
       }

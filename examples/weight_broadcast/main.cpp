@@ -4,25 +4,13 @@
 #include "actors.hpp"
 
 #include <chrono>
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <caf/scoped_actor.hpp>
 
 #include <algorithm>
 #include <cstdio>
 #include <thread>
-
-/// Injects faults only into broadcasts, because the trainers' world uses the same rank numbers.
-struct broadcast_faults final : troupe::fault_injector {
-  [[nodiscard]] bool before_launch(const troupe::fault_place& who,
-                                   std::span<const troupe::operation* const> all) override {
-    return !std::holds_alternative<troupe::broadcast>(*all.front()) || armed.before_launch(who, all);
-  }
-  void before_abort(const troupe::fault_place& who) override { armed.before_abort(who); }
-  void after_abort(const troupe::fault_place& who) override { armed.after_abort(who); }
-
-  troupe::armed_faults armed;
-};
 
 /// Half of the ranks train and half serve. With fewer than four ranks, all train, and all except the first also serve.
 static stage make_stage(troupe::world& whole, const command_line& line) {
@@ -54,7 +42,7 @@ int main(int count, char** words) try {
 
   TROUPE_REGISTER_LOCAL_TYPES(weight_broadcast);
   troupe::configuration settings = line.settings();
-  const auto faults = std::make_shared<broadcast_faults>();
+  const auto faults = std::make_shared<troupe::testing::fault_script>(troupe::testing::launch_recording::off);
   settings.faults = faults;
   troupe::runtime runtime{settings};
   troupe::world whole = runtime.form_world();
@@ -75,7 +63,7 @@ int main(int count, char** words) try {
   std::this_thread::sleep_for(std::min(fault_after, time));
   if (has_fault) {
     const troupe::rank last{where.carriers.size() - 1};
-    static_cast<void>(faults->armed.arm(troupe::armed_call::withheld_launch, last));
+    faults->on(last).next_operation("broadcast").hang(); // the trainers' world uses the same rank numbers
     std::printf("  the last rollout's rank takes part in no further broadcast\n");
     std::this_thread::sleep_for(time - fault_after);
   }
@@ -86,7 +74,7 @@ int main(int count, char** words) try {
   }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 
-  faults->armed.release();
+  faults->release();
   whole.stop();
   std::printf("%.1f s: %lu steps, %lu versions broadcast, %lu broadcasts failed and were made again\n", took,
               books.steps.load(), books.published.load(), books.broken.load());

@@ -101,7 +101,6 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, serve_directive::candidate>) {
     each(io, what.self, what.nonce);
   } else if constexpr (std::is_same_v<type, join_request>) {
-    each(io, what.protocol); // first, so that later protocols can be distinguished
     io.field(what.token, most_of_name);
     each(io, what.who);
     io.list(what.facts, most_facts, 1, [&](auto& one) { fields(io, one); });
@@ -133,7 +132,6 @@ void fields(Wire& io, Message& what) {
     each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
          what.resume);
   } else if constexpr (std::is_same_v<type, attach_request>) {
-    each(io, what.protocol);
     io.field(what.token, most_of_name);
     each(io, what.who, what.is_order_service, what.nonce);
   } else if constexpr (std::is_same_v<type, world_report>) {

@@ -21,9 +21,6 @@
 
 namespace troupe {
 
-/// The version of the control protocol. Both ends must use the same version.
-inline constexpr std::uint32_t control_protocol = 7;
-
 /// Identifies one membership of one process with one controller; 0 means no session. It is drawn at random, so that
 /// only a process that received it can use it. The session of a process that was declared lost is no longer valid, even
 /// if the process sends again (EPO-1).
@@ -37,7 +34,6 @@ struct shared_fact {
 
 /// Process → controller: the first message.
 struct join_request {
-  std::uint32_t protocol = control_protocol;
   std::string token{}; ///< The join token, which is never logged (SEC-1).
   process_identity who{};
   std::vector<shared_fact> facts{};
@@ -73,7 +69,6 @@ struct order_batch {
 /// Process that is not a member of the world → controller: the first message. The process is a driver, which sends
 /// requests to the ranks, or the order service of another host.
 struct attach_request {
-  std::uint32_t protocol = control_protocol;
   std::string token{}; ///< As in join_request.
   process_identity who{};
   bool is_order_service = false;

@@ -308,7 +308,7 @@ void control_server::announce(control_event event) {
 
 void control_server::admit(peer_id from, const attach_request& asked) {
   const session_id session = sources_.draw_session();
-  error why = state_.objection_to_peer(asked.protocol, asked.token, asked.who);
+  error why = state_.objection_to_peer(asked.token);
   if (!why && !asked.is_order_service) why = drivers_.objection();
   if (why) {
     hooks_.refused(why);

@@ -659,11 +659,7 @@ std::string describe(const control_event& event) {
   return text;
 }
 
-error controller_state::objection_to_peer(std::uint32_t protocol, const std::string& token,
-                                          const process_identity& who) const {
-  if (protocol != control_protocol)
-    return no("the controller speaks control protocol " + std::to_string(control_protocol) + " and " + describe(who) +
-              " speaks " + std::to_string(protocol) + ": run the same version of troupe everywhere");
+error controller_state::objection_to_peer(const std::string& token) const {
   if (!terms_.token.empty() && !is_same_secret(terms_.token, token))
     return no("the join token is not that of this world: give every process the token of its controller "
               "(TROUPE_JOIN_TOKEN)");
@@ -680,7 +676,7 @@ std::string controller_state::agreed_value(std::string_view name) const {
 }
 
 error controller_state::objection_to(const join_request& asked, std::int64_t wall_clock_ns) const {
-  if (error why = objection_to_peer(asked.protocol, asked.token, asked.who)) return why;
+  if (error why = objection_to_peer(asked.token)) return why;
   if (asked.device_count > 0 && asked.local_device >= asked.device_count)
     return no(describe(asked.who) + " wants to use device " + std::to_string(asked.local_device) +
               ", and its host has " + std::to_string(asked.device_count) +

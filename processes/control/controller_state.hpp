@@ -103,9 +103,8 @@ public:
 
   [[nodiscard]] control_event event() const;
   /// Checks the conditions that are the same for processes, drivers and the order services of other hosts. Returns why
-  /// \p who is refused, or errc::none.
-  [[nodiscard]] error objection_to_peer(std::uint32_t protocol, const std::string& token,
-                                        const process_identity& who) const;
+  /// one with \p token is refused, or errc::none.
+  [[nodiscard]] error objection_to_peer(const std::string& token) const;
   /// Returns the value of a setting that all processes of the world have; empty if none has joined.
   [[nodiscard]] std::string agreed_value(std::string_view name) const;
   /// Returns whether the process behind \p from has been admitted and has not been lost since.

@@ -7,8 +7,8 @@ namespace troupe {
 
 namespace {
 
-constexpr std::array<char, 2> frame_prefix{'T', 'R'};
-constexpr std::size_t at_version = 2, at_kind = 3, at_length = 4;
+constexpr std::array<char, 3> frame_prefix{'T', 'R', 2};
+constexpr std::size_t at_kind = 3, at_length = 4;
 
 /// Returns the length that a frame of the preamble must have; 0 for another kind.
 std::uint32_t preamble_length(std::uint8_t kind) noexcept {
@@ -26,7 +26,6 @@ std::uint32_t preamble_length(std::uint8_t kind) noexcept {
 std::string encode_frame(frame_kind kind, std::string_view payload) {
   std::string made{frame_prefix.begin(), frame_prefix.end()};
   made.reserve(frame_header_bytes + payload.size());
-  made += static_cast<char>(transport_protocol);
   made += static_cast<char>(kind);
   for (const unsigned shift : {24U, 16U, 8U, 0U}) made += static_cast<char>(payload.size() >> shift & 0xffU);
   made += payload;
@@ -42,8 +41,6 @@ void frame_parser::check_header() noexcept {
   const std::size_t last = header_count_ - 1;
   if (last < frame_prefix.size()) {
     if (header_.at(last) != frame_prefix.at(last)) fault_ = fault::prefix;
-  } else if (last == at_version) {
-    if (header_byte(at_version) != transport_protocol) fault_ = fault::version;
   } else if (last == at_kind) {
     const std::uint8_t kind = header_byte(at_kind);
     const bool is_message = kind == static_cast<std::uint8_t>(frame_kind::message);
@@ -83,9 +80,6 @@ std::string frame_parser::fault_text() const {
   switch (fault_) {
     case fault::none: break;
     case fault::prefix: return "sent something that is not a frame of troupe";
-    case fault::version:
-      return "sent a frame of version " + std::to_string(header_byte(at_version)) + ", and ours is " +
-             std::to_string(transport_protocol);
     case fault::kind: return "sent a frame of a kind that is not allowed here";
     case fault::no_payload: return "sent a frame without its payload";
     case fault::length:

@@ -1,6 +1,6 @@
 /// Defines the frames of the control transport: a header of fixed size, then a payload of bounded length.
 ///
-///   "TR", protocol version, kind, length of the payload in network order (4)      8 bytes, then the payload
+///   "TR\2", kind, length of the payload in network order (4)      8 bytes, then the payload
 ///
 /// Before a connection is admitted, only the preamble's frames are accepted, each with its own fixed length. After the
 /// admission, only messages are accepted, each of at least one byte.
@@ -14,9 +14,6 @@
 #include <string_view>
 
 namespace troupe {
-
-/// The version of the frames and of the preamble. Version 1 was the preamble of a TLS proxy, before frames of CAF.
-inline constexpr std::uint8_t transport_protocol = 2;
 
 inline constexpr std::size_t frame_header_bytes = 8;
 
@@ -62,7 +59,7 @@ public:
   [[nodiscard]] bool is_between_frames() const noexcept { return header_count_ == 0; }
 
 private:
-  enum class fault : std::uint8_t { none, prefix, version, kind, length, no_payload };
+  enum class fault : std::uint8_t { none, prefix, kind, length, no_payload };
 
   void check_header() noexcept;
   [[nodiscard]] std::uint8_t header_byte(std::size_t at) const noexcept {

@@ -106,11 +106,9 @@ std::string at_block(const std::string& what, std::size_t block, std::size_t blo
 }
 
 std::vector<bench_entry> all_benches() {
-  std::vector<bench_entry> all{completion_bench()};
-  for (bench_entry& one : collective_benches()) all.push_back(std::move(one));
-  for (const auto make :
-       {latency_bench, clients_bench, rate_bench, fusion_bench, plan_bench, registered_bench, host_bench, idle_bench,
-        corun_bench, recovery_bench, driver_bench, processes_bench, process_member})
+  std::vector<bench_entry> all = collective_benches();
+  for (const auto make : {latency_bench, clients_bench, rate_bench, plan_bench, registered_bench, host_bench,
+                          idle_bench, recovery_bench, driver_bench, processes_bench, process_member})
     all.push_back(make());
   return all;
 }

@@ -80,16 +80,13 @@ std::function<action(CLI::App& command)> measured_by(void (*add_options)(CLI::Ap
 
 /// Returns one entry for each of bench_operations().
 [[nodiscard]] std::vector<bench_entry> collective_benches();
-[[nodiscard]] bench_entry completion_bench();
 [[nodiscard]] bench_entry latency_bench();
 [[nodiscard]] bench_entry clients_bench();
 [[nodiscard]] bench_entry rate_bench();
-[[nodiscard]] bench_entry fusion_bench();
 [[nodiscard]] bench_entry plan_bench();
 [[nodiscard]] bench_entry registered_bench();
 [[nodiscard]] bench_entry host_bench();
 [[nodiscard]] bench_entry idle_bench();
-[[nodiscard]] bench_entry corun_bench();
 [[nodiscard]] bench_entry recovery_bench();
 [[nodiscard]] bench_entry driver_bench();
 [[nodiscard]] bench_entry processes_bench();

@@ -5,7 +5,6 @@
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/statistics.hpp>
 
-#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/processes/launch/launched_job.hpp>
 #include <troupe/processes/world_driver.hpp>
 #include <troupe/runtime/rank_lane.hpp>
@@ -45,7 +44,7 @@ std::vector<double> measure(std::size_t count, Ask ask) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto began = std::chrono::steady_clock::now();
     std::future<completion> reply = ask();
-    while (reply.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+    spin_until_answered(reply);
     each.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - began).count());
     static_cast<void>(reply.get());
   }

@@ -1,7 +1,6 @@
 /// `troupe bench plan`: several small all_reduces as a captured plan that one message replays, compared with the same
 /// graph captured by hand around NCCL's own calls, and with the same requests sent one by one.
 
-#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
@@ -85,7 +84,7 @@ public:
     if (what == eager) return requests_->ask(world_, own_lane_, false);
     const auto began = steady::now();
     auto reply = own_lane_.empty() ? world_.replay(plan_) : own_lane_.front().replay(plan_);
-    while (reply.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+    spin_until_answered(reply);
     const auto ended = steady::now();
     static_cast<void>(reply.get());
     return in_microseconds(ended - began);

@@ -259,8 +259,8 @@ public:
 private:
   /// Releases hanging calls, also if an exception is thrown.
   struct releaser {
-    armed_faults& faults;
-    explicit releaser(armed_faults& what) : faults{what} {}
+    testing::fault_script& faults;
+    explicit releaser(testing::fault_script& what) : faults{what} {}
     releaser(const releaser&) = delete;
     releaser& operator=(const releaser&) = delete;
     ~releaser() { faults.release(); }
@@ -283,7 +283,7 @@ private:
 
   /// A world under traffic, in which faults are raised.
   struct scene {
-    scene(const configuration& settings, std::shared_ptr<armed_faults> which, const recovery_options& wanted,
+    scene(const configuration& settings, std::shared_ptr<testing::fault_script> which, const recovery_options& wanted,
           const traffic_plan& plan)
       : faults{std::move(which)},
         rig{settings, false},
@@ -293,7 +293,7 @@ private:
         traffic{rig.where, plan},
         at_end{*faults} {}
 
-    std::shared_ptr<armed_faults> faults;
+    std::shared_ptr<testing::fault_script> faults;
     bench_rig rig;
     fault_kernels_of_world kernels;
     event_history log;
@@ -311,7 +311,7 @@ private:
   }
 
   [[nodiscard]] std::unique_ptr<scene> make_scene(const rung_choice& rung, progress_line& progress) {
-    const auto faults = std::make_shared<armed_faults>();
+    const auto faults = std::make_shared<testing::fault_script>(testing::launch_recording::off);
     configuration settings = fault_settings(asked_, faults);
     settings.recovery.policy = rung.policy;
     settings.recovery.first_rung = rung.rung;

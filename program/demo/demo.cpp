@@ -86,7 +86,7 @@ void print(const played_fault& seen, const fault_kind& kind, rank target) {
 /// status. Errors: invalid_argument (unknown kind of fault).
 int run_fault_demo(std::string_view name, const gathered_settings& asked) {
   const fault_kind& kind = find_fault_kind(name);
-  const auto faults = std::make_shared<armed_faults>();
+  const auto faults = std::make_shared<testing::fault_script>(testing::launch_recording::off);
   // The loss of a device is reported by the device itself, which may take longer than the hang limit of the other
   // faults.
   const configuration settings = fault_settings(asked, faults, kind.leads_to != fault_consequence::world_ends);

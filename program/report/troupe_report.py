@@ -294,15 +294,6 @@ def registered_plot(report: dict) -> Plot:
     return Plot(f"Requests on registered memory, {ranks_of(report)}", panels=[many, alone])
 
 
-def fusion_plot(report: dict) -> Plot:
-    plot = Plot(f"Several all_reduces, one by one and as one launch, {ranks_of(report)}")
-    for count, rows in grouped(report["rows"], lambda row: row["count"]).items():
-        series = [series_of(f"{name}, {way}", rows, "size_bytes", f"{who}/{way}/p50", who == "raw")
-                  for who, name in (("troupe", "troupe"), ("raw", "raw")) for way in ("separate", "together")]
-        plot.panels.append(Panel(f"{count} all_reduces", Axis("size of each", "bytes"), time_axis("all"), series))
-    return plot
-
-
 def rate_plot(report: dict) -> Plot:
     groups = grouped(report["rows"], lambda row: row["mode"])
     series = [series_of(f"troupe, {mode}", rows, "depth", "operations_per_s/p50") for mode, rows in groups.items()]
@@ -336,8 +327,7 @@ def latency_plot(report: dict) -> Plot:
                 f"{ranks_of(report)}", panels=[shares])
 
 
-PLOTS = {"host": host_plot, "registered": registered_plot, "fusion": fusion_plot, "rate": rate_plot,
-         "latency": latency_plot}
+PLOTS = {"host": host_plot, "registered": registered_plot, "rate": rate_plot, "latency": latency_plot}
 
 
 def is_of_mock(report: dict) -> bool:
@@ -410,12 +400,6 @@ STRATEGIES: Columns = [
     ("completion", "strategy", "text"), ("asked by", "asker", "text"), ("p50 (µs)", "time/p50", "two"),
     ("p99 (µs)", "time/p99", "two"), ("added to raw (µs)", "added/p50", "two")]
 COLUMNS: dict[str, Columns] = {
-    "completion": [
-        ("strategy", "strategy", "text"), ("arm alone (µs)", "arm_alone/p50", "three"),
-        ("arm behind (µs)", "arm_behind/p50", "three"), ("look (µs)", "look/p50", "three"),
-        ("release to seen (µs)", "release_to_seen/p50", "three"),
-        ("enqueue to seen (µs)", "enqueue_to_seen/p50", "three"),
-        ("marking adds (µs)", "operation_marked/added/p50", "three")],
     "latency": [
         ("asked by", "way", "text"), ("p50 (µs)", "time/p50", "two"), ("p90 (µs)", "time/p90", "two"),
         ("p99 (µs)", "time/p99", "two"), ("p99.9 (µs)", "time/p99_9", "two"), ("max (µs)", "time/max", "two"),
@@ -429,11 +413,6 @@ COLUMNS: dict[str, Columns] = {
         ("raw, separate (µs)", "raw/separate_us/p50", "two"), ("operations /s", "operations_per_s/p50", "whole"),
         ("rank requests /s", "rank_requests_per_s", "whole"), ("reply p50 (µs)", "reply_us/p50", "two"),
         ("reply p99 (µs)", "reply_us/p99", "two")],
-    "fusion": [
-        ("count", "count", "whole"), ("size of each", "size_bytes", "bytes"),
-        ("separate (µs)", "troupe/separate/p50", "two"), ("together (µs)", "troupe/together/p50", "two"),
-        ("ratio", "troupe/together/of_separate/p50", "three"), ("raw separate (µs)", "raw/separate/p50", "two"),
-        ("raw together (µs)", "raw/together/p50", "two"), ("ratio", "raw/together/of_separate/p50", "three")],
     "plan": [
         ("workload", "workload", "text"), ("size", "size_bytes", "bytes"), ("plan p50 (µs)", "plan/p50", "two"),
         ("plan p99 (µs)", "plan/p99", "two"), ("raw graph p50 (µs)", "raw graph/p50", "two"),

@@ -26,7 +26,6 @@ class Bench(typing.NamedTuple):
     full: str
     quick: str
     tiny: str
-    takes_settings: bool = True  # otherwise it gets only --backend
 
 
 BARRIER = Bench("request-to-reply time, by completion strategy and client", "--raw",
@@ -40,21 +39,17 @@ def collective(largest: str = "256M") -> Bench:
 
 # In the order in which they run. The first is the one that reports its devices soonest.
 BENCHES = {
-    "completion": Bench("cost of the completion strategies, without collectives", "", "-n 100 --blocks 5",
-                        "-n 20 --blocks 2 --looks 20", takes_settings=False),
+    "barrier": BARRIER,
     "all_reduce": collective("1G"),
     **{name: collective() for name in (
         "reduce", "broadcast", "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v", "all_to_all",
         "all_to_all_v", "gather", "scatter", "gather_v", "scatter_v", "sendrecv")},
-    "barrier": BARRIER,
     "latency": Bench("one small operation at a time, through every kind of client", "", "-n 500 --blocks 3",
                      "-n 30 --blocks 2"),
     "clients": Bench("many clients at once: a burst, their rate, and its CPU time", "",
                      "--requests 5000 -n 10 --blocks 3", "--clients 8 --requests 200 -n 2 --blocks 2"),
     "rate": Bench("small operations per second, by the number in flight", "", "-n 2000 --blocks 3",
                   "-n 64 --blocks 2 --depths 1,4,16"),
-    "fusion": Bench("several all_reduces one by one, compared with a single launch", "", "-n 10 --blocks 3 -f 8",
-                    "-n 2 --blocks 2 --counts 2,8 -e 32K -f 8"),
     "plan": Bench("a captured plan, compared with a graph captured by hand and eager requests", "", "-n 10 --blocks 3",
                   "-n 2 --blocks 2 --steps 4"),
     "registered": Bench("small requests on registered memory, compared with ordinary memory", "", "-n 50 --blocks 3",
@@ -71,8 +66,7 @@ def measured(name: str, own: list[str], settings: Settings, folder: pathlib.Path
     """Runs a bench. Returns its member of suite.json, and its report if it wrote one."""
     path = folder / f"{name}.json"
     path.unlink(missing_ok=True)  # Otherwise the report of an earlier run could be mistaken for this one's.
-    given = settings.given if BENCHES[name].takes_settings else ["--backend", settings.values["backend"]]
-    words = ["bench", name, *own, *given, "--json", str(path)]
+    words = ["bench", name, *own, *settings.given, "--json", str(path)]
     began = time.monotonic()
     done = run_to_end([find_program("troupe-bench"), *words])
     seconds = time.monotonic() - began

@@ -17,15 +17,13 @@ raised_fault happened_at(time_point when) {
   return {raised.get_future()};
 }
 
-raised_fault refuse_next_launch(const fault_scene& scene) {
-  return {scene.faults.arm(armed_call::refused_launch, scene.target)};
+/// The lines of the script for the target. Those for what the recovery meets come before the line of the launch.
+testing::fault_script::rank_lines target_of(const fault_scene& scene) {
+  return scene.faults.on(scene.target);
 }
 
-/// Also arms \p also, a fault that the recovery from the refused launch meets. The result reports only the
-/// refused launch.
-raised_fault refuse_next_launch(const fault_scene& scene, armed_call also, nanoseconds span = nanoseconds{0}) {
-  static_cast<void>(scene.faults.arm(also, scene.target, span));
-  return refuse_next_launch(scene);
+raised_fault refuse_next_launch(const fault_scene& scene) {
+  return {target_of(scene).next_operation().fail()};
 }
 
 std::size_t place_of(const fault_scene& scene) {
@@ -34,12 +32,12 @@ std::size_t place_of(const fault_scene& scene) {
 }
 
 raised_fault raise_withheld(const fault_scene& scene) {
-  return {scene.faults.arm(armed_call::withheld_launch, scene.target)};
+  return {target_of(scene).next_operation().hang()};
 }
 
 raised_fault raise_async(const fault_scene& scene) {
   raised_fault withheld = raise_withheld(scene);
-  static_cast<void>(scene.faults.arm(armed_call::failed_check, rank{(scene.target.value() + 1) % scene.where.size()}));
+  scene.faults.on(rank{(scene.target.value() + 1) % scene.where.size()}).next_check().fail();
   return withheld;
 }
 
@@ -99,21 +97,30 @@ constexpr fault_kind kinds[] = {
      .raise = &raise_withheld},
     {.name = "refused",
      .what = "a rank's launch fails; its peers' operations hang on the device",
-     .raise = [](const fault_scene& scene) { return refuse_next_launch(scene); }},
+     .raise = &refuse_next_launch},
     {.name = "async",
      .what = "a rank launches nothing any more, and a peer's communicator reports an error",
      .raise = &raise_async},
     {.name = "init",
      .what = "a launch fails, and then forming the next epoch fails",
-     .raise = [](const fault_scene& scene) { return refuse_next_launch(scene, armed_call::failed_init); }},
+     .raise =
+         [](const fault_scene& scene) {
+           target_of(scene).next_forming().fail();
+           return refuse_next_launch(scene);
+         }},
     {.name = "init-hang",
      .what = "a launch fails, and forming the next epoch hangs (until deadlines.form)",
-     .raise = [](const fault_scene& scene) { return refuse_next_launch(scene, armed_call::hung_init); }},
+     .raise =
+         [](const fault_scene& scene) {
+           target_of(scene).next_forming().hang();
+           return refuse_next_launch(scene);
+         }},
     {.name = "slow-abort",
      .what = "a launch fails, and a rank's abort is slow",
      .raise =
          [](const fault_scene& scene) {
-           return refuse_next_launch(scene, armed_call::slow_abort, scene.slow_abort_takes);
+           target_of(scene).next_abort().delay(scene.slow_abort_takes);
+           return refuse_next_launch(scene);
          }},
     {.name = "memory",
      .what = "an allocation of more than a device has is refused; the world stays ready",

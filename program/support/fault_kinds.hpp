@@ -3,8 +3,8 @@
 
 #include <troupe/program/support/fault_kernels.hpp>
 
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/runtime/world.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <future>
 #include <span>
@@ -16,7 +16,7 @@ namespace troupe::program {
 /// The environment in which a fault is raised.
 struct fault_scene {
   world where;
-  armed_faults& faults;                  ///< The injector of the world's runtime.
+  testing::fault_script& faults;         ///< The script of the world's runtime.
   rank target;                           ///< The rank at which the fault is raised.
   nanoseconds slow_abort_takes;          ///< The delay of an abort.
   nanoseconds spin_takes;                ///< Duration of work that occupies a device.

@@ -158,7 +158,7 @@ private:
     const time_point until = later(monotonic_clock{}.now(), patience_.at_most);
     std::size_t seen = 0;
     for (;;) {
-      for (const ended_abort& one : scene_.faults.take_ended_aborts()) {
+      for (const testing::ended_abort& one : scene_.faults.take_ended_aborts()) {
         result_.aborted = one.at;
         ++seen;
       }
@@ -169,7 +169,7 @@ private:
       }
       std::this_thread::sleep_for(1ms);
     }
-    scene_.faults.release(); // Armed faults that did not occur must not affect the next fault.
+    scene_.faults.release(); // Faults that did not occur must not affect the next fault.
   }
 
   void gather(bool from_world) {

@@ -37,13 +37,14 @@ errc code_called(const std::string& name) {
   throw invalid("unknown error code '" + name + "': see troupe.Error.code, for example communicator_failed");
 }
 
-/// The place of a fault: an operation, forming, registration or abort of a rank.
+/// The place of a fault: an operation, forming, registration, check or abort of a rank.
 struct fault_place_line {
   std::shared_ptr<fault_script> of;
   rank target;
   std::optional<epoch> in;
-  enum class kind : std::uint8_t { operation, forming, registering, aborting } what;
-  std::uint64_t number;
+  enum class kind : std::uint8_t { operation, forming, registering, checking, aborting } what;
+  std::optional<std::uint64_t> number; ///< Empty: the next.
+  std::string operation_name{};        ///< Name of the next operation; empty: any.
 
   [[nodiscard]] fault_script::rank_lines lines() const { return in ? of->on(target).in(*in) : of->on(target); }
   [[noreturn]] void refuse(const char* fault) const {
@@ -53,33 +54,45 @@ struct fault_place_line {
   void fail(const std::string& name) const {
     const errc code = code_called(name);
     switch (what) {
-      case kind::operation: return lines().operation(number).fail(code);
-      case kind::forming: return lines().forming(number).fail(code);
-      case kind::registering: return lines().registering(number).fail(code);
+      case kind::operation: operation().fail(code); break;
+      case kind::forming: forming().fail(code); break;
+      case kind::registering: lines().registering(*number).fail(code); break;
+      case kind::checking: lines().next_check().fail(code); break;
       case kind::aborting: refuse("fail");
     }
   }
   void delay(const py::object& span) const {
     const nanoseconds by = duration_of(span, {}, "seconds");
     switch (what) {
-      case kind::operation: return lines().operation(number).delay(by);
-      case kind::forming: return lines().forming(number).delay(by);
-      case kind::registering: return lines().registering(number).delay(by);
-      case kind::aborting: return lines().aborting(number).delay(by);
+      case kind::operation: operation().delay(by); break;
+      case kind::forming: forming().delay(by); break;
+      case kind::registering: lines().registering(*number).delay(by); break;
+      case kind::checking: refuse("be late");
+      case kind::aborting: (number ? lines().aborting(*number) : lines().next_abort()).delay(by); break;
     }
   }
   void hang() const {
-    if (what == kind::operation) return lines().operation(number).hang();
-    if (what == kind::forming) return lines().forming(number).hang();
-    refuse("hang");
+    switch (what) {
+      case kind::operation: operation().hang(); break;
+      case kind::forming: forming().hang(); break;
+      default: refuse("hang");
+    }
   }
   void fail_later(const std::string& name) const {
     if (what != kind::operation) refuse("fail later");
-    lines().operation(number).fail_later(code_called(name));
+    operation().fail_later(code_called(name));
   }
   void lose_device(const std::string& name) const {
     if (what != kind::operation) refuse("lose a device");
-    lines().operation(number).lose_device(code_called(name));
+    operation().lose_device(code_called(name));
+  }
+
+private:
+  [[nodiscard]] fault_script::operation_line operation() const {
+    return number ? lines().operation(*number) : lines().next_operation(operation_name);
+  }
+  [[nodiscard]] fault_script::forming_line forming() const {
+    return number ? lines().forming(*number) : lines().next_forming();
   }
 };
 
@@ -89,8 +102,9 @@ struct shown_rank_lines {
   rank target;
   std::optional<epoch> in{};
 
-  [[nodiscard]] fault_place_line at(fault_place_line::kind what, std::uint64_t number) const {
-    return {of, target, in, what, number};
+  [[nodiscard]] fault_place_line at(fault_place_line::kind what, std::optional<std::uint64_t> number = {},
+                                    std::string name = {}) const {
+    return {of, target, in, what, number, std::move(name)};
   }
 };
 
@@ -152,6 +166,15 @@ void bind_fault_scripts(py::module_& module) {
             return one.at(kind::aborting, place_of("number", n));
           },
           py::arg("number"))
+      .def(
+          "next_operation",
+          [](const shown_rank_lines& one, std::string name) { return one.at(kind::operation, {}, std::move(name)); },
+          py::arg("name") = "", "The rank's next operation, or the next of that name, for example broadcast.")
+      .def("next_forming", [](const shown_rank_lines& one) { return one.at(kind::forming); })
+      .def(
+          "next_check", [](const shown_rank_lines& one) { return one.at(kind::checking); },
+          "The next check of the rank's communicator for errors, while requests are in flight.")
+      .def("next_abort", [](const shown_rank_lines& one) { return one.at(kind::aborting); })
       .def(
           "out_of_memory_after",
           [](const shown_rank_lines& one, const py::object& size) {

@@ -1,8 +1,8 @@
 // A program that ends with operations in flight, in the way that its first argument names; its second is the backend.
 // It says "ending" when it begins to; whatever happens after that is what is looked at.
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 /// What all ways have: a world that has worked, and operations in it that have not ended.
 struct scene {
   explicit scene(const std::string& backend)
-    : faults{std::make_shared<troupe::armed_faults>()}, rt{settings(backend, faults)}, where{rt.form_world()} {
+    : faults{std::make_shared<troupe::testing::fault_script>()}, rt{settings(backend, faults)}, where{rt.form_world()} {
     for (const troupe::rank self : where.local_ranks()) {
       from.push_back(where.allocate(self, bytes));
       to.push_back(where.allocate(self, bytes));
@@ -43,12 +43,13 @@ struct scene {
   }
   /// Its peers wait on their devices for a rank that does not come.
   void leave_hung() {
-    auto withheld = faults->arm(troupe::armed_call::withheld_launch, where.local_ranks().back());
+    auto withheld = faults->on(where.local_ranks().back()).next_operation().hang();
     static_cast<void>(ask());
     if (where.size() > 1) withheld.wait();
   }
 
-  static troupe::configuration settings(const std::string& backend, std::shared_ptr<troupe::armed_faults> faults) {
+  static troupe::configuration settings(const std::string& backend,
+                                        std::shared_ptr<troupe::testing::fault_script> faults) {
     troupe::configuration all = troupe::configuration::from_environment();
     all.backend = troupe::parse_backend_choice(backend);
     all.deadlines.drain = 500ms;
@@ -57,7 +58,7 @@ struct scene {
   }
 
   static constexpr std::size_t bytes = std::size_t{1} << 22U;
-  std::shared_ptr<troupe::armed_faults> faults;
+  std::shared_ptr<troupe::testing::fault_script> faults;
   troupe::runtime rt;
   troupe::world where;
   std::vector<troupe::buffer> from, to;

@@ -2,9 +2,9 @@
 // more memory from its n-th allocation on. For each n, in a process of its own: every request is answered once
 // (ONE-1), nothing terminates, and where there is enough again the world serves again.
 //   troupe_failing_points threads|memory FIRST STEP
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/device/memory/memory_reserve.hpp>
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -177,7 +177,7 @@ struct scene {
     return false;
   }
 
-  static troupe::configuration settings(std::shared_ptr<troupe::armed_faults> faults) {
+  static troupe::configuration settings(std::shared_ptr<troupe::testing::fault_script> faults) {
     troupe::configuration all;
     all.backend = troupe::backend_choice::mock;
     all.mock_devices = 4;
@@ -190,7 +190,7 @@ struct scene {
     return all;
   }
 
-  std::shared_ptr<troupe::armed_faults> faults = std::make_shared<troupe::armed_faults>();
+  std::shared_ptr<troupe::testing::fault_script> faults = std::make_shared<troupe::testing::fault_script>();
   troupe::runtime rt;
   troupe::world where;
   std::vector<troupe::buffer> memory;
@@ -210,8 +210,9 @@ void play(bool is_of_memory, long long n) {
 
   std::vector<std::future<troupe::completion>> replies;
   replies.reserve(64);
-  for (const auto fault : {troupe::armed_call::refused_launch, troupe::armed_call::failed_check}) {
-    auto happened = all->faults->arm(fault, troupe::rank{2});
+  for (const bool is_launch : {true, false}) {
+    const auto target = all->faults->on(troupe::rank{2});
+    auto happened = is_launch ? target.next_operation().fail() : target.next_check().fail();
     for (int i = 0; i < 8; ++i) replies.push_back(all->ask());
     for (auto& one : replies) static_cast<void>(scene::is_answered_well(std::move(one)));
     replies.clear();

@@ -19,7 +19,7 @@ class Suite(unittest.TestCase):
         known = dict(re.findall(r"^  (\S+) +(.*)$", text, re.MULTILINE))
         self.assertEqual({name: known.get(name) for name in BENCHES},
                          {name: bench.what for name, bench in BENCHES.items()})
-        self.assertEqual(next(iter(BENCHES)), "completion")
+        self.assertEqual(next(iter(BENCHES)), "barrier")
         self.assertEqual([name for name, what in known.items() if "request-to-reply time" in what],
                          [name for name, bench in BENCHES.items() if "request-to-reply time" in bench.what])
 
@@ -32,7 +32,7 @@ class Suite(unittest.TestCase):
     def test_every_bench_takes_its_arguments_in_every_scale(self):
         for bench, name in {bench: name for name, bench in BENCHES.items()}.items():
             # Refused after the arguments were parsed and before anything is measured.
-            wrong = ["--config", "/nowhere/a.json"] if bench.takes_settings else ["--backend", "/nowhere/a.json"]
+            wrong = ["--config", "/nowhere/a.json"]
             for quick, mock in ((False, False), (True, False), (True, True)):
                 words = [TROUPE, "bench", name, *arguments_of(bench, quick, mock), *wrong]
                 done = subprocess.run(words, check=False, capture_output=True, text=True)

@@ -8,6 +8,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <chrono>
+#include <future>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -225,6 +227,43 @@ TEST_CASE("a line can be for one epoch alone: operations are counted in each fro
   CHECK(seen.back().fate == launch_fate::withheld); // it comes no more in that epoch
   CHECK(seen.back().epoch == epoch{2});
   CHECK(seen.back().number == 2);
+}
+
+TEST_CASE("a line for the next operation of a name withholds these alone, and says when it happened",
+          "[testing][faults]") {
+  virtual_world world{2, keeping_size()};
+  const auto values = make_ranked<float>(world, count);
+  CHECK_THAT(world.barrier().get(), succeeds());
+  const auto happened = world.script().on(rank{1}).next_operation("barrier").hang();
+  CHECK_THAT(world.script().waiting().front(), ContainsSubstring("rank 1, next barrier: hangs"));
+  CHECK_THAT(ask_sums(world, values, 1)[0], succeeds());
+  CHECK(happened.wait_for(0s) == std::future_status::timeout);
+  const auto withheld = world.barrier();
+  world.advance(1ms);
+  CHECK(happened.wait_for(0s) == std::future_status::ready);
+  static_cast<void>(ask_sums(world, values, 1));
+  const auto seen = world.script().launches(rank{1});
+  REQUIRE(seen.size() == 4);
+  CHECK(seen[2].fate == launch_fate::withheld);
+  CHECK(seen[3].fate == launch_fate::launched); // behind a barrier that its peer waits for
+  REQUIRE(world.run_until_ready(epoch{2}, 1s));
+  CHECK_THAT(withheld, has_unknown_outcome());
+  CHECK_THAT(world.barrier().get(), succeeds());
+}
+
+TEST_CASE("a script without records plants faults as any other", "[testing][faults]") {
+  virtual_options options = keeping_size();
+  options.script = std::make_shared<fault_script>(launch_recording::off);
+  virtual_world world{2, options};
+  const auto values = make_ranked<float>(world, count);
+  CHECK_THAT(ask_sums(world, values, 1)[0], succeeds());
+  static_cast<void>(world.script().on(rank{0}).next_operation().fail());
+  CHECK_THAT(ask_sums(world, values, 1)[0], has_unknown_outcome());
+  REQUIRE(world.run_until_ready(epoch{2}, 1s));
+  CHECK(world.script().launches(rank{0}).empty());
+  auto never = world.script().on(rank{0}).next_abort().delay(1s);
+  world.script().release();
+  CHECK_THROWS_AS(never.get(), std::future_error);
 }
 
 TEST_CASE("a delay makes one launch late, and nothing fails", "[testing][faults]") {

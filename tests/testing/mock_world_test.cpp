@@ -1,7 +1,6 @@
 /// Mock worlds of a line, in real time.
 #include "support/outcomes.hpp"
 
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/testing/catch2.hpp>
 #include <troupe/testing/mock_world.hpp>
@@ -105,7 +104,7 @@ TEST_CASE("a mock world is of the mock, with a script", "[testing]") {
   settings.backend = backend_choice::automatic;
   CHECK(code_of([&] { mock_world w{settings}; }) == errc::invalid_argument);
   settings = mock_settings(2);
-  settings.faults = std::make_shared<armed_faults>();
+  settings.faults = std::make_shared<fault_injector>();
   CHECK(code_of([&] { mock_world w{settings}; }) == errc::invalid_argument);
 }
 

@@ -18,8 +18,6 @@ inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
 
 /// The first bytes of a batch.
 struct batch_header {
-  static constexpr std::uint8_t version = 7;
-
   troupe::epoch epoch{};    ///< Batches of an older epoch are dropped unread (EPO-1).
   std::uint64_t number = 0; ///< Counted from 1 in each direction, so that lost and repeated batches are noticed.
   std::uint64_t seen = 0;   ///< Number of the last batch received from the other side.
@@ -30,10 +28,7 @@ struct batch_header {
   /// own.
   std::uint64_t controller_batch = 0;
 
-  void write(wire_writer& out) const {
-    out.u8(version);
-    fields(out, *this);
-  }
+  void write(wire_writer& out) const { fields(out, *this); }
   /// Returns the batch with these records.
   [[nodiscard]] std::string followed_by(std::string_view records) const {
     wire_writer out;
@@ -44,7 +39,6 @@ struct batch_header {
   }
   [[nodiscard]] static batch_header read(wire_reader& in) noexcept {
     if (in.left_bytes() > longest_batch_bytes) in.refuse("it exceeds the size limit of a batch");
-    if (in.u8() != version) in.refuse("it is of another version of troupe: start the same version everywhere");
     batch_header made;
     fields(in, made);
     return made;

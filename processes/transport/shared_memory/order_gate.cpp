@@ -18,13 +18,11 @@ namespace {
 /// The message that a process sends when it has connected.
 struct gate_greeting {
   static constexpr std::uint64_t right_magic = 0x45544147'52555254U; // "TRURGATE"
-  static constexpr std::uint64_t right_version = 1;
 
   std::uint64_t magic = right_magic;
-  std::uint64_t version = right_version;
   ring_session nonce{};
 };
-static_assert(sizeof(gate_greeting) == 32);
+static_assert(sizeof(gate_greeting) == 24);
 
 constexpr int pending_connections = 128; ///< Limit of the kernel's queue. A process that finds it full uses no rings.
 
@@ -59,8 +57,7 @@ bool read_greeting(const file_descriptor& socket, std::optional<ring_session>& n
   gate_greeting said;
   const ssize_t size = ::recv(socket.native(), &said, sizeof said, MSG_DONTWAIT | MSG_TRUNC);
   if (size < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-  if (size != sizeof said || said.magic != gate_greeting::right_magic || said.version != gate_greeting::right_version)
-    return false;
+  if (size != sizeof said || said.magic != gate_greeting::right_magic) return false;
   nonce = said.nonce;
   return true;
 }

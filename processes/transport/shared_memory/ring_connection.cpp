@@ -14,16 +14,14 @@ namespace {
 /// The message that comes with the descriptors of an offer.
 struct rings_offer {
   static constexpr std::uint64_t right_magic = 0x5245464F52555254U; // "TRUROFER"
-  static constexpr std::uint64_t right_version = 1;
   static constexpr std::size_t descriptors = 4; ///< Requests, decisions, the service's bell, the rank's bell.
 
   std::uint64_t magic = right_magic;
-  std::uint64_t version = right_version;
   ring_session session{};
   std::uint64_t rank = 0;
   std::uint64_t capacity_bytes = 0;
 };
-static_assert(sizeof(rings_offer) == 48);
+static_assert(sizeof(rings_offer) == 40);
 
 std::string name_of(rank one) {
   return "rank " + to_string(one);
@@ -75,9 +73,6 @@ ring_connection ring_connection::accept(const file_descriptor& socket, const rin
     got = receive_descriptors(socket, sizeof(rings_offer), rings_offer::descriptors, until);
     std::memcpy(&offered, got.bytes.data(), sizeof offered);
     if (offered.magic != rings_offer::right_magic) refuse("are not of troupe");
-    if (offered.version != rings_offer::right_version)
-      refuse("have version " + std::to_string(offered.version) + " and must have version " +
-             std::to_string(rings_offer::right_version) + ": start the same version of troupe everywhere");
     // Of another epoch of this connection, in which the service has not served the rank after all.
     is_unused = offered.session != session && offered.session.words[0] == session.words[0];
   }

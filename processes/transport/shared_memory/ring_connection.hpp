@@ -130,7 +130,7 @@ public:
                                              const ring_settings& settings = {});
   /// The rank's side. \p service is the process that has made the offer. Offers for other epochs of the same connection
   /// (session_in()), which were not used, are dropped. \p settings.capacity_bytes is ignored: the offer has it. Errors:
-  /// those of receive_descriptors() and shared_ring::open(); internal (another version, session or rank).
+  /// those of receive_descriptors() and shared_ring::open(); internal (another session or rank).
   [[nodiscard]] static ring_connection accept(const file_descriptor& socket, const ring_session& session, rank self,
                                               peer_process service, std::chrono::steady_clock::time_point until,
                                               const ring_settings& settings = {});

@@ -14,13 +14,12 @@ namespace {
 /// once.
 struct memory_header {
   static constexpr std::uint64_t right_magic = 0x474E495250555254U; // "TRUPRING"
-  static constexpr std::uint64_t right_version = 1;
-  static constexpr std::size_t words = 7;
+  static constexpr std::size_t words = 6;
 
   std::array<std::uint64_t, words> all{};
 
   memory_header(const ring_identity& self, std::uint64_t capacity_words)
-    : all{right_magic,           right_version,         static_cast<std::uint64_t>(self.purpose),     capacity_words,
+    : all{right_magic,           static_cast<std::uint64_t>(self.purpose),     capacity_words,
           self.session.words[0], self.session.words[1], static_cast<std::uint64_t>(self.rank.value())} {}
   explicit memory_header(const shared_memory& from) {
     for (std::size_t i = 0; i < words; ++i) all[i] = shared_words{from.words()}.load(i, std::memory_order_relaxed, {});
@@ -38,15 +37,12 @@ void check_header(const shared_memory& from, const memory_header& expected, cons
   const auto refuse = [&](const std::string& reason) { throw exception{errc::internal, what + " " + reason}; };
   if (found.all[0] != expected.all[0]) refuse("is not of troupe");
   if (found.all[1] != expected.all[1])
-    refuse("has version " + std::to_string(found.all[1]) + " and must have version " + std::to_string(expected.all[1]) +
-           ": start the same version of troupe everywhere");
+    refuse("has purpose " + std::to_string(found.all[1]) + " and must have purpose " + std::to_string(expected.all[1]));
   if (found.all[2] != expected.all[2])
-    refuse("has purpose " + std::to_string(found.all[2]) + " and must have purpose " + std::to_string(expected.all[2]));
-  if (found.all[3] != expected.all[3])
-    refuse("announces " + std::to_string(found.all[3]) + " words and must have " + std::to_string(expected.all[3]));
-  if (found.all[4] != expected.all[4] || found.all[5] != expected.all[5]) refuse("is of another session");
-  if (found.all[6] != expected.all[6])
-    refuse("is of rank " + std::to_string(found.all[6]) + " and must be of rank " + std::to_string(expected.all[6]));
+    refuse("announces " + std::to_string(found.all[2]) + " words and must have " + std::to_string(expected.all[2]));
+  if (found.all[3] != expected.all[3] || found.all[4] != expected.all[4]) refuse("is of another session");
+  if (found.all[5] != expected.all[5])
+    refuse("is of rank " + std::to_string(found.all[5]) + " and must be of rank " + std::to_string(expected.all[5]));
 }
 
 std::size_t ring_size_bytes(std::size_t capacity_bytes) {

@@ -48,7 +48,7 @@ class shared_ring {
 public:
   /// Makes an empty ring. Errors: invalid_argument (capacity), out_of_memory, unsupported.
   [[nodiscard]] static shared_ring create(const ring_identity& self, std::size_t capacity_bytes);
-  /// Opens a ring that another process made. Verifies seals, size, magic number, version and identity; nothing of the
+  /// Opens a ring that another process made. Verifies seals, size, magic number and identity; nothing of the
   /// header is used later. Errors: internal, out_of_memory.
   [[nodiscard]] static shared_ring open(file_descriptor from, const ring_identity& expected, std::size_t capacity_bytes,
                                         const std::string& what);

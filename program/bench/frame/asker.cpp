@@ -279,6 +279,10 @@ std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, const wo
   return std::make_unique<actor_asker>(system, where, std::vector{in}, answered_by::world);
 }
 
+void spin_until_answered(const std::future<completion>& reply) {
+  while (reply.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+}
+
 namespace {
 
 class thread_asker final : public asker {
@@ -299,7 +303,7 @@ public:
         ++asked;
       }
       auto& [since, reply] = in_flight.front();
-      while (reply.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+      spin_until_answered(reply);
       static_cast<void>(reply.get());
       result.each.push_back(steady::now() - since);
       in_flight.pop_front();
@@ -334,7 +338,7 @@ public:
       replies_.push_back(lane_.ask(what));
     }
     for (std::size_t i = 0; i < replies_.size(); ++i) {
-      while (replies_[i].wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+      spin_until_answered(replies_[i]);
       times_[i].replied = steady::now();
     }
     for (auto& one : replies_) static_cast<void>(one.get());

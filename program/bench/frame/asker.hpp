@@ -8,6 +8,7 @@
 #include <caf/fwd.hpp>
 
 #include <cstddef>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -78,6 +79,9 @@ struct series {
   /// entry is for one operation or, if a thread keeps several in flight, for one batch of them.
   std::vector<nanoseconds> spans{};
 };
+
+/// Spins until \p reply has its answer.
+void spin_until_answered(const std::future<completion>& reply);
 
 /// Sends the same request to one world repeatedly.
 class asker {

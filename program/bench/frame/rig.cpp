@@ -1,6 +1,5 @@
 #include <troupe/program/bench/frame/rig.hpp>
 
-#include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/topology/topology.hpp>
 #include <troupe/runtime/configuration/settings.hpp>
@@ -185,8 +184,7 @@ double request_burst::ask(world& where, std::span<rank_lane> lanes, bool togethe
       replies.push_back(lanes[i].ask(together_[i]));
     else
       for (const operation* const one : addresses_[i]) replies.push_back(lanes[i].ask(*one));
-  for (const auto& one : replies)
-    while (one.wait_for(nanoseconds{0}) != std::future_status::ready) spin_pause();
+  for (const auto& one : replies) spin_until_answered(one);
   const auto ended = std::chrono::steady_clock::now();
   for (auto& one : replies) static_cast<void>(one.get());
   return in_microseconds(ended - began);

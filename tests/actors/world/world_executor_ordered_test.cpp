@@ -263,8 +263,8 @@ TEST_CASE("a process that is left alone orders by itself, restores its memory, a
   CHECK_FALSE(pair.failure_of(left));
   CHECK_FALSE(pair.failure_of(right));
   pair.fail();
-  pair.at(0).order({formation_directive{.of = epoch{2}, .self = rank{0}, .world_size = 2, .has_newcomers = true}});
-  pair.at(0).order(
+  pair.at(0).direct({formation_directive{.of = epoch{2}, .self = rank{0}, .world_size = 2, .has_newcomers = true}});
+  pair.at(0).direct(
       {formation_directive{.of = epoch{3}, .self = rank{0}, .world_size = 1}}); // the newcomer has not come
   pair.run_until("the epoch", [&] { return pair.is_ready(0, epoch{3}); });
   CHECK_FALSE(pair.at(0).executor->order()->opens_sub_worlds());

@@ -338,8 +338,7 @@ TEST_CASE("a controller whose owner listens to nothing decides as ever", "[contr
                              .nonce = ring_session{{static_cast<std::uint64_t>(place), 7}}});
   };
   server.hear(first, "no frame");
-  hear(first, 0, attach_request{.protocol = 1});
-  hear(first, 0, join_request{.protocol = 1});
+  hear(first, 0, join_request{.wall_clock_ns = nanoseconds{1h}.count()});
   const session_id host = hear(service, 0, service_on("h9"));
   hear(driver, 0, attach_request{.who = {.name = "d", .host = "h8", .pid = 8}});
   const session_id one = join(first, 0);
@@ -363,6 +362,7 @@ TEST_CASE("a controller whose owner listens to nothing decides as ever", "[contr
   other = join(second, 1);
   CHECK(server.state().event().phase == control_phase::forming);
   server.stop();
+  hear(peer_id{9}, 0, attach_request{});
   server.fail({.code = errc::internal});
   CHECK(server.state().event().phase == control_phase::stopping);
 }
@@ -932,16 +932,15 @@ TEST_CASE("an order service answers once whom it serves in an epoch", "[control]
   CHECK(at.told<formation_directive>(second)[0].has_rings);
 }
 
-TEST_CASE("bytes that are no message are refused with the reason, and those of a newer protocol are named",
-          "[control]") {
+TEST_CASE("bytes that are no message are refused with the reason, and so is a process that does not fit", "[control]") {
   server_scene at;
   at.server.hear(first, "");
   at.server.hear(first, "no frame");
   REQUIRE(at.refused.size() == 2);
   for (const error& why : at.refused) CHECK(why);
-  at.hear(first, 0, join_request{.protocol = 1, .who = {.name = "0", .host = "h0", .pid = 1}});
+  at.hear(first, 0, join_request{.who = {.name = "0", .host = "h0", .pid = 1}, .local_device = 1, .device_count = 1});
   REQUIRE(at.refused.size() == 3);
-  CHECK_THAT(at.refused.back().text, ContainsSubstring("process 0 (pid 1 on h0) speaks 1: run the same version"));
+  CHECK_THAT(at.refused.back().text, ContainsSubstring("process 0 (pid 1 on h0) wants to use device 1"));
   CHECK(at.told<join_refusal>(first).size() == 1);
   CHECK(at.joined.empty());
 }

@@ -56,8 +56,6 @@ TEST_CASE("a process that does not fit is refused with both sides' values", "[co
   CHECK(refused(23).find("'1'") != std::string::npos);
   world.join(24, 1, [](join_request& asked) { asked.facts.push_back({"fusion", "off"}); });
   CHECK(refused(24).find("fusion is 'off'") != std::string::npos);
-  world.join(25, 1, [](join_request& asked) { asked.protocol = 99; });
-  CHECK(refused(25).find("99") != std::string::npos);
   world.join(26, 5);
   CHECK(refused(26).find("rank 5") != std::string::npos);
   world.join(27, 1, [](join_request& asked) { asked.wall_clock_ns = nanoseconds{2min}.count(); });
@@ -801,7 +799,6 @@ TEST_CASE("SEC-2: a request to join that is refused changes nothing, whomever it
     };
     for (const char* const token : {"", "s", "secre", "guess!", "secret ", "secretsecret"})
       refused([&](join_request& asked) { asked.token = token; });
-    refused([](join_request& asked) { asked.protocol = 99; });
     refused([](join_request& asked) { asked.facts = {{"troupe", "2"}}; });
     refused([](join_request& asked) { asked.wall_clock_ns = nanoseconds{1h}.count(); });
     refused([](join_request& asked) { asked.local_device = 8; });

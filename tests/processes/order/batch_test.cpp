@@ -727,7 +727,7 @@ TEST_CASE("invalid records are refused", "[collectives][wire]") {
   CHECK_THAT(refused(as_bytes({0x03, 1, 0})), ContainsSubstring("an error has the code none"));
   CHECK_THAT(keep(std::string(longest_batch_bytes + 1, '\1')).text,
              ContainsSubstring("exceeds the size limit of a batch"));
-  CHECK_THAT(keep(std::string{"\x01"}).text, ContainsSubstring("another version"));
+  CHECK_THAT(keep(std::string{"\x01"}).text, ContainsSubstring("it ends within a number"));
   wire_writer second;
   batch_header{.epoch = of, .number = 2}.write(second);
   CHECK_THAT(keep(second.take()).text, ContainsSubstring("batches before it are missing"));

@@ -180,7 +180,7 @@ TEST_CASE("a forged record ends the connection with an error that names both sid
   const ring_session session = ring_session::make();
   auto service = ring_connection::offer(sockets.service, session, rank{3}, {}, bell, small);
   // A rank of the test's own making has the descriptors.
-  auto passed = receive_descriptors(sockets.rank, 48, 4, handover_limit());
+  auto passed = receive_descriptors(sockets.rank, 40, 4, handover_limit());
   auto requests = shared_ring::open(std::move(passed.descriptors[0]), {ring_purpose::requests, session, rank{3}},
                                     small.capacity_bytes, "the ring");
   auto decisions = shared_ring::open(std::move(passed.descriptors[1]), {ring_purpose::decisions, session, rank{3}},
@@ -251,7 +251,7 @@ TEST_CASE("an offer with memory in the wrong places is refused", "[collectives][
   const ring_sockets again;
   const ring_session session = ring_session::make();
   const auto service = ring_connection::offer(sockets.service, session, rank{1}, {}, service_bell(), small);
-  auto got = receive_descriptors(sockets.rank, 48, 4, handover_limit());
+  auto got = receive_descriptors(sockets.rank, 40, 4, handover_limit());
   const std::size_t swapped = GENERATE(0U, 1U, 2U);
   std::swap(got.descriptors[swapped], got.descriptors[swapped + 1]);
   std::vector<int> passed;

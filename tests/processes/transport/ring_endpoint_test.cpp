@@ -104,7 +104,7 @@ TEST_CASE("a failure of either direction is reported once, and names both sides"
   const ring_session session = ring_session::make();
   auto service = ring_connection::offer(sockets.service, session, rank{2}, {}, bell, {.capacity_bytes = 256});
   // A service of the test's own making has the descriptors, too.
-  auto passed = receive_descriptors(sockets.rank, 48, 4, handover_limit());
+  auto passed = receive_descriptors(sockets.rank, 40, 4, handover_limit());
   std::vector<int> again;
   for (const auto& one : passed.descriptors) again.push_back(one.native());
   send_descriptors(sockets.service, passed.bytes, again);

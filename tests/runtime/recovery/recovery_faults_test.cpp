@@ -1,7 +1,7 @@
 /// Worlds whose communicators go wrong, one way after the other, and that serve again.
 #include "support/runtimes.hpp"
 
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -77,7 +77,7 @@ struct faulty_world {
     return ended == wanted;
   }
 
-  std::shared_ptr<armed_faults> faults = std::make_shared<armed_faults>();
+  std::shared_ptr<testing::fault_script> faults = std::make_shared<testing::fault_script>();
   runtime rt;
   world where;
   std::vector<buffer> values;
@@ -100,7 +100,7 @@ TROUPE_WORLD_TEST(2, "a rank whose launch never comes is seen as a hang, and com
                   "[runtime][faults]") {
   faulty_world one{settings};
   const epoch before = one.where.epoch();
-  const auto withheld = one.faults->arm(armed_call::withheld_launch, rank{1});
+  const auto withheld = one.faults->on(rank{1}).next_operation().hang();
   const error lost = failure_of(one.ask());
   CHECK(lost.code == errc::deadline_exceeded);
   CHECK(lost.effect == effect::unknown_outcome);
@@ -113,7 +113,7 @@ TROUPE_WORLD_TEST(2, "a rank whose launch never comes is seen as a hang, and com
 TROUPE_WORLD_TEST(2, "a launch that fails on one rank ends the epoch for all (FLT-1)", "[runtime][faults]") {
   faulty_world one{settings};
   const epoch before = one.where.epoch();
-  const auto refused = one.faults->arm(armed_call::refused_launch, rank{0});
+  const auto refused = one.faults->on(rank{0}).next_operation().fail();
   const error failure = failure_of(one.ask());
   CHECK(failure.code == errc::communicator_failed);
   CHECK(failure.rank == rank{0});
@@ -126,8 +126,8 @@ TROUPE_WORLD_TEST(2, "an error that comes asynchronously is seen before the oper
                   "[runtime][faults]") {
   faulty_world one{settings, 30s};
   const epoch before = one.where.epoch();
-  const auto withheld = one.faults->arm(armed_call::withheld_launch, rank{1});
-  const auto found = one.faults->arm(armed_call::failed_check, rank{0});
+  const auto withheld = one.faults->on(rank{1}).next_operation().hang();
+  const auto found = one.faults->on(rank{0}).next_check().fail();
   const error failure = failure_of(one.ask());
   CHECK(failure.code == errc::communicator_failed);
   CHECK(failure.effect == effect::unknown_outcome);
@@ -140,8 +140,8 @@ TROUPE_WORLD_TEST(2, "an error that comes asynchronously is seen before the oper
 TROUPE_WORLD_TEST(2, "where forming beside fails everything is aborted and formed again (FLT-1)", "[runtime][faults]") {
   faulty_world one{settings};
   const epoch before = one.where.epoch();
-  const auto failed = one.faults->arm(armed_call::failed_init, rank{1});
-  const auto refused = one.faults->arm(armed_call::refused_launch, rank{0});
+  const auto failed = one.faults->on(rank{1}).next_forming().fail();
+  const auto refused = one.faults->on(rank{0}).next_operation().fail();
   CHECK(failure_of(one.ask()).code == errc::communicator_failed);
   REQUIRE(one.next_after(before) == before.next().next());
   CHECK(one.has_aborted(4)); // of both epochs
@@ -152,8 +152,8 @@ TROUPE_WORLD_TEST(2, "a forming that hangs is given up at its deadline, aborted 
                   "[runtime][faults]") {
   faulty_world one{settings};
   const epoch before = one.where.epoch();
-  const auto hung = one.faults->arm(armed_call::hung_init, rank{1});
-  const auto refused = one.faults->arm(armed_call::refused_launch, rank{0});
+  const auto hung = one.faults->on(rank{1}).next_forming().hang();
+  const auto refused = one.faults->on(rank{0}).next_operation().fail();
   CHECK(failure_of(one.ask()).code == errc::communicator_failed);
   REQUIRE(one.next_after(before) == before.next().next());
   CHECK(one.has_aborted(4));
@@ -164,8 +164,8 @@ TROUPE_WORLD_TEST(2, "a slow abort holds nobody up whose next epoch was formed b
                   "[runtime][faults]") {
   faulty_world one{settings};
   const epoch before = one.where.epoch();
-  const auto slow = one.faults->arm(armed_call::slow_abort, rank{1}, 1h);
-  const auto refused = one.faults->arm(armed_call::refused_launch, rank{0});
+  const auto slow = one.faults->on(rank{1}).next_abort().delay(1h);
+  const auto refused = one.faults->on(rank{0}).next_operation().fail();
   CHECK(failure_of(one.ask()).code == errc::communicator_failed);
   REQUIRE(one.next_after(before) == before.next());
   one.serve();
@@ -180,7 +180,7 @@ TROUPE_WORLD_TEST(2, "under first_rung = abort_first the failed epoch is aborted
   settings.recovery.first_rung = recovery_rung::abort_first;
   faulty_world one{settings};
   const epoch before = one.where.epoch();
-  const auto refused = one.faults->arm(armed_call::refused_launch, rank{1});
+  const auto refused = one.faults->on(rank{1}).next_operation().fail();
   CHECK(failure_of(one.ask()).code == errc::communicator_failed);
   REQUIRE(one.next_after(before) == before.next());
   CHECK(one.faults->take_ended_aborts().size() == 2);

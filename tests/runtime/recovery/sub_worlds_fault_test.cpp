@@ -2,8 +2,8 @@
 #include "support/outcomes.hpp"
 #include "support/runtimes.hpp"
 
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -18,14 +18,14 @@ namespace {
 /// Faults of minima alone, which one of two worlds is asked for. (A small broadcast needs no peer to end at its root.)
 class faults_of_minima final : public fault_injector {
 public:
-  armed_faults armed;
+  testing::fault_script script;
 
   [[nodiscard]] bool before_launch(const fault_place& who, std::span<const operation* const> all) override {
     const auto* const what = std::get_if<all_reduce>(all.front());
-    return what == nullptr || what->op != reduction::min || armed.before_launch(who, all);
+    return what == nullptr || what->op != reduction::min || script.before_launch(who, all);
   }
-  void before_abort(const fault_place& who) override { armed.before_abort(who); }
-  void after_abort(const fault_place& who) override { armed.after_abort(who); }
+  void before_abort(const fault_place& who) override { script.before_abort(who); }
+  void after_abort(const fault_place& who) override { script.after_abort(who); }
 };
 
 constexpr std::size_t element_count = 1024;
@@ -76,7 +76,7 @@ TROUPE_WORLD_TEST(2, "a world whose peer never comes fails alone, although other
   const auto served = room(whole);
   REQUIRE(succeeds(minimum(failing, lost_values)));
 
-  const auto withheld = faults->armed.arm(armed_call::withheld_launch, rank{1});
+  const auto withheld = faults->script.on(rank{1}).next_operation().hang();
   std::vector<std::future<completion>> lost;
   for (int i = 0; i < 4; ++i) lost.push_back(minimum(failing, lost_values));
   REQUIRE(withheld.wait_for(10s) == std::future_status::ready);
@@ -93,7 +93,7 @@ TROUPE_WORLD_TEST(2, "a world whose peer never comes fails alone, although other
   INFO("the world is " << to_string(failing.status().phase) << " in epoch " << failing.status().epoch.value() << ": "
                        << failing.status().reason.text);
   CHECK(is_back());
-  faults->armed.release();
+  faults->script.release();
   CHECK(succeeds(minimum(failing, room(whole))));
   CHECK(succeeds(maximum(whole, served)));
 }

@@ -1,12 +1,12 @@
 // Communicators that go wrong when they are told to.
 #include "support/outcomes.hpp"
 
-#include <troupe/collectives/backend/faults/armed_faults.hpp>
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -31,7 +31,7 @@ constexpr std::size_t count = 16;
 /// Two ranks, whose communicators can be formed again and again.
 struct faulty_pair {
   std::shared_ptr<mock_driver> api = make_mock_driver({.device_count = 2});
-  std::shared_ptr<armed_faults> faults = std::make_shared<armed_faults>();
+  std::shared_ptr<testing::fault_script> faults = std::make_shared<testing::fault_script>();
   std::shared_ptr<backend> kind = make_faulty_backend(make_mock_backend(), faults);
   std::vector<std::shared_ptr<device>> gpus{device::open(api, device_id{0}), device::open(api, device_id{1})};
   std::vector<std::unique_ptr<stream>> lines;
@@ -80,7 +80,7 @@ bool has_happened(const std::future<time_point>& what) {
 TEST_CASE("a rank whose launch is withheld comes no more until its communicator is aborted", "[collectives][faults]") {
   faulty_pair pair;
   pair.form();
-  const auto withheld = pair.faults->arm(armed_call::withheld_launch, rank{1});
+  const auto withheld = pair.faults->on(rank{1}).next_operation().hang();
   pair.launch(0);
   CHECK_FALSE(has_happened(withheld)); // it is meant for the other rank
   for (int i = 0; i < 2; ++i) pair.launch(1);
@@ -99,8 +99,8 @@ TEST_CASE("a rank whose launch is withheld comes no more until its communicator 
 TEST_CASE("a launch and a check fail once, each for its rank alone", "[collectives][faults]") {
   faulty_pair pair;
   pair.form();
-  const auto refused = pair.faults->arm(armed_call::refused_launch, rank{0});
-  const auto found = pair.faults->arm(armed_call::failed_check, rank{1});
+  const auto refused = pair.faults->on(rank{0}).next_operation().fail();
+  const auto found = pair.faults->on(rank{1}).next_check().fail();
   CHECK_NOTHROW(pair.ends[0]->check());
   CHECK_NOTHROW(pair.launch(1));
   const error refusal = error_of([&] { pair.launch(0); });
@@ -117,7 +117,7 @@ TEST_CASE("a launch and a check fail once, each for its rank alone", "[collectiv
 TEST_CASE("a forming fails once", "[collectives][faults]") {
   faulty_pair pair;
   pair.make();
-  const auto failed = pair.faults->arm(armed_call::failed_init, rank{1});
+  const auto failed = pair.faults->on(rank{1}).next_forming().fail();
   CHECK(error_of([&] { pair.ends[1]->init(); }).code == errc::communicator_failed);
   CHECK(has_happened(failed));
   pair.abort();
@@ -126,7 +126,7 @@ TEST_CASE("a forming fails once", "[collectives][faults]") {
 
 TEST_CASE("a forming that hangs ends with its own abort, and not with another's", "[collectives][faults]") {
   faulty_pair pair;
-  const auto hung = pair.faults->arm(armed_call::hung_init, rank{0});
+  const auto hung = pair.faults->on(rank{0}).next_forming().hang();
   pair.make();
   const auto failed = pair.ends;
   auto ended = std::async(std::launch::async, [&failed] { return error_of([&] { failed[0]->init(); }); });
@@ -135,13 +135,13 @@ TEST_CASE("a forming that hangs ends with its own abort, and not with another's"
   pair.form(); // beside it
   CHECK(ended.wait_for(0s) == std::future_status::timeout);
   failed[0]->abort();
-  CHECK_THAT(ended.get().text, ContainsSubstring("hung until it was ended"));
+  CHECK_THAT(ended.get().text, ContainsSubstring("hangs until it was ended"));
 }
 
 TEST_CASE("an abort takes as long as it is told to", "[collectives][faults]") {
   faulty_pair pair;
   pair.form();
-  const auto slow = pair.faults->arm(armed_call::slow_abort, rank{1}, 20ms);
+  const auto slow = pair.faults->on(rank{1}).next_abort().delay(20ms);
   const auto began = monotonic_clock{}.now();
   pair.abort();
   CHECK(has_happened(slow));
@@ -151,10 +151,10 @@ TEST_CASE("an abort takes as long as it is told to", "[collectives][faults]") {
   CHECK(ended.back().at - began >= 20ms);
 }
 
-TEST_CASE("a released fault hangs no longer, and no fault is armed any more", "[collectives][faults]") {
+TEST_CASE("a released fault hangs no longer, and no fault is left", "[collectives][faults]") {
   faulty_pair pair;
-  const auto hung = pair.faults->arm(armed_call::hung_init, rank{0});
-  auto never = pair.faults->arm(armed_call::refused_launch, rank{0});
+  const auto hung = pair.faults->on(rank{0}).next_forming().hang();
+  auto never = pair.faults->on(rank{0}).next_operation().fail();
   pair.make();
   auto ended = std::async(std::launch::async, [&] { return error_of([&] { pair.ends[0]->init(); }); });
   hung.wait();

@@ -110,7 +110,7 @@ TEST_CASE("a message between services that is cut, or names ranks that do not ex
   CHECK_THAT(refusal(whole + 'x').text, ContainsSubstring("bytes follow its end"));
   std::string other = whole;
   other[0] = '\x7f';
-  CHECK_THAT(refusal(other).text, ContainsSubstring("another version of troupe"));
+  CHECK_THAT(refusal(other).text, ContainsSubstring("a flag is neither 0 nor 1"));
   CHECK_FALSE(refusal(encode({.batches = {{rank{2}, "x"}}})));
   CHECK_THAT(refusal(encode({.batches = {{rank{3}, "x"}}})).text, ContainsSubstring("a number is too large"));
   CHECK_FALSE(refusal(encode({.losses = {{rank{2}, {.code = errc::busy}}}})));
@@ -122,18 +122,18 @@ TEST_CASE("a message between services that is cut, or names ranks that do not ex
 }
 
 TEST_CASE("a message between services is not believed to have more parts than bytes", "[collectives][wire][hosts]") {
-  const std::string empty = encode({}); // version, two flags, and three numbers of parts
-  REQUIRE(empty.size() == 6);
+  const std::string empty = encode({}); // two flags, and three numbers of parts
+  REQUIRE(empty.size() == 5);
   const auto announced = [&](std::size_t at, char count, std::size_t bytes) {
     std::string one = empty.substr(0, at + 1);
     one[at] = count;
     return refusal(one + std::string(bytes, '\0')).text;
   };
-  CHECK_THAT(announced(3, 5, 9), ContainsSubstring("it ends before all that it announces"));
-  CHECK_THAT(announced(3, 5, 10), ContainsSubstring("it ends too early") || ContainsSubstring("ends within"));
-  CHECK_THAT(announced(4, 5, 44), ContainsSubstring("it ends before all that it announces"));
-  CHECK_THAT(announced(4, 5, 45), ContainsSubstring("an error has the code none"));
-  CHECK_THAT(announced(5, 5, 9), ContainsSubstring("it ends before all that it announces"));
+  CHECK_THAT(announced(2, 5, 9), ContainsSubstring("it ends before all that it announces"));
+  CHECK_THAT(announced(2, 5, 10), ContainsSubstring("it ends too early") || ContainsSubstring("ends within"));
+  CHECK_THAT(announced(3, 5, 44), ContainsSubstring("it ends before all that it announces"));
+  CHECK_THAT(announced(3, 5, 45), ContainsSubstring("an error has the code none"));
+  CHECK_THAT(announced(4, 5, 9), ContainsSubstring("it ends before all that it announces"));
 }
 
 } // namespace troupe::tests::host_frame_test
