@@ -6,7 +6,6 @@
 #include "runtime_binding.hpp"
 #include "world_binding.hpp"
 
-#include <troupe/actors/world/world_status.hpp>
 #include <troupe/processes/world_driver.hpp>
 
 #include <pybind11/stl.h>
@@ -39,7 +38,9 @@ public:
     waiting_.emplace_back(after, std::move(one));
   }
   void hear(const world_event& now) {
-    answer(now, [&](epoch after) { return is_ready_after(now, after); });
+    answer(now, [&](epoch after) {
+      return (now.phase == world_phase::ready && now.epoch > after) || now.phase == world_phase::stopped;
+    });
   }
   void close() {
     answer(error{.code = errc::stopping, .text = "the driver has been closed: make another"},
