@@ -117,7 +117,7 @@ int main(int count, char** words) try {
       {{"recovery.policy", "keep_size"},
        {"limits.hang", "1s"},
        {"fusion", "off"},
-       {"nccl.NCCL_ALGO", "ring"}}};
+       {"nccl.environment", "NCCL_ALGO=ring"}}};
   const std::string fault = line.text("--fault", "withheld");
   if (fault != "withheld" && fault != "killed" && fault != "none")
     throw troupe::exception{troupe::errc::invalid_argument,
