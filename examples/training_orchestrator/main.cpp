@@ -114,7 +114,10 @@ int main(int count, char** words) try {
       count,
       words,
       {"--steps", "--seconds", "--fault", "--fault-after", "--checkpoint-every", "--layers", "--width", "--batch"},
-      {{"recovery.policy", "keep_size"}, {"limits.hang", "1s"}, {"fusion", "off"}, {"nccl.NCCL_ALGO", "ring"}}};
+      {{"recovery.policy", "keep_size"},
+       {"limits.hang", "1s"},
+       {"fusion", "off"},
+       {"nccl.environment", "NCCL_ALGO=ring"}}};
   const std::string fault = line.text("--fault", "withheld");
   if (fault != "withheld" && fault != "killed" && fault != "none")
     throw troupe::exception{troupe::errc::invalid_argument,

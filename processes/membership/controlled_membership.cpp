@@ -43,12 +43,12 @@ constexpr std::array settings_of_all_processes{std::string_view{"ordering"},
                                                std::string_view{"hierarchy.min_bytes"},
                                                std::string_view{"hierarchy.scratch_bytes"}};
 
-/// Settings of NCCL that may differ between hosts or processes.
-constexpr std::array local_nccl_settings{
-    std::string_view{"nccl.commName"},           std::string_view{"nccl.environment"},
-    std::string_view{"nccl.NCCL_SOCKET_IFNAME"}, std::string_view{"nccl.NCCL_NET_PLUGIN"},
-    std::string_view{"nccl.NCCL_DEBUG"},         std::string_view{"nccl.NCCL_DEBUG_SUBSYS"},
-    std::string_view{"nccl.NCCL_DEBUG_FILE"}};
+/// Variables of NCCL with which ranks would choose different algorithms or transports. Others concern one host or
+/// process: logs, interfaces, adapters, plugins.
+constexpr std::array nccl_variables_of_all_processes{"NCCL_ALGO",         "NCCL_PROTO",       "NCCL_P2P_DISABLE",
+                                                     "NCCL_P2P_LEVEL",    "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE",
+                                                     "NCCL_NVLS_ENABLE",  "NCCL_CUMEM_ENABLE",
+                                                     "NCCL_SINGLE_PROC_MEM_REG_ENABLE"};
 
 /// Removes the location from a version: "NCCL 2.28.9 from /usr/lib/libnccl.so.2" may have another path on another host,
 /// and "Gloo 0.5.0 over TCP at 10.0.0.1" has another address.
@@ -105,11 +105,17 @@ join_request describe_process(const configuration& settings, driver& api, const 
 
 std::vector<shared_fact> shared_settings(const configuration& settings, std::string_view backend) {
   std::vector<shared_fact> made;
-  for (const setting& one : all_settings()) {
-    const bool of_nccl = backend == "nccl" && one.name.starts_with("nccl.") &&
-                         std::ranges::find(local_nccl_settings, one.name) == local_nccl_settings.end();
-    if (of_nccl || std::ranges::find(settings_of_all_processes, one.name) != settings_of_all_processes.end())
+  for (const setting& one : all_settings())
+    if (std::ranges::find(settings_of_all_processes, one.name) != settings_of_all_processes.end())
       made.push_back({std::string{one.name}, one.text(settings)});
+  if (backend != "nccl") return made;
+  configuration alike = settings;
+  std::erase_if(alike.nccl_config, [](const auto& one) { return one.first == "commName"; });
+  std::ranges::sort(alike.nccl_config);
+  made.push_back({"nccl.config", find_setting("nccl.config").text(alike)});
+  for (const char* const name : nccl_variables_of_all_processes) {
+    const auto chosen = find_value(settings.nccl_environment, name);
+    made.push_back({name, chosen ? *chosen : nccl_process_variables()(name).value_or("")});
   }
   return made;
 }

@@ -23,8 +23,8 @@ namespace troupe {
                                             device_id where);
 
 /// Returns the settings that must be equal in all processes of a world whose data \p backend moves. Ranks with
-/// different values would launch different operations. For NCCL these are all its settings except those that concern
-/// one host or process: logs, the communicator's name, network interfaces, plugins, and nccl.environment.
+/// different values would launch different operations. For NCCL these are also nccl.config, without the communicator's
+/// name, and the variables by which NCCL chooses algorithms and transports.
 [[nodiscard]] std::vector<shared_fact> shared_settings(const configuration& settings, std::string_view backend);
 
 /// Makes the transport to the controller, which connects later. Errors: invalid_argument (the address; no token;

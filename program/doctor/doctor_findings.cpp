@@ -75,7 +75,7 @@ void examine_capabilities(const configuration& settings, const std::shared_ptr<d
     }
     std::vector<std::shared_ptr<device>> devices;
     for (const found_device& one : findings.devices) devices.push_back(device::open(api, one.id));
-    findings.able = make_nccl_backend(settings.nccl_library, settings.nccl)->examine(devices);
+    findings.able = make_nccl_backend(settings.nccl_library, settings.nccl_config)->examine(devices);
   });
 }
 
@@ -108,8 +108,7 @@ doctor_findings examine(configuration settings, bool probing) {
     examine_devices(*api, host, findings);
   });
   check_part("NCCL", findings, [&] {
-    static_cast<void>(
-        set_environment(settings.nccl_environment, settings.nccl_library)); // The replaced variables are not reported.
+    set_environment(settings.nccl_environment, settings.nccl_library);
     const auto library = nccl_library::open(settings.nccl_library);
     findings.nccl = found_nccl{.version = library->version(), .path = library->path().string()};
   });
@@ -166,9 +165,9 @@ std::string why_silent(bool is_nccl, int ranks) {
 } // namespace
 
 void prepare_probe(configuration& settings) {
-  auto& others = settings.nccl_environment.others;
-  const bool chosen = std::ranges::any_of(others, [](const auto& one) { return one.first == plugin_variable; });
-  if (!chosen && !nccl_process_variables()(plugin_variable)) others.emplace_back(plugin_variable, profiler_in_program);
+  auto& variables = settings.nccl_environment;
+  if (!find_value(variables, plugin_variable) && !nccl_process_variables()(plugin_variable))
+    variables.emplace_back(plugin_variable, profiler_in_program);
 }
 
 probe_findings probe(const configuration& settings, const std::optional<topology>& where) {

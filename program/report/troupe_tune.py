@@ -116,17 +116,20 @@ def trials_of(quick: bool, mock: bool) -> list[Trial]:
     size_figures = [Figure(f"all_reduce of {size} (us)", f"rows/{row}/out_of_place/troupe/time_us")
                     for row, size in enumerate(("1 KiB", "64 KiB", "4 MiB", "256 MiB"))]
     restricts = "other collectives are restricted to it, too"
-    add("nccl.CTAPolicy", "efficiency zero", sizes, size_figures, option="--nccl-cta-policy")
-    add("nccl.NCCL_ALGO", "ring tree", sizes, size_figures, restricts, option="--nccl-algo")
-    add("nccl.NCCL_PROTO", "Simple ^LL128", sizes, size_figures, restricts, option="--nccl-proto")
-    add("nccl.NCCL_NVLS_ENABLE", "0", sizes, size_figures, option="--nccl-nvls-enable")
+    add("nccl.config", "CTAPolicy=1 CTAPolicy=2", sizes, size_figures)
+    add("nccl.environment", "NCCL_ALGO=ring NCCL_ALGO=tree", sizes, size_figures, restricts)
+    add("nccl.environment", "NCCL_PROTO=Simple NCCL_PROTO=^LL128", sizes, size_figures, restricts)
+    add("nccl.environment", "NCCL_NVLS_ENABLE=0", sizes, size_figures)
     if not quick:
-        add("nccl.minCTAs", "16 32", sizes, size_figures, "thread blocks are taken from kernels that run beside",
-            option="--nccl-min-ctas")
-        add("nccl.maxCTAs", "8 16", sizes, size_figures, option="--nccl-max-ctas")
-        add("nccl.cgaClusterSize", "0 2", sizes, size_figures, option="--nccl-cga-cluster-size")
+        # NCCL refuses a minimum without a maximum.
+        add("nccl.config", "minCTAs=16;maxCTAs=64 minCTAs=32;maxCTAs=64", sizes, size_figures,
+            "thread blocks are taken from kernels that run beside")
+        add("nccl.config", "maxCTAs=8 maxCTAs=16", sizes, size_figures)
+        add("nccl.config", "cgaClusterSize=0 cgaClusterSize=2", sizes, size_figures)
     return all_trials
 
+
+ASSIGNMENTS = ("nccl.config", "nccl.environment")  # NAME=VALUE;NAME=VALUE...
 
 # Two or three rounds may agree by chance; a smaller difference is not worth a setting.
 LEAST_NOISE = 0.02
@@ -280,6 +283,9 @@ class Tuner:
 
     def take(self, name: str, one: Chosen) -> None:
         """Chooses the setting, unless it is incompatible with those chosen before."""
+        if name in ASSIGNMENTS and name in self.chosen:  # NCCL's fields and variables are chosen one after another.
+            before = self.chosen[name]
+            one = Chosen(one.option, f"{before.value};{one.value}", before.comments + one.comments)
         new = {**self.chosen, name: one}  # A setting that is tried at several sizes keeps its place.
         words = [f"{other.option}={other.value}" for other in new.values()]
         done = run_to_end([find_program("troupe"), "config",

@@ -94,8 +94,8 @@ void check(const recovery_terms& terms, const world_deadlines& deadlines, const 
 }
 
 void check(const configuration& settings) {
-  check(settings.nccl);
-  check(settings.nccl_environment);
+  check_config(settings.nccl_config);
+  check_environment(settings.nccl_environment);
   check(settings.gloo);
   check(settings.metrics);
   if (settings.position) check_position(*settings.position, settings.ranks);

@@ -108,9 +108,8 @@ struct configuration {
   process_assignment assignment{}; ///< The data that the launcher passed to this process. Not a setting.
   /// The NCCL library to open. Empty: the one that the dynamic linker finds.
   std::optional<std::string> nccl_library;
-  nccl_options nccl; ///< Options of each communicator.
-  /// NCCL's environment variables. They are set in the process once NCCL is used.
-  troupe::nccl_environment nccl_environment;
+  nccl_values nccl_config;      ///< Fields of ncclConfig_t, for each communicator.
+  nccl_values nccl_environment; ///< NCCL's environment variables. They are set in the process once NCCL is used.
   gloo_options gloo;
   int mock_devices = 4;
   std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Memory of each simulated device.

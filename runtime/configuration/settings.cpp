@@ -48,19 +48,6 @@ struct number {
   [[nodiscard]] static std::string print(auto value) { return std::to_string(value); }
 };
 
-/// A field of ncclConfig_t. Empty: NCCL chooses.
-struct nccl_number {
-  number inner;
-  std::string_view name = "COUNT";
-  [[nodiscard]] std::string range() const { return inner.range(); }
-  [[nodiscard]] std::optional<int> parse(std::string_view text) const {
-    return text.empty() ? std::nullopt : std::optional{static_cast<int>(inner.parse(text))};
-  }
-  [[nodiscard]] static std::string print(const std::optional<int>& value) {
-    return value ? std::to_string(*value) : "";
-  }
-};
-
 /// A number with a unit, or "0" if \p or_zero.
 template <class Value>
 struct quantity {
@@ -146,26 +133,38 @@ constexpr converted<int> signal_name{"NAME", parse_record_signal,
 constexpr converted<std::string> level_name{
     "NAME", [](std::string_view value) { return std::string{log_levels.at(index_in(log_levels, "log level", value))}; },
     plain_text.print};
-/// NCCL's policies for the use of thread blocks (CTAs), which NCCL numbers. Empty: NCCL chooses.
-constexpr std::array<std::string_view, 3> cta_policies{"default", "efficiency", "zero"};
-constexpr converted<std::optional<int>> cta_policy{
-    "NAME",
-    [](std::string_view value) {
-      return value.empty() ? std::nullopt : std::optional{static_cast<int>(index_in(cta_policies, "policy", value))};
-    },
-    [](const std::optional<int>& value) {
-      return value ? std::string{cta_policies.at(static_cast<std::size_t>(*value))} : "";
-    }};
+/// Reads assignments by NCCL's names. A part without '=' belongs to the value before it, because values of NCCL may
+/// contain the separator: NCCL_ALGO=ring;allreduce:tree.
+static nccl_values parse_assignments(std::string_view text) {
+  nccl_values all;
+  while (!text.empty()) {
+    const std::string_view one = text.substr(0, text.find(';'));
+    text.remove_prefix(std::min(text.size(), one.size() + 1));
+    const std::size_t equals = one.find('=');
+    if (equals == std::string_view::npos && !all.empty())
+      all.back().second += ';' + std::string{one};
+    else if (equals == std::string_view::npos || equals == 0 || equals + 1 == one.size())
+      refuse_value(one, "must be NAME=VALUE");
+    else
+      all.emplace_back(one.substr(0, equals), one.substr(equals + 1));
+  }
+  return all;
+}
 
-using nccl_assignment = std::pair<std::string, std::string>;
-constexpr converted<nccl_assignment> assignment{
-    "NAME=VALUE",
-    [](std::string_view value) {
-      const std::size_t equals = value.find('=');
-      if (equals == std::string_view::npos || equals + 1 == value.size()) refuse_value(value, "must be NAME=VALUE");
-      return nccl_assignment{value.substr(0, equals), value.substr(equals + 1)};
-    },
-    [](const nccl_assignment& value) { return value.first + "=" + value.second; }};
+/// Assignments that \p Check accepts.
+template <auto Check>
+constexpr converted<nccl_values> assignments{"NAME=VALUE;NAME=VALUE...",
+                                             [](std::string_view text) {
+                                               nccl_values all = parse_assignments(text);
+                                               Check(all);
+                                               return all;
+                                             },
+                                             [](const nccl_values& all) {
+                                               std::string text;
+                                               for (const auto& [name, value] : all)
+                                                 text += (text.empty() ? "" : ";") + name + "=" + value;
+                                               return text;
+                                             }};
 
 // Limits of the ranges. They are far beyond useful values, but low enough that a typing error does not exhaust the
 // machine.
@@ -195,23 +194,17 @@ private:
   void begin_group(std::string_view group) { group_ = group; }
 
   /// Adds a setting. \p Path: the pointers to members that lead from a configuration to the setting's value. Its
-  /// variable and option are derived from its name: a.b_c and a.bC become TROUPE_A_B_C and --a-b-c.
+  /// variable and option are derived from its name: a.b_c becomes TROUPE_A_B_C and --a-b-c.
   template <auto... Path, class Form>
   settings_table& add(std::string_view name, std::string_view description, Form form) {
     setting& made = all_.emplace_back(setting{name, group_, description, form.name});
     made.variable = "TROUPE_";
     made.option = "--";
-    bool was_small = false;
     for (const char letter : name) {
       const auto code = static_cast<unsigned char>(letter);
-      const bool is_letter = std::isalpha(code) != 0, is_small = std::islower(code) != 0;
-      if (is_letter && !is_small && was_small) { // a capital inside a name of NCCL begins a new word
-        made.variable += '_';
-        made.option += '-';
-      }
+      const bool is_letter = std::isalpha(code) != 0;
       made.variable += is_letter ? static_cast<char>(std::toupper(code)) : '_';
-      made.option += is_letter ? static_cast<char>(std::tolower(code)) : '-';
-      was_small = is_small;
+      made.option += is_letter ? letter : '-';
     }
     ((made.member += (made.member.empty() ? "" : ".") + std::string{member_name<Path>()}), ...);
     if constexpr (requires { form.range(); }) made.range = form.range();
@@ -234,22 +227,6 @@ private:
     };
     return *this;
   }
-  /// Adds the setting of a field of ncclConfig_t. It has the field's name.
-  template <auto Member>
-  void add_field(std::string_view name, std::string_view description) {
-    const nccl_field& field = *std::ranges::find(nccl_fields(), Member, &nccl_field::member);
-    add<&configuration::nccl, Member>(
-        name, description,
-        nccl_number{{static_cast<std::uint64_t>(field.least), static_cast<std::uint64_t>(field.most)}});
-  }
-  /// Adds the setting of an environment variable of NCCL. The setting uses that same variable, so that one precedence
-  /// applies. Empty: the variable is not changed.
-  template <auto Member>
-  void add_variable(std::string_view name, std::string_view description) {
-    add_checked<&configuration::nccl_environment, Member>(name, description, plain_text);
-    all_.back().variable = name.substr(std::string_view{"nccl."}.size());
-    all_.back().option.erase(0, std::string_view{"--nccl"}.size()).insert(0, "-");
-  }
   /// Replaces the derived names of the last setting by shorter, established ones.
   void called(std::string variable, std::string option) {
     all_.back().variable = std::move(variable);
@@ -264,8 +241,6 @@ void settings_table::fill() {
   using c = configuration;
   using d = world_deadlines;
   using l = track_limits;
-  using n = nccl_options;
-  using e = nccl_environment;
   using h = staging_limits;
   using s = sequencer_limits;
   using f = fusion_limits;
@@ -325,48 +300,11 @@ void settings_table::fill() {
       list_of<number>{"COUNT,COUNT...", ',', {1, 65'536}});
   add<&c::hierarchy_across>("hierarchy.across", "backend of composed operations between nodes: same or gloo",
                             named(parse_across_choice));
-  begin_group("NCCL communicators");
-  add_field<&n::cgaClusterSize>("nccl.cgaClusterSize", "thread blocks in a cluster, 0 to 8");
-  add_field<&n::minCTAs>("nccl.minCTAs", "fewest thread blocks of a kernel, 1 to 64");
-  add_field<&n::maxCTAs>("nccl.maxCTAs", "most thread blocks of a kernel");
-  add<&c::nccl, &n::netName>("nccl.netName", "name of the network, for example IB or Socket", plain_text);
-  add_field<&n::splitShare>("nccl.splitShare", "1: a split communicator shares its parent's resources");
-  add_field<&n::trafficClass>("nccl.trafficClass", "traffic class of network packets");
-  add<&c::nccl, &n::commName>("nccl.commName", "name of communicators in NCCL's logs and profilers", plain_text);
-  add_field<&n::collnetEnable>("nccl.collnetEnable", "1: reduce in the network's switches (SHARP) where possible");
-  add<&c::nccl, &n::CTAPolicy>("nccl.CTAPolicy", "default, efficiency or zero (copy engines where possible)",
-                               cta_policy)
-      .called("TROUPE_NCCL_CTA_POLICY", "--nccl-cta-policy");
-  add_field<&n::shrinkShare>("nccl.shrinkShare", "1: a shrunk communicator shares its parent's resources");
-  add_field<&n::nvlsCTAs>("nccl.nvlsCTAs", "thread blocks of NVLS kernels");
-  add_field<&n::nChannelsPerNetPeer>("nccl.nChannelsPerNetPeer", "channels between two ranks over the network");
-  add_field<&n::nvlinkCentricSched>("nccl.nvlinkCentricSched", "1: schedule for NVLink first");
-  add_field<&n::graphUsageMode>("nccl.graphUsageMode", "0: no captured plans; 2: plans and other requests in any mix");
-  add_field<&n::maxP2pPeers>("nccl.maxP2pPeers", "peers for which sends and receives are tuned");
-  begin_group("NCCL environment");
-  add_variable<&e::algo>("nccl.NCCL_ALGO", "algorithms to choose from, for example ring,tree or ^nvls");
-  add_variable<&e::proto>("nccl.NCCL_PROTO", "protocols to choose from, for example LL,Simple");
-  add_variable<&e::p2p_disable>("nccl.NCCL_P2P_DISABLE", "1: GPUs do not access each other directly");
-  add_variable<&e::p2p_level>("nccl.NCCL_P2P_LEVEL",
-                              "longest distance for direct access: LOC, NVL, PIX, PXB, PHB or SYS");
-  add_variable<&e::shm_disable>("nccl.NCCL_SHM_DISABLE", "1: no transport through shared host memory");
-  add_variable<&e::ib_disable>("nccl.NCCL_IB_DISABLE", "1: no InfiniBand or RoCE");
-  add_variable<&e::socket_ifname>("nccl.NCCL_SOCKET_IFNAME",
-                                  "network interfaces to use, for example eth0,eth1 or ^docker");
-  add_variable<&e::net_plugin>("nccl.NCCL_NET_PLUGIN", "network plugin");
-  add_variable<&e::nvls_enable>("nccl.NCCL_NVLS_ENABLE",
-                                "0: no reductions inside NVSwitch; 2: where devices support them");
-  add_variable<&e::cumem_enable>("nccl.NCCL_CUMEM_ENABLE", "0: no memory by handle and no windows; 1: both");
-  add_variable<&e::single_proc_mem_reg_enable>("nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE",
-                                               "1: several GPUs of a process register buffers");
-  add_variable<&e::launch_order_implicit>("nccl.NCCL_LAUNCH_ORDER_IMPLICIT",
-                                          "1 (also if empty): launches of worlds on one GPU begin in one order");
-  add_variable<&e::debug>("nccl.NCCL_DEBUG", "NCCL's own log: VERSION, WARN, INFO or TRACE");
-  add_variable<&e::debug_subsys>("nccl.NCCL_DEBUG_SUBSYS", "parts that NCCL's log covers, for example INIT,GRAPH");
-  add_variable<&e::debug_file>("nccl.NCCL_DEBUG_FILE", "file of NCCL's log; %h is the host and %p the process");
-  add_checked<&c::nccl_environment, &e::others>(
-      "nccl.environment", "other variables that NCCL reads",
-      list_of<converted<nccl_assignment>>{"NAME=VALUE;NAME=VALUE...", ';', assignment});
+  begin_group("NCCL");
+  add<&c::nccl_config>("nccl.config", "fields of ncclConfig_t, for example maxCTAs=8;CTAPolicy=2",
+                       assignments<check_config>);
+  add<&c::nccl_environment>("nccl.environment", "variables that NCCL reads, for example NCCL_ALGO=ring",
+                            assignments<check_environment>);
   begin_group("Gloo");
   add_checked<&c::gloo, &gloo_options::interface_address>(
       "gloo.interface_address", "numeric address where other ranks reach this process; unprotected beyond loopback",

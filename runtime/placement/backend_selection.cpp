@@ -36,9 +36,8 @@ selected_backend select_mock(const configuration& settings, std::string why) {
 }
 
 selected_backend select_nccl(const configuration& settings, std::shared_ptr<driver> api, std::string why) {
-  for (const std::string& replaced : set_environment(settings.nccl_environment, settings.nccl_library))
-    log_warning(replaced);
-  return {std::move(api), make_nccl_backend(settings.nccl_library, settings.nccl), std::move(why)};
+  set_environment(settings.nccl_environment, settings.nccl_library);
+  return {std::move(api), make_nccl_backend(settings.nccl_library, settings.nccl_config), std::move(why)};
 }
 
 selected_backend select_library(const configuration& settings) {

@@ -108,7 +108,7 @@ TEST_CASE("nccl: a world of GPUs knows what it can do", "[runtime][gpu]") {
 
 TEST_CASE("nccl: options under NCCL's names reach a communicator", "[runtime][gpu]") {
   configuration settings = gpu_settings(2);
-  settings.nccl = {.cgaClusterSize = 0, .minCTAs = 1, .maxCTAs = 2, .commName = "troupe-test"};
+  settings.nccl_config = {{"cgaClusterSize", "0"}, {"minCTAs", "1"}, {"maxCTAs", "2"}, {"commName", "troupe-test"}};
   {
     runtime rt{settings};
     world two = rt.form_world();
@@ -118,7 +118,7 @@ TEST_CASE("nccl: options under NCCL's names reach a communicator", "[runtime][gp
   } // frees the GPUs for the next runtime
 
   // NCCL itself judges this one, so it has been heard.
-  settings.nccl = {.netName = "NoSuchNetwork"};
+  settings.nccl_config = {{"netName", "NoSuchNetwork"}};
   runtime other{settings};
   try {
     static_cast<void>(other.form_world());

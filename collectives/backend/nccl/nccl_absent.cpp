@@ -26,7 +26,7 @@ bool nccl_library::is_loaded(const std::optional<std::filesystem::path>&) {
   return false;
 }
 
-std::shared_ptr<backend> make_nccl_backend(const std::optional<std::string>&, nccl_options) {
+std::shared_ptr<backend> make_nccl_backend(const std::optional<std::string>&, const nccl_values&) {
   refuse();
 }
 

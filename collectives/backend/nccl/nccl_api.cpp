@@ -5,8 +5,6 @@
 
 #include <cstddef>
 #include <cstring>
-#include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -69,46 +67,6 @@ void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call
                         .native_code = static_cast<int>(result),
                         .native_text = std::move(words),
                         .rank = who}};
-}
-
-namespace {
-
-/// Returns a copy of \p text that is never freed: NCCL keeps the pointer to a communicator's name as long as the
-/// communicator, and may leak the communicator.
-const char* kept_for_good(const std::string& text) {
-  static std::mutex mutex;
-  static auto* const all = new std::set<std::string>;
-  const std::lock_guard lock{mutex};
-  return all->insert(text).first->c_str();
-}
-
-} // namespace
-
-nccl_native_config native_config(const nccl_options& options) {
-  nccl_native_config made;
-  const auto take = [](int& field, const std::optional<int>& value) {
-    if (value) field = *value;
-  };
-  take(made.cgaClusterSize, options.cgaClusterSize);
-  take(made.minCTAs, options.minCTAs);
-  take(made.maxCTAs, options.maxCTAs);
-  take(made.splitShare, options.splitShare);
-  take(made.trafficClass, options.trafficClass);
-  take(made.collnetEnable, options.collnetEnable);
-  take(made.CTAPolicy, options.CTAPolicy);
-  take(made.shrinkShare, options.shrinkShare);
-  take(made.nvlsCTAs, options.nvlsCTAs);
-  take(made.nChannelsPerNetPeer, options.nChannelsPerNetPeer);
-  take(made.nvlinkCentricSched, options.nvlinkCentricSched);
-  take(made.graphUsageMode, options.graphUsageMode);
-  take(made.maxP2pPeers, options.maxP2pPeers);
-  made.launchOrderImplicit = 1; // NCCL_LAUNCH_ORDER_IMPLICIT takes precedence
-  // NCCL compares minCTAs with maxCTAs before it fills in defaults, so it would refuse a minimum without a maximum.
-  constexpr int most = 64; // the default: NCCL's MAXCHANNELS
-  if (options.minCTAs && !options.maxCTAs) made.maxCTAs = most;
-  if (!options.netName.empty()) made.netName = kept_for_good(options.netName);
-  if (!options.commName.empty()) made.commName = kept_for_good(options.commName);
-  return made;
 }
 
 } // namespace troupe

@@ -2,17 +2,15 @@
 /// and the translation of results to troupe's errors. For collectives/backend/nccl only, because it needs nccl.h.
 #pragma once
 
-#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
+#include <troupe/collectives/backend/nccl/nccl_config.hpp>
 #include <troupe/device/error.hpp>
 
 #include <nccl.h>
 
-#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <type_traits>
 
 namespace troupe {
 
@@ -115,45 +113,11 @@ static_assert(offsetof(ncclConfig_t, version) == 12 && offsetof(ncclConfig_t, bl
 void nccl_call(const nccl_functions& nccl, ncclResult_t result, const char* call, std::optional<rank> who = {},
                effect touched = effect::rejected);
 
-/// The structure up to a field of NCCL 2.31. A library reads the fields that it knows, and uses defaults for the fields
-/// that it knows beyond these (src/init.cc, parseCommConfig(): the smaller size counts, then the version). There must
-/// be no padding at the end, because a newer library would read it as its next field.
-struct nccl_native_config {
-  static constexpr int unset = INT_MIN;
-
-  std::size_t size = sizeof(nccl_native_config);
-  unsigned int magic = 0xcafebeef;
-  unsigned int version = 23102;
-  int blocking = 1;
-  int cgaClusterSize = unset;
-  int minCTAs = unset;
-  int maxCTAs = unset;
-  const char* netName = nullptr;
-  int splitShare = unset;
-  int trafficClass = unset;
-  const char* commName = nullptr;
-  int collnetEnable = unset;
-  int CTAPolicy = unset;
-  int shrinkShare = unset;
-  int nvlsCTAs = unset;
-  int nChannelsPerNetPeer = unset;
-  int nvlinkCentricSched = unset;
-  int graphUsageMode = unset;
-  int numRmaCtx = unset;
-  int maxP2pPeers = unset;
-  int graphStreamOrdering = unset;
-  int launchOrderImplicit = unset;
-  int numRmaSig = unset;
-
-  /// Returns the pointer that the library's functions take. Do not read through it: ncclConfig_t may be longer than
-  /// this structure.
-  [[nodiscard]] ncclConfig_t* as_nccl() noexcept { return reinterpret_cast<ncclConfig_t*>(this); }
-};
-
-/// Checks \p options and returns them as the configuration of a blocking communicator.
-[[nodiscard]] nccl_native_config native_config(const nccl_options& options);
-
-static_assert(std::has_unique_object_representations_v<nccl_native_config>, "the structure has padding");
+/// Returns the pointer that the library's functions take. Do not read through it: ncclConfig_t may be longer than
+/// nccl_native_config.
+[[nodiscard]] inline ncclConfig_t* as_nccl(nccl_native_config& config) noexcept {
+  return reinterpret_cast<ncclConfig_t*>(&config);
+}
 
 // Fields that both declare have the same offset.
 static_assert(nccl_native_config::unset == NCCL_CONFIG_UNDEF_INT);

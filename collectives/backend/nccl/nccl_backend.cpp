@@ -14,11 +14,8 @@ namespace {
 
 class nccl_backend final : public backend {
 public:
-  nccl_backend(std::shared_ptr<const nccl_library> library, nccl_options options)
-    : library_{std::move(library)}, options_{std::move(options)} {
-    check(options_);
-    check_heard(options_, library_->version_number(), nccl_process_variables());
-  }
+  nccl_backend(std::shared_ptr<const nccl_library> library, const nccl_values& config)
+    : library_{std::move(library)}, config_{native_config(config, library_->version_number())} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
 
@@ -31,7 +28,7 @@ public:
                      .about = version(),
                      .has = [this](std::string_view symbol) { return library_->has(symbol); },
                      .devices = {},
-                     .options = options_,
+                     .config = config_,
                      .environment = nccl_process_variables(),
                      .collnet_plugin = find_collnet_plugin};
     for (const auto& one : devices) {
@@ -59,20 +56,19 @@ public:
     if (where == nullptr || where->api().name() != "cuda")
       throw exception{errc::invalid_argument, "an NCCL communicator needs a CUDA device, and rank " + to_string(self) +
                                                   " has none: use the mock backend with mock devices"};
-    return std::make_shared<nccl_communicator>(library_, words_, id, self, world_size, std::move(where),
-                                               native_config(options_));
+    return std::make_shared<nccl_communicator>(library_, words_, id, self, world_size, std::move(where), config_);
   }
 
 private:
   std::shared_ptr<const nccl_library> library_;
   std::shared_ptr<nccl_barrier_memories> words_ = std::make_shared<nccl_barrier_memories>();
-  nccl_options options_;
+  nccl_native_config config_;
 };
 
 } // namespace
 
-std::shared_ptr<backend> make_nccl_backend(const std::optional<std::string>& library, nccl_options options) {
-  return std::make_shared<nccl_backend>(nccl_library::open(library), std::move(options));
+std::shared_ptr<backend> make_nccl_backend(const std::optional<std::string>& library, const nccl_values& config) {
+  return std::make_shared<nccl_backend>(nccl_library::open(library), config);
 }
 
 } // namespace troupe

@@ -241,6 +241,11 @@ public:
   }
 
 private:
+  /// Returns a field of the configuration, over which its variable takes precedence. NCCL's default is 0.
+  [[nodiscard]] long chosen(const char* variable, int field) const {
+    return number(variable, field == nccl_native_config::unset ? 0 : field);
+  }
+
   [[nodiscard]] std::string library() const { return "NCCL " + nccl_library::version_text(facts_.version); }
 
   [[nodiscard]] verdict function(const char* symbol) const {
@@ -311,10 +316,10 @@ private:
                 nccl_library::version_text(facts_.version));
     if (verdict found = windows(); found.first != availability::yes) return found;
     constexpr int zero = 2;
-    const long policy = number("NCCL_CTA_POLICY", facts_.options.CTAPolicy.value_or(0));
-    return policy == zero ? yes("nccl.CTAPolicy is zero: gathers of symmetric windows use it, with a driver for "
-                                "CUDA 12.5 or newer")
-                          : no("nccl.CTAPolicy is not zero: set it");
+    const long policy = chosen("NCCL_CTA_POLICY", facts_.config.CTAPolicy);
+    return policy == zero ? yes("CTAPolicy is 2: gathers of symmetric windows use it, with a driver for CUDA 12.5 or "
+                                "newer")
+                          : no("CTAPolicy is not 2: set it in nccl.config");
   }
 
   [[nodiscard]] verdict device_communicators() const {
@@ -337,18 +342,18 @@ private:
       if (verdict found = function(symbol); found.first != availability::yes) return found;
     if (number("NCCL_DISABLE_MEM_MANAGER", 0) != 0)
       return no("NCCL_DISABLE_MEM_MANAGER is set, and NCCL then does not track its memory: leave it out");
-    if (number("NCCL_COMM_SPLIT_SHARE_RESOURCES", facts_.options.splitShare.value_or(0)) != 0)
-      return no("nccl.splitShare is 1, and memory that communicators share is not released: leave it out");
+    if (chosen("NCCL_COMM_SPLIT_SHARE_RESOURCES", facts_.config.splitShare) != 0)
+      return no("splitShare is 1 (nccl.config), and memory that communicators share is not released: leave it out");
     return handles();
   }
 
   [[nodiscard]] verdict collnet() const {
-    const long enabled = number("NCCL_COLLNET_ENABLE", facts_.options.collnetEnable.value_or(0));
-    if (enabled == 0) return no("nccl.collnetEnable is not 1: set it");
+    if (chosen("NCCL_COLLNET_ENABLE", facts_.config.collnetEnable) == 0)
+      return no("collnetEnable is not 1: set it in nccl.config");
     const auto plugin = facts_.collnet_plugin(text("NCCL_NET_PLUGIN"));
     if (!plugin)
       return no("no network plugin offers CollNet: install one (SHARP comes with libnccl-net.so of NVIDIA's HPC-X) and "
-                "name it by nccl.NCCL_NET_PLUGIN");
+                "name it by NCCL_NET_PLUGIN");
     return {availability::unknown, *plugin + "; whether the switches reduce (SHARP) is known when a world spans hosts"};
   }
 

@@ -2,7 +2,7 @@
 /// and the environment variables that NCCL reads. Also parses the values of NCCL_ALGO and NCCL_PROTO.
 #pragma once
 
-#include <troupe/collectives/backend/nccl/nccl_backend.hpp>
+#include <troupe/collectives/backend/nccl/nccl_config.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/device/driver.hpp>
 
@@ -58,7 +58,7 @@ struct nccl_facts {
   std::function<bool(std::string_view symbol)> has;
   std::vector<device_description> devices; ///< The devices of this process.
   bool all_peers = true;                   ///< Each device can access the memory of every other one.
-  nccl_options options;
+  nccl_native_config config;
   nccl_variable_lookup environment;
   /// Returns the CollNet interface of the network plugin called \p name, as file and symbol; nullopt if it has none.
   std::function<std::optional<std::string>(const std::string& name)> collnet_plugin;

@@ -248,7 +248,7 @@ ncclResult_t nccl_communicator::form_from(const derivation& from, ncclComm_t& fo
   if (from.how == derivation::method::shrink) {
     std::vector<int> without = from.without;
     return parent.wait_out(nccl_.comm_shrink(stay.handle(), without.data(), static_cast<int>(without.size()), &formed,
-                                             config_.as_nccl(), nccl_shrink_abort));
+                                             as_nccl(config_), nccl_shrink_abort));
   }
   if (from.how == derivation::method::revoke) {
     const ncclResult_t begun = nccl_.comm_revoke(stay.handle(), nccl_revoke_default);
@@ -258,7 +258,7 @@ ncclResult_t nccl_communicator::form_from(const derivation& from, ncclComm_t& fo
     const ncclResult_t quiet = parent.wait_out(ncclInProgress);
     if (quiet != ncclSuccess) return quiet;
   }
-  return parent.wait_out(nccl_.comm_split(stay.handle(), from.color, self().value(), &formed, config_.as_nccl()));
+  return parent.wait_out(nccl_.comm_split(stay.handle(), from.color, self().value(), &formed, as_nccl(config_)));
 }
 
 void nccl_communicator::end_forming(ncclResult_t result, const char* call) {
@@ -312,7 +312,7 @@ void nccl_communicator::split_none() {
 void nccl_communicator::form() {
   nccl_call(nccl_, nccl_.group_start(), "ncclGroupStart", self());
   const ncclResult_t result =
-      nccl_.comm_init_rank_config(&handle_, world_size(), id_, self().value(), config_.as_nccl());
+      nccl_.comm_init_rank_config(&handle_, world_size(), id_, self().value(), as_nccl(config_));
   std::memset(&id_, 0, sizeof id_); // the id is a capability (SEC-1) and is no longer needed
   if (result == ncclSuccess || result == ncclInProgress) return;
   handle_ = nullptr;

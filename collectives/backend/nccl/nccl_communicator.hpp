@@ -109,7 +109,7 @@ public:
 
   [[nodiscard]] std::string_view capture_objection() const noexcept override {
     if (config_.graphUsageMode != 0) return {};
-    return "captured plans are off in this world, because the setting nccl.graphUsageMode is 0: set it to 2";
+    return "captured plans are off in this world, because nccl.config has graphUsageMode=0: set it to 2";
   }
   void init() override;
   void warm_up(stream_ref stream) override;

@@ -261,12 +261,12 @@ TEST_CASE("the version of a backend is compared without the place where its libr
 TEST_CASE("a process compares NCCL's settings if NCCL moves its data", "[processes]") {
   mock_driver api{{.device_count = 1}};
   naming_backend collectives;
-  CHECK_FALSE(fact(describe_process(configuration{}, api, collectives, device_id{0}), "nccl.minCTAs"));
+  CHECK_FALSE(fact(describe_process(configuration{}, api, collectives, device_id{0}), "nccl.config"));
   collectives.name_ = "nccl";
   const join_request asked = describe_process(configuration{}, api, collectives, device_id{0});
   CHECK(fact(asked, "backend") == "nccl");
-  CHECK(fact(asked, "nccl.minCTAs"));
-  CHECK_FALSE(fact(asked, "nccl.NCCL_DEBUG"));
+  CHECK(fact(asked, "nccl.config"));
+  CHECK_FALSE(fact(asked, "NCCL_DEBUG"));
   CHECK_FALSE(fact(asked, "log_level"));
   CHECK_FALSE(fact(asked, "mock_devices"));
 }

@@ -30,7 +30,6 @@ const configuration defaults;
 std::string other_value(const setting& one, const std::string& used = {}) {
   if (one.name == "hierarchy.nodes") return used == "2,2" ? "1,3" : "2,2";       // as many as there are ranks
   if (one.name == "recovery.window") return used == "3600s" ? "7200s" : "3600s"; // longer than a hang takes
-  if (one.name == "nccl.graphUsageMode") return used == "0" ? "2" : "0";         // 1 is refused
   for (const char* text : {"3",
                            "5",
                            "7s",
@@ -44,16 +43,8 @@ std::string other_value(const setting& one, const std::string& used = {}) {
                            "0-3,8;4",
                            "0",
                            "1",
-                           "efficiency",
-                           "zero",
-                           "ring",
-                           "tree",
-                           "LL",
-                           "Simple",
-                           "INFO",
-                           "WARN",
-                           "NVL",
-                           "SYS",
+                           "maxCTAs=4",
+                           "minCTAs=2;netName=IB",
                            "NCCL_X=1",
                            "NCCL_Y=2;NCCL_Z=3",
                            "collnet",
@@ -131,16 +122,15 @@ constexpr std::size_t member_count() {
 
 TEST_CASE("every member of a configuration but its position, its seat, its faults and is_recorded is a setting",
           "[runtime]") {
-  // sequencing, pending, fusion, host_staging, hierarchy, deadlines, recovery, limits, nccl, nccl_environment,
-  // gloo, control, metrics
-  constexpr std::size_t nested = 13;
+  // sequencing, pending, fusion, host_staging, hierarchy, deadlines, recovery, limits, gloo, control, metrics
+  constexpr std::size_t nested = 11;
   constexpr std::size_t no_settings = 4; // position, seat, faults, is_recorded
   CHECK(all_settings().size() ==
         member_count<configuration>() - no_settings - nested + member_count<world_deadlines>() +
-            member_count<track_limits>() + member_count<nccl_options>() + member_count<nccl_environment>() +
-            member_count<staging_limits>() + member_count<fusion_limits>() + member_count<sequencer_limits>() +
-            member_count<pending_limits>() + member_count<recovery_terms>() + member_count<hierarchy_terms>() +
-            member_count<gloo_options>() + member_count<control_settings>() + member_count<metrics_settings>());
+            member_count<track_limits>() + member_count<staging_limits>() + member_count<fusion_limits>() +
+            member_count<sequencer_limits>() + member_count<pending_limits>() + member_count<recovery_terms>() +
+            member_count<hierarchy_terms>() + member_count<gloo_options>() + member_count<control_settings>() +
+            member_count<metrics_settings>());
 }
 
 TEST_CASE("no two settings share a name, a variable or an option", "[runtime]") {
@@ -308,6 +298,18 @@ TEST_CASE("a number or a name that a program has set itself is checked, too", "[
   CHECK(refused([](configuration&) {}).empty());
 }
 
+TEST_CASE("assignments by NCCL's names may have values with the separator, and are checked by name", "[runtime]") {
+  const setting& variables = find_setting("nccl.environment");
+  configuration made;
+  variables.set(made, "NCCL_ALGO=ring;allreduce:tree;NCCL_DEBUG=INFO");
+  CHECK(made.nccl_environment == nccl_values{{"NCCL_ALGO", "ring;allreduce:tree"}, {"NCCL_DEBUG", "INFO"}});
+  CHECK(variables.text(made) == "NCCL_ALGO=ring;allreduce:tree;NCCL_DEBUG=INFO");
+  for (const char* const bad : {"NCCL_ALGO", "=ring", "NCCL_ALGO=", "PATH=x", "NCCL_X=1;NCCL_X=2"})
+    CHECK_THROWS_AS(variables.set(made, bad), exception);
+  CHECK_THROWS_AS(find_setting("nccl.config").set(made, "maxCTA=8"), exception);
+  CHECK(made.nccl_config.empty());
+}
+
 TEST_CASE("a misspelt variable is refused with the nearest one, and a user's own is left alone", "[runtime]") {
   const auto refused = [](const std::string& name) { return refusal_of([&] { check_variable_names({name}); }); };
   CHECK(refused("TROUPE_RANK") ==
@@ -317,7 +319,7 @@ TEST_CASE("a misspelt variable is refused with the nearest one, and a user's own
   CHECK(says(refused("TROUPE_DEADLINE_FROM"), "'TROUPE_DEADLINES_FORM'"));
   CHECK(says(refused("TROUPE_CONFG"), "'TROUPE_CONFIG'"));
   CHECK(says(refused("TROUPE_LOG_LEVEL"), "'TROUPE_LOG'")); // as in a settings file
-  CHECK(says(refused("TROUPE_NCCL_ALGO"), "'NCCL_ALGO'"));  // which is NCCL's own
+  CHECK(says(refused("TROUPE_NCCL_CONFG"), "'TROUPE_NCCL_CONFIG'"));
   CHECK(says(refused("TROUPE_JOIN_TOKENS"), "'TROUPE_JOIN_TOKEN'"));
   for (const char* own : {"TROUPE_HOME", "TROUPE_PREFIX", "TROUPE_HOST", "TROUPE_REQUIRE_GPU", "TROUPE_TEST_KEPT"})
     CHECK(refused(own).empty());

@@ -97,13 +97,13 @@ TEST_CASE("a feature that must be chosen is available once it is", "[collectives
   CHECK(finding(facts({{"NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1"}}), feature::buffer_registration).available ==
         availability::yes);
   nccl_facts all = facts();
-  all.options.CTAPolicy = 2;
+  all.config.CTAPolicy = 2;
   CHECK(finding(all, feature::copy_engine).available == availability::yes);
   all.version = 22703;
   check_no(all, feature::copy_engine, "needs NCCL 2.28.0, and this is 2.27.3");
 
   all = facts();
-  all.options.collnetEnable = 1;
+  all.config.collnetEnable = 1;
   check_no(all, feature::collnet, "no network plugin");
   all.collnet_plugin = [](const std::string& name) { return std::optional{name + "found"}; };
   CHECK(finding(all, feature::collnet).available == availability::unknown);

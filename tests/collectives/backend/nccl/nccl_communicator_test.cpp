@@ -177,7 +177,7 @@ TEST_CASE("without graphs in NCCL's configuration nothing is captured, and the s
   rig r;
   CHECK(r.formed(0, 2)->capture_objection().empty());
   const nccl_communicator without{
-      r.library, r.memories, unique_id{}, rank{0}, 2, r.gpu, native_config({.graphUsageMode = 0})};
+      r.library, r.memories, unique_id{}, rank{0}, 2, r.gpu, native_config({{"graphUsageMode", "0"}})};
   CHECK(without.capture_objection().find("nccl.graphUsageMode is 0") != std::string_view::npos);
 }
 
