@@ -166,7 +166,7 @@ std::vector<exclusion> excluded_by_choice(const std::string& algorithms, const s
   const nccl_algorithm_set there = reachable(reach);
   const std::string why = "NCCL has no algorithm left for it under NCCL_ALGO=" + algorithms +
                           (protocols.empty() ? "" : " and NCCL_PROTO=" + protocols) +
-                          ": add ring to nccl.NCCL_ALGO, or leave it out";
+                          ": add ring to NCCL_ALGO, or leave it out";
 
   std::vector<exclusion> found;
   const auto judge = [&](std::size_t kind, nccl_function function, bool reduces) {
@@ -297,7 +297,7 @@ private:
       return no("NCCL_P2P_USE_CUDA_MEMCPY is set, and copies by CUDA need no registration: leave it out");
     if (several_here() && number("NCCL_SINGLE_PROC_MEM_REG_ENABLE", 0) == 0)
       return no("several devices of one process register their buffers only with NCCL_SINGLE_PROC_MEM_REG_ENABLE=1: "
-                "set nccl.NCCL_SINGLE_PROC_MEM_REG_ENABLE");
+                "set it, for example in nccl.environment");
     return handles();
   }
 
