@@ -36,7 +36,7 @@ nccl_facts facts(variable_map environment = {}) {
           .about = "NCCL 2.28.9 from here",
           .has = [](std::string_view) { return true; },
           .devices = {gpu(9), gpu(9)},
-          .options = {},
+          .config = {},
           .environment = from(std::move(environment)),
           .collnet_plugin = [](const std::string&) { return std::nullopt; }};
 }
