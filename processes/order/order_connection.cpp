@@ -37,7 +37,7 @@ struct ordered_rank {
 
   std::shared_ptr<peer_requests> peers{}; ///< Set by order_connection::add(), and does not change.
 
-  std::atomic<bool> is_closing{false};                            ///< New requests are refused with `closed`.
+  std::atomic<bool> is_closing{false};                            ///< The rank leaves it: `closed` is set.
   const std::shared_ptr<latch> ended = std::make_shared<latch>(); ///< Opened when nothing more is decided.
 
   // Guarded by the connection's mutex_.
@@ -104,11 +104,8 @@ std::shared_ptr<ordered_rank> order_connection::add(std::uint64_t world, std::sh
     lock.lock();
   }
   made->closed = closed_;
-  made->is_closing = true;
   made->ended->open();
-  const error why = closed_;
-  lock.unlock();
-  made->peers->close(why);
+  made->peers->close(closed_); // nothing has been asked of it, so it answers nobody under the lock
   return made;
 }
 
@@ -154,7 +151,7 @@ void order_connection::ask(const std::shared_ptr<ordered_rank>& of, lane_request
 
 void order_connection::take(undecided_ask asked, nanoseconds deadline, const error* objection) {
   ordered_rank& of = *asked.of;
-  if (!of.is_closing.load(std::memory_order_acquire)) {
+  if (!is_closed() && !of.is_closing.load(std::memory_order_acquire)) {
     const operation& what = asked.call->what();
     request_facts facts = fused_.mode == fusion::free ? examine(of, what) : request_facts{};
     if (!of.registered.empty()) facts.places = digest_of_places(what, of.registered);
@@ -204,15 +201,19 @@ request_writer& order_connection::records_of(const ordered_rank& of) {
   return out_;
 }
 
-void order_connection::write(const std::shared_ptr<ordered_rank>& of, request_record record) {
-  queue_.run([this, of, record = std::move(record)] {
-    if (!is_closed()) records_of(*of).add(record);
+template <class Task>
+void order_connection::run_open(Task task) {
+  queue_.run([this, task = std::move(task)]() mutable {
+    if (!is_closed()) task();
   });
 }
 
+void order_connection::write(const std::shared_ptr<ordered_rank>& of, request_record record) {
+  run_open([this, of, record = std::move(record)] { records_of(*of).add(record); });
+}
+
 void order_connection::send_messages(std::uint64_t world, peer_requests::messages all) {
-  queue_.run([this, world, all = std::move(all)]() mutable {
-    if (is_closed()) return;
+  run_open([this, world, all = std::move(all)]() mutable {
     may_wait_ = false;
     out_.select(world);
     for (auto& [to, bytes] : all) {
@@ -249,7 +250,7 @@ bool order_connection::may_send() const noexcept {
 }
 
 bool order_connection::awaits_launcher() const {
-  return fused_.mode == fusion::free && may_wait_ && out_.records() < fused_.max_operations && is_launcher_busy();
+  return may_wait_ && out_.records() < fused_.max_operations && is_launcher_busy();
 }
 
 bool order_connection::is_launcher_busy() const {
@@ -473,8 +474,6 @@ error order_connection::decide_close(decision_record& one) {
 
 error order_connection::decide_message(decision_record& one) {
   const auto of = find(one.world);
-  if (!of && one.world == 0)
-    return {.code = errc::internal, .text = "a message has come for a world that does not exist"};
   if (!of) { // the world is opened later, or has been left
     early_[one.world].emplace_back(one.from, std::move(one.message));
     return {};
@@ -493,10 +492,8 @@ void order_connection::end(ordered_rank& of, const error& why) {
 }
 
 void order_connection::tell_progress() {
-  if (is_closed()) return;
-  queue_.run([this] {
+  run_open([this] {
     must_report_ = true;
-    if (is_closed()) return;
     std::vector<std::shared_ptr<ordered_rank>> all;
     {
       const std::lock_guard lock{mutex_};
@@ -554,13 +551,11 @@ void order_connection::close(error why) {
     const std::lock_guard lock{mutex_};
     if (closed_) return;
     closed_ = why;
-    is_closed_.store(true, std::memory_order_release);
     left = std::exchange(asks_, {});
     worlds = worlds_;
-    for (const auto& one : worlds) {
+    for (const auto& one : worlds)
       if (!one->closed) one->closed = why;
-      one->is_closing.store(true, std::memory_order_release);
-    }
+    is_closed_.store(true, std::memory_order_release);
   }
   for (const auto& [number, one] : left) {
     error told = why;

@@ -171,6 +171,9 @@ private:
   /// Selects the world of \p of and returns the writer of the next batch. Records that are written this way are sent
   /// without waiting for the launcher (awaits_launcher()). Called only by tasks of queue_.
   [[nodiscard]] request_writer& records_of(const ordered_rank& of);
+  /// Runs a task of queue_ that does nothing if the connection is closed.
+  template <class Task>
+  void run_open(Task task);
   /// Writes a record about \p of after the requests that have been made so far. Does nothing if the connection is
   /// closed.
   void write(const std::shared_ptr<ordered_rank>& of, request_record record);
@@ -250,7 +253,7 @@ private:
   time_point due_ = time_point::max(); ///< No request is given up before this time.
   error ending_;                       ///< See ending().
   error closed_;
-  std::atomic<bool> is_closed_{false}; ///< True once closed_ is set. Readable without the lock.
+  std::atomic<bool> is_closed_{false}; ///< Whether closed_ is set, and that of each world. Readable without the lock.
 
   const std::shared_ptr<ordered_rank> whole_; ///< Declared here, because its initialisation uses the members above.
   combining_queue queue_;                     ///< Declared last, because its tasks use all other members.

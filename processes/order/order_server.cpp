@@ -161,7 +161,6 @@ void order_server::delegate(std::span<const rank> ranks) {
   log_.stop();
   order_->close_world(whole().ordered, {.code = errc::internal, .text = "another service decides"}, effects_);
   whole().is_decided_here = false;
-  whole().log = nullptr;
 }
 
 void order_server::open_host(epoch of, int world_size, std::span<const rank> present, epoch previous,
@@ -170,7 +169,7 @@ void order_server::open_host(epoch of, int world_size, std::span<const rank> pre
   if (present.empty() || !std::ranges::all_of(present, exists))
     throw exception{errc::invalid_argument,
                     "the order service of a host was given no rank, or a rank that does not exist"};
-  const bool continues = is_host_ && previous != epoch{} && previous == epoch_;
+  const bool continues = is_host_ && previous == epoch_;
   if (!continues) {
     logs_.clear();
     log_.forget();
@@ -261,7 +260,6 @@ void order_server::close(const error& why) {
   if (!order_ || std::exchange(closed_, true)) return;
   for (const auto& one : ranks_)
     if (one) one->out.add({.kind = decision_record::form::ending, .why = why});
-  composed_ = nullptr;
   for (const auto& one : worlds_)
     if (one->is_decided_here) order_->close_world(one->ordered, why, effects_);
   settle();
@@ -532,9 +530,8 @@ error order_server::receive(process_address from, std::string_view batch) {
   request_record one;
   const auto size = static_cast<int>(ranks_.size());
   while (by.in.next(in, one)) {
-    const bool is_known =
-        one.kind == request_record::form::message && one.world == 0 && one.to.value() >= 0 && one.to.value() < size;
-    if (!is_known || one.message.empty()) {
+    // The reader returns only messages in the whole world.
+    if (one.to.value() < 0 || one.to.value() >= size || one.message.empty()) {
       in.refuse("it has an empty message, or one to a rank that does not exist");
       break;
     }
@@ -638,10 +635,13 @@ void order_server::ask(member& from, request_record& asked, time_point now) {
 }
 
 void order_server::write_turns(const world& of) {
-  if (!turn_answers_.empty()) composed_ = nullptr; // later releases come after a turn
-  // The answers to one turn are adjacent. Opening worlds invalidates no reference.
-  const std::vector<rank_group>* split = nullptr;
+  if (turn_answers_.empty()) return;
+  composed_ = nullptr; // later releases come after a turn
+  // If one of them answers a split, all answer the same one. Opening worlds invalidates no reference.
+  const turn_answer& first = turn_answers_.front();
   std::vector<const world*> groups;
+  for (std::size_t i = 0; first.split && i < first.split->size(); ++i)
+    groups.push_back(&open_group(of, (*first.split)[i], next_number_++, (*first.told)[i]));
   for (turn_answer& one : turn_answers_) {
     const member& to = of.members[static_cast<std::size_t>(one.to.value())];
     const bool is_turn = one.kind == turn_answer::form::turn;
@@ -650,19 +650,14 @@ void order_server::write_turns(const world& of) {
                          .number = one.number,
                          .why = std::move(one.why),
                          .agreed = one.agreed};
-    if (one.split && one.split.get() != split) { // the first answer to a split
-      groups.clear();
-      for (std::size_t i = 0; i < one.split->size(); ++i)
-        groups.push_back(&open_group(of, (*one.split)[i], next_number_++, (*one.told)[i]));
-    }
-    split = one.split.get();
-    for (std::size_t i = 0; split != nullptr && i < split->size(); ++i) {
-      if (std::ranges::find((*split)[i].members, one.to) == (*split)[i].members.end()) continue;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const auto& members = (*first.split)[i].members;
+      if (std::ranges::find(members, one.to) == members.end()) continue;
       const world& made = *groups[i];
       if (made.log != nullptr)
         told.opened.push_back({.number = made.number, .group = i, .resume = made.log->points()});
       else
-        told.opened.push_back({.number = made.number, .group = i, .told = (*one.told)[i]});
+        told.opened.push_back({.number = made.number, .group = i, .told = (*first.told)[i]});
     }
     to.by->out.add(told);
   }

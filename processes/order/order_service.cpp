@@ -36,6 +36,7 @@ void order_service::begin(epoch of, std::vector<place> ranks) {
   closed_ = {};
   for_controller_ = from_controller_ = {};
   next_check_ = {};
+  last_work_ = steady_now();
   connected_ = static_cast<std::size_t>(
       std::ranges::count_if(places_, [](const place& one) { return one.route.rings.has_value(); }));
 }
@@ -131,9 +132,13 @@ std::vector<std::pair<process_address, error>> order_service::take_detached() {
 
 void order_service::close(const error& why, time_point now) {
   const auto lock = enter();
+  end(why);
+  static_cast<void>(deliver_all(now));
+}
+
+void order_service::end(const error& why) {
   if (!closed_) closed_ = why;
   order_.close(why);
-  static_cast<void>(deliver_all(now));
 }
 
 error order_service::receive_from_controller(std::string_view message, time_point now) {
@@ -253,10 +258,7 @@ void order_service::lose(place& one, error why) {
     for_controller_.losses.push_back({self, std::move(why)});
     return;
   }
-  const error closing{
-      .code = errc::communicator_failed, .text = "rank " + to_string(self) + " is lost: " + why.text, .rank = self};
-  if (!closed_) closed_ = closing;
-  order_.close(closing);
+  end({.code = errc::communicator_failed, .text = "rank " + to_string(self) + " is lost: " + why.text, .rank = self});
   losses_.push_back({epoch_, self, std::move(why)});
 }
 
@@ -388,20 +390,27 @@ bool order_service::do_round(time_point now) {
     next_check_ = later(now, settings_.check_interval);
     has_worked = check(now) || has_worked;
   }
-  if (!has_worked && !is_any_waiting()) return false;
-  return deliver_all(now) || has_worked;
+  if (has_worked || is_any_waiting()) has_worked = deliver_all(now) || has_worked;
+  if (has_worked) last_work_ = now;
+  return has_worked;
 }
 
-void order_service::park(time_point now, bool is_idle) {
-  nanoseconds span{};
-  {
-    const std::lock_guard lock{mutex_};
-    if (is_idle) next_check_ = later(now, settings_.idle_park);
-    span = std::min<nanoseconds>(is_idle ? settings_.idle_park : settings_.park,
-                                 std::max<nanoseconds>(next_check_ - now, nanoseconds{1}));
-    if (order_.next_due() < later(now, span)) span = std::max(order_.next_due() - now, nanoseconds{1});
-    if (is_any_waiting()) span = std::min(span, ring_sender::room_interval);
-  }
+nanoseconds order_service::rest(time_point now) {
+  const auto lock = enter();
+  return find_rest(now);
+}
+
+nanoseconds order_service::find_rest(time_point now) {
+  const nanoseconds quiet = now - last_work_;
+  if (quiet < settings_.wait.spin) return {};
+  time_point until = later(now, settings_.park);
+  if (quiet >= settings_.idle_after) until = next_check_ = later(now, settings_.idle_park);
+  until = std::min({until, next_check_, order_.next_due()});
+  if (is_any_waiting()) until = std::min(until, later(now, ring_sender::room_interval));
+  return std::max<nanoseconds>(until - now, nanoseconds{1});
+}
+
+void order_service::park(nanoseconds span) {
   // The rings may change while the thread sleeps, but not while it checks them.
   bell_->sleeper().park(
       [this] {
@@ -416,11 +425,11 @@ void order_service::park(time_point now, bool is_idle) {
 }
 
 void order_service::run() {
-  time_point last_work = steady_now();
   while (!is_stopped_) {
     while (callers_ > 0) std::this_thread::yield();
     const time_point now = steady_now();
     bool has_worked = false, has_news = false;
+    nanoseconds sleep{};
     {
       std::unique_lock lock{mutex_};
       // A driver may have rings where no rank has any.
@@ -430,7 +439,7 @@ void order_service::run() {
       };
       if (!has_rings()) {
         changed_.wait(lock, [&] { return is_stopped_ || has_rings(); });
-        last_work = steady_now();
+        last_work_ = steady_now();
         continue;
       }
       const std::size_t losses = losses_.size() + detached_.size();
@@ -440,14 +449,13 @@ void order_service::run() {
         has_news = true;
       }
       has_news = has_news || losses_.size() + detached_.size() > losses;
+      if (!has_worked) sleep = find_rest(now);
     }
     if (has_news && settings_.on_news) settings_.on_news();
-    if (has_worked)
-      last_work = now;
-    else if (now - last_work < settings_.wait.spin)
+    if (sleep > nanoseconds{0})
+      park(sleep);
+    else if (!has_worked)
       spin_pause();
-    else
-      park(now, now - last_work >= settings_.idle_after);
   }
 }
 

@@ -121,6 +121,9 @@ public:
   /// Does one round: reads at most one message of each rank, and writes what was decided. Returns whether there was
   /// anything to do. Never waits.
   bool poll(time_point now);
+  /// Returns how long run() may sleep after a round at \p now that had nothing to do; 0: it spins. If there has been no
+  /// work for `idle_after`, it also puts the next check off.
+  [[nodiscard]] nanoseconds rest(time_point now);
   /// Does rounds until stop(). Between them spins and parks by the profile; without any ring it sleeps.
   void run();
   /// Ends run().
@@ -179,11 +182,16 @@ private:
   /// Sends the pending records to the controller; if \p all is false, only those that can lead to a decision.
   void deliver_to_controller(bool all);
   void lose(place& one, error why);
+  /// Ends the order of the epoch, unless it has ended.
+  void end(const error& why);
   /// Returns why \p one can no longer be served; errc::none if it can.
   [[nodiscard]] error failure_of(const place& one) const;
   void drop_rings(place& one);
   [[nodiscard]] bool is_any_waiting() const;
-  void park(time_point now, bool is_idle);
+  /// As rest(). Call it with mutex_ locked.
+  [[nodiscard]] nanoseconds find_rest(time_point now);
+  /// Sleeps until a process writes, for at most \p span.
+  void park(nanoseconds span);
 
   const order_service_settings settings_;
   mutable std::mutex mutex_;
@@ -205,6 +213,7 @@ private:
   std::vector<loss> losses_;
   std::vector<std::shared_ptr<const absence_report>> straggling_;
   time_point next_check_{};
+  time_point last_work_{}; ///< The last round that had something to do.
   std::atomic<bool> is_stopped_{false};
   std::string message_; ///< A member to reuse its memory.
 };

@@ -52,7 +52,7 @@ host_frame decode_host_frame(std::string_view bytes, int world_size, error& why)
   frame_fields(in, made, world_size);
   for (std::size_t left = in.count(bytes.size(), 2); left > 0 && in.ok(); --left)
     if (auto report = read_report(in, world_size)) made.reports.push_back(std::move(report));
-  if (in.ok() && !in.at_end()) in.refuse("bytes follow its end");
+  if (!in.at_end()) in.refuse("bytes follow its end");
   why = in.failure("a message between the controller and the order service of a host");
   return made;
 }

@@ -956,3 +956,76 @@ TEST_CASE("progress is told once", "[collectives][sequencing][distributed]") {
   one.links[0]->tell_progress();
   CHECK(one.links[0]->sent() == before + 1);
 }
+
+TEST_CASE("the end of an order tells the controller what has been done, and later records are dropped",
+          "[collectives][sequencing][distributed][resume]") {
+  distributed_rig one{2};
+  ask_all(one, {}, 4);
+  one.deliver_all();
+  one.finish();
+  const std::uint64_t before = one.links[0]->sent();
+  one.links[0]->close({.code = errc::rebuilding, .text = "the epoch is over"});
+  REQUIRE(one.links[0]->sent() == before + 1);
+  wire_reader in{one.up[0].back()};
+  CHECK(batch_header::read(in).succeeded == 1);
+  REQUIRE(one.deliver_up(0));
+  const auto open = one.keeper.open_operations();
+  REQUIRE(open.size() == 1); // rank 1 has not told
+  CHECK(open.front().ranks.at(0).has_finished);
+  // More than a batch of messages, each of which would be sent when a batch is full.
+  for (std::size_t bytes = 0; bytes < 2 * full_batch_bytes; bytes += 2 * longest_plan_name_bytes)
+    one.orders[0]->peers()->drop_plan(std::string(longest_plan_name_bytes, 'x'));
+  CHECK(one.links[0]->sent() == before + 1);
+}
+
+TEST_CASE("nothing behind a refused decision in its batch is done", "[collectives][sequencing][distributed][SEC-2]") {
+  distributed_rig one{2};
+  const auto log = one.ask(0, one.add(0, 4));
+  decision_writer out{rig_epoch};
+  out.release(9, 0);
+  out.release(1, 0);
+  CHECK(one.links[0]->receive(out.take()).code == errc::internal);
+  CHECK(one.links[0]->waiting() == 1);
+  one.links[0]->close({.code = errc::stopping});
+  one.finish();
+  CHECK(one.notes[0]->empty());
+  CHECK(log.failure().code == errc::stopping);
+}
+
+TEST_CASE("a capture has the place of its turn, and is over with its last answer",
+          "[collectives][plans][distributed][SEC-2]") {
+  distributed_rig one{2};
+  std::vector<std::shared_ptr<capture_agreement>> made(2);
+  for (const int r : {0, 1}) {
+    const auto& order = one.orders[static_cast<std::size_t>(r)];
+    one.turn(r, [] {});
+    order->capture("plan", 1h, 1h, [&made, r](std::shared_ptr<capture_agreement> all, const error& why) {
+      CHECK_FALSE(why);
+      made[static_cast<std::size_t>(r)] = std::move(all);
+    });
+  }
+  one.deliver_all();
+  REQUIRE(made[0]);
+  REQUIRE(made[1]);
+  std::atomic<int> ended{0}, failed{0};
+  {
+    std::vector<std::jthread> all;
+    for (const int r : {0, 1})
+      all.emplace_back([&, r] {
+        if (error_of([&] { made[static_cast<std::size_t>(r)]->end(rank{r}); })) ++failed;
+        ++ended;
+      });
+    while (ended < 2 && !one.refused_above && !one.refused_below) one.deliver_all();
+    for (const auto& order : one.orders) // ends what has not ended
+      if (ended < 2) order->close({.code = errc::stopping});
+  }
+  CHECK(failed == 0);
+  decision_writer out{rig_epoch};
+  const auto next_batch = [&] {
+    out.has_seen(one.links[0]->sent());
+    return out.take();
+  };
+  for (std::uint64_t i = 0; i < one.keeper.batches_for(rank{0}); ++i) static_cast<void>(next_batch());
+  out.add({.kind = decision_record::form::capture, .number = 2, .agreed = 1});
+  CHECK_THAT(one.links[0]->receive(next_batch()).text, ContainsSubstring("capture that is not under way"));
+}

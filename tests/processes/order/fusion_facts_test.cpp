@@ -402,4 +402,82 @@ TEST_CASE("releases that are launched together are in one batch", "[collectives]
   CHECK(joining == 700);
 }
 
+TEST_CASE("requests are not compared with one that was too long to be sent",
+          "[collectives][sequencing][distributed][fusion]") {
+  fusing_rig one{2, {.mode = fusion::free, .max_operation_bytes = std::size_t{1} << 20U}};
+  const auto first = one.ask(0, lane::named("fusing first"), one.add(0, 4)); // the next ones have facts
+  const operation sum = one.add(0, 1);
+  const auto refused = one.ask(0, lane::named("fusing next"), group{std::vector(most_outline_parts + 1, sum)});
+  CHECK(refused.failure().code == errc::invalid_argument);
+  const auto next = one.ask(0, lane::named("fusing next"), sum); // in the same memory
+  while (one.deliver_up(0)) {
+    CHECK_FALSE(one.refused_above);
+    one.deliver_down(0);
+  }
+  CHECK(one.keeper.waiting() == 2);
+}
+
+TEST_CASE("the limits of a launch are told once, before the first facts",
+          "[collectives][sequencing][distributed][fusion]") {
+  fusing_rig one{2};
+  for (std::size_t i = 0; i < 4; ++i) one.ask(0, lane::named("fusing " + std::to_string(i)), one.add(0, 1 + i));
+  std::vector<request_record::form> kinds;
+  request_reader reader;
+  for (bool has_more = true; has_more; has_more = one.deliver_up(0) && one.deliver_down(0)) {
+    if (one.up[0].empty()) continue;
+    wire_reader in{one.up[0].front()};
+    static_cast<void>(batch_header::read(in));
+    for (request_record record; reader.next(in, record);) kinds.push_back(record.kind);
+  }
+  using form = request_record::form;
+  CHECK(kinds == std::vector{form::ask, form::limits, form::ask, form::ask, form::ask});
+}
+
+TEST_CASE("decisions join only a release of their batch with none of another kind between them",
+          "[collectives][sequencing][distributed][fusion][SEC-2]") {
+  const auto refusal = [](const auto& between) {
+    distributed_rig one{2};
+    const std::vector logs{one.ask(0, one.add(0, 4)), one.ask(0, lane::named("joining"), one.add(0, 5))};
+    decision_writer out{rig_epoch};
+    out.release(1, 0);
+    between(one, out);
+    out.release(2, 0, true);
+    const error why = one.links[0]->receive(out.take());
+    one.links[0]->close({.code = errc::stopping});
+    one.finish();
+    for (const outcome_log& log : logs) CHECK(log.count() == 1);
+    CHECK(one.notes[0]->size() == 1);
+    CHECK((logs[1].failure().code == errc::stopping) == static_cast<bool>(why));
+    return why.text;
+  };
+  CHECK(refusal([](auto&, auto&) {}).empty());
+  CHECK(refusal([](auto&, decision_writer& out) {
+          out.add({.kind = decision_record::form::message, .from = process_address{1}, .message = "?"});
+        }).empty());
+  CHECK_THAT(refusal([](auto&, decision_writer& out) {
+               out.add({.kind = decision_record::form::ending, .why = {.code = errc::rebuilding, .text = "over"}});
+             }),
+             ContainsSubstring("together with one that is not before it"));
+  CHECK_THAT(
+      refusal([](distributed_rig& one, decision_writer& out) { REQUIRE_FALSE(one.links[0]->receive(out.take())); }),
+      ContainsSubstring("together with one that is not before it"));
+}
+
+TEST_CASE("ready events have one name in whatever order a request has them", "[collectives][distributed][fusion]") {
+  const memory_scene scene;
+  fusion_examiner one{rank{0}, 2, freely};
+  const stream client{scene.rig.rig.devices[0]};
+  const shared_event first = record_event(scene.rig.rig.devices[0], client.ref()),
+                     second = record_event(scene.rig.rig.devices[0], client.ref());
+  const auto waiting = [&](const shared_event& send, const shared_event& recv, std::size_t at) {
+    auto what = std::get<all_reduce>(scene.sum(at, at + 10, 1));
+    what.send.ready = send;
+    what.recv.ready = recv;
+    return operation{what};
+  };
+  const auto name = one.examine(waiting(first, second, 0), 1, 0).events;
+  CHECK(name != 0);
+  CHECK(one.examine(waiting(second, first, 1), 2, 0).events == name);
+}
+
 } // namespace troupe::tests::fusion_facts_test

@@ -905,4 +905,47 @@ TEST_CASE("after the end of an order everything is refused with its reason, and 
   CHECK(kinds(at.read(1)) == std::vector{decides::turn});
 }
 
+TEST_CASE("nothing behind a refused record in its batch is read", "[collectives][distributed][order_server][SEC-2]") {
+  server_scene at;
+  at.at(0).out.select(7);
+  REQUIRE_FALSE(at.at(0).ask(barrier{}));
+  at.at(0).out.select(0);
+  CHECK(at.ask(0, barrier{}).code == errc::internal);
+  CHECK(at.server.waiting() == 0);
+}
+
+TEST_CASE("nothing joins a launch across the end of a rank's part in another world",
+          "[collectives][distributed][order_server][fusion][ORD-1]") {
+  server_scene at;
+  const std::uint64_t number = at.split(both)[0].at(0).number;
+  for (const int r : {0, 1}) REQUIRE_FALSE(at.send(r, {.kind = asks::limits, .count = 64, .bytes = 1U << 20U}));
+  const auto ask = [&](int r, std::size_t which) {
+    REQUIRE_FALSE(at.ask(r, sum(which), {41, 0, 0}, lane::named("server left " + std::to_string(which))));
+  };
+  for (const std::size_t which : {1U, 2U, 3U}) ask(0, which);
+  ask(1, 1);
+  ask(1, 2);
+  at.at(1).out.select(number);
+  REQUIRE_FALSE(at.send(1, {.kind = asks::close, .why = {.code = errc::stopping, .text = "done"}}));
+  at.at(1).out.select(0);
+  ask(1, 3);
+  for (const int r : {0, 1}) {
+    std::vector<bool> joins;
+    for (const decision_record& one : at.read(r))
+      if (one.kind == decides::release) joins.push_back(one.joins);
+    CHECK(joins == std::vector{false, true, false});
+  }
+}
+
+TEST_CASE("successes of a sub-world never decrease", "[collectives][distributed][order_server][SEC-2]") {
+  server_scene at;
+  const std::uint64_t number = at.split(both)[0].at(0).number;
+  for (const int r : {0, 1}) {
+    at.at(r).out.select(number);
+    REQUIRE_FALSE(at.ask(r, barrier{}));
+  }
+  REQUIRE_FALSE(at.send(0, {.kind = asks::succeeded, .count = 1}));
+  CHECK(at.send(0, {.kind = asks::succeeded, .count = 0}).code == errc::internal);
+}
+
 } // namespace troupe::tests::order_server_test

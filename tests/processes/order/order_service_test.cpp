@@ -825,4 +825,132 @@ TEST_CASE("when several ranks are lost the first loss is the reason of the end",
   CHECK(told == 0);
 }
 
+TEST_CASE("a service with nothing to do sleeps until it must look by itself, and longer when it is idle",
+          "[collectives][order][TIM-1]") {
+  order_service_settings settings;
+  settings.wait.spin = 2ms;
+  settings.park = 4ms;
+  settings.check_interval = 10ms;
+  settings.idle_park = 50ms;
+  settings.idle_after = 100ms;
+  served_ranks at{2, settings, {.capacity_bytes = 256}};
+  const time_point now = steady_now() + 1s;
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8), 1h));
+  at.poll(now); // the next check is in 10 ms
+  CHECK(at.service.rest(now + 1ms) == 0ns);
+  CHECK(at.service.rest(now + 2ms) == 4ms);
+  CHECK(at.service.rest(now + 8ms) == 2ms);
+  CHECK(at.service.rest(now + 12ms) == 1ns);
+  CHECK(at.service.rest(now + 99ms) == 1ns);
+  CHECK(at.service.rest(now + 100ms) == 50ms); // this puts the check off
+  CHECK(at.service.rest(now + 99ms) == 4ms);
+  SECTION("until a deadline") {
+    REQUIRE_FALSE(at.ranks[0].ask(sum(8), 30ms));
+    at.poll(now + 20ms);
+    CHECK(at.service.rest(now + 21ms) == 0ns);
+    CHECK(at.service.rest(now + 30ms) == 4ms);
+    CHECK(at.service.rest(now + 49ms) == 1ms);
+    CHECK(at.service.rest(now + 51ms) == 1ns);
+    CHECK(at.service.rest(now + 130ms) == 1ns);
+  }
+  SECTION("but looks often for room in the rings of a rank that does not read") {
+    while (!at.ranks[1].link().is_waiting()) {
+      REQUIRE_FALSE(at.ranks[1].send());
+      for (int i = 0; i < 3; ++i) at.service.poll(now);
+    }
+    CHECK(at.service.rest(now + 99ms) == ring_sender::room_interval);
+    CHECK(at.service.rest(now + 100ms) == ring_sender::room_interval);
+  }
+}
+
+TEST_CASE("a new epoch has none of the losses, ends and checks of the one before", "[collectives][order][EPO-1]") {
+  served_ranks at{2};
+  auto pair = connect_rank(rank{0}, at.service.bell());
+  at.service.attach(process_address{-1}, {.rings = std::move(pair.service)});
+  ring_client driver{std::move(pair.rank), of, 2};
+  for (ring_client* const one : {&driver, &at.ranks[1]})
+    REQUIRE_FALSE(one->link().send("what nobody can read", steady_now()));
+  const time_point now = steady_now();
+  at.poll(now + 1h); // the next check is after that
+  CHECK(at.service.connected() == 1);
+  std::size_t told = 0, heard = 0;
+  std::vector<order_route> routes(2);
+  routes[0].send = [&](const std::string&) { ++told; };
+  at.service.open(epoch{2}, std::move(routes));
+  CHECK(at.service.take_losses().empty());
+  CHECK(at.service.take_detached().empty());
+  at.service.attach(process_address{-1}, {.send = [&](const std::string&) { ++heard; }}); // the order has not ended
+  request_writer out;
+  out.add({.kind = request_record::form::message, .to = process_address{-1}, .message = "are you there?"});
+  REQUIRE_FALSE(out.ask(sum(8), lane{}, 1, {}, 10ms));
+  REQUIRE_FALSE(at.service.receive(rank{0}, out.take({.epoch = epoch{2}, .number = 1}), now));
+  CHECK(heard == 1);
+  CHECK(told == 1); // the batch is confirmed
+  CHECK(at.service.poll(now + 1s));
+  CHECK(told == 2); // the request is refused
+}
+
+TEST_CASE("an end of which a host's service has heard in part does not end its next epoch",
+          "[collectives][order][EPO-1]") {
+  two_services at;
+  host_frame part;
+  part.is_complete = false;
+  part.closed = {.code = errc::rebuilding, .text = "the epoch is over"};
+  REQUIRE_FALSE(at.host.receive_from_controller(encode(part), steady_now()));
+  std::vector<std::pair<rank, ring_connection>> ends;
+  auto pair = connect_rank(rank{0}, at.host.bell());
+  ends.emplace_back(rank{0}, std::move(pair.service));
+  ring_client next{std::move(pair.rank), epoch{2}, 1};
+  at.host.open_host(epoch{2}, 1, std::move(ends), of, {}, [](const std::string&) {});
+  REQUIRE_FALSE(at.host.receive_from_controller(encode(host_frame{}), steady_now()));
+  REQUIRE_FALSE(next.ask(sum(8)));
+  for (int i = 0; i < 5; ++i) at.host.poll(steady_now());
+  next.read();
+  CHECK(next.released.size() == 1);
+  CHECK(next.refused.empty());
+}
+
+TEST_CASE("requests of ranks without rings are refused at their deadlines", "[collectives][order][TIM-1]") {
+  mixed_ranks at{1};
+  const time_point now = steady_now();
+  REQUIRE_FALSE(at.out.ask(sum(8), lane{}, 1, {}, 10ms));
+  REQUIRE_FALSE(at.service.receive(rank{1}, at.out.take({.epoch = of, .number = ++at.sent}), now));
+  at.service.expire(now + 9ms);
+  CHECK(at.kinds.empty());
+  at.service.expire(now + 10ms);
+  CHECK(at.kinds == std::vector{refused});
+}
+
+TEST_CASE("nothing is sent to a rank that is lost, and a host is told once that the order has ended",
+          "[collectives][order][FLT-1]") {
+  SECTION("a rank") {
+    mixed_ranks at{1};
+    REQUIRE_FALSE(at.ranks[0].link().send("what nobody can read", steady_now()));
+    at.poll();
+    CHECK(at.kinds == std::vector{decision_record::form::ending}); // the other rank's
+  }
+  SECTION("a host") {
+    two_services at;
+    at.controller.close({.code = errc::rebuilding, .text = "the epoch is over"}, steady_now());
+    CHECK(at.to_host.size() == 1);
+    request_writer third;
+    REQUIRE_FALSE(third.ask(sum(8), lane{}, 0, std::nullopt, 1h));
+    REQUIRE_FALSE(at.controller.receive(rank{2}, third.take({.epoch = of, .number = 1}), steady_now()));
+    CHECK(at.to_third.size() == 2);
+    CHECK(at.to_host.size() == 1);
+  }
+}
+
+TEST_CASE("the first batch of a host that cannot be read is the reason, whatever follows",
+          "[collectives][order][SEC-2]") {
+  two_services at;
+  request_writer second;
+  REQUIRE_FALSE(second.ask(sum(8), lane{}, 0, std::nullopt, 1h));
+  const error why = at.controller.receive_from_host(
+      0, encode(host_frame{.batches = {{rank{0}, "x"}, {rank{1}, second.take({.epoch = of, .number = 1})}}}),
+      steady_now());
+  CHECK(why.code == errc::internal);
+  CHECK(why.rank == rank{0});
+}
+
 } // namespace troupe::tests::order_service_test

@@ -26,8 +26,9 @@ namespace {
 
 /// Ranks of one world over processes, and of those that are split off it.
 struct split_rig : distributed_rig {
-  explicit split_rig(int size, const std::vector<host_ranks>& of_hosts = {})
-    : distributed_rig{size, {}, {.mode = fusion::off}, of_hosts} {}
+  explicit split_rig(int size, const std::vector<host_ranks>& of_hosts = {},
+                     const fusion_limits& fused = {.mode = fusion::off})
+    : distributed_rig{size, {}, fused, of_hosts} {}
 
   /// A rank's part of a split. The worlds are opened on pipelines of their own.
   void ask_split(int self, const std::vector<rank_group>& groups) {
@@ -874,6 +875,7 @@ TEST_CASE("a sub-world that is opened after the end of the connection is closed 
   one.split(both);
   static_cast<void>(one.parts.at({"both", 0})->leave({.code = errc::stopping, .text = "its work is done"}));
   one.links[0]->close({.code = errc::rebuilding, .text = "the epoch is over"});
+  one.links[0]->close({.code = errc::stopping, .text = "again"});
   CHECK(one.ask_in("both", 0, barrier{}).failure().text == "its work is done"); // it was left before
   const auto part = one.parts[{"both", 0}] = connected(one.orders[0]->open_world(9, one.pipeline_of(both.front(), 0)));
   const auto late = one.ask_in("both", 0, barrier{});
@@ -900,6 +902,47 @@ TEST_CASE("the service of a host learns that a rank has left, and answers for it
   CHECK(before == 0);
   CHECK(one.down[0].size() == 1);
   for (const auto& each : one.hosts) CHECK(each->keeper.retiring().empty());
+}
+
+TEST_CASE("successes in a sub-world are told once", "[collectives][sequencing][distributed][resume]") {
+  split_rig one{2};
+  one.split({{"both", {rank{0}, rank{1}}}});
+  std::uint64_t before = one.links[0]->sent();
+  one.links[0]->tell_progress();
+  CHECK(one.links[0]->sent() == before); // there is none
+  for (const int r : {0, 1}) static_cast<void>(one.ask_in("both", r, barrier{}));
+  one.deliver_all();
+  one.finish();
+  before = one.links[0]->sent();
+  for (int i = 0; i < 2; ++i) {
+    one.links[0]->tell_progress();
+    CHECK(one.links[0]->sent() == before + 1);
+    one.deliver_all();
+  }
+}
+
+TEST_CASE("requests to the whole world wait for company while a sub-world keeps the launcher busy",
+          "[collectives][sequencing][distributed][fusion]") {
+  split_rig one{2, {}, {.mode = fusion::free}};
+  one.split({{"both", {rank{0}, rank{1}}}});
+  auto stopped = one.stop(0);
+  std::vector<outcome_log> logs;
+  for (std::size_t i = 0; i < 3; ++i)
+    for (const int r : {0, 1})
+      logs.push_back(one.ask_in("both", r, one.add(r, 1 + i), lane::named("busy " + std::to_string(i))));
+  one.deliver_all();                                                          // its launches wait for the launcher
+  logs.push_back(one.ask(0, lane::named("busy undecided"), one.add(0, 100))); // nothing else is undecided
+  REQUIRE(one.up[0].size() == 1);
+  one.up[0].clear();
+  logs.push_back(one.ask(0, lane::named("busy waits"), one.add(0, 101)));
+  CHECK(one.up[0].empty());
+  const std::uint64_t before = one.links[0]->sent();
+  stopped.go();
+  one.settle(); // each launch looks whether it can be sent
+  CHECK(one.links[0]->sent() == before + 1);
+  for (const auto& link : one.links) link->close({.code = errc::stopping, .text = "the test is over"});
+  one.finish();
+  for (const outcome_log& log : logs) CHECK(log.count() == 1);
 }
 
 } // namespace troupe::tests::sub_orders_test
