@@ -16,7 +16,7 @@
 namespace troupe {
 
 void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome,
-                             time_point now) {
+                             running_time now) {
   for (auto it = all_.begin(); it != all_.end();) it = it->second.to == from ? forget(it) : std::next(it);
   const auto slot = free_slot();
   if (!slot) return;
@@ -79,10 +79,10 @@ void attached_drivers::tell(const world_report& now, epoch order) {
   }
 }
 
-void attached_drivers::hear(session_id from, const process_message& what, time_point now) {
+void attached_drivers::hear(session_id from, const process_message& what, time_point now, running_time running) {
   const auto found = all_.find(from);
   if (found == all_.end()) return;
-  found->second.silence.end(now);
+  found->second.silence.end(running);
   if (std::holds_alternative<leave_notice>(what)) {
     forget(found);
     return;
@@ -106,10 +106,9 @@ void attached_drivers::detach_failed() {
   }
 }
 
-void attached_drivers::watch(time_point now, nanoseconds pause, nanoseconds suspicion) {
+void attached_drivers::watch(running_time now, nanoseconds suspicion) {
   for (auto it = all_.begin(); it != all_.end();) {
     peer_silence& silence = it->second.silence;
-    silence.exclude(pause, now);
     const auto present = it++;
     if (!silence.exceeds(suspicion, now)) continue;
     const auto shown = std::chrono::duration_cast<std::chrono::milliseconds>(silence.length(now)).count();

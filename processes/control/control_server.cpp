@@ -39,7 +39,7 @@ control_sources system_sources() {
 
 control_server::control_server(controller_terms terms, const order_service_settings& ordering,
                                std::shared_ptr<order_gate> gate, controller_hooks hooks, control_sources sources)
-  : state_{std::move(terms), steady_now()},
+  : state_{std::move(terms), boot_clock::now()},
     order_{ordering},
     limits_{ordering.limits},
     gate_{std::move(gate)},
@@ -69,18 +69,18 @@ void control_server::end_order() {
 void control_server::tick() {
   const time_point now = steady_now();
   if (gate_) gate_->drain(now);
-  carry_out(state_.on_tick(now));
+  carry_out(state_.on_tick(boot_clock::now()));
   order_.expire(now);
   hear_of_order();
-  watch_hosts(now);
+  watch_hosts(running_now());
 }
 
 void control_server::process_ended(std::string_view name, std::int64_t pid, const std::string& how) {
-  carry_out(state_.on_process_ended(name, pid, how, steady_now()));
+  carry_out(state_.on_process_ended(name, pid, how, boot_clock::now()));
 }
 
 void control_server::stop() {
-  carry_out(state_.on_stop(steady_now()));
+  carry_out(state_.on_stop(boot_clock::now()));
 }
 
 void control_server::fail(const error& why) const {
@@ -97,13 +97,13 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (!frame) return hooks_.refused(why);
   if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
   if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit(from, *asked);
-  if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now());
+  if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now(), running_now());
   if (hosts_.contains(frame->session)) return hear_of_host(frame->session, frame->what);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
   if (const auto* notice = std::get_if<gate_notice>(&frame->what); notice && state_.has_member(frame->session))
     note_gate(links_.at(frame->session), notice->nonce);
-  carry_out(state_.on_message(frame->session, frame->what, steady_now()));
+  carry_out(state_.on_message(frame->session, frame->what, boot_clock::now()));
 }
 
 void control_server::complete(session_id from, failed_report& report) {
@@ -116,13 +116,13 @@ void control_server::complete(session_id from, failed_report& report) {
 
 void control_server::take(session_id from, const order_batch& asked) {
   const time_point now = steady_now();
-  carry_out(state_.on_message(from, heartbeat{}, now)); // a batch also counts as a heartbeat
+  carry_out(state_.on_message(from, heartbeat{}, boot_clock::now())); // a batch also counts as a heartbeat
   const auto self = state_.rank_of(from, asked.of);
   if (!self) return; // the epoch has ended
   if (asked.of != opened_) return;
   const std::size_t with_rings = order_.connected();
   if (const error why = order_.receive(*self, asked.bytes, now))
-    return carry_out(state_.on_message(from, failed_report{.of = asked.of, .why = why}, now));
+    return carry_out(state_.on_message(from, failed_report{.of = asked.of, .why = why}, boot_clock::now()));
   if (hooks_.batch_added) hooks_.batch_added(*self, asked.of);
   if (order_.connected() < with_rings) announce(state_.event()); // the process could not accept its rings
 }
@@ -132,9 +132,9 @@ void control_server::hear_of_order() {
     const auto link = one.of == state_.current_epoch() ? state_.session_of(one.rank) : std::nullopt;
     if (!link) continue; // its loss is already known
     if (one.why.code == errc::rank_lost)
-      carry_out(state_.on_rank_lost(*link, one.why.text, steady_now()));
+      carry_out(state_.on_rank_lost(*link, one.why.text, boot_clock::now()));
     else
-      carry_out(state_.on_message(*link, failed_report{.of = one.of, .why = one.why}, steady_now()));
+      carry_out(state_.on_message(*link, failed_report{.of = one.of, .why = one.why}, boot_clock::now()));
   }
   drivers_.detach_failed();
   for (const auto& late : order_.take_straggling())
@@ -164,7 +164,7 @@ void control_server::open_order(const control_effect::open_order& begun) {
   }
   const epoch before = std::exchange(opened_, of);
   is_ordering_ = true;
-  next.until = later(steady_now(), time_for_rings);
+  next.until = later(running_now(), time_for_rings);
   opening_ = std::move(next);
   const bool is_any_asked = asked.candidates.size() > 1;
   for (auto& [link, host] : hosts_) {
@@ -220,7 +220,7 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
     const auto one = it++;
     if (one->second.to == from || is_same_process(one->second.who, who)) lose_host(one->first);
   }
-  hosts_.emplace(welcome.session, order_host{.to = from, .who = who}).first->second.silence.end(steady_now());
+  hosts_.emplace(welcome.session, order_host{.to = from, .who = who}).first->second.silence.end(running_now());
   tell_host(welcome.session, welcome);
   for (const auto& process : links_)
     if (process.second.nonce) tell_host(welcome.session, claim_directive{*process.second.nonce});
@@ -229,7 +229,7 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
 
 void control_server::hear_of_host(session_id from, const process_message& what) {
   order_host& host = hosts_.at(from);
-  host.silence.end(steady_now());
+  host.silence.end(running_now());
   if (const auto* report = std::get_if<serving_report>(&what)) {
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
     host.ranks = report->ranks;
@@ -248,7 +248,7 @@ void control_server::fail_host(session_id which, error why) {
   if (host.served != state_.current_epoch() || host.ranks.empty()) return;
   why.text = "the order service of " + describe(host.who) + ": " + why.text;
   if (const auto link = state_.session_of(host.ranks.front()))
-    carry_out(state_.on_message(*link, failed_report{.of = host.served, .why = std::move(why)}, steady_now()));
+    carry_out(state_.on_message(*link, failed_report{.of = host.served, .why = std::move(why)}, boot_clock::now()));
 }
 
 void control_server::lose_host(session_id which) {
@@ -257,21 +257,17 @@ void control_server::lose_host(session_id which) {
   if (opening_ && std::ranges::none_of(hosts_, [](const auto& one) { return one.second.is_asked; })) finish_opening();
 }
 
-void control_server::watch_hosts(time_point now) {
-  // Time in which this process did not run does not count as silence.
-  const nanoseconds pause = ticks_.tick(now, state_.terms().heartbeat);
+void control_server::watch_hosts(running_time now) {
   std::vector<session_id> silent;
-  for (auto& [link, host] : hosts_) {
-    host.silence.exclude(pause, now);
+  for (auto& [link, host] : hosts_)
     if (host.silence.exceeds(state_.terms().suspicion, now)) silent.push_back(link);
-  }
   for (const session_id one : silent) lose_host(one); // a service that still runs notices the silence and joins again
   if (now - beat_ >= state_.terms().heartbeat) {
     beat_ = now;
     for (const auto& host : hosts_) tell_host(host.first, heartbeat{});
     drivers_.beat();
   }
-  drivers_.watch(now, pause, state_.terms().suspicion);
+  drivers_.watch(now, state_.terms().suspicion);
   if (opening_ && now >= opening_->until) finish_opening();
 }
 
@@ -330,7 +326,7 @@ void control_server::admit(peer_id from, const attach_request& asked) {
       .session = link, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion};
   if (asked.is_order_service) return add_host(from, asked.who, welcome);
   drivers_.admit(from, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt, welcome,
-                 steady_now());
+                 running_now());
   tell_drivers(state_.event());
 }
 
@@ -362,7 +358,7 @@ void control_server::send(session_id to, const controller_message& what) {
 
 void control_server::admit(peer_id from, const join_request& asked) {
   const session_id link = sources_.draw_session();
-  const control_effects effects = state_.on_join(link, asked, steady_now(), sources_.wall_clock());
+  const control_effects effects = state_.on_join(link, asked, boot_clock::now(), sources_.wall_clock());
   process_connection& made = links_[link]; // at least until it has been answered
   made.to = from;
   // Before the effects, which may form an epoch. SEC-2: a request that was refused claims nothing.
@@ -374,7 +370,7 @@ void control_server::admit(peer_id from, const join_request& asked) {
   if (is_new) return;
   const session_id before = std::exchange(known->second, link);
   links_.erase(before); // the process uses the new link from now on
-  carry_out(state_.on_link_down(before, steady_now()));
+  carry_out(state_.on_link_down(before, boot_clock::now()));
 }
 
 void control_server::note_gate(process_connection& of, const ring_session& nonce) {
@@ -391,7 +387,7 @@ void control_server::lose(peer_id process) {
   const auto known = latest_.extract(process);
   if (known.empty()) return;
   links_.erase(known.mapped());
-  carry_out(state_.on_link_down(known.mapped(), steady_now()));
+  carry_out(state_.on_link_down(known.mapped(), boot_clock::now()));
 }
 
 void control_server::carry_out(const control_effects& effects) {

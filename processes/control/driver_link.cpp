@@ -12,7 +12,10 @@
 namespace troupe {
 
 driver_link::driver_link(process_identity who, std::string token, driver_services services)
-  : who_{std::move(who)}, token_{std::move(token)}, services_{std::move(services)}, ticks_{services_.time->now()} {}
+  : who_{std::move(who)},
+    token_{std::move(token)},
+    services_{std::move(services)},
+    running_{services_.time->now(), admitted_.heartbeat} {}
 
 driver_link::~driver_link() {
   close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
@@ -39,7 +42,7 @@ void driver_link::receive(std::string_view bytes) {
 
 void driver_link::hear(const controller_message& what) {
   const std::lock_guard lock{mutex_};
-  const time_point now = services_.time->now();
+  const running_time now = running_now();
   silence_.end(now);
   std::visit(overloaded{
                  [&](const join_welcome& welcome) {
@@ -154,7 +157,7 @@ void driver_link::follow(epoch of, std::string_view batch) {
   std::shared_ptr<attached_order> order;
   {
     const std::lock_guard lock{mutex_};
-    silence_.end(services_.time->now());
+    silence_.end(running_now());
     if (of == opened_) order = order_;
   }
   if (!order) return;
@@ -194,10 +197,9 @@ bool driver_link::tick() {
     retired = std::exchange(retired_, {});
     order = order_;
     if (state_.is_ready) unreleased = std::exchange(unreleased_, {});
-    const time_point now = services_.time->now();
+    const running_time now = running_now();
     is_to_renew = has_lent_ && order && now - renewed_ >= services_.lease / 4;
     if (is_to_renew) renewed_ = now;
-    silence_.exclude(ticks_.tick(now, admitted_.heartbeat), now);
     is_silent = silence_.exceeds(admitted_.suspicion, now) && admitted_.session != 0;
     if (admitted_.session != 0 && now - spoke_ >= admitted_.heartbeat) {
       spoke_ = now;

@@ -4,7 +4,7 @@
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/processes/control/control_messages.hpp>
 #include <troupe/processes/control/peer_silence.hpp>
 #include <troupe/processes/order/attached_order.hpp>
@@ -107,6 +107,7 @@ private:
   void change() { news_.push_back(state_); }
   /// Reports the changes of the state, in their order and without the lock: a listener may call this object.
   void tell_news();
+  [[nodiscard]] running_time running_now() { return running_.read(services_.time->now(), admitted_.heartbeat); }
 
   const process_identity who_;
   const std::string token_;
@@ -115,9 +116,9 @@ private:
   mutable std::mutex mutex_;
   join_welcome admitted_{};  ///< Its session is 0 while it is not admitted.
   bool is_detached_ = false; ///< Until it has introduced itself again.
-  time_point spoke_{};
+  running_time spoke_{};
   peer_silence silence_; ///< Of the controller.
-  pause_detector ticks_;
+  running_clock running_;
   world_driver_event state_{.reason = {.code = errc::rebuilding, .text = "the controller has not been reached yet"}};
   std::shared_ptr<attached_order> order_{}; ///< The order of the present epoch.
   epoch opened_{};                          ///< The epoch of order_.
@@ -127,7 +128,7 @@ private:
   std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until answer_ended().
   std::atomic<std::uint64_t> last_ticket_{0};
   std::atomic<bool> has_lent_{false}; ///< Whether memory or a plan was requested, whose lease must be renewed.
-  time_point renewed_{};
+  running_time renewed_{};
   std::deque<world_driver_event> news_{};
   bool is_telling_ = false;                 ///< A thread is in tell_news().
   std::vector<remote_buffer> unreleased_{}; ///< Memory to give back when the world is ready again.

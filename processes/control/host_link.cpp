@@ -15,7 +15,7 @@ host_link::host_link(process_identity who, std::string token, host_services serv
     token_{std::move(token)},
     services_{std::move(services)},
     service_{std::move(service)},
-    ticks_{services_.time->now()} {}
+    running_{services_.time->now(), admitted_.heartbeat} {}
 
 std::string host_link::introduction() const {
   return encode(process_frame{0, attach_request{.token = token_, .who = who_, .is_order_service = true}});
@@ -26,11 +26,11 @@ void host_link::receive(std::string_view bytes) {
   const auto frame = decode_controller_frame(bytes, why);
   const std::lock_guard lock{mutex_};
   if (!frame) return services_.warned(why);
-  silence_.end(services_.time->now());
+  silence_.end(running_now());
   std::visit(overloaded{
                  [&](const join_welcome& welcome) {
                    admitted_ = welcome;
-                   spoke_ = services_.time->now();
+                   spoke_ = running_now();
                  },
                  [&](const join_refusal& refusal) { ended_ = refusal.why; },
                  [&](const claim_directive& one) {
@@ -109,8 +109,7 @@ bool host_link::beat() {
   bool is_silent = false;
   {
     const std::lock_guard lock{mutex_};
-    const time_point now = services_.time->now();
-    silence_.exclude(ticks_.tick(now, admitted_.heartbeat), now);
+    const running_time now = running_now();
     if (admitted_.session == 0) return false;
     is_silent = silence_.exceeds(admitted_.suspicion, now);
     if (now - spoke_ >= admitted_.heartbeat) send(heartbeat{});
@@ -126,7 +125,7 @@ std::optional<error> host_link::ended() const {
 }
 
 void host_link::send(process_message what) {
-  spoke_ = services_.time->now();
+  spoke_ = running_now();
   services_.send(encode(process_frame{admitted_.session, std::move(what)}));
 }
 

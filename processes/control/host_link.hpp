@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/processes/control/control_messages.hpp>
 #include <troupe/processes/control/peer_silence.hpp>
 #include <troupe/processes/order/order_service.hpp>
@@ -58,6 +58,7 @@ public:
 private:
   void serve(const serve_directive& asked);
   void send(process_message what);
+  [[nodiscard]] running_time running_now() { return running_.read(services_.time->now(), admitted_.heartbeat); }
 
   const process_identity who_;
   const std::string token_;
@@ -66,9 +67,9 @@ private:
 
   mutable std::mutex mutex_;
   join_welcome admitted_{}; ///< Its session is 0 while the controller has not admitted this service.
-  time_point spoke_{};
+  running_time spoke_{};
   peer_silence silence_; ///< Of the controller.
-  pause_detector ticks_;
+  running_clock running_;
   epoch serves_{};                     ///< The epoch whose messages are passed to service_.
   std::vector<gate_connection> gates_; ///< Connections of the processes of this host that have joined.
   std::optional<error> ended_;

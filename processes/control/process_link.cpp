@@ -29,20 +29,20 @@ process_link::process_link(join_request who, link_services services, orphan_poli
     services_{std::move(services)},
     policy_{policy},
     orphaned_for_{orphaned_for},
-    ticks_{services_.time->now()},
-    orphaned_{services_.time->now()} {}
+    running_{services_.time->now(), heartbeat_},
+    orphaned_{running_.last()} {}
 
 std::string process_link::introduction() {
   const std::lock_guard lock{mutex_};
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
   gate_.reset();
-  knock(services_.time->now());
+  knock(running_now());
   who_.nonce = gate_ ? std::optional{gate_->nonce} : std::nullopt;
   return encode(process_frame{0, who_});
 }
 
-void process_link::knock(time_point now) {
+void process_link::knock(running_time now) {
   knocked_ = now;
   gate_ = services_.knock && !is_closed_to_rings_ ? services_.knock() : std::nullopt;
 }
@@ -51,7 +51,7 @@ void process_link::connected() {
   const std::lock_guard lock{mutex_};
   if (state_ != state::unconnected) return;
   state_ = state::joining;
-  spoke_ = services_.time->now();
+  spoke_ = running_now();
   silence_.end(spoke_);
 }
 
@@ -76,7 +76,7 @@ void process_link::receive(std::string_view bytes) {
       std::holds_alternative<join_welcome>(frame->what) || std::holds_alternative<join_refusal>(frame->what);
   // Ignore messages for an earlier session, for example a notice that it has ended.
   if (state_ == state::joined ? frame->session != session_ : !is_answer) return;
-  silence_.end(services_.time->now());
+  silence_.end(running_now());
   std::visit(overloaded{
                  [&](const join_welcome& welcome) { hear(welcome); },
                  [&](const join_refusal& refusal) { end(refusal.why); },
@@ -124,6 +124,7 @@ void process_link::hear(const join_welcome& welcome) {
   is_spare_ = welcome.is_spare;
   session_ = welcome.session;
   heartbeat_ = welcome.heartbeat;
+  running_.count(heartbeat_);
   suspicion_ = welcome.suspicion;
 }
 
@@ -150,7 +151,7 @@ void process_link::disconnected(const error& why) {
   const std::lock_guard lock{mutex_};
   if (state_ == state::left) return;
   if (state_ == state::leaving) return take_leave();
-  const time_point now = services_.time->now();
+  const running_time now = running_now();
   const bool was_connected = std::exchange(state_, state::unconnected) != state::unconnected;
   if (was_connected) {
     orphaned_ = now;
@@ -167,14 +168,13 @@ void process_link::disconnected(const error& why) {
 
 bool process_link::tick() {
   std::unique_lock lock{mutex_};
-  const time_point now = services_.time->now();
-  const nanoseconds pause = exclude_pause(now);
+  const running_time now = running_now();
   auto retired = std::exchange(retired_, {});
   const auto order = order_;
   lock.unlock();
   retired.clear(); // joins threads, which may wait for the lock
   if (order) {
-    order->expire(now, pause);
+    order->expire(services_.time->now());
     order->tell_progress();
   }
   lock.lock();
@@ -209,19 +209,11 @@ bool process_link::tick() {
 
 void process_link::beat() {
   const std::lock_guard lock{mutex_};
-  if (state_ == state::joined && services_.time->now() - spoke_ >= heartbeat_) send(heartbeat{});
-}
-
-nanoseconds process_link::exclude_pause(time_point now) {
-  const nanoseconds pause = ticks_.tick(now, heartbeat_);
-  silence_.exclude(pause, now);
-  orphaned_ = without_pause(orphaned_, pause, now);
-  for (held_directive& one : held_) one.since = without_pause(one.since, pause, now);
-  return pause;
+  if (state_ == state::joined && running_now() - spoke_ >= heartbeat_) send(heartbeat{});
 }
 
 void process_link::send(process_message what) {
-  spoke_ = services_.time->now();
+  spoke_ = running_now();
   services_.send(encode(process_frame{session_, std::move(what)}));
 }
 
@@ -327,7 +319,7 @@ void process_link::deliver_after(Order what) {
   release_held(false);
   // Without rings, decisions arrive through the same connection and have already been applied.
   if (rings_ && order_->followed() < decided)
-    held_.push_back({decided, services_.time->now(), {std::move(what)}});
+    held_.push_back({decided, running_now(), {std::move(what)}});
   else
     services_.deliver({std::move(what)});
 }
@@ -343,7 +335,7 @@ bool process_link::follow(epoch of, std::string_view decided) {
   std::shared_ptr<order_connection> order;
   {
     const std::lock_guard lock{mutex_};
-    silence_.end(services_.time->now());
+    silence_.end(running_now());
     if (of == epoch_ && opened_ != of) {
       early_.emplace_back(decided); // a peer that has formed earlier may send requests already
       return true;

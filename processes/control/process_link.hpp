@@ -7,7 +7,7 @@
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/threads/condition.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/processes/control/control_messages.hpp>
 #include <troupe/processes/control/peer_silence.hpp>
 #include <troupe/processes/order/order_connection.hpp>
@@ -91,8 +91,6 @@ public:
 private:
   enum class state : std::uint8_t { unconnected, joining, joined, leaving, left };
 
-  /// Excludes the time since the last tick() in which this process did not run, and returns it.
-  nanoseconds exclude_pause(time_point now);
   void hear(const join_welcome& welcome);
   /// Applies the controller's decisions about this rank's requests in epoch \p of. Returns whether they could be read.
   bool follow(epoch of, std::string_view decided);
@@ -101,7 +99,7 @@ private:
   /// The same for the present epoch. Requires the lock.
   void fail_order(const error& why);
   /// Connects to the gate of this host if that is possible and there is no connection.
-  void knock(time_point now);
+  void knock(running_time now);
   void accept_rings(const formation_directive& directive);
   /// Drops the rings of an epoch that has ended. A later tick() joins their thread.
   void retire_rings();
@@ -117,11 +115,12 @@ private:
   /// Sends \p what if the process has been admitted. Nothing is sent after a leave_notice.
   void report(process_message what);
   void send(process_message what);
+  [[nodiscard]] running_time running_now() { return running_.read(services_.time->now()); }
 
   /// A message that waits for decisions in the rings.
   struct held_directive {
     std::uint64_t decided = 0;
-    time_point since;
+    running_time since;
     controller_directive what;
   };
 
@@ -138,16 +137,16 @@ private:
   nanoseconds heartbeat_{std::chrono::milliseconds{250}};
   nanoseconds suspicion_{std::chrono::seconds{10}};
   peer_silence silence_; ///< Of the controller.
-  pause_detector ticks_;
-  time_point spoke_{};
-  time_point orphaned_{};                     ///< Time since which it has had no controller.
+  running_clock running_;
+  running_time spoke_{};
+  running_time orphaned_{};                   ///< Time since which it has had no controller.
   std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
   epoch epoch_{};                             ///< The epoch of the latest formation_directive.
   epoch opened_{};                            ///< The epoch whose order has been opened.
   std::vector<std::string> early_{};          ///< Batches of epoch_ that arrived before its order was opened.
 
   std::optional<gate_connection> gate_{};
-  time_point knocked_{};                      ///< The time of the latest knock().
+  running_time knocked_{};                    ///< The time of the latest knock().
   std::optional<ring_connection> accepted_{}; ///< The rings of the present epoch, before open_order().
   std::shared_ptr<ring_endpoint> rings_{};    ///< The rings of the present epoch, after open_order().
   std::vector<std::shared_ptr<ring_endpoint>> retired_{};
