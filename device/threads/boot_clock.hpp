@@ -9,8 +9,7 @@
 namespace troupe {
 
 /// CLOCK_BOOTTIME. The steady clock stops with a suspended machine, so what other machines do meanwhile has to be
-/// measured by this one: by how long they have not heard of this process, and a lease that they have granted it
-/// (MEM-1).
+/// measured by this one: by how long they have not heard of this process, and a lease that they have granted it.
 struct boot_clock {
   using duration = nanoseconds;
   using rep = duration::rep;
