@@ -66,7 +66,7 @@ inline forgeable_rings offer_forgeable(const file_descriptor& socket, const ring
   constexpr std::size_t capacity_bytes = 256;
   const ring_sockets between;
   auto service = ring_connection::offer(between.service, session, self, {}, bell, {.capacity_bytes = capacity_bytes});
-  auto passed = receive_descriptors(between.rank, 48, 4, handover_limit());
+  auto passed = receive_descriptors(between.rank, 40, 4, handover_limit());
   std::vector<int> all;
   for (const auto& one : passed.descriptors) all.push_back(one.native());
   send_descriptors(socket, passed.bytes, all);
