@@ -199,13 +199,13 @@ TEST_CASE("a client that waits for credit too long is told, and those behind it 
   given impatient, modest;
   one.work->ask({2, 0}, at_ms(10), impatient.sink());
   one.work->ask({1, 0}, at_ms(20), modest.sink());
-  CHECK_FALSE(one.work->poll(at_ms(9)));
-  CHECK(one.work->poll(at_ms(10)));
+  CHECK_FALSE(one.work->poll(at_ms(9), {}));
+  CHECK(one.work->poll(at_ms(10), {}));
   CHECK(impatient.why.code == errc::deadline_exceeded);
   CHECK(impatient.why.effect == effect::rejected);
   CHECK_THAT(impatient.why.text, ContainsSubstring("no credit became free in time for 2 requests"));
   CHECK(modest.got);
-  CHECK_FALSE(one.work->poll(at_ms(30)));
+  CHECK_FALSE(one.work->poll(at_ms(30), {}));
 }
 
 TEST_CASE("credit that can never be given is refused at once, and a world that ends answers all who wait",
