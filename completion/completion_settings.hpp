@@ -52,6 +52,12 @@ struct track_limits {
   nanoseconds quiet{std::chrono::milliseconds{20}};
 };
 
+/// Returns how much of each time in which the poller's thread did not run counts for these limits. It is not 0, so that
+/// a thread that is always late still detects a hang.
+[[nodiscard]] constexpr nanoseconds counted_of_pause(const track_limits& limits) noexcept {
+  return (limits.launch < limits.hang ? limits.launch : limits.hang) / 16;
+}
+
 /// Limits of one world in one process; 0 means unlimited.
 struct pending_limits {
   std::size_t operations = 65'536;

@@ -89,11 +89,13 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
              " spinning threads do not fit this machine's cores: profile frugal is used " + "instead of " +
              std::string{to_string(settings.profile)});
   services = {.time = std::make_shared<monotonic_clock>(),
-              .poller = std::make_shared<poller>(std::make_shared<monotonic_clock>(), wait.wait,
-                                                 [api = selected.api, near = threads.poller] {
-                                                   begin_thread("troupe/poll", near);
-                                                   api->enter_thread(std::nullopt);
-                                                 }),
+              .poller = std::make_shared<poller>(
+                  std::make_shared<monotonic_clock>(), wait.wait,
+                  [api = selected.api, near = threads.poller] {
+                    begin_thread("troupe/poll", near);
+                    api->enter_thread(std::nullopt);
+                  },
+                  counted_of_pause(settings.limits)),
               .strategy = settings.strategy,
               .limits = settings.limits,
               .staging = std::make_shared<staging_stock>(settings.host_staging),

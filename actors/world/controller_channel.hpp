@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troupe/actors/world/controller_directives.hpp>
-#include <troupe/collectives/operation/remote_buffer.hpp>
+#include <troupe/collectives/operation/exported_memory.hpp>
 #include <troupe/collectives/order/world_order.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 

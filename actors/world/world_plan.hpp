@@ -5,7 +5,7 @@
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/backend/communicator.hpp>
-#include <troupe/collectives/operation/remote_buffer.hpp>
+#include <troupe/collectives/operation/exported_memory.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/arbiter.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>

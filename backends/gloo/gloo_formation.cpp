@@ -27,14 +27,15 @@ namespace troupe {
 
 namespace {
 
-/// Period of the clock check. If two checks are more than twice this period apart, the process was suspended, and only
-/// twice the period counts.
+/// Period at which the running clock is read. Twice the period counts of each pause of this process.
 constexpr nanoseconds clock_check_period{std::chrono::milliseconds{100}};
 
 } // namespace
 
 gloo_connect_watchdog::gloo_connect_watchdog(nanoseconds patience, std::function<void()> give_up)
-  : patience_{patience}, give_up_{std::move(give_up)}, thread_{[this] { watch(); }} {}
+  : patience_{patience}, give_up_{std::move(give_up)}, running_{steady_now(), 2 * clock_check_period}, thread_{[this] {
+      watch();
+    }} {}
 
 gloo_connect_watchdog::~gloo_connect_watchdog() {
   {
@@ -49,7 +50,7 @@ void gloo_connect_watchdog::connecting(rank peer) {
   const std::lock_guard lock{mutex_};
   if (is_unreached_) return;
   peer_ = peer;
-  waited_ = {};
+  since_ = running_.read(steady_now());
   changed_.notify_all();
 }
 
@@ -71,11 +72,9 @@ void gloo_connect_watchdog::watch() {
       changed_.wait(lock, [this] { return ended_ || peer_; });
       continue;
     }
-    const time_point began = steady_now();
     static_cast<void>(changed_.wait_for(lock, clock_check_period, [this] { return ended_; }));
     if (ended_ || !peer_) continue;
-    waited_ += std::min(steady_now() - began, 2 * clock_check_period);
-    if (waited_ < patience_) continue;
+    if (running_.read(steady_now()) - since_ < patience_) continue;
     is_unreached_ = true;
     lock.unlock();
     return give_up_();

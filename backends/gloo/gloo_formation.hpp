@@ -6,6 +6,7 @@
 #include <troupe/backends/gloo/gloo_store.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/threads/condition.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/device/time.hpp>
 
@@ -26,7 +27,7 @@ namespace troupe {
 /// Measures how long a formation takes to connect to one peer. Gloo itself waits for minutes and does not name the
 /// peer.
 ///
-/// Only time in which this process was awake counts, so that a pause of all processes is not taken for a broken link.
+/// Only time of a running_clock counts, so that a pause of all processes is not taken for a broken link.
 /// Lifetime: watches until it is destroyed. Threads: safe from any.
 class gloo_connect_watchdog {
 public:
@@ -52,7 +53,8 @@ private:
   mutable std::mutex mutex_; ///< Protects the members below.
   condition changed_;
   std::optional<rank> peer_;
-  nanoseconds waited_{};
+  running_clock running_; ///< Read by the thread while peer_ is set.
+  running_time since_{};  ///< Valid while peer_ is set.
   bool is_unreached_ = false;
   bool ended_ = false;
   worker thread_; ///< Last: it uses the other members.

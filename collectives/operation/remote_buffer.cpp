@@ -1,3 +1,4 @@
+#include <troupe/collectives/operation/exported_memory.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 
 #include <algorithm>
@@ -99,10 +100,10 @@ remote_buffer exported_memory::add(rank self, buffer memory, const std::string& 
 }
 
 remote_buffer exported_memory::lend(rank self, buffer memory, std::uint64_t holder, nanoseconds lease, time_point now) {
-  return hold(self, {.memory = std::move(memory), .holder = holder, .lease = lease, .ends = later(now, lease)}, {});
+  return hold(self, {.memory = std::move(memory), .holder = holder, .lease = lease}, {}, now);
 }
 
-remote_buffer exported_memory::hold(rank self, range what, const std::string& name) {
+remote_buffer exported_memory::hold(rank self, range what, const std::string& name, time_point now) {
   if (!what.memory || is_remote(what.memory))
     throw exception{errc::invalid_argument, !what.memory
                                                 ? "an empty buffer cannot be exported"
@@ -115,6 +116,7 @@ remote_buffer exported_memory::hold(rank self, range what, const std::string& na
       .exporter = self, .session = session_, .size_bytes = what.memory.size_bytes(), .on_host = what.memory.on_host()};
   const std::lock_guard lock{mutex_};
   made.id = ++last_;
+  if (what.holder != 0) what.ends = later(running_.read(now), what.lease);
   held_.emplace(made.id, std::move(what));
   if (!name.empty()) names_[name].insert_or_assign(self, made.id);
   return made;
@@ -122,18 +124,18 @@ remote_buffer exported_memory::hold(rank self, range what, const std::string& na
 
 void exported_memory::renew(std::uint64_t holder, time_point now) {
   const std::lock_guard lock{mutex_};
+  const running_time running = running_.read(now);
   for (auto& [id, one] : held_)
-    if (one.holder == holder && holder != 0) one.ends = later(now, one.lease);
+    if (one.holder == holder && holder != 0) one.ends = later(running, one.lease);
 }
 
-void exported_memory::expire(time_point now, nanoseconds pause) {
+void exported_memory::expire(time_point now) {
   std::vector<buffer> dropped; // destroyed without the lock
   const std::lock_guard lock{mutex_};
+  const running_time running = running_.read(now);
   for (auto at = held_.begin(); at != held_.end();) {
-    range& one = at->second;
-    if (one.holder != 0) one.ends = std::min(later(one.ends, pause), later(now, one.lease));
-    const bool is_over = one.ends <= now;
-    if (is_over) dropped.push_back(std::move(one.memory));
+    const bool is_over = at->second.ends <= running;
+    if (is_over) dropped.push_back(std::move(at->second.memory));
     at = is_over ? held_.erase(at) : std::next(at);
   }
 }

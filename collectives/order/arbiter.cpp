@@ -66,7 +66,7 @@ bool arbiter::hand_to_poller() const noexcept {
   return to && to->will_poll(*this);
 }
 
-bool arbiter::poll(time_point now) {
+bool arbiter::poll(time_point now, running_time) {
   const bool has_continued = queue_.take_over();
   if (now < due_.load(std::memory_order_acquire) || expiring_.exchange(true, std::memory_order_acq_rel))
     return has_continued;

@@ -45,7 +45,7 @@ public:
              std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {},
              std::shared_ptr<resume_log> log = {});
 
-  bool poll(time_point now) override;
+  bool poll(time_point now, running_time running) override;
   [[nodiscard]] const fusion_limits& fusion() const noexcept { return fused_; }
   /// Returns the number of requests that wait for peers or for a launcher.
   [[nodiscard]] std::size_t load() const noexcept override { return waiting_.load(std::memory_order_acquire); }

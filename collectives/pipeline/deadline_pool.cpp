@@ -1,7 +1,7 @@
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/threads/condition.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/device/threads/worker.hpp>
 
 #include <algorithm>
@@ -17,15 +17,15 @@ namespace {
 /// Period of the attempts to start missing threads.
 constexpr nanoseconds retry_interval{std::chrono::milliseconds{20}};
 
-/// Period of the checks whether the process was paused, while there are jobs. At most this much of each pause counts.
-constexpr nanoseconds pause_check_interval{std::chrono::milliseconds{250}};
+/// Longest time between two readings of the running clock while there are jobs. As much of each pause counts.
+constexpr nanoseconds reading_interval{std::chrono::milliseconds{250}};
 
 /// A job. Its list node is allocated when the job is accepted and moves with it, so nothing more is allocated for it.
 struct entry {
-  explicit entry(deadline_pool::job&& one) : what{std::move(one)}, deadline{later(steady_now(), what.deadline)} {}
+  explicit entry(deadline_pool::job&& one) : what{std::move(one)} {}
 
   deadline_pool::job what; ///< on_done is empty once the result is being reported.
-  time_point deadline;
+  running_time deadline{};
 };
 using entries = std::list<entry>;
 
@@ -79,7 +79,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
   std::size_t reserved = 0;
   bool stopping = false;
   bool has_ended = false;
-  pause_detector ticks{steady_now()}; ///< Used only by the watchdog.
+  running_clock running{steady_now(), reading_interval}; ///< Read by the watchdog while there are jobs.
   worker watchdog;
 
   /// Starts one thread. Errors: those of starting a thread.
@@ -149,10 +149,12 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       join_finished(lock);
       const bool is_enough = start_missing();
       if (stopping && !has_jobs()) break;
-      const time_point first = first_deadline();
-      const nanoseconds longest = is_enough ? pause_check_interval : retry_interval;
-      changed.sleep(lock, is_enough && first == time_point::max() ? first : std::min(first, steady_now() + longest));
-      exclude_pause();
+      const running_time now = running.read(steady_now());
+      const running_time first = first_deadline(now);
+      const nanoseconds longest = is_enough ? reading_interval : retry_interval;
+      const bool has_nothing_to_do = is_enough && first == running_time::max();
+      changed.sleep(lock, has_nothing_to_do ? time_point::max()
+                                            : later(steady_now(), std::min<nanoseconds>(first - now, longest)));
       while (abandon_overdue(lock)) {
       }
     }
@@ -163,28 +165,14 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
   }
 
   /// Returns the earliest deadline of the jobs that have not been reported yet.
-  [[nodiscard]] time_point first_deadline() const {
-    time_point first = time_point::max();
-    const auto now = steady_now();
+  [[nodiscard]] running_time first_deadline(running_time now) const {
+    running_time first = running_time::max();
     for (const entry& one : waiting) // an overdue job that has a thread begins soon
       first = std::min(first, one.deadline > now ? one.deadline : now + retry_interval);
     for (const helper& each : active)
       for (const entry& one : each.running)
         if (one.what.on_done) first = std::min(first, one.deadline);
     return first;
-  }
-
-  /// Excludes time in which this process did not run from the deadlines: it says nothing about the jobs.
-  /// (docs/design/0050-failure-detection.md)
-  void exclude_pause() {
-    const time_point now = steady_now();
-    const nanoseconds pause = ticks.tick(now, pause_check_interval);
-    if (pause == nanoseconds{0}) return;
-    const auto exclude = [&](entries& jobs) { // a job may have begun after the pause
-      for (entry& one : jobs) one.deadline = std::min(later(one.deadline, pause), later(now, one.what.deadline));
-    };
-    exclude(waiting);
-    for (helper& each : active) exclude(each.running);
   }
 
   void join_finished(std::unique_lock<std::mutex>& lock) {
@@ -197,7 +185,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
 
   /// Reports one overdue job. Returns false if there is none.
   bool abandon_overdue(std::unique_lock<std::mutex>& lock) {
-    const auto now = steady_now();
+    const running_time now = running.read(steady_now());
     std::size_t ahead = 0;
     for (auto at = waiting.begin(); at != waiting.end(); ++at) {
       if (++ahead <= free || now < at->deadline) continue; // free threads are about to run the first jobs
@@ -231,6 +219,8 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
   [[nodiscard]] bool accept(entries& fresh) noexcept {
     const std::lock_guard lock{mutex};
     if (has_ended) return false;
+    const running_time now = running.read(steady_now());
+    for (entry& one : fresh) one.deadline = later(now, one.what.deadline);
     waiting.splice(waiting.end(), fresh);
     start_missing();
     changed.notify_all();

@@ -134,7 +134,7 @@ void admission_quota::close(error why) {
   for (const waiter& one : refused) one.to(why);
 }
 
-bool admission_quota::poll(time_point now) {
+bool admission_quota::poll(time_point now, running_time) {
   if (load() == 0 || now < due_.load(std::memory_order_acquire)) return false;
   std::vector<waiter> late;
   {

@@ -72,7 +72,7 @@ public:
   /// Reverses close(): later calls of ask() are served again.
   void reopen();
 
-  bool poll(time_point now) override;
+  bool poll(time_point now, running_time running) override;
   /// Returns the number of clients that wait for credit.
   [[nodiscard]] std::size_t load() const noexcept override { return waiting_.load(std::memory_order_acquire); }
 

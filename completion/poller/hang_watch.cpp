@@ -12,7 +12,7 @@ std::shared_ptr<hang_watch::place> hang_watch::join(owner whose, device_id where
   return made;
 }
 
-bool hang_watch::is_behind(const place& who, time_point now) const {
+bool hang_watch::is_behind(const place& who, running_time now) const {
   std::vector<std::shared_ptr<const place>> all;
   {
     const std::lock_guard lock{mutex_};
@@ -20,7 +20,7 @@ bool hang_watch::is_behind(const place& who, time_point now) const {
       if (auto one = known.lock(); one && one->is_running()) all.push_back(std::move(one));
   }
   const auto holds_up = [&](const place& other, const place& one) {
-    const bool is_given_up = other.failed_ != time_point{} && now - other.failed_ > abort_;
+    const bool is_given_up = other.failed_ != running_time{} && now - other.failed_ > abort_;
     return other.whose_ != one.whose_ && other.where_ == one.where_ && other.running_ < one.running_ && !is_given_up;
   };
   std::vector<owner> ahead; // owners that are waited for, directly or indirectly

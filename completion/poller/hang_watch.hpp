@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/device/identity.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/device/time.hpp>
 
 #include <cstdint>
@@ -35,17 +36,20 @@ public:
     void runs(time_point launch_began) noexcept { running_ = launch_began; }
     [[nodiscard]] bool is_running() const noexcept { return running_ != time_point{}; }
     /// Records that the owner failed at \p now. It still blocks others until it is aborted, that is, until ends().
-    void fails(time_point now) noexcept {
-      if (failed_ == time_point{}) failed_ = now;
+    void fails(running_time now) noexcept {
+      if (failed_ == running_time{}) failed_ = now;
     }
-    void ends() noexcept { running_ = failed_ = time_point{}; }
+    void ends() noexcept {
+      running_ = {};
+      failed_ = {};
+    }
 
   private:
     friend class hang_watch;
     owner whose_;
     device_id where_;
     time_point running_{};
-    time_point failed_{};
+    running_time failed_{};
   };
 
   /// \p abort is how long others wait for a failed owner to be aborted. After that they are judged even if it has not
@@ -56,7 +60,7 @@ public:
   [[nodiscard]] std::shared_ptr<place> join(owner whose, device_id where);
   /// Returns whether the owner of \p who waits, on any of its devices, behind another owner's operation that does not
   /// end.
-  [[nodiscard]] bool is_behind(const place& who, time_point now) const;
+  [[nodiscard]] bool is_behind(const place& who, running_time now) const;
 
 private:
   nanoseconds abort_;

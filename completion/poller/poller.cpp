@@ -9,8 +9,6 @@ namespace troupe {
 namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
-/// Shorter delays of the thread are usual, and too short to be mistaken for a hang.
-constexpr nanoseconds shortest_pause{std::chrono::milliseconds{1}};
 
 /// Adds without a locked instruction; only the one thread that writes \p to may call it.
 void add(std::atomic<nanoseconds::rep>& to, nanoseconds span) noexcept {
@@ -25,8 +23,9 @@ std::size_t load_of(const std::vector<std::shared_ptr<polled>>& all) {
 
 } // namespace
 
-poller::poller(std::shared_ptr<const clock> time, wait_profile profile, std::function<void()> enter)
-  : time_{std::move(time)}, profile_{profile}, enter_{std::move(enter)} {}
+poller::poller(std::shared_ptr<const clock> time, wait_profile profile, std::function<void()> enter,
+               nanoseconds counted)
+  : time_{std::move(time)}, profile_{profile}, enter_{std::move(enter)}, running_{time_->now(), counted} {}
 
 poller::~poller() {
   stop();
@@ -100,22 +99,29 @@ void poller::detach_leaving() {
 }
 
 bool poller::step() {
+  running_.read(time_->now(), nanoseconds::max());
   return step(*snapshot());
 }
 
 bool poller::step(const polled_list& all) {
   const time_point now = time_->now();
+  const running_time running = running_.read(now);
   bool answered = false;
-  for (const auto& one : all) answered = one->poll(now) || answered;
+  for (const auto& one : all) answered = one->poll(now, running) || answered;
   if (answered)
     for (const auto& one : all) one->tidy();
   if (some_leave_.load(std::memory_order_relaxed)) detach_leaving();
   return answered;
 }
 
-void poller::exclude_pause(const polled_list& all, nanoseconds lost, time_point now) {
-  if (lost <= shortest_pause) return;
-  for (const auto& one : all) one->exclude_pause(lost, now);
+time_point poller::end_round(const polled_list& all) noexcept {
+  // Without a call of the driver nothing in a round waits for a device, so a long round means that the thread did not
+  // run. (docs/design/0101-running-clock.md)
+  const time_point now = time_->now();
+  const bool is_long = running_.since_reading(now) > running_.counted();
+  const bool counts = is_long && std::ranges::any_of(all, [](const auto& one) { return one->called_driver(); });
+  running_.read(now, counts ? nanoseconds::max() : running_.counted());
+  return now;
 }
 
 std::shared_ptr<const poller::polled_list> poller::snapshot() const {
@@ -128,29 +134,25 @@ void poller::run() {
   std::uint64_t known = replaced_.load();
   auto all = snapshot();
   time_point last_work = time_->now();
-  time_point look_began = last_work; // or slightly earlier
+  running_.read(last_work, nanoseconds::max()); // it may have been started long after its construction
+  time_point look_began = last_work;            // or slightly earlier
   std::size_t load = 0;
   while (!stopping_.load()) {
     if (const std::uint64_t now = replaced_.load(); now != known) {
       all = nullptr; // released before the next list is taken, so that no object is held longer than necessary
       known = now;
       all = snapshot();
-      look_began = time_->now(); // not part of the round: releasing objects may call the driver
+      look_began = time_->now();
+      running_.read(look_began, nanoseconds::max()); // releasing objects may have called the driver
     }
     if (owes_round_.load(std::memory_order_relaxed)) owes_round_.store(false);
     if (step(*all)) {
-      last_work = time_->now();
+      last_work = end_round(*all);
       add(busy_, last_work - look_began);
       look_began = last_work;
       continue;
     }
-    const time_point round_began = std::exchange(look_began, time_->now());
-    // A round that took long counts in full if it called the driver: a call that blocks is a sign of a hanging device.
-    // Without such a call nothing in a round waits for a device, so the thread did not run.
-    // (docs/design/0050-failure-detection.md)
-    if (look_began - round_began > shortest_pause &&
-        std::ranges::none_of(*all, [](const auto& one) { return one->called_driver(); }))
-      exclude_pause(*all, look_began - round_began, look_began);
+    look_began = end_round(*all);
     if (look_began - last_work < profile_.spin) {
       spin_pause();
       continue;
@@ -168,7 +170,7 @@ void poller::run() {
     const bool is_woken = wake_.park(has_news, longest_park);
     const time_point woken = time_->now();
     add(parked_, woken - look_began);
-    exclude_pause(*all, woken - look_began - longest_park, woken);
+    running_.read(woken, longest_park + running_.counted());
     look_began = woken;
     if (is_woken) last_work = woken;
   }

@@ -1,8 +1,10 @@
 /// Runs the thread that observes completions and deadlines, and defines the interface of the objects that it polls.
 #pragma once
 
+#include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/device/threads/worker.hpp>
 
 #include <atomic>
@@ -24,12 +26,11 @@ public:
   virtual ~polled() = default;
 
   /// Answers all requests that can be answered. Returns whether there were any. Called only on the poller's thread.
-  virtual bool poll(time_point now) = 0;
+  /// \p running: the poller's running_clock, in whose time a device's slowness is judged. Time in a call of the driver
+  /// counts in full, because a call that blocks is a sign of a hanging device.
+  virtual bool poll(time_point now, running_time running) = 0;
   /// Returns whether the last poll() called the driver, which may block. Called only on the poller's thread.
   [[nodiscard]] virtual bool called_driver() const noexcept { return false; }
-  /// Called between rounds, at \p now, if the poller's thread has not run for \p lost: the process was stopped, or no
-  /// CPU was free. That time says nothing about the device.
-  virtual void exclude_pause(nanoseconds /*lost*/, time_point /*now*/) {}
   /// Called after a round in which something was answered. Releases finished objects here, so that their release does
   /// not delay any answer.
   virtual void tidy() noexcept {}
@@ -47,8 +48,10 @@ struct poller_load {
 /// time.
 class poller {
 public:
-  /// \p enter is called first on the poller's thread (the driver prepares the thread there).
-  poller(std::shared_ptr<const clock> time, wait_profile profile, std::function<void()> enter = {});
+  /// \p enter is called first on the poller's thread (the driver prepares the thread there). \p counted: how much of
+  /// each time in which the thread did not run passes by its running_clock.
+  poller(std::shared_ptr<const clock> time, wait_profile profile, std::function<void()> enter = {},
+         nanoseconds counted = counted_of_pause(track_limits{}));
   poller(const poller&) = delete;
   poller& operator=(const poller&) = delete;
   /// Stops the thread. Pending requests keep their promises, which are answered when their holders are destroyed.
@@ -76,7 +79,7 @@ public:
     return {nanoseconds{busy_.load(std::memory_order_relaxed)}, nanoseconds{parked_.load(std::memory_order_relaxed)}};
   }
 
-  /// Polls every object once. Returns whether anything was answered. Pauses between direct calls are not noticed.
+  /// Polls every object once. Returns whether anything was answered. The time between direct calls counts in full.
   bool step();
 
 private:
@@ -84,14 +87,15 @@ private:
 
   void run();
   [[nodiscard]] bool step(const polled_list& all);
-  /// Tells \p all that the thread has not run for \p lost, unless that is a usual delay.
-  static void exclude_pause(const polled_list& all, nanoseconds lost, time_point now);
+  /// Returns the real time after a round, which running_ has then read.
+  time_point end_round(const polled_list& all) noexcept;
   [[nodiscard]] std::shared_ptr<const polled_list> snapshot() const;
   void detach_leaving();
 
   std::shared_ptr<const clock> time_;
   wait_profile profile_;
   std::function<void()> enter_;
+  running_clock running_;
   wake_signal wake_;
   std::atomic<bool> is_started_{false};
   std::atomic<bool> stopping_{false};

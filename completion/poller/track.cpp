@@ -1,5 +1,4 @@
 #include <troupe/completion/poller/track.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
 
 #include <algorithm>
 #include <string>
@@ -35,10 +34,6 @@ void in_flight::end_launch(launch_place at, time_point now) noexcept {
 void in_flight::refuse(error why) noexcept {
   refusal_ = std::move(why);
   stage_.store(stage::refused, std::memory_order_release);
-}
-
-void in_flight::exclude_pause(nanoseconds lost, time_point now) noexcept {
-  excluded_ += std::min(lost, std::max(launching_for(now), nanoseconds{0}));
 }
 
 bool in_flight::withdraw() noexcept {
@@ -95,7 +90,7 @@ void track::forget(std::size_t count) noexcept {
   if (count > 0 && load_.fetch_sub(count) == count) idle_.notify();
 }
 
-bool track::poll(time_point now) {
+bool track::poll(time_point now, running_time running) {
   called_driver_ = false;
   if (pending_.empty()) {
     next_probe_ = now + limits_.quiet;
@@ -105,11 +100,11 @@ bool track::poll(time_point now) {
   bool any = false;
   while (!pending_.empty() && settle_head(now)) any = true;
   if (mark_->failed()) {
-    fail_pending(now);
+    fail_pending(running);
   } else if (now >= next_check_) {
     next_check_ = now + limits_.check_interval;
     check_deadlines(now);
-    check_health(now);
+    check_health(now, running);
   }
   return any;
 }
@@ -120,16 +115,6 @@ void track::take_pushed() {
     one->prefetch_reply();
     pending_.push_back(std::move(one));
   });
-}
-
-void track::exclude_pause(nanoseconds lost, time_point now) {
-  const auto without_share = [lost](nanoseconds limit) {
-    return std::max(lost - limit / pauses_in_a_limit, nanoseconds{0});
-  };
-  if (head_started_) judged_from_ = std::min(now, later(judged_from_, without_share(limits_.hang)));
-  take_pushed(); // the launcher may already have what the last round did not see
-  for (const auto& one : pending_)
-    if (one->at() == in_flight::stage::launching) one->exclude_pause(without_share(limits_.launch), now);
 }
 
 bool track::settle_head(time_point now) {
@@ -176,11 +161,12 @@ void track::settled(time_point now) noexcept {
     running_since_.store(0, std::memory_order_release);
   }
   if (place_ && place_->is_running()) place_->ends();
+  seen_launching_.reset();
   late_told_ = false;
   next_probe_ = now + limits_.quiet;
 }
 
-void track::fail_pending(time_point now) {
+void track::fail_pending(running_time running) {
   const error why = mark_->why();
   for (auto& one : pending_) {
     if (one->withdraw()) {
@@ -193,7 +179,7 @@ void track::fail_pending(time_point now) {
     }
     if (place_) {
       if (!place_->is_running()) place_->runs(one->launch_began());
-      place_->fails(now);
+      place_->fails(running);
     }
     if (one->at() == in_flight::stage::refused)
       one->fail(one->refusal());
@@ -224,10 +210,10 @@ void track::check_deadlines(time_point now) {
   }
 }
 
-void track::check_health(time_point now) {
+void track::check_health(time_point now, running_time running) {
   if (fault_raised_) return;
   try {
-    if (auto verdict = verdict_on_head(now)) return raise(std::move(*verdict));
+    if (auto verdict = verdict_on_head(now, running)) return raise(std::move(*verdict));
     if (!hooks_.probe || now < next_probe_) return;
     next_probe_ = now + limits_.quiet;
     called_driver_ = true;
@@ -237,11 +223,13 @@ void track::check_health(time_point now) {
   }
 }
 
-std::optional<error> track::verdict_on_head(time_point now) {
+std::optional<error> track::verdict_on_head(time_point now, running_time running) {
   if (pending_.empty()) return std::nullopt;
   in_flight& head = *pending_.front();
   const auto reached = head.at();
-  if (reached == in_flight::stage::launching && head.launching_for(now) > limits_.launch)
+  if (reached == in_flight::stage::launching && !seen_launching_) // it may have begun since the previous check
+    seen_launching_ = running - std::clamp(now - head.launch_began(), nanoseconds{0}, limits_.check_interval);
+  if (reached == in_flight::stage::launching && running - *seen_launching_ > limits_.launch)
     return error{.code = errc::deadline_exceeded,
                  .text = "a launch call has not returned within " + in_milliseconds(limits_.launch),
                  .rank = self_};
@@ -251,22 +239,23 @@ std::optional<error> track::verdict_on_head(time_point now) {
   // The time limit for hangs starts when the operation can run: at the head of its stream, with its inputs ready.
   if (!head_started_) {
     called_driver_ = true;
-    if (head.inputs_ready()) begin_judging(head, now);
+    if (head.inputs_ready()) begin_judging(head, now, running);
     return std::nullopt;
   }
-  if (place_ && (now >= next_look_behind_ || now - judged_from_ > limits_.hang)) {
+  if (place_ && (now >= next_look_behind_ || running - judged_from_ > limits_.hang)) {
     next_look_behind_ = now + limits_.hang / looks_in_a_limit;
-    if (others_->is_behind(*place_, now)) judged_from_ = now;
+    if (others_->is_behind(*place_, running)) judged_from_ = running;
   }
-  if (now - judged_from_ <= limits_.hang) return std::nullopt;
+  if (running - judged_from_ <= limits_.hang) return std::nullopt;
   return error{.code = errc::deadline_exceeded,
                .text = "an operation has run on the device for more than " + in_milliseconds(limits_.hang) +
                        ": a peer never came, or the device hangs",
                .rank = self_};
 }
 
-void track::begin_judging(in_flight& head, time_point now) noexcept {
-  head_started_ = judged_from_ = now;
+void track::begin_judging(in_flight& head, time_point now, running_time running) noexcept {
+  head_started_ = now;
+  judged_from_ = running;
   head.started(now);
   running_since_.store(now.time_since_epoch().count(), std::memory_order_release);
 }

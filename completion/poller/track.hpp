@@ -88,10 +88,6 @@ public:
   [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
   /// Returns when the launch call began. Valid from stage launching on.
   [[nodiscard]] time_point launch_began() const noexcept { return launch_began_; }
-  /// Returns how long the launch call has run at \p now, without excluded pauses. Valid from stage launching on.
-  [[nodiscard]] nanoseconds launching_for(time_point now) const noexcept { return now - launch_began_ - excluded_; }
-  /// Excludes \p lost from launching_for(), but no time from before the call. Valid from stage launching on.
-  void exclude_pause(nanoseconds lost, time_point now) noexcept;
   /// Precondition: the stage is refused.
   [[nodiscard]] const error& refusal() const noexcept { return *refusal_; }
   [[nodiscard]] bool answered() const noexcept { return !reply_.pending(); }
@@ -119,7 +115,6 @@ private:
   launch_place place_{};
   std::atomic<stage> stage_{stage::queued};
   reply_promise reply_;
-  nanoseconds excluded_{0};      ///< Used only by the poller.
   std::optional<error> refusal_; ///< Not an error without code, whose memory each request would have to clear.
 };
 
@@ -186,21 +181,19 @@ public:
 
   // Poller -----------------------------------------------------------------------------------------------------------
   /// Answers everything that can be answered. Returns whether there was anything.
-  bool poll(time_point now) override;
+  bool poll(time_point now, running_time running) override;
   [[nodiscard]] bool called_driver() const noexcept override { return called_driver_; }
-  /// Excludes a pause from the limits for launches and hangs. Requests' deadlines are their clients' and stay.
-  void exclude_pause(nanoseconds lost, time_point now) override;
   void tidy() noexcept override;
 
 private:
   void take_pushed();
   bool settle_head(time_point now);
-  void fail_pending(time_point now);
+  void fail_pending(running_time running);
   void check_deadlines(time_point now);
-  void check_health(time_point now);
+  void check_health(time_point now, running_time running);
   void settled(time_point now) noexcept;
-  [[nodiscard]] std::optional<error> verdict_on_head(time_point now);
-  void begin_judging(in_flight& head, time_point now) noexcept;
+  [[nodiscard]] std::optional<error> verdict_on_head(time_point now, running_time running);
+  void begin_judging(in_flight& head, time_point now, running_time running) noexcept;
   void raise(error why);
   void forget(std::size_t count) noexcept;
 
@@ -227,8 +220,10 @@ private:
   time_point next_probe_{};
   std::optional<time_point> head_started_;
   time_point next_look_behind_{};
-  time_point judged_from_{}; ///< Start of the hang limit: the head's start, or the last time it waited behind others.
-                             ///< Pauses of the poller's thread move it.
+  /// Start of the hang limit: the head's start, or the last time it waited behind others.
+  running_time judged_from_{};
+  std::optional<running_time>
+      seen_launching_; ///< Start of the launch limit: the first check of the head that found it.
   bool called_driver_ = false;
   bool fault_raised_ = false;
   bool late_told_ = false;

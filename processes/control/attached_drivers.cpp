@@ -14,7 +14,7 @@
 namespace troupe {
 
 void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome,
-                             time_point now) {
+                             running_time now) {
   if (const auto before = all_.find(from); before != all_.end()) forget(before);
   const auto slot = free_slot();
   if (!slot) return;
@@ -74,10 +74,10 @@ void attached_drivers::tell(const world_report& now, epoch order) {
   }
 }
 
-void attached_drivers::hear(session_id from, const process_message& what, time_point now) {
+void attached_drivers::hear(session_id from, const process_message& what, time_point now, running_time running) {
   const auto found = all_.find(from);
   if (found == all_.end()) return;
-  found->second.silence.end(now);
+  found->second.silence.end(running);
   if (std::holds_alternative<leave_notice>(what)) return forget(found);
   const auto* const batch = std::get_if<order_batch>(&what);
   if (batch == nullptr || batch->of != found->second.attached) return;
@@ -98,8 +98,8 @@ void attached_drivers::detach_failed() {
   }
 }
 
-void attached_drivers::watch(time_point now, nanoseconds pause, nanoseconds suspicion) {
-  for (const session_id one : all_.find_silent(now, pause, suspicion)) {
+void attached_drivers::watch(running_time now, nanoseconds suspicion) {
+  for (const session_id one : all_.find_silent(now, suspicion)) {
     const auto found = all_.find(one);
     const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(found->second.silence.length(now));
     refuse(found,

@@ -35,16 +35,15 @@ public:
   [[nodiscard]] error objection();
   /// Admits a driver under \p welcome.session, unless there is an objection. An earlier driver of the same connection
   /// is forgotten.
-  void admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome, time_point now);
+  void admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome, running_time now);
   /// Handles a message of a driver.
-  void hear(session_id from, const process_message& what, time_point now);
+  void hear(session_id from, const process_message& what, time_point now, running_time running);
   /// Handles the end of a connection. Returns whether it was that of a driver.
   bool lose(peer_id which);
   /// Detaches drivers whose rings have failed.
   void detach_failed();
-  /// Detaches drivers that have been silent for \p suspicion. \p pause: time in which this process did not run, which
-  /// does not count.
-  void watch(time_point now, nanoseconds pause, nanoseconds suspicion);
+  /// Detaches drivers that have been silent for \p suspicion.
+  void watch(running_time now, nanoseconds suspicion);
   /// Sends a heartbeat to all drivers, so that they notice a connection that no longer works.
   void beat() const { all_.send_to_all(heartbeat{}); }
   /// Sends the state of the world to all drivers. \p order: the epoch of the open order, to which drivers without a

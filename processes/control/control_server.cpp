@@ -39,7 +39,7 @@ control_sources system_sources() {
 
 control_server::control_server(controller_terms terms, const order_service_settings& ordering,
                                std::shared_ptr<order_gate> gate, controller_hooks hooks, control_sources sources)
-  : state_{std::move(terms), steady_now()},
+  : state_{std::move(terms), boot_clock::now()},
     order_{ordering},
     limits_{ordering.limits},
     gate_{std::move(gate)},
@@ -69,18 +69,18 @@ void control_server::end_order() {
 void control_server::tick() {
   const time_point now = steady_now();
   if (gate_) gate_->drain(now);
-  carry_out(state_.on_tick(now));
+  carry_out(state_.on_tick(boot_clock::now()));
   order_.expire(now);
   hear_of_order();
-  watch_attached(now);
+  watch_attached(running_now());
 }
 
 void control_server::process_ended(std::string_view name, std::int64_t pid, const std::string& how) {
-  carry_out(state_.on_process_ended(name, pid, how, steady_now()));
+  carry_out(state_.on_process_ended(name, pid, how, boot_clock::now()));
 }
 
 void control_server::stop() {
-  carry_out(state_.on_stop(steady_now()));
+  carry_out(state_.on_stop(boot_clock::now()));
 }
 
 void control_server::fail(const error& why) const {
@@ -97,13 +97,13 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (!frame) return hooks_.refused(why);
   if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
   if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit(from, *asked);
-  if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now());
+  if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now(), running_now());
   if (const auto host = hosts_.find(frame->session); host != hosts_.end()) return hear_of_host(*host, frame->what);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
   if (const auto* notice = std::get_if<gate_notice>(&frame->what); notice && state_.has_member(frame->session))
     note_gate(sessions_.at(frame->session), notice->nonce);
-  carry_out(state_.on_message(frame->session, frame->what, steady_now()));
+  carry_out(state_.on_message(frame->session, frame->what, boot_clock::now()));
 }
 
 void control_server::complete(session_id from, failed_report& report) {
@@ -116,13 +116,13 @@ void control_server::complete(session_id from, failed_report& report) {
 
 void control_server::take(session_id from, const order_batch& asked) {
   const time_point now = steady_now();
-  carry_out(state_.on_sign_of_life(from, now));
+  carry_out(state_.on_sign_of_life(from, boot_clock::now()));
   const auto self = state_.rank_of(from, asked.of);
   if (!self) return; // the epoch has ended
   if (asked.of != opened_) return;
   const std::size_t with_rings = order_.connected();
   if (const error why = order_.receive(*self, asked.bytes, now))
-    return carry_out(state_.on_rank_failed(from, asked.of, why, now));
+    return carry_out(state_.on_rank_failed(from, asked.of, why, boot_clock::now()));
   if (hooks_.batch_added) hooks_.batch_added(*self, asked.of);
   if (order_.connected() < with_rings) announce(state_.event()); // the process could not accept its rings
 }
@@ -131,7 +131,7 @@ void control_server::hear_of_order() {
   for (const order_service::loss& one : order_.take_losses()) {
     const auto session = one.of == state_.current_epoch() ? state_.session_of(one.rank) : std::nullopt;
     if (session)
-      carry_out(state_.on_rank_failed(*session, one.of, one.why, steady_now())); // or its loss is already known
+      carry_out(state_.on_rank_failed(*session, one.of, one.why, boot_clock::now())); // or its loss is already known
   }
   drivers_.detach_failed();
   for (const auto& late : order_.take_straggling())
@@ -159,7 +159,7 @@ void control_server::open_order(const control_effect::open_order& begun) {
   }
   const epoch before = std::exchange(opened_, of);
   is_ordering_ = true;
-  next.until = later(steady_now(), time_for_rings);
+  next.until = later(running_now(), time_for_rings);
   opening_ = std::move(next);
   const bool is_any_asked = asked.candidates.size() > 1;
   for (auto& one : hosts_) {
@@ -210,7 +210,7 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
     const auto one = it++;
     if (one->second.to == from || is_same_process(one->second.who, who)) lose_host(one->first);
   }
-  const auto made = hosts_.admit(welcome, {{.to = from}, who}, steady_now());
+  const auto made = hosts_.admit(welcome, {{.to = from}, who}, running_now());
   for (const auto& process : sessions_)
     if (process.second.nonce) hosts_.send(*made, claim_directive{*process.second.nonce});
   if (hooks_.host_joined) hooks_.host_joined(who);
@@ -218,7 +218,7 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
 
 void control_server::hear_of_host(session_table<order_host>::value_type& from, const process_message& what) {
   order_host& host = from.second;
-  host.silence.end(steady_now());
+  host.silence.end(running_now());
   if (const auto* report = std::get_if<serving_report>(&what)) {
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
     host.ranks = report->ranks;
@@ -240,7 +240,7 @@ void control_server::fail_host(const order_host& host, error why) {
   if (host.served != state_.current_epoch() || host.ranks.empty()) return;
   why.text = "the order service of " + describe(host.who) + ": " + why.text;
   if (const auto session = state_.session_of(host.ranks.front()))
-    carry_out(state_.on_rank_failed(*session, host.served, std::move(why), steady_now()));
+    carry_out(state_.on_rank_failed(*session, host.served, std::move(why), boot_clock::now()));
 }
 
 void control_server::lose_host(session_id which) {
@@ -250,18 +250,16 @@ void control_server::lose_host(session_id which) {
   if (opening_ && !is_any_host_asked()) finish_opening();
 }
 
-void control_server::watch_attached(time_point now) {
-  // Time in which this process did not run does not count as silence.
-  const nanoseconds pause = ticks_.tick(now, state_.terms().heartbeat);
+void control_server::watch_attached(running_time now) {
   const nanoseconds suspicion = state_.terms().suspicion;
   // A service that still runs notices the silence and joins again.
-  for (const session_id one : hosts_.find_silent(now, pause, suspicion)) lose_host(one);
+  for (const session_id one : hosts_.find_silent(now, suspicion)) lose_host(one);
   if (now - beat_ >= state_.terms().heartbeat) {
     beat_ = now;
     hosts_.send_to_all(heartbeat{});
     drivers_.beat();
   }
-  drivers_.watch(now, pause, suspicion);
+  drivers_.watch(now, suspicion);
   if (opening_ && now >= opening_->until) finish_opening();
 }
 
@@ -320,7 +318,7 @@ void control_server::admit(peer_id from, const attach_request& asked) {
       .session = session, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion};
   if (asked.is_order_service) return add_host(from, asked.who, welcome);
   drivers_.admit(from, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt, welcome,
-                 steady_now());
+                 running_now());
   tell_drivers(state_.event());
 }
 
@@ -352,7 +350,7 @@ void control_server::send(session_id to, const controller_message& what) {
 
 void control_server::admit(peer_id from, const join_request& asked) {
   const session_id session = sources_.draw_session();
-  const control_effects effects = state_.on_join(session, asked, steady_now(), sources_.wall_clock());
+  const control_effects effects = state_.on_join(session, asked, boot_clock::now(), sources_.wall_clock());
   process_connection& made = sessions_[session]; // at least until it has been answered
   made.to = from;
   // Before the effects, which may form an epoch. SEC-2: a request that was refused claims nothing.
@@ -364,7 +362,7 @@ void control_server::admit(peer_id from, const join_request& asked) {
   if (is_new) return;
   const session_id before = std::exchange(known->second, session);
   sessions_.erase(before); // the process uses the new session from now on
-  carry_out(state_.on_session_lost(before, steady_now()));
+  carry_out(state_.on_session_lost(before, boot_clock::now()));
 }
 
 void control_server::note_gate(process_connection& of, const ring_session& nonce) {
@@ -381,7 +379,7 @@ void control_server::lose(peer_id process) {
   const auto known = latest_.extract(process);
   if (known.empty()) return;
   sessions_.erase(known.mapped());
-  carry_out(state_.on_session_lost(known.mapped(), steady_now()));
+  carry_out(state_.on_session_lost(known.mapped(), boot_clock::now()));
 }
 
 void control_server::carry_out(const control_effects& effects) {

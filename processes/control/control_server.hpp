@@ -2,7 +2,7 @@
 /// and of the order services of other hosts.
 #pragma once
 
-#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/processes/control/attached_drivers.hpp>
 #include <troupe/processes/control/controller_state.hpp>
@@ -102,6 +102,7 @@ public:
   [[nodiscard]] const controller_state& state() const noexcept { return state_; }
 
 private:
+  [[nodiscard]] running_time running_now() { return state_.read_clock(boot_clock::now()); }
   struct process_connection {
     peer_id to{};
     std::optional<gate_connection> gate{}; ///< Set if the process has connected to the gate.
@@ -142,7 +143,7 @@ private:
   [[nodiscard]] bool is_any_host_asked();
   /// Sends heartbeats to drivers and order services, drops those that are silent, and stops waiting for services that
   /// are late with rings.
-  void watch_attached(time_point now);
+  void watch_attached(running_time now);
   [[nodiscard]] std::optional<ring_connection> offer_rings(process_connection& to, rank self, epoch of);
   /// Returns \p what with the number of decisions that precede it.
   [[nodiscard]] controller_message mark(session_id to, const controller_message& what) const;
@@ -157,7 +158,7 @@ private:
     epoch of;
     std::vector<order_route> routes{};
     std::vector<rank> candidates{};
-    time_point until{};
+    running_time until{};
     error closed{}; ///< Why the epoch ended before its order began; errc::none if it has not.
   };
 
@@ -175,11 +176,9 @@ private:
   std::optional<opening> opening_;
   control_effects held_;                          ///< Effects for processes, held while opening_ is set.
   std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.
-  pause_detector ticks_{steady_now()};
-  time_point beat_{}; ///< The time of the latest heartbeat to order services and drivers.
-  std::map<peer_id, session_id>
-      latest_;      ///< The latest session of each connected process, which may join several times.
-  worker ordering_; ///< Runs order_. Ended by end_order().
+  running_time beat_{};                           ///< The time of the latest heartbeat to order services and drivers.
+  std::map<peer_id, session_id> latest_; ///< The latest session of each connected process, which may join several times.
+  worker ordering_;                      ///< Runs order_. Ended by end_order().
 };
 
 } // namespace troupe

@@ -9,7 +9,7 @@
 namespace troupe {
 
 control_session::control_session(session_services services)
-  : services_{std::move(services)}, ticks_{services_.time->now()}, orphaned_{services_.time->now()} {}
+  : services_{std::move(services)}, running_{services_.time->now(), terms_.heartbeat}, orphaned_{running_.last()} {}
 
 std::string control_session::introduction() {
   const std::lock_guard lock{mutex_};
@@ -17,7 +17,7 @@ std::string control_session::introduction() {
 }
 
 std::string control_session::begin() {
-  if (state_ == state::joined) orphaned_ = now();
+  if (state_ == state::joined) orphaned_ = running_now();
   if (state_ != state::leaving && state_ != state::left) state_ = state::joining;
   return encode(process_frame{0, introduce()});
 }
@@ -34,7 +34,7 @@ void control_session::receive(std::string_view bytes) {
   if (const auto* batch = is_of_session && (state_ == state::joined || state_ == state::leaving)
                               ? std::get_if<order_batch>(&frame->what)
                               : nullptr) {
-    silence_.end(now());
+    silence_.end(running_now());
     static_cast<void>(follow(lock, batch->of, batch->bytes));
     return;
   }
@@ -51,7 +51,7 @@ void control_session::receive(std::string_view bytes) {
       if (!frame) {
         refuse(why);
       } else if (is_of_session) { // not, for example, a notice that an earlier session has ended
-        silence_.end(now());
+        silence_.end(running_now());
         hear(frame->what);
       }
   }
@@ -64,15 +64,16 @@ void control_session::answer(const controller_message& what) {
   const auto* welcome = std::get_if<join_welcome>(&what);
   if (welcome == nullptr) return;
   terms_ = *welcome;
+  running_.count(terms_.heartbeat);
   state_ = state::joined;
   was_joined_ = true;
-  spoke_ = now();
+  spoke_ = running_now();
   silence_.end(spoke_);
 }
 
 bool control_session::follow_ring(epoch of, std::string_view batch) {
   std::unique_lock lock{mutex_};
-  silence_.end(now());
+  silence_.end(running_now());
   return follow(lock, of, batch);
 }
 
@@ -96,21 +97,19 @@ void control_session::lose(const error& why) {
   if (state_ == state::left) return;
   if (state_ == state::leaving) return end({});
   const bool was_connected = std::exchange(state_, state::unconnected) != state::unconnected;
-  if (was_connected) orphaned_ = now();
+  if (was_connected) orphaned_ = running_now();
   lost(why, was_connected);
   if ((was_joined_ && services_.ends_with_controller) || why.code == errc::invalid_argument ||
-      now() - orphaned_ >= services_.patience)
+      running_now() - orphaned_ >= services_.patience)
     end(why);
 }
 
 bool control_session::tick() {
   std::unique_lock lock{mutex_};
-  const time_point ticked = now();
-  const nanoseconds pause = ticks_.tick(ticked, terms_.heartbeat);
-  silence_.exclude(pause, ticked);
-  orphaned_ = without_pause(orphaned_, pause, ticked);
+  const time_point real = now();
+  const running_time ticked = running_.read(real);
   lock.unlock();
-  work(ticked, pause);
+  work(real, ticked);
   lock.lock();
   if (state_ == state::joining && ticked - orphaned_ >= services_.patience)
     end({.code = errc::deadline_exceeded,
@@ -146,7 +145,7 @@ void control_session::await_farewell(nanoseconds at_most) {
 
 void control_session::send(process_message what) {
   if (state_ != state::joined) return;
-  spoke_ = now();
+  spoke_ = running_now();
   services_.send(encode(process_frame{terms_.session, std::move(what)}));
 }
 

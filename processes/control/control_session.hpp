@@ -3,7 +3,7 @@
 
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/threads/condition.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/processes/control/control_messages.hpp>
 #include <troupe/processes/control/peer_silence.hpp>
@@ -33,8 +33,8 @@ struct session_services {
 /// by heartbeats, notices a controller that is silent or does not answer, and gives up after its patience. The roles
 /// (rank, driver, order service) derive from it and handle their messages.
 ///
-/// Time without calls of tick() does not count: the process was stopped or not scheduled, and messages that arrived
-/// meanwhile have not been read.
+/// All times are those of a running_clock, which each message and each tick() read: in time without them the process was
+/// stopped or not scheduled, and messages that arrived meanwhile have not been read.
 /// Threads: safe from any. Services must not call the session unless they say so.
 class control_session {
 public:
@@ -80,14 +80,16 @@ protected:
   /// Handles the end of all sessions: the controller has refused the member, the member has given up, or, if \p why is
   /// errc::none, its last message has been confirmed.
   virtual void ended(const error& why) = 0;
-  /// Called at each tick, without the lock. \p pause: the time before \p now that does not count.
-  virtual void work([[maybe_unused]] time_point now, [[maybe_unused]] nanoseconds pause) {}
+  /// Called at each tick, without the lock. \p now is real time, \p running that of the running_clock.
+  virtual void work([[maybe_unused]] time_point now, [[maybe_unused]] running_time running) {}
   /// Called after each of the above, without the lock.
   virtual void settle() {}
 
   // For roles, with mutex_ locked:
   [[nodiscard]] const std::shared_ptr<const clock>& time() const noexcept { return services_.time; }
   [[nodiscard]] time_point now() const { return services_.time->now(); }
+  /// Reads the running_clock by which the silence and slowness of the controller are judged.
+  [[nodiscard]] running_time running_now() { return running_.read(now()); }
   [[nodiscard]] bool is_in_session() const noexcept { return state_ == state::joined; }
   /// Returns whether a controller has ever admitted the member.
   [[nodiscard]] bool was_joined() const noexcept { return was_joined_; }
@@ -121,9 +123,9 @@ private:
   bool was_joined_ = false;
   join_welcome terms_{.heartbeat = std::chrono::milliseconds{250}, .suspicion = std::chrono::seconds{10}};
   peer_silence silence_; ///< Of the controller.
-  pause_detector ticks_;
-  time_point spoke_{};
-  time_point orphaned_; ///< Time since which it has had no controller.
+  running_clock running_;
+  running_time spoke_{};
+  running_time orphaned_; ///< Time since which it has had no controller.
 };
 
 } // namespace troupe

@@ -25,10 +25,10 @@ error loss_error(std::string text) {
 constexpr std::size_t least_gatherings = 10;
 
 /// Adds \p now to the times of the last events. Returns whether these are more than \p most within \p window.
-bool note_time(std::deque<time_point>& last, std::size_t most, nanoseconds window, time_point now) {
+bool note_time(std::deque<running_time>& last, std::size_t most, nanoseconds window, running_time now) {
   last.push_back(now);
   if (last.size() <= most) return false;
-  const time_point first = last.front();
+  const running_time first = last.front();
   last.pop_front();
   return first + window >= now;
 }
@@ -38,8 +38,10 @@ constexpr nanoseconds at_once{};
 
 } // namespace
 
-controller_state::controller_state(controller_terms terms, time_point now)
-  : terms_{std::move(terms)}, due_{later(now, terms_.gather)}, ticks_{now} {}
+controller_state::controller_state(controller_terms terms, boot_time now)
+  : terms_{std::move(terms)}, running_{now, terms_.heartbeat} {
+  due_ = later(running_.last(), terms_.gather);
+}
 
 control_event controller_state::event() const {
   std::size_t spares = 0;
@@ -63,10 +65,10 @@ void controller_state::announce(control_effects& out, std::optional<process_iden
   out.emplace_back(control_effect::announce{std::move(now)});
 }
 
-control_effects controller_state::on_join(session_id from, const join_request& asked, time_point now,
+control_effects controller_state::on_join(session_id from, const join_request& asked, boot_time real,
                                           std::int64_t wall_clock_ns) {
   control_effects out;
-  exclude_pause(now);
+  const running_time now = read_clock(real);
   const auto refuse = [&](error why) {
     out.emplace_back(control_effect::send{from, join_refusal{std::move(why)}});
     out.emplace_back(control_effect::close_session{from});
@@ -115,7 +117,7 @@ void controller_state::give_place(member& newcomer, const join_request& asked) {
   if (!asked.spare && !asked.place) newcomer.place = free_places().front();
 }
 
-void controller_state::replace_away(int place, time_point now, control_effects& out) {
+void controller_state::replace_away(int place, running_time now, control_effects& out) {
   // A present one would have kept the newcomer from its place.
   const auto found =
       std::ranges::find_if(members_, [&](const auto& one) { return !one.second.spare && one.second.place == place; });
@@ -148,8 +150,7 @@ const controller_state::member* controller_state::holder_of(int place, const pro
   return nullptr;
 }
 
-controller_state::members::iterator controller_state::hear(session_id from, time_point now, control_effects& out) {
-  exclude_pause(now);
+controller_state::members::iterator controller_state::hear(session_id from, running_time now, control_effects& out) {
   const auto found = members_.find(from);
   if (found != members_.end()) {
     found->second.silence.end(now);
@@ -160,14 +161,15 @@ controller_state::members::iterator controller_state::hear(session_id from, time
   return found;
 }
 
-control_effects controller_state::on_sign_of_life(session_id from, time_point now) {
+control_effects controller_state::on_sign_of_life(session_id from, boot_time now) {
   control_effects out;
-  static_cast<void>(hear(from, now, out));
+  static_cast<void>(hear(from, read_clock(now), out));
   return out;
 }
 
-control_effects controller_state::on_message(session_id from, const process_message& what, time_point now) {
+control_effects controller_state::on_message(session_id from, const process_message& what, boot_time real) {
   control_effects out;
+  const running_time now = read_clock(real);
   const auto found = hear(from, now, out);
   if (found == members_.end()) return out;
   member& one = found->second;
@@ -225,9 +227,9 @@ control_effects controller_state::on_message(session_id from, const process_mess
   return out;
 }
 
-control_effects controller_state::on_rank_failed(session_id which, epoch of, error why, time_point now) {
+control_effects controller_state::on_rank_failed(session_id which, epoch of, error why, boot_time real) {
   control_effects out;
-  exclude_pause(now);
+  const running_time now = read_clock(real);
   const auto found = members_.find(which);
   if (found == members_.end()) return out;
   if (why.code == errc::rank_lost)
@@ -237,7 +239,7 @@ control_effects controller_state::on_rank_failed(session_id which, epoch of, err
   return out;
 }
 
-void controller_state::fail(members::iterator which, const failed_report& report, time_point now,
+void controller_state::fail(members::iterator which, const failed_report& report, running_time now,
                             control_effects& out) {
   member& one = which->second;
   error why = report.why;
@@ -252,9 +254,9 @@ void controller_state::fail(members::iterator which, const failed_report& report
   if (in_epoch() || is_finishing) fail_epoch(std::move(why), {}, terms_.settle, now, out);
 }
 
-control_effects controller_state::on_tick(time_point now) {
+control_effects controller_state::on_tick(boot_time real) {
   control_effects out;
-  exclude_pause(now);
+  const running_time now = read_clock(real);
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     if (!one->second.silence.exceeds(terms_.suspicion, now)) continue;
@@ -297,13 +299,11 @@ control_effects controller_state::on_tick(time_point now) {
   return out;
 }
 
-void controller_state::exclude_pause(time_point now) {
-  const nanoseconds pause = ticks_.tick(now, terms_.heartbeat);
-  if (pause == nanoseconds{0}) return;
-  for (auto& [session, one] : members_) one.silence.exclude(pause, now);
-  if (2 * pause >= terms_.suspicion) in_doubt_until_ = later(now, terms_.suspicion);
-  due_ = later(due_, pause);
-  judged_at_ = later(judged_at_, pause);
+running_time controller_state::read_clock(boot_time now) {
+  const nanoseconds excluded = running_.excluded();
+  const running_time read = running_.read(now);
+  if (2 * (running_.excluded() - excluded) >= terms_.suspicion) in_doubt_until_ = later(read, terms_.suspicion);
+  return read;
 }
 
 std::string controller_state::missing_text() const {
@@ -313,7 +313,7 @@ std::string controller_state::missing_text() const {
   return (free.size() == 1 ? "that of place " : "those of places ") + text + (free.size() == 1 ? " has" : " have");
 }
 
-control_effects controller_state::on_stop(time_point) {
+control_effects controller_state::on_stop(boot_time) {
   control_effects out;
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed) return out;
   phase_ = control_phase::stopping;
@@ -343,7 +343,7 @@ std::optional<session_id> controller_state::session_of(rank one) const {
   return std::nullopt;
 }
 
-void controller_state::advance(time_point now, control_effects& out) {
+void controller_state::advance(running_time now, control_effects& out) {
   if (phase_ == control_phase::forming || phase_ == control_phase::quiescing || is_joining_ || is_anyone_away()) return;
   if (phase_ != control_phase::gathering) fill_places(now);
   const auto free = free_places();
@@ -359,13 +359,13 @@ void controller_state::advance(time_point now, control_effects& out) {
   if (present > 0 && (free.empty() || may_shrink)) begin_epoch(now, out);
 }
 
-void controller_state::request_processes(time_point now, control_effects& out) {
+void controller_state::request_processes(running_time now, control_effects& out) {
   if (phase_ != control_phase::rebuilding || now < not_before_ || is_anyone_away()) return;
   for (const int place : free_places())
     if (wanted_.insert(place).second) out.emplace_back(control_effect::request_process{place});
 }
 
-void controller_state::begin_gathering(time_point now, control_effects& out) {
+void controller_state::begin_gathering(running_time now, control_effects& out) {
   const std::size_t most = std::max(terms_.rebuilds, least_gatherings) + 1;
   if (note_time(gatherings_, most, terms_.window, now))
     return give_up({.code = errc::deadline_exceeded,
@@ -377,7 +377,7 @@ void controller_state::begin_gathering(time_point now, control_effects& out) {
   due_ = later(now, terms_.gather);
 }
 
-void controller_state::fill_places(time_point now) {
+void controller_state::fill_places(running_time now) {
   for (const int place : free_places()) {
     const auto stands_by = [&](bool here) {
       return std::ranges::find_if(members_, [&](const auto& one) {
@@ -394,7 +394,7 @@ void controller_state::fill_places(time_point now) {
   }
 }
 
-void controller_state::begin_epoch(time_point now, control_effects& out) {
+void controller_state::begin_epoch(running_time now, control_effects& out) {
   // A restarted controller continues from the latest epoch that any process knows: a process forms only later ones.
   epoch latest = epoch_;
   for (const auto& [session, one] : members_) latest = std::max(latest, one.last_epoch);
@@ -442,7 +442,7 @@ void controller_state::keep_commits(const member& gone) {
   lost_commits_ = common_commits(std::vector{lost_commits_, gone.told});
 }
 
-void controller_state::form_if_due(time_point now, control_effects& out) {
+void controller_state::form_if_due(running_time now, control_effects& out) {
   const bool all_told =
       std::ranges::none_of(members_, [](const auto& one) { return one.second.self && !one.second.has_told; });
   if (phase_ != control_phase::forming || directed_ || !id_ || !all_told) return;
@@ -463,7 +463,7 @@ void controller_state::form_if_due(time_point now, control_effects& out) {
   }
 }
 
-void controller_state::quiesce(time_point now, control_effects& out) {
+void controller_state::quiesce(running_time now, control_effects& out) {
   phase_ = control_phase::quiescing;
   due_ = later(now, terms_.drain);
   reason_ = {.code = errc::rebuilding,
@@ -495,9 +495,9 @@ error controller_state::ended_session(const error& why) {
                   "; start it again, so that it can join"};
 }
 
-control_effects controller_state::on_session_lost(session_id which, time_point now) {
+control_effects controller_state::on_session_lost(session_id which, boot_time real) {
   control_effects out;
-  exclude_pause(now);
+  const running_time now = read_clock(real);
   fenced_.erase(which);
   const auto found = members_.find(which);
   if (found == members_.end()) return out;
@@ -516,9 +516,9 @@ control_effects controller_state::on_session_lost(session_id which, time_point n
 }
 
 control_effects controller_state::on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
-                                                   time_point now) {
+                                                   boot_time real) {
   control_effects out;
-  exclude_pause(now);
+  const running_time now = read_clock(real);
   const auto found = std::ranges::find_if(
       members_, [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; });
   if (found == members_.end()) return out;
@@ -526,7 +526,7 @@ control_effects controller_state::on_process_ended(std::string_view name, std::i
   return out;
 }
 
-void controller_state::remove_finished(members::iterator which, time_point now, control_effects& out) {
+void controller_state::remove_finished(members::iterator which, running_time now, control_effects& out) {
   const bool was_serving = which->second.self && phase_ == control_phase::serving;
   const bool was_needed =
       which->second.self && (phase_ == control_phase::forming || phase_ == control_phase::quiescing);
@@ -555,7 +555,7 @@ void controller_state::remove_finished(members::iterator which, time_point now, 
   if (was_serving || nobody_works) announce(out);
 }
 
-void controller_state::lose(members::iterator which, error why, bool kill, time_point now, control_effects& out) {
+void controller_state::lose(members::iterator which, error why, bool kill, running_time now, control_effects& out) {
   const member gone = std::move(which->second);
   keep_commits(gone);
   if (gone.self && !why.rank) why.rank = gone.self;
@@ -583,7 +583,7 @@ void controller_state::lose(members::iterator which, error why, bool kill, time_
 }
 
 void controller_state::fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause,
-                                  time_point now, control_effects& out, bool counts) {
+                                  running_time now, control_effects& out, bool counts) {
   why.epoch = epoch_;
   why.effect = effect::unknown_outcome;
   reason_ = why;
@@ -761,7 +761,7 @@ controller_state::network_path controller_state::path_between(const process_iden
       {is_inside ? one.host + "/" + one.name : one.host, is_inside ? other.host + "/" + other.name : other.host});
 }
 
-void controller_state::on_forming_failed(member& one, error why, const std::vector<rank>& blamed, time_point now,
+void controller_state::on_forming_failed(member& one, error why, const std::vector<rank>& blamed, running_time now,
                                          control_effects& out) {
   one.reported = true;
   if (unreached_.empty()) judged_at_ = later(now, terms_.judge);
@@ -807,7 +807,7 @@ std::vector<session_id> controller_state::choose_side(const directed_links& unre
   return is_one_link && other.size() < side.size() ? other : side;
 }
 
-void controller_state::judge_links(time_point now, control_effects& out) {
+void controller_state::judge_links(running_time now, control_effects& out) {
   const auto reports = std::exchange(unreached_, {});
   directed_links unreached;
   for (const auto& one : reports) unreached.insert(one.first);
@@ -845,7 +845,7 @@ void controller_state::judge_links(time_point now, control_effects& out) {
 }
 
 bool controller_state::leave_out(const std::vector<session_id>& side, const std::set<network_path>& names, error& why,
-                                 time_point now) {
+                                 running_time now) {
   nanoseconds wait{};
   for (const network_path& one : names) {
     link_retry& next = broken_[one];
@@ -866,7 +866,7 @@ void controller_state::suspect_link(rank one, rank other) {
   hanging_ = {one, other};
 }
 
-void controller_state::on_hang(error why, time_point now, control_effects& out) {
+void controller_state::on_hang(error why, running_time now, control_effects& out) {
   const auto ends = std::exchange(hanging_, std::nullopt);
   const auto before = std::exchange(hung_, std::nullopt);
   forget_old_links(now);
@@ -886,11 +886,11 @@ void controller_state::on_hang(error why, time_point now, control_effects& out) 
   fail_epoch(std::move(why), {}, continues ? at_once : terms_.settle, now, out, !(continues && is_old));
 }
 
-void controller_state::forget_old_links(time_point now) {
+void controller_state::forget_old_links(running_time now) {
   std::erase_if(broken_, [&](const auto& one) { return later(one.second.at, terms_.link_retry_most) < now; });
 }
 
-bool controller_state::set_aside(const std::vector<session_id>& side, time_point now) {
+bool controller_state::set_aside(const std::vector<session_id>& side, running_time now) {
   members before = members_;
   for (const session_id one : side) members_.at(one).spare = true;
   fill_places(now);
@@ -901,7 +901,7 @@ bool controller_state::set_aside(const std::vector<session_id>& side, time_point
   return can_form;
 }
 
-bool controller_state::is_cut_off(const member& one, time_point now) const {
+bool controller_state::is_cut_off(const member& one, running_time now) const {
   return std::ranges::any_of(members_, [&](const auto& other) {
     if (other.second.spare || &other.second == &one) return false;
     const auto found = broken_.find(path_between(one.who, other.second.who));

@@ -4,7 +4,8 @@
 
 #include <troupe/actors/world/recovery/recovery_ladder.hpp>
 #include <troupe/completion/poller/clock.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/boot_clock.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/processes/control/control_messages.hpp>
 #include <troupe/processes/control/peer_silence.hpp>
 
@@ -75,31 +76,35 @@ using control_effects =
 
 /// Implements the membership decisions of a controller as a state machine whose calls return effects.
 /// SEC-2: a message of a process that has not been admitted changes no state; it is at most answered.
-/// Threads: one call at a time. Time advances only by the calls.
+/// Threads: one call at a time. Time advances only by the calls, which are to come more often than heartbeats are due:
+/// time without calls is a pause of this process (running_clock). It is given the time since boot, so that it knows of
+/// pauses of its machine, too, during which processes of other hosts have not heard it.
 class controller_state {
 public:
-  controller_state(controller_terms terms, time_point now);
+  controller_state(controller_terms terms, boot_time now);
 
-  [[nodiscard]] control_effects on_join(session_id from, const join_request& asked, time_point now,
+  [[nodiscard]] control_effects on_join(session_id from, const join_request& asked, boot_time now,
                                         std::int64_t wall_clock_ns);
   /// Handles a message from the process behind \p from. A process whose session has ended is sent a fence_notice.
-  [[nodiscard]] control_effects on_message(session_id from, const process_message& what, time_point now);
+  [[nodiscard]] control_effects on_message(session_id from, const process_message& what, boot_time now);
   /// Handles data from the process behind \p from that is no concern of this class. An ended session is answered as by
   /// on_message().
-  [[nodiscard]] control_effects on_sign_of_life(session_id from, time_point now);
-  [[nodiscard]] control_effects on_session_lost(session_id which, time_point now);
+  [[nodiscard]] control_effects on_sign_of_life(session_id from, boot_time now);
+  [[nodiscard]] control_effects on_session_lost(session_id which, boot_time now);
   /// Handles the report that the process called \p name, with this pid, has ended, as observed by the program that
   /// started it.
   [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
-                                                 time_point now);
+                                                 boot_time now);
   /// Handles the failure of a rank in epoch \p of, as observed by the controller or by the order service of its host.
   /// If \p why is errc::rank_lost, its process has ended; else that says nothing about whether it is alive.
-  [[nodiscard]] control_effects on_rank_failed(session_id which, epoch of, error why, time_point now);
+  [[nodiscard]] control_effects on_rank_failed(session_id which, epoch of, error why, boot_time now);
   /// Notes that an operation between these two ranks of the present epoch does not end, although both have launched it.
   /// Call it before on_message() with the failed_report about that.
   void suspect_link(rank one, rank other);
-  [[nodiscard]] control_effects on_tick(time_point now);
-  [[nodiscard]] control_effects on_stop(time_point now);
+  [[nodiscard]] control_effects on_tick(boot_time now);
+  [[nodiscard]] control_effects on_stop(boot_time now);
+  /// Returns the present time of this controller's running_clock.
+  [[nodiscard]] running_time read_clock(boot_time now);
 
   [[nodiscard]] control_event event() const;
   /// Checks the conditions that are the same for processes, drivers and the order services of other hosts. Returns why
@@ -137,16 +142,16 @@ private:
   using network_path = std::pair<std::string, std::string>;
   /// The time at which a broken link is tried again, and the delay before it.
   struct link_retry {
-    time_point at{};
+    running_time at{};
     nanoseconds wait{};
     bool hangs = false; ///< Epochs form over it, and then hang: that one forms does not show that it is repaired.
   };
 
   /// Ends the silence of the member behind \p from, and returns the member. A process whose session has ended is sent a
   /// fence_notice.
-  members::iterator hear(session_id from, time_point now, control_effects& out);
+  members::iterator hear(session_id from, running_time now, control_effects& out);
   /// Handles the report that a member's rank has failed.
-  void fail(members::iterator which, const failed_report& report, time_point now, control_effects& out);
+  void fail(members::iterator which, const failed_report& report, running_time now, control_effects& out);
   [[nodiscard]] static error stopping_error();
   [[nodiscard]] static error ended_session(const error& why);
   /// Returns why \p asked is refused, or errc::none. Earlier connections of the same process are treated as closed.
@@ -159,55 +164,53 @@ private:
   [[nodiscard]] const member* user_of_gpu(const process_identity& who) const;
   void give_place(member& newcomer, const join_request& asked);
   /// Gives up the process that was expected to return to \p place, which another process has been given.
-  void replace_away(int place, time_point now, control_effects& out);
+  void replace_away(int place, running_time now, control_effects& out);
 
   /// Removes a process that has finished its work. The world finishes if it was serving, or if it is rebuilding and no
   /// process is left that worked in the latest epoch.
-  void remove_finished(members::iterator which, time_point now, control_effects& out);
-  void lose(members::iterator which, error why, bool kill, time_point now, control_effects& out);
+  void remove_finished(members::iterator which, running_time now, control_effects& out);
+  void lose(members::iterator which, error why, bool kill, running_time now, control_effects& out);
   /// Ends the epoch with an error and starts to rebuild. \p counts: whether the fault counts towards the rebuilds
   /// within the window.
-  void fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause, time_point now,
+  void fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause, running_time now,
                   control_effects& out, bool counts = true);
   /// Requests, once per rebuild, a process for each place that has none.
-  void request_processes(time_point now, control_effects& out);
+  void request_processes(running_time now, control_effects& out);
   /// Takes the next step that the present phase allows: forms an epoch, or quiesces in order to form with more ranks.
-  void advance(time_point now, control_effects& out);
-  void fill_places(time_point now);
+  void advance(running_time now, control_effects& out);
+  void fill_places(running_time now);
   /// Begins the time to gather anew with the first process that joins a world without any. Ends the world if this has
   /// happened too often: processes that join and are lost before the others come would postpone the end indefinitely.
-  void begin_gathering(time_point now, control_effects& out);
-  void begin_epoch(time_point now, control_effects& out);
+  void begin_gathering(running_time now, control_effects& out);
+  void begin_epoch(running_time now, control_effects& out);
   /// Forms the epoch if its id and the commits that its ranks know have arrived.
-  void form_if_due(time_point now, control_effects& out);
+  void form_if_due(running_time now, control_effects& out);
   /// Returns the commits that the processes know.
   [[nodiscard]] told_commits known_commits() const;
   /// Keeps what \p gone knew, in case no other process knows it.
   void keep_commits(const member& gone);
-  void quiesce(time_point now, control_effects& out);
+  void quiesce(running_time now, control_effects& out);
   void give_up(error why, control_effects& out);
-  /// Excludes from all deadlines the time in which this process did not run. Called before anything else is done at
-  /// \p now, so that deadlines which begin after a pause are not extended by it.
-  void exclude_pause(time_point now);
 
   // Broken links: decide which link is broken and which ranks are excluded.
   /// Handles the report that \p one has not formed the epoch, and which peers it could not reach.
-  void on_forming_failed(member& one, error why, const std::vector<rank>& blamed, time_point now, control_effects& out);
+  void on_forming_failed(member& one, error why, const std::vector<rank>& blamed, running_time now,
+                         control_effects& out);
   /// Ends an epoch that serves because an operation does not end. Two consecutive hangs between the same two processes
   /// count as a broken link.
-  void on_hang(error why, time_point now, control_effects& out);
+  void on_hang(error why, running_time now, control_effects& out);
   /// Excludes \p side because \p names are broken, and adds to \p why until when. Returns whether the world can form
   /// without it now.
   [[nodiscard]] bool leave_out(const std::vector<session_id>& side, const std::set<network_path>& names, error& why,
-                               time_point now);
+                               running_time now);
   /// Decides which links are broken, after all expected reports have arrived or the deadline has passed.
-  void judge_links(time_point now, control_effects& out);
+  void judge_links(running_time now, control_effects& out);
   [[nodiscard]] std::vector<session_id> choose_side(const std::set<std::pair<rank, rank>>& unreached) const;
   /// Turns the processes in \p side into spares if the world can form without them now. Returns whether it can.
-  [[nodiscard]] bool set_aside(const std::vector<session_id>& side, time_point now);
-  [[nodiscard]] bool is_cut_off(const member& one, time_point now) const;
+  [[nodiscard]] bool set_aside(const std::vector<session_id>& side, running_time now);
+  [[nodiscard]] bool is_cut_off(const member& one, running_time now) const;
   void forget_links_of_ranks();
-  void forget_old_links(time_point now);
+  void forget_old_links(running_time now);
   [[nodiscard]] static network_path path_between(const process_identity& one, const process_identity& other);
   void announce(control_effects& out, std::optional<process_identity> lost = {}) const;
   void send_to_ranks(const controller_message& what, control_effects& out) const;
@@ -234,26 +237,26 @@ private:
   bool some_done_ = false;        ///< Whether a rank of the latest epoch that served has finished its work.
   std::set<int> wanted_;          ///< Places for which request_process has been emitted in this rebuild.
   error reason_{};
-  time_point due_;          ///< Deadline of the present phase.
-  time_point not_before_{}; ///< Earliest time of the next epoch.
-  time_point spoke_{};      ///< Time of the last heartbeat to all processes.
-  std::optional<time_point> detected_{};
-  std::deque<time_point> faults_; ///< Times of the last faults, at most controller_terms::rebuilds.
+  running_time due_;          ///< Deadline of the present phase.
+  running_time not_before_{}; ///< Earliest time of the next epoch.
+  running_time spoke_{};      ///< Time of the last heartbeat to all processes.
+  std::optional<running_time> detected_{};
+  std::deque<running_time> faults_; ///< Times of the last faults, at most controller_terms::rebuilds.
   /// The last times at which a process joined an empty world, since the last epoch began.
-  std::deque<time_point> gatherings_;
-  pause_detector ticks_;
+  std::deque<running_time> gatherings_;
+  running_clock running_; ///< All times here are its times. Each call reads it first.
   /// After a pause that processes may have taken for the controller's loss: until when a connection that ends does not
   /// mean that its process has.
-  time_point in_doubt_until_{};
+  running_time in_doubt_until_{};
   bool is_joining_ = false; ///< A process is being admitted: no epoch begins meanwhile.
 
   /// In the forming epoch: pairs of a rank and the peer that it could not reach.
   std::map<std::pair<rank, rank>, std::string> unreached_; ///< With the text of the rank's report.
-  time_point judged_at_{};                         ///< Time at which unreached_ is judged; valid if that is not empty.
-  std::set<network_path> suspected_{};                ///< Links suspected in the previous forming.
+  running_time judged_at_{};                       ///< Time at which unreached_ is judged; valid if that is not empty.
+  std::set<network_path> suspected_{};             ///< Links suspected in the previous forming.
   std::optional<std::pair<rank, rank>> hanging_{}; ///< See suspect_link().
-  std::optional<network_path> hung_{};                ///< The link between the two processes of the latest hang, if known.
-  time_point hung_at_{};
+  std::optional<network_path> hung_{};             ///< The link between the two processes of the latest hang, if known.
+  running_time hung_at_{};
   std::map<network_path, link_retry> broken_{};
   int vain_formings_ = 0; ///< Consecutive formings that a rank, or a link that the world needs, has made fail.
 };

@@ -127,7 +127,7 @@ void driver_session::ended(const error& why) {
   change(world_phase::stopped);
 }
 
-void driver_session::work(time_point now, nanoseconds) {
+void driver_session::work(time_point now, running_time running) {
   epoch_rings::retired retired; // their threads are joined without the lock
   std::shared_ptr<attached_order> order;
   std::vector<remote_buffer> unreleased;
@@ -137,8 +137,8 @@ void driver_session::work(time_point now, nanoseconds) {
     retired = rings_.take_retired();
     order = order_;
     if (is_ready()) unreleased = std::exchange(unreleased_, {});
-    is_to_renew = has_lent_ && order && now - renewed_ >= services_.lease / 4;
-    if (is_to_renew) renewed_ = now;
+    is_to_renew = has_lent_ && order && running - renewed_ >= services_.lease / 4;
+    if (is_to_renew) renewed_ = running;
   }
   for (const remote_buffer& one : unreleased) order->peers()->give_back(one);
   if (order) order->peers()->expire(now);

@@ -92,7 +92,7 @@ private:
   void lost(const error& why, bool was_connected) override;
   void ended(const error& why) override;
   /// Renews leases, and answers requests whose ranks have not answered in time.
-  void work(time_point now, nanoseconds pause) override;
+  void work(time_point now, running_time running) override;
   /// Answers the requests of orders that have ended, and reports changes.
   void settle() override;
 
@@ -121,7 +121,7 @@ private:
   std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until settle().
   std::atomic<std::uint64_t> last_ticket_{0};
   std::atomic<bool> has_lent_{false}; ///< Whether memory or a plan was requested, whose lease must be renewed.
-  time_point renewed_{};
+  running_time renewed_{};
   std::deque<world_event> news_{};
   bool is_telling_ = false;                 ///< A thread is in tell_news().
   std::vector<remote_buffer> unreleased_{}; ///< Memory to give back when the world is ready again.

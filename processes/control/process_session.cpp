@@ -30,7 +30,7 @@ process_session::process_session(session_services session, join_request who, pro
 process_message process_session::introduce() {
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
-  knocked_ = now();
+  knocked_ = running_now();
   who_.nonce = rings_.knock();
   return who_;
 }
@@ -86,24 +86,23 @@ void process_session::ended(const error& why) {
   services_.abandoned(why);
 }
 
-void process_session::work(time_point now, nanoseconds pause) {
+void process_session::work(time_point now, running_time running) {
   std::unique_lock lock{mutex_};
-  for (held_directive& one : held_) one.since = without_pause(one.since, pause, now);
   auto retired = rings_.take_retired();
   const auto order = order_;
   lock.unlock();
   retired.clear(); // joins threads, which may wait for the lock
   if (order) {
-    order->expire(now, pause);
+    order->expire(now);
     order->tell_progress();
   }
   lock.lock();
-  if (!held_.empty() && now - held_.front().since > announced_limit)
+  if (!held_.empty() && running - held_.front().since > announced_limit)
     fail_order({.code = errc::deadline_exceeded,
                 .text = "decisions that the controller has announced have not arrived through the rings in "
                         "shared memory: it has closed them"});
-  if (!is_in_session() || now - knocked_ < knock_period || rings_.has_gate()) return;
-  knocked_ = now;
+  if (!is_in_session() || running - knocked_ < knock_period || rings_.has_gate()) return;
+  knocked_ = running;
   if (const auto nonce = rings_.knock()) send(gate_notice{*nonce});
 }
 
@@ -170,7 +169,7 @@ void process_session::deliver_after(Order what) {
   release_held(false);
   // Without rings, decisions arrive through the same connection and have already been applied.
   if (rings_.is_open() && order_->followed() < decided)
-    held_.push_back({decided, now(), {std::move(what)}});
+    held_.push_back({decided, running_now(), {std::move(what)}});
   else
     services_.deliver({std::move(what)});
 }

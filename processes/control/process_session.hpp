@@ -68,7 +68,7 @@ private:
   void refuse(const error& why) override { end(why); }
   void lost(const error& why, bool was_connected) override;
   void ended(const error& why) override;
-  void work(time_point now, nanoseconds pause) override;
+  void work(time_point now, running_time running) override;
 
   /// Reports that the decisions of an epoch are lost, to the world and to the controller.
   void lose_order(epoch of, const error& why);
@@ -86,7 +86,7 @@ private:
   /// A message that waits for decisions in the rings.
   struct held_directive {
     std::uint64_t decided = 0;
-    time_point since;
+    running_time since;
     controller_directive what;
   };
 
@@ -97,7 +97,7 @@ private:
   epoch opened_{};                            ///< The epoch whose order has been opened.
   std::vector<std::string> early_{};          ///< Batches of epoch_ that arrived before its order was opened.
   epoch_rings rings_;                         ///< Those of the present epoch.
-  time_point knocked_{};                      ///< When a gate was looked for last.
+  running_time knocked_{};                    ///< When a gate was looked for last.
   std::vector<held_directive> held_{};        ///< In the order of arrival.
 };
 

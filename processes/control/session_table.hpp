@@ -1,6 +1,7 @@
 /// The controller's ends of its sessions with members that are not ranks.
 #pragma once
 
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/processes/control/control_codec.hpp>
 #include <troupe/processes/control/peer_silence.hpp>
@@ -57,7 +58,7 @@ public:
   void clear() noexcept { all_.clear(); }
 
   /// Begins the session `welcome.session`, of which the member has not been silent.
-  iterator admit(const join_welcome& welcome, Member made, time_point now) {
+  iterator admit(const join_welcome& welcome, Member made, running_time now) {
     const auto at = all_.insert_or_assign(welcome.session, std::move(made)).first;
     at->second.silence.end(now);
     send(*at, welcome);
@@ -69,14 +70,11 @@ public:
   void send_to_all(const controller_message& what) const {
     for (const auto& one : all_) send(one, what);
   }
-  /// Returns the members that have been silent for \p suspicion. Call it at each tick. \p pause: time in which this
-  /// process did not run, which does not count.
-  [[nodiscard]] std::vector<session_id> find_silent(time_point now, nanoseconds pause, nanoseconds suspicion) {
+  /// Returns the members that have been silent for \p suspicion. Call it at each tick.
+  [[nodiscard]] std::vector<session_id> find_silent(running_time now, nanoseconds suspicion) {
     std::vector<session_id> found;
-    for (auto& [session, one] : all_) {
-      one.silence.exclude(pause, now);
+    for (auto& [session, one] : all_)
       if (one.silence.exceeds(suspicion, now)) found.push_back(session);
-    }
     return found;
   }
   [[nodiscard]] std::function<void(std::string)> batch_sender_to(const value_type& to, epoch of) const {

@@ -13,8 +13,8 @@ namespace {
 constexpr std::chrono::seconds longest_retry_delay{1};
 /// Longest time without the controller after which the user is first told why.
 constexpr std::chrono::seconds latest_first_notice{3};
-/// Of a pause of this process, at most this much counts as time without the controller, as it does in process_session.
-constexpr std::chrono::milliseconds counted_of_pause{250};
+/// Of a pause of this process, this much counts as time without the controller, as it does in control_session.
+constexpr std::chrono::milliseconds counted_without_ticks{250};
 
 } // namespace
 
@@ -27,10 +27,9 @@ controller_search::controller_search(const control_settings& settings, nanosecon
   : patience_{patience},
     told_patience_{settings.patience},
     first_notice_{std::min<nanoseconds>(latest_first_notice, told_patience_ / 4)},
-    reached_{now},
     next_notice_{first_notice_},
-    ticks_{now},
-    ticked_{now},
+    running_{now, counted_without_ticks},
+    reached_{running_.last()},
     lost_{.code = errc::missing, .text = "the controller at " + settings.address + " has not answered"} {}
 
 std::optional<std::uint64_t> controller_search::begin_attempt(time_point now) {
@@ -59,14 +58,13 @@ void controller_search::lose(std::uint64_t attempt, const transport_fault& why, 
 }
 
 void controller_search::begin_tick(time_point now) {
-  const nanoseconds pause = ticks_.tick(now, counted_of_pause);
+  running_.read(now);
   seen_ = state_;
-  reached_ = seen_ == state::connected ? now : without_pause(reached_, pause, now);
-  ticked_ = now;
+  if (seen_ == state::connected) reached_ = running_.last();
 }
 
 std::optional<std::string> controller_search::end_tick(const controller_finding& found) {
-  const nanoseconds absence = ticked_ - reached_;
+  const nanoseconds absence = running_.last() - reached_;
   // `found` is of the tick's beginning: an attempt to connect may have succeeded since.
   is_wanted_ = found.is_wanted && seen_ != state::connecting;
   if (found.over)

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/device/error.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/processes/transport/transport_options.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -40,8 +40,8 @@ public:
   /// has begun since.
   void lose(std::uint64_t attempt, const transport_fault& why, time_point now);
 
-  /// Call it before the owner looks at the connection, every tick_period. Time without calls is a pause of this
-  /// process, of which at most 250 ms count as time without the controller.
+  /// Call it before the owner looks at the connection, every tick_period. The time without the controller is that of a
+  /// running_clock: of a longer time without calls 250 ms count.
   void begin_tick(time_point now);
   /// Takes what the owner has found. Returns the notice for the user, if one is due.
   [[nodiscard]] std::optional<std::string> end_tick(const controller_finding& found);
@@ -62,10 +62,9 @@ private:
   std::uint64_t attempts_ = 0;
   nanoseconds retry_delay_{}; ///< After the latest attempt, if that failed.
   time_point next_attempt_{};
-  time_point reached_; ///< When there was a connection last, or later by pauses.
   nanoseconds next_notice_;
-  pause_detector ticks_;
-  time_point ticked_;
+  running_clock running_;      ///< Read by begin_tick().
+  running_time reached_;       ///< When there was a connection last.
   state seen_ = state::absent; ///< When the present tick began.
   error lost_;                 ///< Why there is no connection.
   std::optional<error> ended_{};

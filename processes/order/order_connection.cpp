@@ -512,14 +512,14 @@ void order_connection::tell_progress() {
   });
 }
 
-void order_connection::expire(time_point now, nanoseconds pause) {
+void order_connection::expire(time_point now) {
   std::vector<std::shared_ptr<ordered_rank>> worlds;
   {
     const std::lock_guard lock{mutex_};
     worlds = worlds_;
   }
-  for (const auto& one : worlds) one->peers->expire(now, pause);
-  exported_->expire(now, pause);
+  for (const auto& one : worlds) one->peers->expire(now);
+  exported_->expire(now);
   {
     const std::lock_guard lock{mutex_};
     if (now < due_) return;

@@ -112,9 +112,9 @@ public:
 
   /// Answers requests that have waited one second past their deadline. The controller is then considered unresponsive,
   /// because it would have answered at the deadline. The request keeps its place: if it is released later, it is
-  /// launched (ORD-1). Also ends leases of other processes that were not renewed. \p pause: see
+  /// launched (ORD-1). Also ends leases of other processes that were not renewed. Call it as often as
   /// exported_memory::expire().
-  void expire(time_point now, nanoseconds pause = nanoseconds{0});
+  void expire(time_point now);
   /// Reports to the controller how many requests have succeeded, and what the rank has launched and finished last. Does
   /// nothing if the controller knows both. Batches of requests also report how many have succeeded.
   void tell_progress();

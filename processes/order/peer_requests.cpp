@@ -265,8 +265,9 @@ void peer_requests::receive(process_address from, std::string_view bytes) {
       if (!in.ok() || !exported_) return;
       exported_->renew(holder, steady_now());
       const std::lock_guard lock{mutex_};
+      const running_time now = running_.read(steady_now());
       for (auto& [name, one] : plans_)
-        if (one.holder == holder) one.ends = later(steady_now(), one.lease);
+        if (one.holder == holder) one.ends = later(now, one.lease);
       return;
     }
     case message_kind::drop_plan: {
@@ -337,7 +338,6 @@ void peer_requests::take_capture(process_address from, wire_reader& in) {
         }
         kept_plan one = kept;
         const std::string name = plan->options().name;
-        one.ends = later(steady_now(), one.lease);
         one.plan = std::move(plan);
         if (const auto by = weak.lock()) by->keep_plan(from, name, std::move(one));
         waiting->deliver(completion{});
@@ -354,7 +354,7 @@ error peer_requests::count_request(process_address of) {
 void peer_requests::keep_plan(process_address of, const std::string& name, kept_plan one) {
   std::shared_ptr<captured_plan> dropped; // destroyed without the lock
   const std::lock_guard lock{mutex_};
-  due_ = std::min(due_, one.ends);
+  one.ends = later(running_.read(steady_now()), one.lease);
   kept_plan& place = plans_[{of, name}];
   dropped = std::exchange(place, closed_ ? kept_plan{} : std::move(one)).plan;
   if (!place.plan) plans_.erase({of, name});
@@ -758,25 +758,24 @@ void peer_requests::lose(process_address peer) {
   for (const auto& [number, is_question] : all) take_part(number, peer, is_question).reply.deliver(why);
 }
 
-void peer_requests::expire(time_point now, nanoseconds pause) {
+void peer_requests::expire(time_point now) {
   std::vector<std::shared_ptr<asked_request>> late;
   std::vector<std::shared_ptr<captured_plan>> dropped;
   std::vector<bytes_promise> unread;
   {
     const std::lock_guard lock{mutex_};
-    if (pause > nanoseconds{0})
-      for (auto& [name, one] : plans_) one.ends = std::min(later(one.ends, pause), later(now, one.lease));
+    const running_time running = running_.read(now);
+    std::erase_if(plans_, [&](auto& one) {
+      if (one.second.ends > running) return false;
+      dropped.push_back(std::move(one.second.plan)); // released without the lock
+      return true;
+    });
     if (now < due_) return;
     due_ = time_point::max();
     const auto is_over = [&](time_point end) {
       if (end > now) due_ = std::min(due_, end);
       return end <= now;
     };
-    std::erase_if(plans_, [&](auto& one) {
-      if (!is_over(one.second.ends)) return false;
-      dropped.push_back(one.second.plan);
-      return true;
-    });
     for (auto it = asked_.begin(); it != asked_.end();) {
       const auto one = it++;
       if (is_over(one->second->give_up)) late.push_back(take_out(one));

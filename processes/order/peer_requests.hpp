@@ -2,8 +2,8 @@
 #pragma once
 
 #include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/collectives/operation/exported_memory.hpp>
 #include <troupe/collectives/operation/lanes/lane.hpp>
-#include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/order/codec/part_codec.hpp>
 #include <troupe/collectives/order/remote_ranks.hpp>
@@ -118,8 +118,8 @@ public:
   /// world and does not reply any more.
   void receive(process_address from, std::string_view bytes);
   /// Answers requests whose ranks have not answered some time after the deadline (deadline_exceeded), and releases
-  /// plans whose lease has ended. \p pause: see exported_memory::expire().
-  void expire(time_point now, nanoseconds pause = nanoseconds{0});
+  /// plans whose lease has ended. Call it as often as exported_memory::expire().
+  void expire(time_point now);
   /// Answers what is pending, and all later requests, with \p why. What has been sent has an unknown outcome.
   void close(const error& why);
 
@@ -175,7 +175,7 @@ private:
     std::shared_ptr<captured_plan> plan{};
     std::uint64_t holder = 0;
     nanoseconds lease{0};
-    time_point ends = time_point::max();
+    running_time ends{};
   };
 
   /// Asks the process of \p target; nullopt: those of all ranks. \p write: writes the body of the message for a rank.
@@ -248,8 +248,9 @@ private:
   std::map<process_address, read_answers> read_answers_; ///< By the process that reads.
   std::size_t lends_ = 0;                                ///< Lends in progress.
   std::deque<asked_lend> waiting_lends_;
-  time_point due_ = time_point::max();
-  std::map<process_address, std::size_t> served_; ///< Requests of each process that have not been answered.
+  time_point due_ = time_point::max();                        ///< No request or read is given up before this time.
+  running_clock running_{time_point{}, lease_check_interval}; ///< The time of the leases of plans_.
+  std::map<process_address, std::size_t> served_;             ///< Requests of each process that have not been answered.
 };
 
 } // namespace troupe

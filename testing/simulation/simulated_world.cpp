@@ -60,7 +60,7 @@ simulated_machine::simulated_machine(const simulated_terms& of, std::shared_ptr<
     helpers{std::make_shared<deadline_pool>(1s)} {
   const auto time = std::make_shared<monotonic_clock>();
   services = {.time = time,
-              .poller = std::make_shared<poller>(time, patience),
+              .poller = std::make_shared<poller>(time, patience, std::function<void()>{}, counted_of_pause(of.limits)),
               .slots = std::make_shared<slot_table>(devices.front(), 64 * devices.size()),
               .strategy = of.strategy,
               .limits = of.limits};

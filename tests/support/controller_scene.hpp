@@ -82,7 +82,7 @@ struct controller_scene {
     return false;
   }
 
-  time_point now{1h};
+  boot_time now{1h};
   controller_state state;
   control_effects all;
   std::map<session_id, told_commits> known; ///< What the processes report.

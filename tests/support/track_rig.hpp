@@ -80,8 +80,14 @@ struct track_rig {
     made.let_go();
     return made;
   }
+  /// Lets \p span pass in which the poller's thread does not run.
+  void pause(nanoseconds span) {
+    time->advance(span);
+    running.read(time->now(), counted_of_pause(patience));
+  }
   bool poll() {
-    const bool answered = watched->poll(time->now());
+    const time_point now = time->now();
+    const bool answered = watched->poll(now, running.read(now, nanoseconds::max()));
     watched->tidy();
     return answered;
   }
@@ -95,6 +101,7 @@ struct track_rig {
 
   track_limits limits = patience;
   std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
+  running_clock running{time->now(), {}}; ///< The poller's.
   std::shared_ptr<scripted_source::script> device = std::make_shared<scripted_source::script>();
   std::shared_ptr<fault_mark> mark = std::make_shared<fault_mark>();
   std::function<error()> probe{};

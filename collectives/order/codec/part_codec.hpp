@@ -2,9 +2,9 @@
 /// part names.
 #pragma once
 
+#include <troupe/collectives/operation/exported_memory.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/rank_function.hpp>
-#include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/wire.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>

@@ -11,6 +11,9 @@ namespace troupe {
 
 namespace {
 
+/// ring_settings::behind / pauses_in_a_limit of each time between two attempts to write counts.
+constexpr int pauses_in_a_limit = 16;
+
 /// The message that comes with the descriptors of an offer.
 struct rings_offer {
   static constexpr std::uint64_t right_magic = 0x5245464F52555254U; // "TRUROFER"
@@ -105,7 +108,8 @@ ring_sender::ring_sender(std::string self, std::string peer, const ring_settings
     settings_{settings},
     out_{std::move(out)},
     peer_bell_{std::move(peer_bell)},
-    writer_{out_.writer()} {}
+    writer_{out_.writer()},
+    running_{time_point{}, {}} {}
 
 error ring_sender::fail(errc code, std::string text) {
   if (!failure_) failure_ = {.code = code, .text = std::move(text)};
@@ -136,8 +140,8 @@ error ring_sender::send(std::string_view message, time_point now) {
   if (at > 0) peer_bell_->caller().ring(); // some of it has been written, or all (npos)
   if (at == std::string_view::npos) return {};
   read_words_ = writer_.read_words();
-  progress_ = now;
-  attempts_ = pause_detector{now};
+  running_ = running_clock{now, settings_.behind / pauses_in_a_limit};
+  progress_ = running_.last();
   return keep(message, at);
 }
 
@@ -172,10 +176,10 @@ error ring_sender::flush(time_point now) {
   return kept_.empty() ? error{} : check_progress(now);
 }
 
-error ring_sender::check_progress(time_point now) {
+error ring_sender::check_progress(time_point real) {
   if (writer_.fault() != ring_fault::none)
     return fail(errc::internal, describe_forgery(peer_, writer_.fault(), self_, "writes"));
-  progress_ = without_pause(progress_, attempts_.tick(now, settings_.behind / pauses_in_a_limit), now);
+  const running_time now = running_.read(real);
   if (writer_.read_words() != read_words_) {
     read_words_ = writer_.read_words();
     progress_ = now;

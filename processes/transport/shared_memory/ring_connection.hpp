@@ -3,7 +3,7 @@
 
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/device/threads/pause_detector.hpp>
+#include <troupe/device/threads/running_clock.hpp>
 #include <troupe/processes/transport/shared_memory/peer_process.hpp>
 #include <troupe/processes/transport/shared_memory/shared_ring.hpp>
 
@@ -60,7 +60,7 @@ private:
   error keep(std::string_view message, std::size_t from);
   /// Fences a peer that has read nothing for settings_.behind. Call it after an attempt to write: only that looks at
   /// what the peer has read.
-  error check_progress(time_point now);
+  error check_progress(time_point real);
 
   std::string self_;
   std::string peer_;
@@ -74,8 +74,8 @@ private:
   std::size_t kept_from_ = 0; ///< Bytes of the first kept message that are written.
   std::size_t kept_bytes_ = 0;
   std::uint64_t read_words_ = 0; ///< The peer's read position at progress_.
-  time_point progress_{};
-  pause_detector attempts_{time_point{}};
+  running_clock running_;        ///< Read at each attempt to write while a message waits.
+  running_time progress_{};
 };
 
 /// The receiving half of a ring_connection, which also watches the peer's process. After a failure nothing is received

@@ -161,13 +161,13 @@ TEST_CASE("the poller's look tells who is missing, and how far each rank has com
   CHECK_FALSE(before.failure());
   const auto waits = one.ask(0, one.sum(0, 4), 10ms);
   CHECK(one.above->load() == 1);
-  CHECK_FALSE(one.above->poll(one.time->now()));
+  CHECK_FALSE(one.above->poll(one.time->now(), {}));
   one.time->advance(5ms);
-  CHECK(one.above->poll(one.time->now()));
+  CHECK(one.above->poll(one.time->now(), {}));
   REQUIRE(one.late.size() == 1);
   CHECK(one.late[0]->missing() == std::vector{rank{1}});
   one.time->advance(5ms);
-  CHECK(one.above->poll(one.time->now()));
+  CHECK(one.above->poll(one.time->now(), {}));
   const error why = waits.failure();
   CHECK(why.code == errc::deadline_exceeded);
   CHECK(why.effect == effect::rejected);

@@ -73,7 +73,7 @@ struct one_rank {
 void await_looks(poller& eye) {
   class counter final : public polled {
   public:
-    bool poll(time_point) override {
+    bool poll(time_point, running_time) override {
       looks.fetch_add(1);
       return false;
     }

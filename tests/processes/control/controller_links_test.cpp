@@ -50,7 +50,7 @@ struct links_scene : controller_scene {
   }
   /// Goes on until the world serves, at most \p limit. Returns how long that took.
   nanoseconds serve(nanoseconds limit) {
-    const time_point began = now;
+    const boot_time began = now;
     while (phase() != control_phase::serving && phase() != control_phase::failed && now - began < limit) {
       if (phase() == control_phase::forming) {
         pass(2500ms, all()); // until a rank gives a peer up
@@ -157,7 +157,7 @@ TEST_CASE("a broken link is tried again, more and more seldom, without using up 
   REQUIRE(world.ranks() == std::set{0, 1, 2});
   std::vector<nanoseconds> waits;
   for (int i = 0; i < 12; ++i) {
-    const time_point began = world.now;
+    const boot_time began = world.now;
     while (world.phase() == control_phase::serving && world.now - began < 20min) world.pass(100ms, world.all());
     waits.push_back(world.now - began);
     REQUIRE(world.phase() == control_phase::quiescing);
@@ -272,7 +272,7 @@ TEST_CASE("a link that hangs is tried again, more and more seldom, without using
   }
   for (int i = 0; i < 12; ++i) {
     REQUIRE(world.ranks() == std::set{0, 1, 2});
-    while (world.phase() == control_phase::serving && world.now < time_point{} + 10h) world.pass(100ms, world.all());
+    while (world.phase() == control_phase::serving && world.now < boot_time{} + 10h) world.pass(100ms, world.all());
     REQUIRE(world.phase() == control_phase::quiescing);
     world.drain();
     world.serve(60s);

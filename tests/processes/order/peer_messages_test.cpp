@@ -746,21 +746,25 @@ TEST_CASE("a plan and lent memory live as long as their holder renews the lease,
   all.run();
   CHECK(lent.value().size_bytes == 64);
   CHECK(one.memory->size() == 1);
-  const time_point now = steady_now();
-  const auto pass = [&](time_point until, nanoseconds pause = nanoseconds{0}) {
-    one.peers->expire(until, pause);
-    one.memory->expire(until, pause);
+  const time_point start = steady_now();
+  nanoseconds passed{}; // since the leases began
+  const auto pass = [&](nanoseconds until) {
+    while (passed < until) {
+      passed += lease_check_interval;
+      one.peers->expire(start + passed);
+      one.memory->expire(start + passed);
+    }
   };
-  pass(now - 5s, 1ns); // now the leases end 5 s from now
+  pass(5s);
   const auto soon = all.find(1, rank{0}, "x", 0s);
   all.mail.clear();
-  pass(now + 3s); // it is given up
+  pass(8s); // it is given up
   CHECK(soon.failure().code == errc::deadline_exceeded);
   SECTION("it does not renew them") {
-    pass(now + 4s);
+    pass(9s);
     CHECK_FALSE(plan.expired());
     CHECK(one.memory->size() == 1);
-    pass(now + 6s);
+    pass(11s);
     CHECK(plan.expired());
     CHECK(other.expired()); // no lease is longer than the longest
     CHECK(one.memory->size() == 0);
@@ -769,7 +773,7 @@ TEST_CASE("a plan and lent memory live as long as their holder renews the lease,
     all.at(-1).peers->renew(9);
     CHECK(addresses(all.mail) == std::vector{process_address{0}, process_address{1}});
     all.run();
-    pass(now + 6s);
+    pass(11s);
     CHECK_FALSE(plan.expired());
     CHECK(other.expired()); // of another holder
     CHECK(one.memory->size() == 1);

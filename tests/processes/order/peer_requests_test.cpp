@@ -421,25 +421,28 @@ TEST_CASE("a process without a rank captures a plan, which the ranks hold while 
     CHECK(one.plans[r].lock()->options().name == "steps");
   }
   const time_point now = steady_now();
+  const auto pass = [&](std::size_t at, time_point from, time_point until) {
+    for (time_point then = from; then < until; then += lease_check_interval) one.orders[at]->peers()->expire(then);
+    one.orders[at]->peers()->expire(until);
+  };
   SECTION("its lease ends") {
-    one.orders[0]->peers()->expire(now + 5s);
+    pass(0, now, now + 5s);
     CHECK_FALSE(one.plans[0].expired());
-    one.orders[0]->peers()->expire(now + 11s);
+    pass(0, now + 5s, now + 11s);
     CHECK(one.plans[0].expired());
     CHECK_FALSE(one.plans[1].expired());
   }
   SECTION("its lease ends later if the rank's process was paused") {
-    one.orders[0]->peers()->expire(now + 1h, 1h - 5s);
+    pass(0, now, now + 5s);
+    pass(0, now + 1h, now + 1h + 4s);
     CHECK_FALSE(one.plans[0].expired());
-    one.orders[0]->peers()->expire(now + 1h + 4s);
-    CHECK_FALSE(one.plans[0].expired());
-    one.orders[0]->peers()->expire(now + 1h + 6s);
+    pass(0, now + 1h + 4s, now + 1h + 6s);
     CHECK(one.plans[0].expired());
   }
   SECTION("it is renewed by its holder only") {
     by.link.peers()->renew(8);
     by.run();
-    one.orders[1]->peers()->expire(now + 11s);
+    pass(1, now, now + 11s);
     CHECK(one.plans[1].expired());
   }
   SECTION("it is dropped, or replaced by another of its name") {
@@ -800,7 +803,9 @@ TEST_CASE("memory is lent to others for few at one time, and not for longer than
   by.run();
   CHECK(got.size() == most + 1);
   CHECK(one.exports[0]->size() == most);
-  one.exports[0]->expire(steady_now() + longest_lease + 1s);
+  const time_point now = steady_now();
+  for (time_point then = now; then < now + longest_lease + 1s; then += lease_check_interval)
+    one.exports[0]->expire(then);
   CHECK(one.exports[0]->size() == 0);
 }
 
