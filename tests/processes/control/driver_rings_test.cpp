@@ -212,6 +212,7 @@ TEST_CASE("the thread of rings does not keep a driver alive, and a batch in it i
 
 TEST_CASE("a driver whose rings cannot be read is detached and told so, and the others are not", "[control][drivers]") {
   const auto time = std::make_shared<manual_clock>();
+  running_clock running{time->now(), 1s};
   order_service service;
   std::vector<std::pair<peer_id, world_report>> told;
   const std::function<void(peer_id, std::string)> send = [&](peer_id to, const std::string& bytes) {
@@ -228,7 +229,7 @@ TEST_CASE("a driver whose rings cannot be read is detached and told so, and the 
   service.open(epoch{1}, std::move(ranks));
   for (std::size_t i = 0; i < 2; ++i)
     drivers.admit(peer_id{i + 1}, gate_connection{std::move(sockets[i].service), nonces[i]},
-                  {.session = i + 1, .heartbeat = 1s, .suspicion = 10s}, time->now());
+                  {.session = i + 1, .heartbeat = 1s, .suspicion = 10s}, running.last());
   drivers.tell({.of = epoch{1}, .world_size = 2, .is_ready = true}, epoch{1});
   REQUIRE(told.size() >= 2);
   std::vector<ring_connection> ends;
@@ -256,7 +257,7 @@ TEST_CASE("a driver whose rings cannot be read is detached and told so, and the 
   REQUIRE_FALSE(ends[0].send("what is this?", steady_now()));
   while (service.poll(time->now())) {
   }
-  drivers.hear(1, leave_notice{}, time->now());
+  drivers.hear(1, leave_notice{}, time->now(), running.last());
   drivers.detach_failed();
   CHECK(drivers.size() == 0);
   CHECK(told.size() == 1);

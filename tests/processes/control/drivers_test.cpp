@@ -84,6 +84,7 @@ struct scene {
     pass();
     return *at;
   }
+  [[nodiscard]] running_time running_now() { return running.read(time->now()); }
   /// Delivers everything that is under way.
   void pass() {
     for (bool any = true; any;) {
@@ -111,24 +112,21 @@ struct scene {
     REQUIRE(frame);
     if (const auto* asked = std::get_if<attach_request>(&frame->what)) {
       CHECK(asked->token == "token");
-      drivers.admit(from, std::nullopt, {.session = ++sessions, .heartbeat = 1s, .suspicion = suspicion}, running());
+      drivers.admit(from, std::nullopt, {.session = ++sessions, .heartbeat = 1s, .suspicion = suspicion},
+                    running_now());
     } else {
       if (const auto one = all.find(from); one != all.end() && std::holds_alternative<heartbeat>(frame->what))
         ++one->second->beats;
-      drivers.hear(frame->session, frame->what, time->now(), running());
+      drivers.hear(frame->session, frame->what, time->now(), running_now());
     }
   }
-  /// The controller's running time, if it has run since the last reading.
-  running_time running() { return ran.read(time->now()); }
-  /// The same, if it has not.
-  running_time running_after_pause() { return ran.read(time->now(), 0ns); }
   void let(nanoseconds by) {
     time->advance(by);
     for (auto& [peer, one] : all)
       if (!one->is_deaf && one->link->tick()) reconnect(*one);
     pass();
     if (has_heartbeats) drivers.beat();
-    drivers.watch(running(), suspicion);
+    drivers.watch(running_now(), suspicion);
     pass();
   }
 
@@ -144,7 +142,7 @@ struct scene {
   bool has_heartbeats = true;
   int reconnected = 0;
   std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
-  running_clock ran{time->now(), nanoseconds::max()}; ///< The controller's.
+  running_clock running{time->now(), nanoseconds::max()}; ///< The controller's.
   order_service service;
   std::map<peer_id, std::unique_ptr<driver>> all;
   std::map<int, int> batches_for;
@@ -331,7 +329,8 @@ TEST_CASE("no more drivers come and go than there are lanes while the ranks have
   at.begin(epoch{1});
   std::uint64_t peer = 1000;
   const auto admit = [&] {
-    at.drivers.admit(peer_id{++peer}, std::nullopt, {.session = ++at.sessions, .suspicion = suspicion}, at.running());
+    at.drivers.admit(peer_id{++peer}, std::nullopt, {.session = ++at.sessions, .suspicion = suspicion},
+                     at.running_now());
     return at.drivers.contains(at.sessions);
   };
   for (int i = 0; i < most_attached_lanes; ++i) {
@@ -391,7 +390,7 @@ TEST_CASE("a driver is heard from when it is admitted", "[control][drivers]") {
   scene at;
   at.time->advance(1h);
   auto& one = at.join();
-  for (int i = 0; i < 5; ++i) at.drivers.watch(at.running(), suspicion);
+  for (int i = 0; i < 5; ++i) at.drivers.watch(at.running_now(), suspicion);
   CHECK(at.drivers.size() == 1);
   // One that attaches again through the same connection has one place.
   one.sent.push_back(one.link->introduction());
@@ -404,9 +403,10 @@ TEST_CASE("the time in which the controller did not run does not count as a driv
   scene at;
   static_cast<void>(at.join());
   at.begin(epoch{1});
+  at.running.count(1s);
   for (int i = 0; i < 3; ++i) {
     at.time->advance(1h);
-    at.drivers.watch(at.running_after_pause(), suspicion);
+    at.drivers.watch(at.running_now(), suspicion);
   }
   CHECK(at.drivers.size() == 1);
 }
@@ -470,17 +470,17 @@ TEST_CASE("a driver that sends what cannot be read is detached, and others go on
   at.begin(epoch{1});
   bad.link->close({.code = errc::abandoned, .text = "over"});
   bad.sent.clear(); // without its notice
-  at.drivers.hear(1, order_batch{epoch{1}, "nonsense"}, at.time->now(), at.running());
+  at.drivers.hear(1, order_batch{epoch{1}, "nonsense"}, at.time->now(), at.running_now());
   CHECK(at.drivers.size() == 1);
   CHECK_FALSE(at.drivers.contains(1));
-  at.drivers.hear(1, order_batch{epoch{1}, "more"}, at.time->now(), at.running()); // nobody
+  at.drivers.hear(1, order_batch{epoch{1}, "more"}, at.time->now(), at.running_now()); // nobody
   const int before = at.batches_for[0];
   static_cast<void>(ask(good));
   at.pass();
   CHECK(at.batches_for[0] > before);
   // Batches of an epoch that is over are dropped.
   at.begin(epoch{2});
-  at.drivers.hear(2, order_batch{epoch{1}, "late"}, at.time->now(), at.running());
+  at.drivers.hear(2, order_batch{epoch{1}, "late"}, at.time->now(), at.running_now());
   CHECK(at.drivers.contains(2));
 }
 

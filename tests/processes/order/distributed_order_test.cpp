@@ -995,11 +995,13 @@ TEST_CASE("nothing behind a refused decision in its batch is done", "[collective
 TEST_CASE("a capture has the place of its turn, and is over with its last answer",
           "[collectives][plans][distributed][SEC-2]") {
   distributed_rig one{2};
+  std::vector<std::shared_ptr<captured_plan>> plans;
   std::vector<std::shared_ptr<capture_agreement>> made(2);
   for (const int r : {0, 1}) {
     const auto& order = one.orders[static_cast<std::size_t>(r)];
     one.turn(r, [] {});
-    order->capture("plan", 1h, 1h, [&made, r](std::shared_ptr<capture_agreement> all, const error& why) {
+    plans.push_back(std::make_shared<captured_plan>([](rank_capture&) {}, plan_options{.name = "plan"}));
+    order->capture(plans.back(), 1h, 1h, [&made, r](std::shared_ptr<capture_agreement> all, const error& why) {
       CHECK_FALSE(why);
       made[static_cast<std::size_t>(r)] = std::move(all);
     });
