@@ -273,7 +273,7 @@ TEST_CASE("every number among the settings is taken in its range and refused out
       CHECK_FALSE(refusal_of([&] { one.set(changed, value); }).empty());
     }
   }
-  CHECK(numbers > 35);
+  CHECK(numbers > 30);
 }
 
 TEST_CASE("a number or a name that a program has set itself is checked, too", "[runtime]") {
