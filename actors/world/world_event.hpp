@@ -104,9 +104,9 @@ struct recovery_try {
 /// peers are late, and when a part of the world has been restored.
 struct world_event {
   world_phase phase = world_phase::forming;
-  troupe::epoch epoch;
+  troupe::epoch epoch{};
   int world_size = 0;
-  std::vector<rank> local_ranks; ///< The ranks of this process, ascending.
+  std::vector<rank> local_ranks{}; ///< The ranks of this process, ascending.
   error reason;                  ///< Why it failed or is rebuilt; errc::none otherwise.
   /// An operation that some ranks have requested and others have not, for longer than limits.straggling.
   std::shared_ptr<const absence_report> straggling{};

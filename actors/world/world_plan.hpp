@@ -37,7 +37,7 @@ struct world_plan {
   std::optional<unique_id> id{};
   /// For a sub-world: the locals' communicators, which have been initialised.
   std::vector<std::shared_ptr<communicator>> formed{};
-  std::shared_ptr<troupe::backend> backend;
+  std::shared_ptr<troupe::backend> backend{};
   std::shared_ptr<deadline_pool> helpers;
   std::shared_ptr<world_status> status;
   pipeline_services services{};

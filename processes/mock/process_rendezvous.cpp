@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 constexpr nanoseconds longest_join_sleep = 5ms;
 constexpr nanoseconds process_check_period = 10ms;
 constexpr std::size_t most_bytes_at_once = std::size_t{1} << 20U; ///< Read from one ring before other work is done.
-constexpr std::size_t longest_message_bytes = std::size_t{4} << 30U;
+constexpr std::size_t longest_block_bytes = std::size_t{4} << 30U;
 constexpr std::size_t longest_text_bytes = 4096;
 constexpr std::size_t most_calls = 65'536;
 
@@ -316,7 +316,7 @@ bool process_rendezvous::drain(std::size_t from) {
     }
     bytes += one.partial.size() - before;
     is_long = is_long || got == ring_read::continued;
-    if (got == ring_read::forged || one.partial.size() > longest_message_bytes)
+    if (got == ring_read::forged || one.partial.size() > longest_block_bytes)
       fail({.code = errc::internal,
             .text = name_of(from) + " has written " +
                     (got == ring_read::forged ? std::string{describe(one.reader->fault())} : "a message without end") +

@@ -214,8 +214,8 @@ void note_resume_points(const scenario& of, const world_event& event, std::uint6
   ledger.told(where, process, event.epoch, std::move(commits), !event.resume || event.resume->has_survivors);
   if (!event.resume) return ledger.resumed(where, event.epoch, {}); // no operation has been ordered yet
   simulation_ledger::resumption points{.counted_from = event.resume->counted_from};
-  const auto note = [&](const std::optional<std::size_t>& number, const std::optional<lane>& where) {
-    const resume_point* const point = find_point(*event.resume, where);
+  const auto note = [&](const std::optional<std::size_t>& number, const std::optional<lane>& by) {
+    const resume_point* const point = find_point(*event.resume, by);
     points.complete[number] = point == nullptr ? 0 : point->complete;
   };
   if (!of.processes) note(std::nullopt, std::nullopt); // over processes, each driver has its own lane

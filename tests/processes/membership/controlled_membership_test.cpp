@@ -32,7 +32,7 @@ TEST_CASE("processes that would choose other NCCL algorithms or settings are tol
           "[processes]") {
   configuration one;
   configuration other;
-  other.nccl_environment = {{"NCCL_ALGO", "ring"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "0"}};
+  other.nccl_environment = {{"NCCL_ALGO", "ring"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "2"}};
   other.nccl_config = {{"minCTAs", "4"}};
   CHECK(differing(one, other, "nccl") ==
         std::set<std::string>{"NCCL_ALGO", "NCCL_PROTO", "nccl.config", "NCCL_NVLS_ENABLE"});
