@@ -107,7 +107,7 @@ struct world_event {
   troupe::epoch epoch{};
   int world_size = 0;
   std::vector<rank> local_ranks{}; ///< The ranks of this process, ascending.
-  error reason;                  ///< Why it failed or is rebuilt; errc::none otherwise.
+  error reason;                    ///< Why it failed or is rebuilt; errc::none otherwise.
   /// An operation that some ranks have requested and others have not, for longer than limits.straggling.
   std::shared_ptr<const absence_report> straggling{};
   /// The progress of every rank of this process at the fault `reason`, or when the deadline of a request in flight

@@ -204,8 +204,10 @@ TEST_CASE("ranks compose the collectives of a group alike, whether or not they s
   }
   for (std::size_t r = 0; r < world.members.size(); ++r) {
     group all{{sum_of_words(sums[r], sums[r])}};
-    if (r == 0) all.parts.emplace_back(send{.memory = sent[r], .count = 1, .type = dtype::i32, .peer = rank{3}});
-    if (r == 3) all.parts.emplace_back(recv{.memory = sent[r], .count = 1, .type = dtype::i32, .peer = rank{0}});
+    if (r == 0)
+      all.parts.emplace_back(troupe::send{.memory = sent[r], .count = 1, .type = dtype::i32, .peer = rank{3}});
+    if (r == 3)
+      all.parts.emplace_back(troupe::recv{.memory = sent[r], .count = 1, .type = dtype::i32, .peer = rank{0}});
     world.members[r].comm->launch(all, world.members[r].line);
   }
   world.synchronize();

@@ -166,12 +166,12 @@ TEST_CASE("collectives are counted in batches too, and transfers and copies are 
     const buffer memory = rig.numbers(r, 4, 1);
     if (r == 0)
       batch.push_back({.name = ticket{1},
-                       .what = send{.memory = memory, .count = 4, .type = dtype::i32, .peer = rank{1}},
+                       .what = troupe::send{.memory = memory, .count = 4, .type = dtype::i32, .peer = rank{1}},
                        .deadline = 1h,
                        .reply = log.make_reply_promise()});
     else
       batch.push_back({.name = ticket{1},
-                       .what = recv{.memory = memory, .count = 4, .type = dtype::i32, .peer = rank{0}},
+                       .what = troupe::recv{.memory = memory, .count = 4, .type = dtype::i32, .peer = rank{0}},
                        .deadline = 1h,
                        .reply = log.make_reply_promise()});
     rig.ranks[r]->submit_together(std::move(batch));

@@ -120,7 +120,7 @@ TEST_CASE("requests of a driver on the controller's host go through rings, until
   CHECK_FALSE(at.link->has_rings());
   CHECK(log.failure().effect == effect::unknown_outcome);
   CHECK(threads_come_to("troupe/rings", before)); // at once
-  CHECK_FALSE(at.link->tick());              // which joins the thread
+  CHECK_FALSE(at.link->tick());                   // which joins the thread
   CHECK(threads_named("troupe/rings").size() == before);
 
   auto next = at.offer(epoch{2});
