@@ -71,7 +71,7 @@ mock_engine::mock_engine(int device_count, engine_mode mode) : mode_{mode} {
   devices_.resize(static_cast<std::size_t>(device_count));
   if (mode_ == engine_mode::threaded)
     thread_ = worker{[this] {
-      if (thread_scheduler::current() == nullptr) name_this_thread("troupe/mock");
+      name_this_thread("troupe/mock");
       run();
     }};
 }

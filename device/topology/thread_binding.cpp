@@ -1,3 +1,4 @@
+#include <troupe/device/threads/thread_scheduler.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 
 #include <hwloc.h>
@@ -67,6 +68,7 @@ thread_binding bind_this_thread(const cpu_set& wanted, const machine& host) noex
 }
 
 void name_this_thread(const std::string& name) noexcept {
+  if (thread_scheduler::current() != nullptr) return;
   // The call fails only for a name longer than Linux allows, so the name is truncated here.
   try {
     static_cast<void>(pthread_setname_np(pthread_self(), name.substr(0, 15).c_str()));

@@ -25,7 +25,8 @@ struct thread_binding {
 /// refuses, the binding of the thread does not change: a slower thread is better than none.
 [[nodiscard]] thread_binding bind_this_thread(const cpu_set& wanted, const machine& host = machine::here()) noexcept;
 
-/// Names the calling thread. Linux keeps the first 15 characters.
+/// Names the calling thread. Linux keeps the first 15 characters. A thread of a thread_scheduler has no name: it shares
+/// the kernel's thread with others.
 void name_this_thread(const std::string& name) noexcept;
 
 } // namespace troupe

@@ -1,17 +1,21 @@
 /// Threads in virtual time.
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>
+#include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/processes/transport/shared_memory/shared_words.hpp>
 #include <troupe/testing/simulation/fibers.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <array>
 #include <chrono>
 #include <mutex>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <pthread.h>
 
 namespace troupe::tests::fibers_test {
 
@@ -63,6 +67,25 @@ std::string exchange_of(unsigned seed) {
 }
 
 } // namespace
+
+TEST_CASE("a thread in virtual time does not rename the thread that plays it", "[testing][simulation]") {
+  const auto name_of_this = [] {
+    std::array<char, 32> kept{};
+    pthread_getname_np(pthread_self(), kept.data(), kept.size());
+    return std::string{kept.data()};
+  };
+  const std::string before = name_of_this();
+  fibers all{first()};
+  bool has_run = false;
+  worker one{[&] {
+    name_this_thread("troupe/played");
+    has_run = true;
+  }};
+  all.run([&] { return has_run; }, steady_now() + 1s);
+  one.join();
+  CHECK(has_run);
+  CHECK(name_of_this() == before);
+}
 
 TEST_CASE("the same choices give the same order of turns, and others another (DET-1)", "[device][fibers]") {
   const std::string once = exchange_of(7);
