@@ -70,7 +70,7 @@ public:
     plans_.perform(std::move(asked), reply);
   }
   void perform(const credit_request& asked, const std::shared_ptr<credit_answer>& reply);
-  /// See world_maintenance::ask().
+  /// Queues \p work for a time when no operation is in flight. Requires that objection_to_maintenance() is errc::none.
   void maintain(maintenance work) { maintenance_.ask(std::move(work)); }
   [[nodiscard]] error objection_to_maintenance(epoch meant_for) const { return maintenance_.objection(meant_for); }
   [[nodiscard]] error objection_to_maintenance() const { return maintenance_.objection(); }

@@ -93,7 +93,7 @@ struct scene {
     static_cast<void>(session.introduction());
     hear(join_welcome{.session = as, .heartbeat = 250ms, .suspicion = 10s}, as);
   }
-  /// Lets \p span pass with a tick every 20 ms. Returns whether a connection was needed at the last.
+  /// Lets \p span pass with a tick every 20 ms. Returns whether a connection was needed at the last tick.
   bool pass(nanoseconds span) {
     bool is_needed = false;
     for (nanoseconds passed{}; passed < span; passed += 20ms) {

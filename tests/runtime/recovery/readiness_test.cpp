@@ -96,7 +96,7 @@ TEST_CASE("a fault changes the state that clients read, though no actor has run 
     runs.set_value();
     goes_on.get_future().wait_for(60s);
   });
-  runs.get_future().wait();
+  REQUIRE(runs.get_future().wait_for(60s) == std::future_status::ready);
   auto reply = where.barrier();
   CHECK(comes_true([&] { return where.status().phase == world_phase::rebuilding; }, 10s));
   goes_on.set_value();

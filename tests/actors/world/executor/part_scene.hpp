@@ -2,6 +2,7 @@
 #pragma once
 
 #include "actors/world/executor_scene.hpp"
+#include "support/comes_true.hpp"
 #include "support/pipeline_rig.hpp"
 
 #include <troupe/actors/world/executor/executor_context.hpp>
@@ -75,10 +76,11 @@ struct part_scene : private executor_port {
     order->turns.erase(order->turns.begin());
     next.work(why, opened);
   }
-  /// Returns the next note, which must be a \p Note.
+  /// Waits for the next note, which other threads may post, and returns it. It must be a \p Note.
   template <class Note>
   [[nodiscard]] Note take() {
-    auto next = mail->take();
+    decltype(mail->take()) next;
+    await("a note", [&] { return next.has_value() || (next = mail->take()).has_value(); });
     return std::get<Note>(std::move(next.value()));
   }
   template <class Effect>
