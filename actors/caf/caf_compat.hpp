@@ -151,15 +151,21 @@ void send(Self* self, const Handle& to, Message&& what) {
 #endif
 }
 
+/// Sends a request that CAF itself ends after \p timeout.
+template <class Self, class Handle, class Timeout, class Message>
+auto request_within(Self* self, const Handle& to, Timeout timeout, Message&& what) {
+#if TROUPE_CAF_0_17
+  return self->request(to, timeout, std::forward<Message>(what));
+#else
+  return self->mail(std::forward<Message>(what)).request(to, timeout);
+#endif
+}
+
 /// Sends a request without CAF's own timeout, because 0.17 keeps the timer until it expires. troupe's requests carry a
 /// deadline instead.
 template <class Self, class Handle, class Message>
 auto request_unbounded(Self* self, const Handle& to, Message&& what) {
-#if TROUPE_CAF_0_17
-  return self->request(to, caf::infinite, std::forward<Message>(what));
-#else
-  return self->mail(std::forward<Message>(what)).request(to, caf::infinite);
-#endif
+  return request_within(self, to, caf::infinite, std::forward<Message>(what));
 }
 
 // The prefix of the names of CAF's own settings, and the duration of one poll of a worker.

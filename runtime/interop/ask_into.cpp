@@ -25,10 +25,9 @@ resume_queue::resume_queue() : state_{std::make_unique<state>()} {}
 resume_queue::~resume_queue() = default;
 
 void resume_queue::post(continuation next) {
-  {
-    const std::lock_guard lock{state_->mutex};
-    state_->waiting.push_back(std::move(next));
-  }
+  // Notifies under the lock: once the continuation has run, the queue's owner may destroy it.
+  const std::lock_guard lock{state_->mutex};
+  state_->waiting.push_back(std::move(next));
   state_->changed.notify_one();
 }
 
@@ -46,11 +45,9 @@ void resume_queue::run() {
 }
 
 void resume_queue::close() {
-  {
-    const std::lock_guard lock{state_->mutex};
-    state_->closed = true;
-  }
-  state_->changed.notify_all();
+  const std::lock_guard lock{state_->mutex};
+  state_->closed = true;
+  state_->changed.notify_all(); // under the lock, as in post()
 }
 
 world_request make_request(const world& where, std::vector<operation>&& parts, request_options options,

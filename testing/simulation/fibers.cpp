@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cxxabi.h>
 #include <exception>
 #include <iterator>
@@ -35,6 +36,17 @@
 
 namespace troupe {
 
+namespace {
+
+/// Sanitizers surround variables with memory of their own, so that frames are larger.
+#ifdef TROUPE_ASAN_FIBERS
+constexpr std::size_t frame_growth = 4;
+#else
+constexpr std::size_t frame_growth = 1;
+#endif
+
+} // namespace
+
 struct fibers::fiber final : thread {
   /// The C++ runtime's per-thread exception state. Each fiber has its own, because it may be suspended inside a
   /// handler.
@@ -47,12 +59,20 @@ struct fibers::fiber final : thread {
     }
   };
 
+  /// A stack above a page that cannot be accessed, so that an overflow ends the process and overwrites nothing.
   class stack_memory {
   public:
     explicit stack_memory(std::size_t size_bytes) : size_bytes_{size_bytes} {
-      first_ = ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (first_ == MAP_FAILED)
+      mapping_ =
+          ::mmap(nullptr, guard_bytes + size_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (mapping_ == MAP_FAILED)
         throw std::system_error{errno, std::generic_category(), "cannot allocate a fiber's stack"};
+      first_ = static_cast<std::byte*>(mapping_) + guard_bytes;
+      if (::mprotect(first_, size_bytes_, PROT_READ | PROT_WRITE) != 0) {
+        const int why = errno;
+        ::munmap(mapping_, guard_bytes + size_bytes_);
+        throw std::system_error{why, std::generic_category(), "cannot make a fiber's stack accessible"};
+      }
 #ifdef TROUPE_ASAN_FIBERS
       __lsan_register_root_region(first_, size_bytes_);
 #endif
@@ -63,7 +83,7 @@ struct fibers::fiber final : thread {
 #ifdef TROUPE_ASAN_FIBERS
       __lsan_unregister_root_region(first_, size_bytes_);
 #endif
-      ::munmap(first_, size_bytes_);
+      ::munmap(mapping_, guard_bytes + size_bytes_);
     }
 
     [[nodiscard]] void* first() const noexcept {
@@ -74,6 +94,9 @@ struct fibers::fiber final : thread {
     }
 
   private:
+    static constexpr std::size_t guard_bytes = std::size_t{64} << 10U; ///< A multiple of every page size in use.
+
+    void* mapping_ = nullptr;
     void* first_ = nullptr;
     std::size_t size_bytes_;
   };
@@ -112,7 +135,7 @@ struct fibers::fiber final : thread {
 };
 
 fibers::fibers(chooser choose, std::size_t stack_bytes)
-  : choose_{std::move(choose)}, stack_bytes_{stack_bytes}, outside_{std::make_unique<fiber>()} {
+  : choose_{std::move(choose)}, stack_bytes_{stack_bytes * frame_growth}, outside_{std::make_unique<fiber>()} {
 #ifdef TROUPE_TSAN_FIBERS
   outside_->seen_as = __tsan_get_current_fiber();
 #endif

@@ -28,6 +28,7 @@ public:
   /// Chooses which ready fiber runs. The argument is the number of ready fibers; the result is an index below it.
   using chooser = std::function<std::size_t(std::size_t)>;
 
+  /// \p stack_bytes: the size of each fiber's stack, a multiple of the page size; larger with the address sanitizer.
   explicit fibers(chooser choose, std::size_t stack_bytes = std::size_t{256} << 10U);
   ~fibers() override;
 

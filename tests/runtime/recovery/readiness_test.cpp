@@ -3,6 +3,7 @@
 #include "support/runtimes.hpp"
 
 #include <troupe/actors.hpp>
+#include <troupe/actors/caf/caf_compat.hpp>
 #include <troupe/testing/memory.hpp>
 #include <troupe/testing/mock_world.hpp>
 #include <troupe/testing/virtual_world.hpp>
@@ -10,6 +11,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <caf/event_based_actor.hpp>
 #include <caf/scoped_actor.hpp>
 
 #include <atomic>
@@ -92,7 +94,7 @@ TEST_CASE("a fault changes the state that clients read, though no actor has run 
   world where = mock.world();
   mock.script().on(rank{1}).operation(0).fail();
   std::promise<void> runs, goes_on;
-  mock.runtime().system().spawn([&] { // occupies the only worker
+  mock.runtime().system().spawn([&](caf::event_based_actor*) { // occupies the only worker
     runs.set_value();
     goes_on.get_future().wait_for(60s);
   });
@@ -129,7 +131,7 @@ TEST_CASE("a world that fails ends every wait for it", "[runtime][FLT-1]") {
   auto [reply, told] = make_value_promise<world_event>();
   where.wait_ready(epoch{1}, std::move(reply));
   caf::scoped_actor self{mock.runtime().system()};
-  auto asked = self->request(actor_of(where), 60s, ready_query{epoch{1}});
+  auto asked = compat::request_within(self.ptr(), actor_of(where), 60s, ready_query{epoch{1}});
   mock.script().on(rank{0}).operation(0).fail();
   where.barrier().wait();
   CHECK(where.wait_ready(epoch{1}, 60s).phase == world_phase::failed);
@@ -144,7 +146,7 @@ TEST_CASE("an actor asks for the next epoch, and is told when it is ready", "[ru
   caf::scoped_actor self{mock.runtime().system()};
   const auto ask = [&](epoch after) {
     world_event told;
-    self->request(actor_of(where), 60s, ready_query{after})
+    compat::request_within(self.ptr(), actor_of(where), 60s, ready_query{after})
         .receive([&](const world_event& now) { told = now; },
                  [](const caf::error& why) { FAIL(to_string(from_caf(why))); });
     return told;
@@ -163,7 +165,7 @@ TEST_CASE("a timeout that a client gives to CAF is no end of the actor", "[runti
   mock_world mock{settings};
   mock.script().on(rank{0}).operation(0).hang();
   caf::scoped_actor self{mock.runtime().system()};
-  self->request(actor_of(mock.world()), 10ms, make_request(barriers(2), {}))
+  compat::request_within(self.ptr(), actor_of(mock.world()), 10ms, make_request(barriers(2), {}))
       .receive([](const completion&) { FAIL("it hangs"); },
                [](const caf::error& why) {
                  const error told = from_caf(why);
