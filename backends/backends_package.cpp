@@ -27,7 +27,7 @@ selected_backend select_gloo(const configuration& settings) {
 
 /// Returns the backend that moves data between nodes, or null if it is the one used inside a node.
 std::shared_ptr<backend> select_across(const configuration& settings, const driver& api) {
-  if (settings.hierarchy_across == across_choice::same) return nullptr;
+  if (settings.hierarchy.across == across_choice::same) return nullptr;
   gloo_options options = settings.gloo;
   options.memory = api.name() == "mock" ? gloo_memory::host : gloo_memory::device;
   return make_gloo_backend(std::move(options));
@@ -36,14 +36,14 @@ std::shared_ptr<backend> select_across(const configuration& settings, const driv
 /// Returns whether operations are composed over nodes without hierarchy.nodes. NCCL finds the nodes of its ranks by
 /// itself.
 bool composes_by_itself(const configuration& settings, const backend& flat) {
-  return settings.hierarchy.mode == hierarchy_mode::always || settings.hierarchy_across != across_choice::same ||
+  return settings.hierarchy.mode == hierarchy_mode::always || settings.hierarchy.across != across_choice::same ||
          flat.name() != "nccl";
 }
 
 /// Wraps the backend so that operations over several nodes are composed.
 void compose_over_nodes(selected_backend& selected, const configuration& settings) {
   if (settings.hierarchy.mode == hierarchy_mode::never) return;
-  const bool is_asked = !settings.hierarchy_nodes.empty();
+  const bool is_asked = !settings.hierarchy.nodes.empty();
   if (!is_asked && settings.control.address.empty()) {
     if (settings.hierarchy.mode == hierarchy_mode::always)
       log_warning("hierarchy.mode is always, but which ranks share a node is unknown, so no operation is composed: set "
@@ -51,7 +51,7 @@ void compose_over_nodes(selected_backend& selected, const configuration& setting
     return;
   }
   if (!is_asked && !composes_by_itself(settings, *selected.collectives)) return;
-  const auto nodes = is_asked ? std::make_shared<node_directory>(node_map::of_sizes(settings.hierarchy_nodes))
+  const auto nodes = is_asked ? std::make_shared<node_directory>(node_map::of_sizes(settings.hierarchy.nodes))
                               : std::make_shared<node_directory>();
   selected.collectives = make_hierarchical_backend(std::move(selected.collectives), nodes, settings.hierarchy,
                                                    select_across(settings, *selected.api));

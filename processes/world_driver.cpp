@@ -1,8 +1,8 @@
 #include <troupe/processes/world_driver.hpp>
 
 #include <troupe/actors/world/world_status.hpp>
-#include <troupe/collectives/operation/collective_methods_definitions.hpp>
 #include <troupe/collectives/operation/captured_plan.hpp>
+#include <troupe/collectives/operation/collective_methods_definitions.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/processes/control/driver_session.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>
@@ -33,14 +33,14 @@ std::uint64_t draw_holder() {
 
 struct world_driver::parts {
   explicit parts(const configuration& settings)
-    : controller{settings.control, settings.assignment.token, settings.control.patience} {
+    : controller{settings.control, settings.control.assignment.token, settings.control.patience} {
     const std::string host = host_name();
     session = std::make_shared<driver_session>(
         session_services{.time = std::make_shared<monotonic_clock>(),
                          .send = [this](std::string bytes) { controller.send(std::move(bytes)); },
                          .patience = settings.control.patience},
         process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
-        settings.assignment.token,
+        settings.control.assignment.token,
         driver_services{
             .knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); },
             .changed = [this](const world_event& now) { hear(now); },

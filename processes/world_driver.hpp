@@ -3,10 +3,10 @@
 #pragma once
 
 #include <troupe/actors/world/world_event.hpp>
+#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/collectives/operation/request.hpp>
-#include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
@@ -34,9 +34,9 @@ namespace troupe {
 /// (abandoned, unknown outcome). The ranks finish what they have been asked for. Threads: safe from any.
 class world_driver : public collective_methods<world_driver, arguments_of_all, std::future<completion>> {
 public:
-  /// Connects to the controller at settings.control.address with settings.assignment.token, as the processes of the
-  /// world do. Does not wait: see wait_ready(). Errors: invalid_argument (the address; certificates or token missing),
-  /// missing (certificate files).
+  /// Connects to the controller at settings.control.address with settings.control.assignment.token, as the processes of
+  /// the world do. Does not wait: see wait_ready(). Errors: invalid_argument (the address; certificates or token
+  /// missing), missing (certificate files).
   explicit world_driver(const configuration& settings);
 
   /// Returns the present state of the world, as far as the driver knows it: `phase`, `epoch` (0 before the first),

@@ -29,8 +29,8 @@ int run_order_service(const runtime_options& options) {
     throw exception{errc::invalid_argument,
                     "no controller is named: set TROUPE_CONTROL to the HOST:PORT that troupe controller prints"};
   const std::size_t cores = std::thread::hardware_concurrency();
-  order_host service{settings.control, settings.assignment.token, choose_wait(settings.profile, 1, cores).wait,
-                     settings.sequencing};
+  order_host service{settings.control, settings.control.assignment.token, choose_wait(settings.profile, 1, cores).wait,
+                     settings.limits.sequencing};
   // Until here, a signal ends the process.
   const interruption interrupted;
   std::printf("ready\n");

@@ -128,7 +128,7 @@ world runtime::form_world(const world_options& options) {
   p.helpers->reserve(2 * static_cast<std::size_t>(count) + 2);
 
   const std::uint64_t seed = draw_seed();
-  auto pending = std::make_shared<admission_quota>(p.settings.pending, p.services.poller);
+  auto pending = std::make_shared<admission_quota>(p.settings.limits.pending, p.services.poller);
   world_plan plan{.world_size = position && spans_processes ? position->world_size : count,
                   .id = options.id,
                   .backend = p.selected.collectives,
@@ -182,7 +182,7 @@ world runtime::form_world(const world_options& options) {
   plan.status->listen(make_world_log(p.settings.report_folder, p.helpers, {p.services.recorder, p.versions()}));
   auto spawned = spawn_world(*p.system, std::move(plan));
   compat::release_logger();
-  if (has_controller && p.settings.assignment.spare) rehearse(*p.selected.collectives, first_device);
+  if (has_controller && p.settings.control.assignment.spare) rehearse(*p.selected.collectives, first_device);
   shared->actor = spawned.world;
   shared->ranks = std::move(spawned.ranks);
   bool has_ended = false;
@@ -208,7 +208,7 @@ world runtime::form_world(const world_options& options) {
   if (!is_settled && has_controller) {
     // A spare waits until a place becomes free, without a limit. The controller, whose own limit for other processes
     // has the same default, can name those that are missing.
-    const bool stands_by = p.settings.assignment.spare || member->is_spare();
+    const bool stands_by = p.settings.control.assignment.spare || member->is_spare();
     if (stands_by || member->is_joined())
       is_settled = shared->status->wait(settled, stands_by ? nanoseconds::max()
                                                            : std::min<nanoseconds>(time_for_verdict, limit / 16));

@@ -100,15 +100,15 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
               .limits = settings.limits,
               .staging = std::make_shared<staging_stock>(settings.host_staging),
               .observer = observer_for(settings),
-              .recorder = settings.is_recorded ? std::make_shared<flight_recorder>(settings.recorder_requests)
-                                               : flight_recorder::silent(),
+              .recorder = settings.recorder.enabled ? std::make_shared<flight_recorder>(settings.recorder.requests)
+                                                    : flight_recorder::silent(),
               .hangs = std::make_shared<hang_watch>(settings.deadlines.abort)};
-  above = std::make_shared<arbiter>(services.time, services.poller, settings.sequencing, settings.fusion);
+  above = std::make_shared<arbiter>(services.time, services.poller, settings.limits.sequencing, settings.fusion);
   services.poller->attach(above);
   if (!settings.metrics.address.empty()) endpoint = open_endpoint();
   services.poller->start();
-  if (settings.recorder_signal != 0)
-    record_asked = std::make_unique<record_on_signal>(settings.recorder_signal, [this] {
+  if (settings.recorder.signal != 0)
+    record_asked = std::make_unique<record_on_signal>(settings.recorder.signal, [this] {
       try {
         log_warning("the flight record is in " + write_record({}, "a signal").string());
       } catch (const exception& failure) {
@@ -220,7 +220,7 @@ std::unique_ptr<metrics_endpoint> runtime::parts::open_endpoint() const {
   check(settings.metrics);
   if (!spans_processes()) return serve_metrics(settings.metrics, metrics);
   auto where = parse_metrics_address(settings.metrics.address);
-  const int place = settings.assignment.device.value_or(settings.position ? settings.position->local_rank : 0);
+  const int place = settings.control.assignment.device.value_or(settings.position ? settings.position->local_rank : 0);
   constexpr int last_port = std::numeric_limits<std::uint16_t>::max();
   metrics_settings own = settings.metrics;
   if (where.port != 0 && place <= last_port - where.port) {
@@ -237,8 +237,8 @@ std::unique_ptr<metrics_endpoint> runtime::parts::open_endpoint() const {
 }
 
 device_id runtime::parts::device_of_first_rank() const {
-  if (is_controlled() && settings.assignment.device)
-    return choose_local_device({.local_rank = *settings.assignment.device}, selected.api->device_count());
+  if (is_controlled() && settings.control.assignment.device)
+    return choose_local_device({.local_rank = *settings.control.assignment.device}, selected.api->device_count());
   const bool counts = settings.position && (is_controlled() || settings.position->world_size > 1);
   return counts ? choose_local_device(*settings.position, selected.api->device_count()) : device_id{0};
 }
@@ -286,7 +286,7 @@ std::shared_ptr<memory_pool> runtime::parts::make_pool(const std::shared_ptr<dev
           if (why.code != errc::stopping) log_info(name + " failed: " + to_string(why));
         });
   };
-  made->keep(std::max(settings.pool_keep_bytes, settings.pool_reserve_bytes),
+  made->keep(std::max(settings.pool.keep_bytes, settings.pool.reserve_bytes),
              [run](const std::shared_ptr<memory_pool>& pool) {
                return_or_report("unused memory of a pool", [&] { run(pool); });
              });
@@ -307,7 +307,7 @@ local_rank runtime::parts::make_local(rank self, device_id where, pool_uses& use
     services.staging->add(pool);
   }
   uses.add(*pool);
-  if (settings.pool_reserve_bytes > pool->usage().reserved_bytes) pool->reserve(settings.pool_reserve_bytes);
+  if (settings.pool.reserve_bytes > pool->usage().reserved_bytes) pool->reserve(settings.pool.reserve_bytes);
   if (!services.slots)
     services.slots =
         std::make_shared<slot_table>(opened, slots_per_device * static_cast<std::size_t>(selected.api->device_count()));

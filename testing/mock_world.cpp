@@ -9,8 +9,8 @@ namespace troupe::testing {
 configuration mock_settings(int ranks) {
   configuration settings;
   settings.backend = backend_choice::mock;
-  settings.mock_devices = ranks;
-  settings.mock_memory_bytes = std::size_t{16} << 20U;
+  settings.mock.devices = ranks;
+  settings.mock.memory_bytes = std::size_t{16} << 20U;
   settings.profile = latency_profile::frugal;
   settings.placement = thread_placement::anywhere;
   settings.scheduler_threads = 1;

@@ -14,7 +14,7 @@
 int main() try {
   troupe::configuration settings;
   settings.backend = troupe::backend_choice::mock;
-  settings.mock_devices = 2;
+  settings.mock.devices = 2;
   troupe::runtime runtime{settings};
   troupe::world world = runtime.form_world();
   world.barrier().get();

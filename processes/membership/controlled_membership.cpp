@@ -45,10 +45,10 @@ constexpr std::array settings_of_all_processes{std::string_view{"ordering"},
 
 /// Variables of NCCL with which ranks would choose different algorithms or transports. Others concern one host or
 /// process: logs, interfaces, adapters, plugins.
-constexpr std::array nccl_variables_of_all_processes{"NCCL_ALGO",         "NCCL_PROTO",       "NCCL_P2P_DISABLE",
-                                                     "NCCL_P2P_LEVEL",    "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE",
-                                                     "NCCL_NVLS_ENABLE",  "NCCL_CUMEM_ENABLE",
-                                                     "NCCL_SINGLE_PROC_MEM_REG_ENABLE"};
+constexpr std::array nccl_variables_of_all_processes{
+    "NCCL_ALGO",        "NCCL_PROTO",        "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",   "NCCL_SHM_DISABLE",  "NCCL_IB_DISABLE",
+    "NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_SINGLE_PROC_MEM_REG_ENABLE"};
 
 /// Removes the location from a version: "NCCL 2.28.9 from /usr/lib/libnccl.so.2" may have another path on another host,
 /// and "Gloo 0.5.0 over TCP at 10.0.0.1" has another address.
@@ -78,16 +78,17 @@ error error_of(const transport_fault& why, bool admitted) {
 } // namespace
 
 join_request describe_process(const configuration& settings, driver& api, const backend& collectives, device_id where) {
-  join_request made{.who = {.name = settings.assignment.name,
-                            .host = settings.assignment.host.empty() ? host_name() : settings.assignment.host,
-                            .pid = ::getpid(),
-                            .gpu = name_to_claim(api, where)},
-                    .place = settings.assignment.place,
-                    .spare = settings.assignment.spare,
-                    .attempt = settings.assignment.attempt,
-                    .local_device = where.value(),
-                    .device_count = api.device_count()};
-  made.token = settings.assignment.token;
+  join_request made{
+      .who = {.name = settings.control.assignment.name,
+              .host = settings.control.assignment.host.empty() ? host_name() : settings.control.assignment.host,
+              .pid = ::getpid(),
+              .gpu = name_to_claim(api, where)},
+      .place = settings.control.assignment.place,
+      .spare = settings.control.assignment.spare,
+      .attempt = settings.control.assignment.attempt,
+      .local_device = where.value(),
+      .device_count = api.device_count()};
+  made.token = settings.control.assignment.token;
   if (made.who.name.empty()) made.who.name = made.who.host + ":" + std::to_string(made.who.pid);
   if (!made.place && !made.spare && settings.position && settings.position->world_size > 1) {
     made.place = settings.position->rank;
@@ -110,11 +111,11 @@ std::vector<shared_fact> shared_settings(const configuration& settings, std::str
       made.push_back({std::string{one.name}, one.text(settings)});
   if (backend != "nccl") return made;
   configuration alike = settings;
-  std::erase_if(alike.nccl_config, [](const auto& one) { return one.first == "commName"; });
-  std::ranges::sort(alike.nccl_config);
+  std::erase_if(alike.nccl.config, [](const auto& one) { return one.first == "commName"; });
+  std::ranges::sort(alike.nccl.config);
   made.push_back({"nccl.config", find_setting("nccl.config").text(alike)});
   for (const char* const name : nccl_variables_of_all_processes) {
-    const auto chosen = find_value(settings.nccl_environment, name);
+    const auto chosen = find_value(settings.nccl.environment, name);
     made.push_back({name, chosen ? *chosen : nccl_process_variables()(name).value_or("")});
   }
   return made;
@@ -141,8 +142,8 @@ controlled_membership::controlled_membership(join_request who, const configurati
     api_{selected.api},
     world_{std::make_shared<listener>()},
     // process_session decides when the process gives up
-    controller_{
-        std::make_shared<controller_connection>(settings.control, settings.assignment.token, nanoseconds::max())} {
+    controller_{std::make_shared<controller_connection>(settings.control, settings.control.assignment.token,
+                                                        nanoseconds::max())} {
   const auto deadline = settings.deadlines.form;
   session_services session{.time = std::move(time),
                            .send =
@@ -171,7 +172,7 @@ controlled_membership::controlled_membership(join_request who, const configurati
                 });
           },
       .abandoned =
-          [is_watched = settings.assignment.is_watched](const error& why) {
+          [is_watched = settings.control.assignment.is_watched](const error& why) {
             if (is_watched) leave_soon(why);
           },
       .without_rings = [](const error& why) { log_warning(to_string(why)); },

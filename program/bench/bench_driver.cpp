@@ -163,7 +163,7 @@ void drive(const driver_options& options, const configuration& settings) {
 /// Measures the same in a world with all ranks in this process. Call it when the other processes have ended.
 void measure_one_process(const driver_options& options, configuration settings, int ranks) {
   settings.ranks = ranks;
-  settings.mock_devices = std::max(settings.mock_devices, ranks);
+  settings.mock.devices = std::max(settings.mock.devices, ranks);
   runtime rt{settings};
   world where = rt.form_world();
   std::vector<buffer> memory;

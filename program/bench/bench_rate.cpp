@@ -65,7 +65,7 @@ public:
     : options_{options}, bytes_{float_bytes(options.bytes)}, settings_{options.common.runtime.settings()} {
     if (spans_processes()) {
       modes_.push_back({.fused = settings_.fusion.mode});
-      settings_.sequencing.lead = std::max(settings_.sequencing.lead, std::ranges::max(options.depths));
+      settings_.limits.sequencing.lead = std::max(settings_.limits.sequencing.lead, std::ranges::max(options.depths));
     } else {
       for (const std::string& name : options.fusions)
         for (const std::string& recording : options.recordings)
@@ -85,7 +85,7 @@ public:
       interleave(options_.common.blocks, modes_.size(), [&](std::size_t i, std::size_t block) {
         configuration settings = settings_;
         settings.fusion.mode = modes_[i].fused;
-        settings.is_recorded = modes_[i].is_recorded;
+        settings.recorder.enabled = modes_[i].is_recorded;
         bench_rig rig{settings, true};
         measure(rig, modes_[i], block, progress);
       });

@@ -70,12 +70,12 @@ void examine_capabilities(const configuration& settings, const std::shared_ptr<d
       return;
     }
     if (settings.backend == backend_choice::mock || api == nullptr || !findings.nccl || findings.devices.empty()) {
-      findings.able = make_mock_backend(settings.mock_without)->examine({});
+      findings.able = make_mock_backend(settings.mock.without)->examine({});
       return;
     }
     std::vector<std::shared_ptr<device>> devices;
     for (const found_device& one : findings.devices) devices.push_back(device::open(api, one.id));
-    findings.able = make_nccl_backend(settings.nccl_library, settings.nccl_config)->examine(devices);
+    findings.able = make_nccl_backend(settings.nccl.library, settings.nccl.config)->examine(devices);
   });
 }
 
@@ -89,8 +89,8 @@ doctor_findings examine(configuration settings, bool probing) {
                          std::to_string(CAF_PATCH_VERSION);
   findings.compiler = compiler_name;
   findings.built_with_cuda = TROUPE_HAS_CUDA;
-  findings.pool_keep_bytes = settings.pool_keep_bytes;
-  findings.pool_reserve_bytes = settings.pool_reserve_bytes;
+  findings.pool_keep_bytes = settings.pool.keep_bytes;
+  findings.pool_reserve_bytes = settings.pool.reserve_bytes;
   const machine& host = machine::here();
   check_part(
       "hwloc", findings,
@@ -108,8 +108,8 @@ doctor_findings examine(configuration settings, bool probing) {
     examine_devices(*api, host, findings);
   });
   check_part("NCCL", findings, [&] {
-    set_environment(settings.nccl_environment, settings.nccl_library);
-    const auto library = nccl_library::open(settings.nccl_library);
+    set_environment(settings.nccl.environment, settings.nccl.library);
+    const auto library = nccl_library::open(settings.nccl.library);
     findings.nccl = found_nccl{.version = library->version(), .path = library->path().string()};
   });
   examine_capabilities(settings, api, findings);
@@ -165,7 +165,7 @@ std::string why_silent(bool is_nccl, int ranks) {
 } // namespace
 
 void prepare_probe(configuration& settings) {
-  auto& variables = settings.nccl_environment;
+  auto& variables = settings.nccl.environment;
   if (!find_value(variables, plugin_variable) && !nccl_process_variables()(plugin_variable))
     variables.emplace_back(plugin_variable, profiler_in_program);
 }

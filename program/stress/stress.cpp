@@ -260,8 +260,8 @@ std::filesystem::path log_of(const std::string& folder, std::size_t rank) {
 int run(const order_options& options) {
   const auto began = std::chrono::steady_clock::now();
   configuration settings = options.runtime.settings();
-  settings.sequencing.lead = std::max(settings.sequencing.lead, options.lead());
-  if (options.pending > 0) settings.pending.operations = options.pending;
+  settings.limits.sequencing.lead = std::max(settings.limits.sequencing.lead, options.lead());
+  if (options.pending > 0) settings.limits.pending.operations = options.pending;
   runtime rt{std::move(settings)};
   world where = rt.form_world();
   const auto ranks = static_cast<std::size_t>(where.size());
@@ -369,8 +369,8 @@ int run_processes(const order_options& options) {
   if (!options.splits) arguments.emplace_back("--no-splits");
   if (options.drivers > 0) pass("drivers", options.drivers);
   launch::job_terms terms;
-  terms.control.sequencing = settings.sequencing;
-  terms.control.sequencing.lead = std::max(settings.sequencing.lead, options.lead());
+  terms.control.sequencing = settings.limits.sequencing;
+  terms.control.sequencing.lead = std::max(settings.limits.sequencing.lead, options.lead());
   launch::launched_job job = launch_ranks(options.runtime, std::move(arguments), std::move(terms));
   std::vector<std::future<stress_totals>> running;
   for (std::size_t i = 0; i < options.drivers; ++i)

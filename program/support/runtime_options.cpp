@@ -40,7 +40,7 @@ gathered_settings runtime_options::gathered(const variable_lookup& variables) co
   const setting& devices = find_setting("mock.devices");
   const configuration& chosen = all.settings();
   const bool pretends = chosen.backend == backend_choice::mock || chosen.backend == backend_choice::gloo;
-  if (pretends && chosen.ranks > chosen.mock_devices && all.origin(devices).source == setting_source::standard)
+  if (pretends && chosen.ranks > chosen.mock.devices && all.origin(devices).source == setting_source::standard)
     all.take(devices, std::to_string(chosen.ranks), all.origin(find_setting("ranks")));
   check(all.settings());
   return all;
@@ -79,7 +79,7 @@ launch::launched_job launch_ranks(const runtime_options& options, std::vector<st
 
 configuration settings_of_driver(launch::launched_job& job, configuration settings) {
   settings.control.address = job.control().address();
-  settings.assignment.token = job.plan().token;
+  settings.control.assignment.token = job.plan().token;
   return settings;
 }
 

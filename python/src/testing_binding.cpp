@@ -245,16 +245,19 @@ double seconds_of(nanoseconds span) {
 virtual_options options_of(const py::dict& settings, const std::optional<std::uint64_t>& seed,
                            const py::object& script) {
   virtual_options made;
-  const auto shared = [](auto& of) {
-    return std::tie(of.recovery, of.ordering, of.limits, of.deadlines, of.strategy, of.fusion, of.sequencing,
-                    of.pending);
+  const auto shared = [](auto& of, track_limits& limits, sequencer_limits& sequencing, pending_limits& pending) {
+    return std::tie(of.recovery, of.ordering, of.deadlines, of.strategy, of.fusion, limits, sequencing, pending);
+  };
+  const auto of_world = [&] { return shared(made, made.limits, made.sequencing, made.pending); };
+  const auto of_runtime = [&](configuration& all) {
+    return shared(all, all.limits, all.limits.sequencing, all.limits.pending);
   };
   configuration all;
-  shared(all) = shared(made);
-  all.mock_memory_bytes = made.memory_bytes;
+  of_runtime(all) = of_world();
+  all.mock.memory_bytes = made.memory_bytes;
   all = with_settings(std::move(all), settings);
-  shared(made) = shared(all);
-  made.memory_bytes = all.mock_memory_bytes;
+  of_world() = of_runtime(all);
+  made.memory_bytes = all.mock.memory_bytes;
   made.seed = seed;
   if (!script.is_none()) made.script = script.cast<std::shared_ptr<fault_script>>();
   return made;

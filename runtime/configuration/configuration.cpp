@@ -21,16 +21,16 @@ void require(bool holds, const std::string& otherwise) {
 /// Checks hierarchy.nodes against the number of ranks of the world. The number is not known here if it depends on the
 /// number of GPUs.
 void check_nodes(const configuration& settings) {
-  if (settings.hierarchy_nodes.empty()) return;
+  if (settings.hierarchy.nodes.empty()) return;
   const bool spans_processes = settings.position && settings.position->world_size > 1;
   const bool is_pretended = settings.backend == backend_choice::mock || settings.backend == backend_choice::gloo;
   if (!spans_processes && settings.ranks == 0 && !is_pretended) return;
   const int ranks = spans_processes      ? settings.position->world_size
                     : settings.ranks > 0 ? settings.ranks
-                                         : settings.mock_devices;
+                                         : settings.mock.devices;
   auto left = static_cast<std::size_t>(ranks);
   bool fits = true;
-  for (const std::size_t one : settings.hierarchy_nodes) {
+  for (const std::size_t one : settings.hierarchy.nodes) {
     fits = fits && one > 0 && one <= left;
     left -= fits ? one : 0;
   }
@@ -94,8 +94,8 @@ void check(const recovery_terms& terms, const world_deadlines& deadlines, const 
 }
 
 void check(const configuration& settings) {
-  check_config(settings.nccl_config);
-  check_environment(settings.nccl_environment);
+  check_config(settings.nccl.config);
+  check_environment(settings.nccl.environment);
   check(settings.gloo);
   check(settings.metrics);
   if (settings.position) check_position(*settings.position, settings.ranks);

@@ -81,16 +81,65 @@ struct control_settings {
   std::string ca{};
   std::string certificate{};
   std::string key{};
+  process_assignment assignment{}; ///< The data that the launcher passed to this process. Not a setting.
 
   /// Returns whether any file for TLS is set.
   [[nodiscard]] bool has_certificates() const { return !ca.empty() || !certificate.empty() || !key.empty(); }
 };
 
+/// The NCCL library, and what is passed to it.
+struct nccl_settings {
+  std::optional<std::string> library; ///< The library to open. Empty: the one that the dynamic linker finds.
+  nccl_values config;                 ///< Fields of ncclConfig_t, for each communicator.
+  nccl_values environment;            ///< NCCL's environment variables. They are set in the process once NCCL is used.
+};
+
+/// The devices that the mock simulates.
+struct mock_device_settings {
+  int devices = 4;
+  std::size_t memory_bytes = std::size_t{1} << 30; ///< Memory of each device.
+  /// The CPUs near each device, in device order. Unknown for an empty entry and for devices beyond the end.
+  std::vector<cpu_set> cpus;
+  std::vector<feature> without; ///< Features that the mock reports as missing.
+  mock_results results = mock_results::computed;
+};
+
+/// The pool of device memory that each device has.
+struct pool_settings {
+  std::size_t reserve_bytes = 0; ///< The size to which the pool grows before the world is ready.
+  /// The unused memory that the pool keeps for later allocations. The rest is returned to the device, where other users
+  /// of the GPU can have it. The reserve is kept in any case.
+  std::size_t keep_bytes = std::size_t{1} << 30;
+};
+
+/// Composed operations of worlds over several nodes. The terms must be equal in all processes of a world.
+struct hierarchy_settings : hierarchy_terms {
+  /// The number of ranks on each node, in rank order. Empty: taken from the world's controller; without one, all ranks
+  /// are on one node.
+  std::vector<std::size_t> nodes;
+  across_choice across = across_choice::same;
+};
+
+/// Limits of each world. Those of track_limits are times after which a device counts as hung.
+struct limit_settings : track_limits {
+  sequencer_limits sequencing; ///< Of requests that wait for their peers.
+  pending_limits pending;      ///< Of unanswered requests.
+};
+
+/// The flight recorder.
+struct recorder_settings {
+  std::size_t requests = 4096; ///< Requests per rank that it keeps. 0: none.
+  int signal = 0;              ///< The signal at which the process writes its flight record. 0: none.
+  /// Whether requests are recorded and counted; false only to measure the cost of recording. Not a setting.
+  bool enabled = true;
+};
+
 /// The log levels, from most to least output.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 
-/// The settings of a runtime. Every member except position, assignment, faults and is_recorded is a line of the table
-/// in settings.cpp, which defines its name, environment variable and program option. One precedence applies to all:
+/// The settings of a runtime. Every member except position, faults, control.assignment and recorder.enabled is a line
+/// of the table in settings.cpp, which defines its name, environment variable and program option. One precedence
+/// applies to all:
 ///   defaults < settings file < environment < program options.
 struct configuration {
   backend_choice backend = backend_choice::automatic;
@@ -98,49 +147,28 @@ struct configuration {
   completion_strategy strategy = completion_strategy::automatic;
   thread_placement placement = thread_placement::near_device; ///< Whether launchers and poller run near their GPUs.
   troupe::ordering ordering = troupe::ordering::agreed;       ///< Who orders the requests to single ranks.
-  sequencer_limits sequencing;
-  pending_limits pending; ///< Limits of each world.
   /// The number of ranks of a world that is in this process alone. 0: one per device.
   int ranks = 0;
   /// Set if a launcher (torchrun, mpirun, srun) started this process as one rank of a larger world.
   std::optional<process_position> position;
-  control_settings control;        ///< Used if the world spans processes.
-  process_assignment assignment{}; ///< The data that the launcher passed to this process. Not a setting.
-  /// The NCCL library to open. Empty: the one that the dynamic linker finds.
-  std::optional<std::string> nccl_library;
-  nccl_values nccl_config;      ///< Fields of ncclConfig_t, for each communicator.
-  nccl_values nccl_environment; ///< NCCL's environment variables. They are set in the process once NCCL is used.
+  control_settings control; ///< Used if the world spans processes.
+  nccl_settings nccl;
   gloo_options gloo;
-  int mock_devices = 4;
-  std::size_t mock_memory_bytes = std::size_t{1} << 30; ///< Memory of each simulated device.
-  /// The CPUs near each simulated device, in device order. Unknown for an empty entry and for devices beyond the end.
-  std::vector<cpu_set> mock_cpus;
-  std::vector<feature> mock_without; ///< Features that the mock reports as missing.
-  troupe::mock_results mock_results = troupe::mock_results::computed;
-  /// The number of ranks on each node, in rank order. Empty: taken from the world's controller; without one, all ranks
-  /// are on one node.
-  std::vector<std::size_t> hierarchy_nodes;
-  across_choice hierarchy_across = across_choice::same;
-  std::size_t pool_reserve_bytes = 0; ///< The size to which the pool of each device grows before the world is ready.
-  /// The unused memory that the pool of each device keeps for later allocations. The rest is returned to the device,
-  /// where other users of the GPU can have it. The reserve is kept in any case.
-  std::size_t pool_keep_bytes = std::size_t{1} << 30;
+  mock_device_settings mock;
+  pool_settings pool;
   /// Workers of the actor system. 0: an eighth of the cores, at least 2 and at most 4.
   std::size_t scheduler_threads = 0;
   fusion_limits fusion;        ///< Must be equal in all processes of a world.
   staging_limits host_staging; ///< Must be equal in all processes of a world.
-  hierarchy_terms hierarchy;   ///< Must be equal in all processes of a world.
+  hierarchy_settings hierarchy;
   world_deadlines deadlines;
   recovery_terms recovery; ///< Used if all ranks of a world are in this process.
   /// Injects faults into communicators, for tests and demonstrations. Not a setting.
   std::shared_ptr<fault_injector> faults{};
-  track_limits limits;
+  limit_settings limits;
   /// The folder for fault reports, which is created if needed. Empty: reports are written to the log.
   std::optional<std::string> report_folder;
-  /// Whether requests are recorded and counted; false only to measure the cost of recording. Not a setting.
-  bool is_recorded = true;
-  std::size_t recorder_requests = 4096; ///< Requests per rank that the flight recorder keeps. 0: none.
-  int recorder_signal = 0;              ///< The signal at which the process writes its flight record. 0: none.
+  recorder_settings recorder;
   nvtx_choice nvtx = nvtx_choice::automatic;
   metrics_settings metrics{};
   std::string log_level = "warn"; ///< One of trace, debug, info, warn, error and off.

@@ -139,7 +139,7 @@ void gathered_settings::take_environment(const variable_lookup& variables) {
   for (const setting& one : all_settings())
     if (const auto text = variables(one.variable)) take(one, *text, {setting_source::environment, one.variable});
   settings_.position = find_position(variables);
-  settings_.assignment = find_process_assignment(variables);
+  settings_.control.assignment = find_process_assignment(variables);
 }
 
 const setting_origin& gathered_settings::origin(const setting& which) const {
@@ -169,7 +169,7 @@ configuration own_settings(const variable_lookup& variables) {
 } // namespace
 
 sequencer_limits find_order_limits(const variable_lookup& variables) {
-  return own_settings(variables).sequencing;
+  return own_settings(variables).limits.sequencing;
 }
 
 std::string find_log_level(const variable_lookup& variables) {

@@ -260,12 +260,14 @@ void settings_table::fill() {
                      named(parse_thread_placement));
   add<&c::ordering>("ordering", "who orders requests to single ranks: agreed (troupe) or caller",
                     named(parse_ordering));
-  add<&c::nccl_library>("nccl_library", "path of the NCCL library; empty: the one that the linker finds", optional_path)
+  add<&c::nccl, &nccl_settings::library>(
+      "nccl_library", "path of the NCCL library; empty: the one that the linker finds", optional_path)
       .called("TROUPE_NCCL_LIBRARY", "--nccl");
-  add<&c::pool_reserve_bytes>("pool_reserve_bytes", "memory reserved on each device at the start", size(0, tebibyte));
-  add<&c::pool_keep_bytes>("pool_keep_bytes",
-                           "unused memory that the pool of each device keeps; the rest is returned to the device",
-                           size(0, tebibyte));
+  add<&c::pool, &pool_settings::reserve_bytes>("pool_reserve_bytes", "memory reserved on each device at the start",
+                                               size(0, tebibyte));
+  add<&c::pool, &pool_settings::keep_bytes>(
+      "pool_keep_bytes", "unused memory that the pool of each device keeps; the rest is returned to the device",
+      size(0, tebibyte));
   add<&c::scheduler_threads>("scheduler_threads", "threads of the actor system; 0: an eighth of the cores, 2 to 4",
                              number{0, most_threads});
   add<&c::fusion, &f::mode>(
@@ -294,17 +296,17 @@ void settings_table::fill() {
       "metrics.allow_remote", "whether metrics.address may be beyond loopback, where it is unprotected: yes or no",
       yes_or_no);
   add<&c::log_level>("log_level", "trace, debug, info, warn, error or off", level_name).called("TROUPE_LOG", "--log");
-  add<&c::hierarchy_nodes>(
+  add<&c::hierarchy, &hierarchy_settings::nodes>(
       "hierarchy.nodes",
       "ranks on each node in order, for example 2,3; empty: from the controller, else all on one node",
       list_of<number>{"COUNT,COUNT...", ',', {1, 65'536}});
-  add<&c::hierarchy_across>("hierarchy.across", "backend of composed operations between nodes: same or gloo",
-                            named(parse_across_choice));
+  add<&c::hierarchy, &hierarchy_settings::across>(
+      "hierarchy.across", "backend of composed operations between nodes: same or gloo", named(parse_across_choice));
   begin_group("NCCL");
-  add<&c::nccl_config>("nccl.config", "fields of ncclConfig_t, for example maxCTAs=8;CTAPolicy=2",
-                       assignments<check_config>);
-  add<&c::nccl_environment>("nccl.environment", "variables that NCCL reads, for example NCCL_ALGO=ring",
-                            assignments<check_environment>);
+  add<&c::nccl, &nccl_settings::config>("nccl.config", "fields of ncclConfig_t, for example maxCTAs=8;CTAPolicy=2",
+                                        assignments<check_config>);
+  add<&c::nccl, &nccl_settings::environment>(
+      "nccl.environment", "variables that NCCL reads, for example NCCL_ALGO=ring", assignments<check_environment>);
   begin_group("Gloo");
   add_checked<&c::gloo, &gloo_options::interface_address>(
       "gloo.interface_address", "numeric address where other ranks reach this process; unprotected beyond loopback",
@@ -314,15 +316,17 @@ void settings_table::fill() {
       "memory of buffers: host (mock devices) or device (GPUs, through pinned memory; mock devices without GPUs)",
       named(parse_gloo_memory));
   begin_group("Mock");
-  add<&c::mock_devices>("mock.devices", "number of mock devices", number{1, most_ranks});
-  add<&c::mock_memory_bytes>("mock.memory_bytes", "memory of each mock device", size(1, tebibyte));
-  add<&c::mock_cpus>("mock.cpus", "CPUs near each mock device, for example 0-3;4-7",
-                     list_of<converted<cpu_set>>{"CPUS;CPUS...", ';', named(parse_cpu_set)});
-  add<&c::mock_without>("mock.without", "features that the mock lacks, for example fp8_reductions",
-                        list_of<converted<feature>>{"NAME,NAME...", ',', named(parse_feature)});
-  add<&c::mock_results>("mock.results",
-                        "results of collectives: computed, or none to measure only the overhead around them",
-                        named(parse_mock_results));
+  add<&c::mock, &mock_device_settings::devices>("mock.devices", "number of mock devices", number{1, most_ranks});
+  add<&c::mock, &mock_device_settings::memory_bytes>("mock.memory_bytes", "memory of each mock device",
+                                                     size(1, tebibyte));
+  add<&c::mock, &mock_device_settings::cpus>("mock.cpus", "CPUs near each mock device, for example 0-3;4-7",
+                                             list_of<converted<cpu_set>>{"CPUS;CPUS...", ';', named(parse_cpu_set)});
+  add<&c::mock, &mock_device_settings::without>("mock.without",
+                                                "features that the mock lacks, for example fp8_reductions",
+                                                list_of<converted<feature>>{"NAME,NAME...", ',', named(parse_feature)});
+  add<&c::mock, &mock_device_settings::results>(
+      "mock.results", "results of collectives: computed, or none to measure only the overhead around them",
+      named(parse_mock_results));
   begin_group("Deadlines and limits");
   add<&c::deadlines, &d::form>("deadlines.form", "time to form a world, including other processes",
                                duration(millisecond, year));
@@ -334,18 +338,18 @@ void settings_table::fill() {
                                   duration(millisecond, year));
   add<&c::deadlines, &d::abort>("deadlines.abort", "time to abort a failed world's communicators",
                                 duration(millisecond, year));
-  add<&c::sequencing, &s::lead>("limits.lead",
-                                "most requests of one rank that wait for its peers; more are refused as busy",
-                                number{1, most_requests});
-  add<&c::pending, &p::operations>(
+  add<&c::limits, &limit_settings::sequencing, &s::lead>(
+      "limits.lead", "most requests of one rank that wait for its peers; more are refused as busy",
+      number{1, most_requests});
+  add<&c::limits, &limit_settings::pending, &p::operations>(
       "limits.pending_operations",
       "most unanswered requests of a world beyond the first of each lane; more are refused as busy; 0: no limit",
       number{0, most_requests});
-  add<&c::pending, &p::bytes>("limits.pending_bytes", "most bytes that these requests name in all; 0: no limit",
-                              size(0, tebibyte));
-  add<&c::sequencing, &s::straggling>("limits.straggling",
-                                      "time until a request that waits for peers is reported; 0: never",
-                                      duration(millisecond, year, or_zero));
+  add<&c::limits, &limit_settings::pending, &p::bytes>(
+      "limits.pending_bytes", "most bytes that these requests name in all; 0: no limit", size(0, tebibyte));
+  add<&c::limits, &limit_settings::sequencing, &s::straggling>(
+      "limits.straggling", "time until a request that waits for peers is reported; 0: never",
+      duration(millisecond, year, or_zero));
   add<&c::limits, &l::launch>("limits.launch", "time after which a launch call is stuck", duration(millisecond, year));
   add<&c::limits, &l::hang>("limits.hang", "time after which an operation on a device is hung",
                             duration(millisecond, year));
@@ -370,10 +374,10 @@ void settings_table::fill() {
                                  duration(microsecond, year, or_zero));
   add<&c::report_folder>("report.folder", "folder for fault reports, one file each; empty: reports go into the log",
                          optional_path);
-  add<&c::recorder_requests>("recorder.requests",
-                             "latest requests of each rank that the flight recorder keeps; 0: it only counts",
-                             number{0, 1'048'576});
-  add<&c::recorder_signal>(
+  add<&c::recorder, &recorder_settings::requests>(
+      "recorder.requests", "latest requests of each rank that the flight recorder keeps; 0: it only counts",
+      number{0, 1'048'576});
+  add<&c::recorder, &recorder_settings::signal>(
       "recorder.signal", "signal that writes the flight record into report.folder or the working folder: USR1 or USR2",
       signal_name);
   add<&c::nvtx>("nvtx", "NVTX ranges named like requests: auto (when a profiler listens), on or off",

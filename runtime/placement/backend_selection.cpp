@@ -16,8 +16,8 @@
 namespace troupe {
 
 std::shared_ptr<driver> make_mock_devices(const configuration& settings) {
-  mock_options options{.device_count = settings.mock_devices, .memory_bytes = settings.mock_memory_bytes};
-  for (const cpu_set& cpus : settings.mock_cpus)
+  mock_options options{.device_count = settings.mock.devices, .memory_bytes = settings.mock.memory_bytes};
+  for (const cpu_set& cpus : settings.mock.cpus)
     options.places.push_back({.local = cpus.empty() ? std::nullopt : std::optional{locality{.cpus = cpus}}});
   return make_mock_driver(std::move(options));
 }
@@ -31,13 +31,13 @@ selected_backend select_mock(const configuration& settings, std::string why) {
       spans_processes
           ? need_processes_package("the mock over several processes needs worlds over processes").connect_mocks
           : nullptr;
-  return {make_mock_devices(settings), make_mock_backend(settings.mock_without, settings.mock_results, connect),
+  return {make_mock_devices(settings), make_mock_backend(settings.mock.without, settings.mock.results, connect),
           std::move(why)};
 }
 
 selected_backend select_nccl(const configuration& settings, std::shared_ptr<driver> api, std::string why) {
-  set_environment(settings.nccl_environment, settings.nccl_library);
-  return {std::move(api), make_nccl_backend(settings.nccl_library, settings.nccl_config), std::move(why)};
+  set_environment(settings.nccl.environment, settings.nccl.library);
+  return {std::move(api), make_nccl_backend(settings.nccl.library, settings.nccl.config), std::move(why)};
 }
 
 selected_backend select_library(const configuration& settings) {
@@ -64,7 +64,7 @@ selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_library(settings);
   if (const backends_package* const linked = find_backends_package()) {
     linked->compose_over_nodes(selected, settings);
-  } else if (settings.hierarchy.mode == hierarchy_mode::always || !settings.hierarchy_nodes.empty()) {
+  } else if (settings.hierarchy.mode == hierarchy_mode::always || !settings.hierarchy.nodes.empty()) {
     static_cast<void>(need_backends_package("hierarchy.mode and hierarchy.nodes need the optional backends"));
   }
   if (settings.faults) selected.collectives = make_faulty_backend(std::move(selected.collectives), settings.faults);

@@ -180,8 +180,8 @@ struct scene {
   static troupe::configuration settings(std::shared_ptr<troupe::testing::fault_script> faults) {
     troupe::configuration all;
     all.backend = troupe::backend_choice::mock;
-    all.mock_devices = 4;
-    all.mock_memory_bytes = 1U << 20U;
+    all.mock.devices = 4;
+    all.mock.memory_bytes = 1U << 20U;
     all.profile = troupe::latency_profile::frugal;
     all.log_level = "off";
     all.deadlines.form = all.deadlines.abort = all.deadlines.drain = all.deadlines.release = 5s;

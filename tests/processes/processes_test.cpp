@@ -63,10 +63,10 @@ configuration settings_of(const controller& control, int place) {
   made.backend = backend_choice::mock;
   made.profile = latency_profile::frugal;
   made.ordering = kept_by;
-  made.mock_devices = 1;
+  made.mock.devices = 1;
   made.log_level = "off";
   made.control = {.address = control.address(), .patience = 10s};
-  made.assignment = {.token = "a secret of these tests", .name = std::to_string(place), .place = place};
+  made.control.assignment = {.token = "a secret of these tests", .name = std::to_string(place), .place = place};
   made.deadlines.abort = 5s;
   return made;
 }
@@ -74,8 +74,8 @@ configuration settings_of(const controller& control, int place) {
 /// For a process that stands by for place 1.
 configuration settings_of_spare(const controller& control) {
   configuration made = settings_of(control, 1);
-  made.assignment.name = "s1";
-  made.assignment.spare = true;
+  made.control.assignment.name = "s1";
+  made.control.assignment.spare = true;
   return made;
 }
 
@@ -220,7 +220,7 @@ TEST_CASE("a refused process is told why", "[processes]") {
   kept_by = GENERATE(ordering::agreed, ordering::caller);
   controller control{options_of(2)};
   configuration settings = settings_of(control, 0);
-  settings.assignment.token = "another secret than theirs";
+  settings.control.assignment.token = "another secret than theirs";
   runtime one{settings};
   try {
     static_cast<void>(one.form_world());
@@ -293,8 +293,8 @@ TEST_CASE("a world over processes shrinks and grows back without a fault", "[pro
   check_sum({&first, &third});
 
   configuration again = settings_of(control, 1);
-  again.assignment.name = "1b";
-  again.assignment.attempt = 1;
+  again.control.assignment.name = "1b";
+  again.control.assignment.attempt = 1;
   member newcomer{again};
   REQUIRE(is_ready(first.in(), epoch{3}, 3));
   REQUIRE(is_ready(third.in(), epoch{3}, 3));
@@ -359,8 +359,8 @@ TEST_CASE("worlds that grow under load let every request that was released finis
     });
   while (answered < 200 && !over) std::this_thread::sleep_for(1ms);
   configuration again = settings_of(control, 2);
-  again.assignment.name = "2b";
-  again.assignment.attempt = 1;
+  again.control.assignment.name = "2b";
+  again.control.assignment.attempt = 1;
   member newcomer{again};
   for (auto& one : clients) one.join();
   CHECK(started == 0);
@@ -790,8 +790,9 @@ TEST_CASE("a world over processes is composed by the hosts that they are on, and
   std::vector<std::unique_ptr<member>> all;
   for (int place = 0; place < 5; ++place) {
     configuration settings = settings_of(control, place);
-    settings.assignment.host = place < 2 ? "north" : "south";
-    settings.hierarchy = {.mode = hierarchy_mode::always, .scratch_bytes = std::size_t{32} << 20U};
+    settings.control.assignment.host = place < 2 ? "north" : "south";
+    settings.hierarchy.mode = hierarchy_mode::always;
+    settings.hierarchy.scratch_bytes = std::size_t{32} << 20U;
     all.push_back(std::make_unique<member>(std::move(settings)));
   }
   const auto everybody = [&] {
@@ -813,10 +814,11 @@ TEST_CASE("processes of one host compose nothing", "[processes][hierarchy]") {
   kept_by = ordering::agreed;
   controller control{options_of(2)};
   configuration settings = settings_of(control, 0);
-  settings.hierarchy = {.mode = hierarchy_mode::always, .scratch_bytes = std::size_t{32} << 20U};
+  settings.hierarchy.mode = hierarchy_mode::always;
+  settings.hierarchy.scratch_bytes = std::size_t{32} << 20U;
   configuration other = settings;
-  other.assignment.name = "1";
-  other.assignment.place = 1;
+  other.control.assignment.name = "1";
+  other.control.assignment.place = 1;
   member first{std::move(settings)}, second{std::move(other)};
   check_sum({&first, &second});
   CHECK(first.used_bytes() < std::size_t{32} << 20U);
@@ -853,7 +855,7 @@ TEST_CASE("a world needs a join token that nobody can guess, at either side", "[
   }
   controller control{options_of(1)};
   configuration settings = settings_of(control, 0);
-  settings.assignment.token.clear();
+  settings.control.assignment.token.clear();
   runtime process{settings};
   try {
     static_cast<void>(process.form_world());
@@ -881,7 +883,7 @@ TEST_CASE("a controller with certificates lets in who has certificates of its CA
   controller control{behind};
   const auto guarded = [&](int place) {
     configuration made = settings_of(control, place);
-    made.assignment.token = token;
+    made.control.assignment.token = token;
     made.control.ca = folder / "ca.pem";
     made.control.certificate = folder / "host.pem";
     made.control.key = folder / "host.key";
@@ -960,8 +962,8 @@ TEST_CASE("sub-worlds of processes come back with each epoch, also with a proces
   member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
   static_cast<void>(second.in());
   configuration standing_by = settings_of(control, 1);
-  standing_by.assignment.name = "s1";
-  standing_by.assignment.spare = true;
+  standing_by.control.assignment.name = "s1";
+  standing_by.control.assignment.spare = true;
   member spare{standing_by};
   auto a = begin_split(first, front_and_back), b = begin_split(second, front_and_back),
        c = begin_split(third, front_and_back);
@@ -1207,8 +1209,8 @@ TEST_CASE("when a world of processes grows, its sub-worlds finish what is in fli
       }
     }));
   configuration again = settings_of(control, 1);
-  again.assignment.name = "1b";
-  again.assignment.attempt = 1;
+  again.control.assignment.name = "1b";
+  again.control.assignment.attempt = 1;
   member newcomer{again};
   REQUIRE(is_ready(first.in(), epoch{3}, 3));
   REQUIRE(is_ready(third.in(), epoch{3}, 3));

@@ -40,7 +40,7 @@ struct served_rank {
   static configuration settings_of(const controller& control, int place) {
     configuration made = mock_settings(1);
     made.control = {.address = control.address(), .patience = 10s};
-    made.assignment = {.token = token, .name = std::to_string(place), .place = place};
+    made.control.assignment = {.token = token, .name = std::to_string(place), .place = place};
     return made;
   }
   void serve() {
@@ -86,7 +86,7 @@ struct driven_world {
   [[nodiscard]] configuration driver_settings() const {
     configuration made = mock_settings(1);
     made.control = {.address = control.address(), .patience = 10s};
-    made.assignment.token = token;
+    made.control.assignment.token = token;
     return made;
   }
   [[nodiscard]] std::vector<buffer> values() const {
@@ -277,7 +277,7 @@ TEST_CASE("a driver that cannot reach a controller gives up, and answers", "[run
     controller gone{driven_world::options()};
     settings.control = {.address = gone.address(), .patience = 200ms};
   }
-  settings.assignment.token = token;
+  settings.control.assignment.token = token;
   world_driver driver{settings};
   const world_event now = driver.wait_ready(20s);
   CHECK(now.phase == world_phase::stopped);
@@ -292,7 +292,7 @@ TEST_CASE("a driver with another token is refused", "[runtime][drivers][SEC-1]")
   controller control{driven_world::options()};
   configuration settings = mock_settings(1);
   settings.control = {.address = control.address(), .patience = 5s};
-  settings.assignment.token = "another secret than theirs";
+  settings.control.assignment.token = "another secret than theirs";
   world_driver driver{settings};
   const world_event now = driver.wait_ready(20s);
   CHECK(now.phase == world_phase::stopped);

@@ -122,7 +122,7 @@ TROUPE_WORLD_TEST(2, "raw ranks that rest work again when they are asked", "[ben
 
 TEST_CASE("mock: told to compute nothing, operations end and leave memory as it was", "[bench]") {
   configuration settings = mock_settings(2);
-  settings.mock_results = parse_mock_results("none");
+  settings.mock.results = parse_mock_results("none");
   runtime rt{settings};
   world where = rt.form_world();
   const auto memory = ones(where, sums_bytes(4, 1));

@@ -60,7 +60,7 @@ TEST_CASE("a check finds nothing wrong with what a world answers, at any size an
 
 TEST_CASE("a check reaches beyond what fits its staging", "[bench]") {
   auto settings = mock_settings(3);
-  settings.mock_memory_bytes = 64U << 20U;
+  settings.mock.memory_bytes = 64U << 20U;
   runtime rt{settings};
   const world where = rt.form_world();
   constexpr std::size_t elements = (std::size_t{9} << 20U) / 4;
@@ -174,7 +174,7 @@ TEST_CASE("every operation's check finds what was not done, also in place", "[be
 
 TEST_CASE("an operation that a world cannot do has a line instead of a row", "[bench]") {
   auto settings = mock_settings(2);
-  settings.mock_without = {feature::fp8_reductions};
+  settings.mock.without = {feature::fp8_reductions};
   runtime rt{settings};
   const world where = rt.form_world();
   bench_memory memory{where, 64, 0};

@@ -30,8 +30,8 @@ struct run_result {
 /// Runs the cases of three ranks whose names contain \p only.
 run_result run_cases(const std::string& only, meddling meddle = {}, int ranks = 3, std::vector<feature> without = {}) {
   auto settings = mock_settings(ranks);
-  settings.mock_memory_bytes = 64U << 20U;
-  settings.mock_without = std::move(without);
+  settings.mock.memory_bytes = 64U << 20U;
+  settings.mock.without = std::move(without);
   runtime rt{settings};
   const conform_scope scope{.ranks = ranks, .seed = 1};
   run_result result;
@@ -136,7 +136,7 @@ TEST_CASE("cases behind a failure of the world have failed too, and are counted 
   // Only where the callers promise the order does a mismatch reach the mock, which hangs as NCCL would.
   auto settings = mock_settings(2);
   settings.ordering = ordering::caller;
-  settings.mock_memory_bytes = 64U << 20U;
+  settings.mock.memory_bytes = 64U << 20U;
   settings.deadlines.operation = 200ms;
   runtime rt{settings};
   const conform_scope scope{.ranks = 2, .seed = 1};
@@ -168,7 +168,7 @@ TEST_CASE("cases behind a failure of the world have failed too, and are counted 
 
 TEST_CASE("the suite goes on in worlds that are split off, which run at the same time", "[conform]") {
   auto settings = mock_settings(4);
-  settings.mock_memory_bytes = 256U << 20U;
+  settings.mock.memory_bytes = 256U << 20U;
   runtime rt{settings};
   world where = rt.form_world();
   std::set<std::string> names;

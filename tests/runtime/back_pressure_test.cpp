@@ -83,7 +83,7 @@ private:
 
 TEST_CASE("beyond the bound a world is busy, and free again with the replies", "[runtime][busy]") {
   configuration settings = mock_settings(2);
-  settings.pending.operations = 3;
+  settings.limits.pending.operations = 3;
   settings.scheduler_threads = 1;
   runtime rt{settings};
   world where = rt.form_world();
@@ -109,7 +109,7 @@ TEST_CASE("beyond the bound a world is busy, and free again with the replies", "
 
 TEST_CASE("bytes that requests hold are bounded", "[runtime][busy]") {
   configuration settings = mock_settings(2);
-  settings.pending = {.operations = 0, .bytes = 2 * count * sizeof(float)};
+  settings.limits.pending = {.operations = 0, .bytes = 2 * count * sizeof(float)};
   runtime rt{settings};
   world where = rt.form_world();
   const auto values = ranked_values(where, count);
@@ -128,7 +128,7 @@ TEST_CASE("bytes that requests hold are bounded", "[runtime][busy]") {
 TEST_CASE("a rank that floods its lane does not shut its peers out (BLK-2)", "[runtime][busy]") {
   for (const ordering order : {ordering::agreed, ordering::caller}) {
     configuration settings = mock_settings(2);
-    settings.pending.operations = 3;
+    settings.limits.pending.operations = 3;
     settings.scheduler_threads = 1;
     settings.ordering = order;
     runtime rt{settings};
@@ -153,7 +153,7 @@ TEST_CASE("a rank that floods its lane does not shut its peers out (BLK-2)", "[r
 TEST_CASE("requests under credit are taken while the world is busy, and who waits for credit gets it in turn",
           "[runtime][credit]") {
   configuration settings = mock_settings(2);
-  settings.pending.operations = 4;
+  settings.limits.pending.operations = 4;
   runtime rt{settings};
   world where = rt.form_world();
   const auto values = ranked_values(where, count);
@@ -191,7 +191,7 @@ TEST_CASE("requests under credit are taken while the world is busy, and who wait
 
 TEST_CASE("a lane's requests are charged to the credit that it uses", "[runtime][credit]") {
   configuration settings = mock_settings(2);
-  settings.pending.operations = 4;
+  settings.limits.pending.operations = 4;
   runtime rt{settings};
   world where = rt.form_world();
   credit both = where.credit(4).get(); // for both ranks of two operations
@@ -215,7 +215,7 @@ TEST_CASE("a lane's requests are charged to the credit that it uses", "[runtime]
 
 TEST_CASE("an actor asks for credit by message, with one scheduler thread (BLK-2)", "[runtime][credit]") {
   configuration settings = mock_settings(2);
-  settings.pending.operations = 2;
+  settings.limits.pending.operations = 2;
   settings.scheduler_threads = 1;
   runtime rt{settings};
   world where = rt.form_world();
@@ -228,7 +228,7 @@ TEST_CASE("an actor asks for credit by message, with one scheduler thread (BLK-2
 TEST_CASE("a world that stops or fails answers who waits for credit", "[runtime][credit]") {
   for (const bool fails : {false, true}) {
     configuration settings = mock_settings(2);
-    settings.pending.operations = 2;
+    settings.limits.pending.operations = 2;
     settings.ordering = ordering::caller;
     settings.recovery.policy = recovery_policy::fail_fast;
     runtime rt{settings};
@@ -255,7 +255,7 @@ TEST_CASE("a world that stops or fails answers who waits for credit", "[runtime]
 
 TEST_CASE("a sub-world has an account of its own", "[runtime][credit]") {
   configuration settings = mock_settings(2);
-  settings.pending.operations = 2;
+  settings.limits.pending.operations = 2;
   runtime rt{settings};
   world where = rt.form_world();
   auto parts = where.split({{.name = "all", .members = {rank{0}, rank{1}}}});

@@ -39,7 +39,7 @@ void check_refusal(const error& seen) {
 
 TEST_CASE("a world refuses what its devices cannot do, by world, by rank and in a group, and goes on", "[runtime]") {
   configuration settings = mock_settings(2);
-  settings.mock_without = {feature::fp8_reductions};
+  settings.mock.without = {feature::fp8_reductions};
   runtime rt{settings};
   world two = rt.form_world();
   CHECK(two.capabilities().find(feature::fp8_reductions).available == availability::no);
@@ -65,7 +65,7 @@ TEST_CASE("the same request is done where nothing was taken away", "[runtime]") 
 
 TEST_CASE("a world that was split off can do what its parent can, by its own number of ranks", "[runtime]") {
   configuration settings = mock_settings(3);
-  settings.mock_without = {feature::fp8_reductions};
+  settings.mock.without = {feature::fp8_reductions};
   runtime rt{settings};
   world three = rt.form_world();
   auto made = three.split({{.name = "pair", .members = {rank{0}, rank{1}}}, {.name = "alone", .members = {rank{2}}}});
@@ -78,7 +78,7 @@ TEST_CASE("a world that was split off can do what its parent can, by its own num
 
 TEST_CASE("a world answers actors with its capabilities", "[runtime]") {
   configuration settings = mock_settings(2);
-  settings.mock_without = {feature::collnet};
+  settings.mock.without = {feature::collnet};
   runtime rt{settings};
   world two = rt.form_world();
   caf::scoped_actor self{rt.system()};
@@ -108,7 +108,7 @@ TEST_CASE("nccl: a world of GPUs knows what it can do", "[runtime][gpu]") {
 
 TEST_CASE("nccl: options under NCCL's names reach a communicator", "[runtime][gpu]") {
   configuration settings = gpu_settings(2);
-  settings.nccl_config = {{"cgaClusterSize", "0"}, {"minCTAs", "1"}, {"maxCTAs", "2"}, {"commName", "troupe-test"}};
+  settings.nccl.config = {{"cgaClusterSize", "0"}, {"minCTAs", "1"}, {"maxCTAs", "2"}, {"commName", "troupe-test"}};
   {
     runtime rt{settings};
     world two = rt.form_world();
@@ -118,7 +118,7 @@ TEST_CASE("nccl: options under NCCL's names reach a communicator", "[runtime][gp
   } // frees the GPUs for the next runtime
 
   // NCCL itself judges this one, so it has been heard.
-  settings.nccl_config = {{"netName", "NoSuchNetwork"}};
+  settings.nccl.config = {{"netName", "NoSuchNetwork"}};
   runtime other{settings};
   try {
     static_cast<void>(other.form_world());

@@ -32,7 +32,7 @@ std::filesystem::path fresh_folder(const char* name) {
 configuration two_mock_ranks() {
   configuration settings;
   settings.backend = backend_choice::mock;
-  settings.mock_devices = 2;
+  settings.mock.devices = 2;
   settings.profile = latency_profile::frugal;
   return settings;
 }
@@ -103,7 +103,7 @@ TEST_CASE("a request that waits for a peer is in the record, and so is its error
 TEST_CASE("a recorder of no requests keeps none", "[runtime]") {
   const auto folder = fresh_folder("none");
   configuration settings = two_mock_ranks();
-  settings.recorder_requests = 0;
+  settings.recorder.requests = 0;
   runtime rt{settings};
   world where = rt.form_world();
   where.barrier().get();
@@ -138,7 +138,7 @@ TEST_CASE("a record that cannot be written says where", "[runtime]") {
 TEST_CASE("a signal has the record written", "[runtime]") {
   const auto folder = fresh_folder("signal");
   configuration settings = two_mock_ranks();
-  settings.recorder_signal = SIGUSR2;
+  settings.recorder.signal = SIGUSR2;
   settings.report_folder = folder;
   settings.log_level = "off";
   {

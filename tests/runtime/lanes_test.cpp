@@ -160,7 +160,7 @@ TROUPE_WORLD_TEST(3, "who is missing is told at the deadline, and the world goes
 }
 
 TROUPE_WORLD_TEST(2, "stragglers are told of before the deadline", "[runtime]") {
-  settings.sequencing.straggling = 20ms;
+  settings.limits.sequencing.straggling = 20ms;
   runtime rt{settings};
   world where = rt.form_world();
   std::promise<std::shared_ptr<const absence_report>> heard;
@@ -233,7 +233,7 @@ TROUPE_WORLD_TEST(2, "a client that ends takes back what it waits for, and its p
 }
 
 TROUPE_WORLD_TEST(2, "an actor that dies takes back what it waits for, and its lane is free", "[runtime]") {
-  settings.sequencing.straggling = 1ms;
+  settings.limits.sequencing.straggling = 1ms;
   std::promise<void> waits;
   std::once_flag once;
   runtime rt{settings};
@@ -289,7 +289,7 @@ TROUPE_WORLD_TEST(2, "a gap and a repetition in a lane are noticed", "[runtime]"
 }
 
 TROUPE_WORLD_TEST(2, "a rank that runs too far ahead is refused as busy", "[runtime]") {
-  settings.sequencing.lead = 4;
+  settings.limits.sequencing.lead = 4;
   runtime rt{settings};
   world where = rt.form_world();
   auto lanes = open_lanes(where, "eager");

@@ -39,8 +39,8 @@ struct watched_device {
 };
 
 configuration with_small_pools(configuration settings) {
-  settings.mock_memory_bytes = 64 * mebibyte;
-  settings.pool_keep_bytes = mebibyte;
+  settings.mock.memory_bytes = 64 * mebibyte;
+  settings.pool.keep_bytes = mebibyte;
   return settings;
 }
 
@@ -74,7 +74,7 @@ TROUPE_WORLD_TEST(2, "what a world is refused or has freed is there for other us
 }
 
 TROUPE_WORLD_TEST(1, "a world that has stopped leaves no unused memory in its pool", "[runtime][memory]") {
-  settings.mock_memory_bytes = 64 * mebibyte;
+  settings.mock.memory_bytes = 64 * mebibyte;
   runtime rt{std::move(settings)};
   std::optional<world> where{rt.form_world()};
   const watched_device seen{*where};
@@ -96,8 +96,8 @@ TROUPE_WORLD_TEST(1, "a world that has stopped leaves no unused memory in its po
 
 TROUPE_WORLD_TEST(2, "unused memory is released on request, while operations are in flight (BUF-1)",
                   "[runtime][memory]") {
-  settings.mock_memory_bytes = 64 * mebibyte;
-  settings.pool_reserve_bytes = 16 * mebibyte;
+  settings.mock.memory_bytes = 64 * mebibyte;
+  settings.pool.reserve_bytes = 16 * mebibyte;
   runtime rt{std::move(settings)};
   world where = rt.form_world();
   CHECK(rt.metrics()->read()->pools.at(0).now.unused_bytes() >= 16 * mebibyte);

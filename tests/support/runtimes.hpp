@@ -20,8 +20,8 @@ using namespace std::chrono_literals;
 [[nodiscard]] inline configuration mock_settings(int ranks) {
   configuration settings;
   settings.backend = backend_choice::mock;
-  settings.mock_devices = ranks;
-  settings.mock_memory_bytes = 16U << 20U;
+  settings.mock.devices = ranks;
+  settings.mock.memory_bytes = 16U << 20U;
   settings.profile = latency_profile::frugal;
   settings.log_level = "off";
   return settings;

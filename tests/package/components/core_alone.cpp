@@ -13,7 +13,7 @@ namespace {
 bool has_sums() {
   troupe::configuration settings;
   settings.backend = troupe::backend_choice::mock;
-  settings.mock_devices = 2;
+  settings.mock.devices = 2;
   troupe::runtime runtime{settings};
   troupe::world world = runtime.form_world();
   constexpr std::size_t count = 256;

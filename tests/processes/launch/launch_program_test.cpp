@@ -239,10 +239,10 @@ TEST_CASE("a launcher or a controller that fails ends, though nobody reads why",
     configuration settings;
     settings.backend = backend_choice::mock;
     settings.profile = latency_profile::frugal;
-    settings.mock_devices = 1;
+    settings.mock.devices = 1;
     settings.log_level = "off";
     settings.control = {.address = run.address(), .patience = 60s};
-    settings.assignment = {.token = std::string(32, 'x'), .name = "alone", .place = 0};
+    settings.control.assignment = {.token = std::string(32, 'x'), .name = "alone", .place = 0};
     CHECK(code_of([&] { static_cast<void>(runtime{settings}.form_world()); }) == errc::deadline_exceeded);
     CHECK(run.end() == exit_status{.code = 1});
   }

@@ -32,8 +32,8 @@ TEST_CASE("processes that would choose other NCCL algorithms or settings are tol
           "[processes]") {
   configuration one;
   configuration other;
-  other.nccl_environment = {{"NCCL_ALGO", "ring"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "2"}};
-  other.nccl_config = {{"minCTAs", "4"}};
+  other.nccl.environment = {{"NCCL_ALGO", "ring"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "2"}};
+  other.nccl.config = {{"minCTAs", "4"}};
   CHECK(differing(one, other, "nccl") ==
         std::set<std::string>{"NCCL_ALGO", "NCCL_PROTO", "nccl.config", "NCCL_NVLS_ENABLE"});
   CHECK(differing(one, other, "gloo").empty()); // which does not read them
@@ -43,11 +43,11 @@ TEST_CASE("processes that would choose other NCCL algorithms or settings are tol
 TEST_CASE("settings of one host or process alone may differ between the processes of a world", "[processes]") {
   configuration one;
   configuration other;
-  other.nccl_environment = {{"NCCL_DEBUG", "INFO"},
+  other.nccl.environment = {{"NCCL_DEBUG", "INFO"},
                             {"NCCL_DEBUG_FILE", "/tmp/nccl.%h.%p"},
                             {"NCCL_SOCKET_IFNAME", "eth1"},
                             {"NCCL_IB_HCA", "mlx5_1"}};
-  other.nccl_config = {{"commName", "rank 3"}};
+  other.nccl.config = {{"commName", "rank 3"}};
   other.log_level = "debug";
   CHECK(differing(one, other, "nccl").empty());
 }

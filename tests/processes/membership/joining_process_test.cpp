@@ -87,8 +87,8 @@ class joining_process {
 public:
   explicit joining_process(const scripted_controller& control) {
     settings.control = {.address = control.address(), .patience = 60s};
-    settings.assignment = {.token = scripted_controller::token, .name = "five", .place = 5};
-    who.token = settings.assignment.token;
+    settings.control.assignment = {.token = scripted_controller::token, .name = "five", .place = 5};
+    who.token = settings.control.assignment.token;
     who.who = {.name = "five", .host = "here", .pid = 12, .gpu = {}};
   }
   ~joining_process() {
@@ -207,7 +207,8 @@ TEST_CASE("a process tells its controller who it is, where it runs, and what it 
   CHECK(fact(bare, "ordering") == "agreed");
   CHECK(bare.facts.size() == 5 + shared_settings(settings, "mock").size());
 
-  settings.assignment = {.token = "secret", .name = "seven", .host = "north", .place = 7, .spare = true, .attempt = 2};
+  settings.control.assignment = {
+      .token = "secret", .name = "seven", .host = "north", .place = 7, .spare = true, .attempt = 2};
   const join_request assigned = describe_process(settings, api, collectives, device_id{0});
   CHECK(assigned.token == "secret");
   CHECK(assigned.who.name == "seven");
@@ -215,7 +216,7 @@ TEST_CASE("a process tells its controller who it is, where it runs, and what it 
   CHECK(assigned.place == 7);
   CHECK(assigned.spare);
   CHECK(assigned.attempt == 2);
-  settings.assignment.name.clear();
+  settings.control.assignment.name.clear();
   CHECK(describe_process(settings, api, collectives, device_id{0}).who.name == "north:" + std::to_string(::getpid()));
 }
 
@@ -236,11 +237,11 @@ TEST_CASE("a process names its launcher's rank as its place if it has none and t
   CHECK_FALSE(described().place);
   CHECK(described().world_size == 0);
   settings.position = second_of_two;
-  settings.assignment.spare = true;
+  settings.control.assignment.spare = true;
   CHECK_FALSE(described().place);
   CHECK(described().world_size == 0);
-  settings.assignment.spare = false;
-  settings.assignment.place = 9;
+  settings.control.assignment.spare = false;
+  settings.control.assignment.place = 9;
   CHECK(described().place == 9);
   CHECK(described().world_size == 0);
 }
@@ -366,7 +367,7 @@ TEST_CASE("a process that is refused or finds no controller ends its world, with
   scripted_controller control;
   joining_process one{control};
   SECTION("refused") {
-    one.settings.assignment.token = "another secret than theirs";
+    one.settings.control.assignment.token = "another secret than theirs";
     one.begin();
     const auto why = one.await<fence_notice>().why;
     CHECK(why.code == errc::invalid_argument); // another attempt would fail too
@@ -516,10 +517,10 @@ TEST_CASE("a process that its launcher replaces ends soon after it was removed, 
     configuration settings;
     settings.backend = backend_choice::mock;
     settings.profile = latency_profile::frugal;
-    settings.mock_devices = 1;
+    settings.mock.devices = 1;
     settings.log_level = "warn";
     settings.control = {.address = address, .patience = 50ms};
-    settings.assignment = {.token = scripted_controller::token, .place = 0, .is_watched = is_watched};
+    settings.control.assignment = {.token = scripted_controller::token, .place = 0, .is_watched = is_watched};
     try {
       static_cast<void>(runtime{settings}.form_world());
       return 2;

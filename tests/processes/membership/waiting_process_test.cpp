@@ -38,10 +38,10 @@ configuration settings_of(const std::string& address, int place) {
   configuration made;
   made.backend = backend_choice::mock;
   made.profile = latency_profile::frugal;
-  made.mock_devices = 1;
+  made.mock.devices = 1;
   made.log_level = "off";
   made.control = {.address = address, .patience = 60s};
-  made.assignment = {.token = secret, .name = std::to_string(place), .place = place};
+  made.control.assignment = {.token = secret, .name = std::to_string(place), .place = place};
   return made;
 }
 
@@ -97,8 +97,9 @@ TEST_CASE("a process that stands by waits longer than deadlines.form", "[process
   auto first = std::make_unique<runtime>(settings_of(control.address(), 0));
   const world held = first->form_world();
   configuration settings = settings_of(control.address(), 0);
-  settings.assignment.name = "0 again";
-  settings.assignment.attempt = 1; // the controller finds that the place is taken, and the process learns it from there
+  settings.control.assignment.name = "0 again";
+  settings.control.assignment.attempt =
+      1; // the controller finds that the place is taken, and the process learns it from there
   settings.deadlines.form = 20ms;
   runtime second{settings};
   auto stands_by = std::async(std::launch::async, [&] { return second.form_world(); });

@@ -80,7 +80,7 @@ TEST_CASE("the process's environment sets values and place, over what its settin
   CHECK(settings.profile == latency_profile::frugal);
   CHECK(settings.strategy == completion_strategy::event);
   CHECK(settings.placement == thread_placement::anywhere);
-  CHECK(settings.nccl_library == "/some/libnccl.so");
+  CHECK(settings.nccl.library == "/some/libnccl.so");
   CHECK(settings.log_level == "error");
   CHECK(settings.position.value().rank == 5);
 }

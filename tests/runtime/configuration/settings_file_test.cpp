@@ -43,7 +43,7 @@ TEST_CASE("a settings file is JSON with comments, and says each setting by its w
   const auto settings = gather_settings(variables({}), file.path()).settings();
   CHECK(settings.backend == backend_choice::mock);
   CHECK(settings.ranks == 2);
-  CHECK(settings.mock_memory_bytes == 256U << 20U);
+  CHECK(settings.mock.memory_bytes == 256U << 20U);
   CHECK(settings.deadlines.form == 250ms);
   CHECK(settings.deadlines.drain == configuration{}.deadlines.drain);
 }
@@ -136,7 +136,7 @@ TEST_CASE("the kind of a settings file is judged by the open file and not by its
 TEST_CASE("a path that JSON cannot hold is refused by the setting's name, not written in another encoding",
           "[runtime]") {
   configuration settings;
-  settings.nccl_library = "/opt/\xe9t\xe9/libnccl.so.2"; // Latin-1
+  settings.nccl.library = "/opt/\xe9t\xe9/libnccl.so.2"; // Latin-1
   CHECK(says(refusal_of([&] { static_cast<void>(format_settings_file(settings)); }),
              "nccl_library is '/opt/\xe9t\xe9/libnccl.so.2', which is not UTF-8"));
 }
@@ -153,7 +153,7 @@ TEST_CASE("empty lists of CPUs at the end say as much as none, and are not writt
     CHECK(cpus.text(settings) == written);
   }
   configuration settings;
-  settings.mock_cpus = {cpu_set{}, cpu_set{}};
+  settings.mock.cpus = {cpu_set{}, cpu_set{}};
   CHECK(cpus.text(settings).empty());
 }
 

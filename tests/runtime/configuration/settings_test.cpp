@@ -120,16 +120,20 @@ constexpr std::size_t member_count() {
 
 } // namespace
 
-TEST_CASE("every member of a configuration but its position, its seat, its faults and is_recorded is a setting",
+TEST_CASE("every member of a configuration but position, faults, assignment and recorder.enabled is a setting",
           "[runtime]") {
-  // sequencing, pending, fusion, host_staging, hierarchy, deadlines, recovery, limits, gloo, control, metrics
-  constexpr std::size_t nested = 11;
-  constexpr std::size_t no_settings = 4; // position, seat, faults, is_recorded
+  constexpr std::size_t no_settings = 4;
+  // control, nccl, gloo, mock, pool, fusion, host_staging, hierarchy, deadlines, recovery, limits, recorder, metrics
+  constexpr std::size_t nested = 13;
+  // Bases count as members: hierarchy_terms, track_limits. In limits, sequencing and pending are nested.
+  constexpr std::size_t nested_deeper = 4;
   CHECK(all_settings().size() ==
-        member_count<configuration>() - no_settings - nested + member_count<world_deadlines>() +
-            member_count<track_limits>() + member_count<staging_limits>() + member_count<fusion_limits>() +
-            member_count<sequencer_limits>() + member_count<pending_limits>() + member_count<recovery_terms>() +
-            member_count<hierarchy_terms>() + member_count<gloo_options>() + member_count<control_settings>() +
+        member_count<configuration>() - no_settings - nested - nested_deeper + member_count<control_settings>() +
+            member_count<nccl_settings>() + member_count<gloo_options>() + member_count<mock_device_settings>() +
+            member_count<pool_settings>() + member_count<fusion_limits>() + member_count<staging_limits>() +
+            member_count<hierarchy_settings>() + member_count<hierarchy_terms>() + member_count<world_deadlines>() +
+            member_count<recovery_terms>() + member_count<limit_settings>() + member_count<track_limits>() +
+            member_count<sequencer_limits>() + member_count<pending_limits>() + member_count<recorder_settings>() +
             member_count<metrics_settings>());
 }
 
@@ -285,11 +289,11 @@ TEST_CASE("a number or a name that a program has set itself is checked, too", "[
   CHECK(refused([](configuration& c) { c.ranks = 100'000; }) ==
         "ranks: '100000' must be a whole number from 0 to 1024");
   CHECK(refused([](configuration& c) { c.ranks = -1; }) == "ranks: '-1' must be a whole number from 0 to 1024");
-  CHECK(refused([](configuration& c) { c.mock_devices = 2'147'483'647; }).starts_with("mock.devices: '2147483647'"));
+  CHECK(refused([](configuration& c) { c.mock.devices = 2'147'483'647; }).starts_with("mock.devices: '2147483647'"));
   CHECK(refused([](configuration& c) { c.limits.hang = nanoseconds{1}; }) ==
         "limits.hang: '1ns' must be from 1ms to 31536000s");
   CHECK(refused([](configuration& c) { c.deadlines.drain = nanoseconds{-1}; }).starts_with("deadlines.drain: '-1ns'"));
-  CHECK(refused([](configuration& c) { c.mock_memory_bytes = 0; }).starts_with("mock.memory_bytes: '0' "));
+  CHECK(refused([](configuration& c) { c.mock.memory_bytes = 0; }).starts_with("mock.memory_bytes: '0' "));
   CHECK(refused([](configuration& c) { c.backend = static_cast<backend_choice>(99); }) ==
         "backend: unknown backend '': choose one of auto, mock, nccl, gloo");
   CHECK(
@@ -302,12 +306,12 @@ TEST_CASE("assignments by NCCL's names may have values with the separator, and a
   const setting& variables = find_setting("nccl.environment");
   configuration made;
   variables.set(made, "NCCL_ALGO=ring;allreduce:tree;NCCL_DEBUG=INFO");
-  CHECK(made.nccl_environment == nccl_values{{"NCCL_ALGO", "ring;allreduce:tree"}, {"NCCL_DEBUG", "INFO"}});
+  CHECK(made.nccl.environment == nccl_values{{"NCCL_ALGO", "ring;allreduce:tree"}, {"NCCL_DEBUG", "INFO"}});
   CHECK(variables.text(made) == "NCCL_ALGO=ring;allreduce:tree;NCCL_DEBUG=INFO");
   for (const char* const bad : {"NCCL_ALGO", "=ring", "NCCL_ALGO=", "PATH=x", "NCCL_X=1;NCCL_X=2"})
     CHECK_THROWS_AS(variables.set(made, bad), exception);
   CHECK_THROWS_AS(find_setting("nccl.config").set(made, "maxCTA=8"), exception);
-  CHECK(made.nccl_config.empty());
+  CHECK(made.nccl.config.empty());
 }
 
 TEST_CASE("a misspelt variable is refused with the nearest one, and a user's own is left alone", "[runtime]") {

@@ -240,9 +240,9 @@ void require_member(caf::actor_system& host) {
   controller control{std::move(options)};
   configuration settings = mock_settings(1);
   settings.control.address = control.address();
-  settings.assignment.name = "0";
-  settings.assignment.place = 0;
-  settings.assignment.token = "a token of the tests, long enough";
+  settings.control.assignment.name = "0";
+  settings.control.assignment.place = 0;
+  settings.control.assignment.token = "a token of the tests, long enough";
   {
     runtime rt{host, settings};
     world where = rt.form_world();
@@ -280,7 +280,7 @@ TEST_CASE("a guest ends when the threads that form worlds in it no longer use it
   controller control{std::move(options)};
   configuration settings = mock_settings(1);
   settings.control.address = control.address();
-  settings.assignment = {.token = "a token of the tests, long enough", .name = "s1", .spare = true};
+  settings.control.assignment = {.token = "a token of the tests, long enough", .name = "s1", .spare = true};
   const auto gate = std::make_shared<forming_gate>();
   settings.faults = gate; // a spare forms a communicator inside form_world(), to warm up
   caf::actor_system_config host_settings;

@@ -193,7 +193,8 @@ TEST_CASE("another CAF node asks a world whose ranks live in several processes",
   const auto settings_of = [&](int place) {
     configuration made = mock_settings(1);
     made.control.address = control.address();
-    made.assignment = {.token = "a token of the tests, long enough", .name = std::to_string(place), .place = place};
+    made.control.assignment = {
+        .token = "a token of the tests, long enough", .name = std::to_string(place), .place = place};
     return made;
   };
   std::promise<void> over;

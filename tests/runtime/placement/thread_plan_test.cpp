@@ -105,7 +105,7 @@ TEST_CASE("a runtime's launchers and poller bear their names and run on the CPUs
   configuration settings = mock_settings(2);
   const cpu_set first{usable.cpus().front()};
   const cpu_set last{usable.cpus().back()};
-  settings.mock_cpus = {first, last};
+  settings.mock.cpus = {first, last};
   runtime rt{settings};
   world all = rt.form_world();
   use_all_ranks(all);
@@ -117,7 +117,7 @@ TEST_CASE("a runtime's launchers and poller bear their names and run on the CPUs
 TEST_CASE("placement none leaves a runtime's threads where they were", "[runtime]") {
   const cpu_set usable = usable_cpus();
   configuration settings = mock_settings(1);
-  settings.mock_cpus = {{usable.cpus().front()}};
+  settings.mock.cpus = {{usable.cpus().front()}};
   settings.placement = thread_placement::anywhere;
   runtime rt{settings};
   world all = rt.form_world();
@@ -128,7 +128,7 @@ TEST_CASE("placement none leaves a runtime's threads where they were", "[runtime
 
 TEST_CASE("a runtime whose devices are near CPUs that it may not use runs all the same", "[runtime]") {
   configuration settings = mock_settings(1);
-  settings.mock_cpus = {{100'000}};
+  settings.mock.cpus = {{100'000}};
   runtime rt{settings};
   world all = rt.form_world();
   use_all_ranks(all);

@@ -241,7 +241,7 @@ TROUPE_WORLD_TEST(3, "registered memory, plans and sub-worlds follow the new siz
 
 TEST_CASE("the first rung of a recovery must be available, or it is refused at the start", "[runtime]") {
   configuration settings = shrinking(mock_settings(2), recovery_rung::shrink);
-  settings.mock_without = {feature::shrink, feature::revoke};
+  settings.mock.without = {feature::shrink, feature::revoke};
   {
     runtime rt{settings};
     CHECK_THROWS_WITH(rt.form_world(),

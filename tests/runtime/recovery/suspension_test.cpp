@@ -118,7 +118,7 @@ TEST_CASE("a suspended world that is stopped is resumed first, and answers what 
 
 TEST_CASE("a backend that cannot give memory back says so, and the world goes on", "[runtime]") {
   auto lacking = mock_settings(2);
-  lacking.mock_without = {feature::suspend};
+  lacking.mock.without = {feature::suspend};
   runtime rt{lacking};
   world where = rt.form_world();
   const error refused = error_of([&] { static_cast<void>(where.suspend()); });
