@@ -1,7 +1,7 @@
 /// Operations that were released to one world and not yet sent to its ranks' pipelines.
 #pragma once
 
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/sources/recycling.hpp>

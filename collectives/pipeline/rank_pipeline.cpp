@@ -2,7 +2,7 @@
 
 #include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/collectives/operation/captured_plan.hpp>
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
 #include <troupe/completion/poller/latch.hpp>
 #include <troupe/completion/sources/recycling.hpp>

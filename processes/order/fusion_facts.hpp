@@ -4,7 +4,7 @@
 
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/operation/operation.hpp>
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 #include <troupe/collectives/pipeline/memory_ranges.hpp>
 
 #include <cstddef>

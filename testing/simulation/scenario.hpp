@@ -3,7 +3,7 @@
 #pragma once
 
 #include <troupe/actors/world/recovery/recovery_ladder.hpp>
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/device/enum_names.hpp>

@@ -2,7 +2,7 @@
 #include "properties/property.hpp"
 
 #include <troupe/collectives/operation/extents.hpp>
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/processes/order/fusion_facts.hpp>

@@ -2,7 +2,7 @@
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/collectives/operation/validation.hpp>
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/collectives/pipeline/plans/pipeline_capture.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/operation/captured_plan.hpp>
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 
 #include <vector>
 

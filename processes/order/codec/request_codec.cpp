@@ -4,7 +4,7 @@
 #include <troupe/collectives/operation/lanes/lane_names.hpp>
 #include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/collectives/order/codec/report_codec.hpp>
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 
 #include <algorithm>
 #include <array>

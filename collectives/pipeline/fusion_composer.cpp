@@ -1,5 +1,5 @@
 #include <troupe/collectives/operation/extents.hpp>
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 
 #include <algorithm>
 #include <array>

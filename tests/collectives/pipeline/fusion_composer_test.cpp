@@ -2,7 +2,7 @@
 #include "support/gate.hpp"
 #include "support/outcomes.hpp"
 
-#include <troupe/collectives/pipeline/fusion_plan.hpp>
+#include <troupe/collectives/pipeline/fusion_composer.hpp>
 #include <troupe/collectives/pipeline/memory_ranges.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
