@@ -28,9 +28,10 @@ controller_options checked(controller_options options) {
   };
   const controller_terms& terms = options.terms;
   require(terms.world_size > 0, "a world needs at least one process");
-  require(terms.smallest > 0 && terms.smallest <= terms.world_size,
-          "the minimum number of ranks is " + std::to_string(terms.smallest) + " and must be from 1 to " +
-              std::to_string(terms.world_size));
+  const int smallest = terms.recovery.smallest;
+  require(smallest > 0 && smallest <= terms.world_size, "the minimum number of ranks is " + std::to_string(smallest) +
+                                                            " and must be from 1 to " +
+                                                            std::to_string(terms.world_size));
   require(terms.heartbeat > nanoseconds{0} && terms.suspicion >= 2 * terms.heartbeat,
           "controller_terms::suspicion is shorter than two heartbeats: make it longer");
   require(options.certificates || control_address{options.host, options.port}.is_loopback(),

@@ -75,11 +75,12 @@ void add_controller_options(CLI::App& command, controller_options& options) {
       ->type_name("FOLDER");
   command
       .add_option_function<std::string>(
-          "--policy", [&terms](const std::string& name) { terms.policy = parse_loss_policy(name); },
-          "when a world's process is lost: fail, respawn or shrink")
+          "--policy", [&terms](const std::string& name) { terms.recovery.policy = parse_recovery_policy(name); },
+          "when a world's process is lost: fail_fast (the world ends), keep_size (another replaces it) or shrink")
       ->type_name("POLICY")
-      ->default_str(std::string{to_string(terms.policy)});
-  add_number(command, "--smallest", terms.smallest, "smallest number of ranks to which a world shrinks", 1, 4'096);
+      ->default_str(std::string{to_string(terms.recovery.policy)});
+  add_number(command, "--smallest", terms.recovery.smallest, "smallest number of ranks to which a world shrinks", 1,
+             4'096);
   add_time(command, "--gather", terms.gather,
            "time limit until all processes of a world have joined, at the start and after a loss", "1ms", "525600min");
   add_time(command, "--suspicion", terms.suspicion, "silence after which a process counts as lost", "10ms", "60min");
@@ -94,7 +95,7 @@ void add_controller(CLI::App& program, action& chosen) {
       ->required()
       ->check(CLI::Range(1, 4'096));
   add_controller_options(*command, options->options);
-  add_number(*command, "--rebuilds", options->options.terms.rebuilds, "rebuilds allowed within ten minutes", 0,
+  add_number(*command, "--rebuilds", options->options.terms.recovery.rebuilds, "rebuilds allowed within ten minutes", 0,
              1'000'000);
   command->add_option("--log", options->log, "log level: trace, debug, info, warn, error or off")
       ->envname("TROUPE_LOG")

@@ -42,7 +42,7 @@ int run(const launch_options& options) {
   request.program = options.command.front();
   request.arguments.assign(options.command.begin() + 1, options.command.end());
   launch::job_terms terms = options.terms;
-  if (!options.respawn) terms.respawns.count = 0;
+  if (!options.respawn) terms.respawns.budget.count = 0;
   terms.supervisor.signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   terms.control.sequencing = find_order_limits(process_variables());
   controller_terms& world = terms.control.terms;
@@ -88,12 +88,12 @@ void add_launch(CLI::App& program, action& chosen, std::vector<std::string> laun
   command->add_flag("--respawn,!--no-respawn", options->respawn,
                     "restart a process that dies (default), or end the job");
   command
-      ->add_option("--respawns", options->terms.respawns.count,
+      ->add_option("--respawns", options->terms.respawns.budget.count,
                    "restarts allowed for each process within --respawn-window")
       ->type_name("N")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  add_time(*command, "--respawn-window", options->terms.respawns.window, "the time window of --respawns", "1ms",
+  add_time(*command, "--respawn-window", options->terms.respawns.budget.window, "the time window of --respawns", "1ms",
            "525600min");
   add_time(*command, "--grace", options->terms.grace,
            "time from the signal that asks processes to finish to the signal that kills them", "0s", "1440min");

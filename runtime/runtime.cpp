@@ -168,7 +168,6 @@ world runtime::form_world(const world_options& options) {
   }
   std::shared_ptr<membership> member;
   if (has_controller) {
-    plan.recovery = {.policy = recovery_policy::guided};
     member = p.join(plan.locals.front().where->id());
     plan.to_controller = member->channel();
     first_device = plan.locals.front().where;

@@ -1,3 +1,4 @@
+#include <troupe/actors/world/recovery/recovery_budget.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/testing/virtual_machine.hpp>
 

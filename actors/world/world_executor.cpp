@@ -25,6 +25,17 @@ std::shared_ptr<world_order> no_order() {
   return none;
 }
 
+/// Returns the terms of a world that recovers by itself; nullopt for a guided one.
+std::optional<recovery_terms> recovery_of(const world_plan& plan) {
+  if (plan.to_controller) return std::nullopt;
+  return with_window(plan.recovery, plan.deadlines.form, plan.deadlines.abort,
+                     std::max(plan.services.limits.hang, plan.services.limits.launch));
+}
+
+bool fails_fast(const world_plan& plan) noexcept {
+  return !plan.to_controller && plan.recovery.policy == recovery_policy::fail_fast;
+}
+
 std::uint64_t next_world_number() noexcept {
   static std::atomic<std::uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -36,10 +47,7 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
                                std::shared_ptr<world_mailbox> mail, world_shell& shell)
   : plan_{std::move(plan)},
     number_{next_world_number()},
-    state_{plan_.world_size, ranks_of(plan_),
-           with_window(plan_.recovery, plan_.deadlines.form, plan_.deadlines.abort,
-                       std::max(plan_.services.limits.hang, plan_.services.limits.launch)),
-           plan_.services.time, plan_.seed},
+    state_{plan_.world_size, ranks_of(plan_), recovery_of(plan_), plan_.services.time, plan_.seed},
     gate_{std::make_shared<request_gate>(plan_.deadlines.operation, plan_.pending,
                                          request_gate::terms{state_.admission()})},
     mail_{std::move(mail)},
@@ -53,7 +61,7 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
   plan_.status->belongs_to(number_, gate_);
   if (plan_.ordering == ordering::agreed && (!plan_.to_controller || plan_.is_alone))
     commits_.log = std::make_shared<resume_log>();
-  if (plan_.recovery.policy != recovery_policy::fail_fast) spares_ = spare_reserve{plan_.locals};
+  if (!fails_fast(plan_)) spares_ = spare_reserve{plan_.locals};
 }
 
 void world_executor::begin() {
@@ -304,7 +312,7 @@ error world_executor::take_report(epoch of, error why, bool is_verdict) {
   report_ =
       take_fault_report({why, number_, of, plan_.world_size, is_verdict}, now_.pipelines, plan_.services.time->now());
   // A controller compares what the ranks have noticed.
-  return plan_.recovery.policy == recovery_policy::guided ? why : fault_of(*report_);
+  return plan_.to_controller ? why : fault_of(*report_);
 }
 
 void world_executor::announce_late(const rank_report& one) {
@@ -395,19 +403,18 @@ void world_executor::adopt() {
     first_ = state_.current_epoch();
     plan_.services.poller->attach(plan_.pending);
   }
-  plan_.status->revise_by(
-      [ranks = now_.pipelines, order = now_.order, policy = plan_.recovery.policy](world_event& now) {
-        const auto failed = std::ranges::find_if(ranks, [](const auto& one) { return one->failed(); });
-        error why = failed != ranks.end() ? (*failed)->fault() : order->ending();
-        if (!why) return;
-        now.reason = std::move(why);
-        const bool ends = policy == recovery_policy::fail_fast || now.reason.code == errc::process_poisoned;
-        now.phase = ends ? world_phase::failed : world_phase::rebuilding;
-        now.is_suspended = false;
-        now.recovery = nullptr;
-        now.restored = nullptr;
-        now.resume = nullptr;
-      });
+  plan_.status->revise_by([ranks = now_.pipelines, order = now_.order, is_fatal = fails_fast(plan_)](world_event& now) {
+    const auto failed = std::ranges::find_if(ranks, [](const auto& one) { return one->failed(); });
+    error why = failed != ranks.end() ? (*failed)->fault() : order->ending();
+    if (!why) return;
+    now.reason = std::move(why);
+    const bool ends = is_fatal || now.reason.code == errc::process_poisoned;
+    now.phase = ends ? world_phase::failed : world_phase::rebuilding;
+    now.is_suspended = false;
+    now.recovery = nullptr;
+    now.restored = nullptr;
+    now.resume = nullptr;
+  });
   const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr : now_.order;
   for (std::size_t i = 0; i < now_.pipelines.size(); ++i)
     places_[i].adopt(now_.pipelines[i], order, plan_.deadlines.operation, plan_.pending, first_);
@@ -445,8 +452,7 @@ void world_executor::complete(world_event& event) const {
 }
 
 std::vector<rank> world_executor::blamed_for(const error& why) const {
-  const recovery_policy policy = plan_.recovery.policy;
-  if (policy != recovery_policy::shrink && policy != recovery_policy::guided) return {};
+  if (!plan_.to_controller && plan_.recovery.policy != recovery_policy::shrink) return {};
   fault_time when = fault_time::serving;
   if (state_.is_forming()) {
     const recovery_rung how = state_.rung();

@@ -44,10 +44,10 @@ struct world_plan {
   std::shared_ptr<arbiter> above;                       ///< The arbiter, shared by all worlds on these GPUs.
   troupe::ordering ordering = troupe::ordering::agreed; ///< Of requests to single ranks.
   world_deadlines deadlines;
-  recovery_terms recovery{};
+  recovery_terms recovery{};                ///< Not of a world with a controller, whose own terms apply.
   std::uint64_t seed = 0;                   ///< Seeds the random delays.
   std::shared_ptr<admission_quota> pending; ///< The quota of its clients' pending requests.
-  /// Only with recovery_policy::guided: the controller determines the members of each epoch and this process's rank.
+  /// The world is guided by this controller, which determines the members of each epoch and this process's rank.
   std::shared_ptr<controller_channel> to_controller{};
   /// Whether this is a sub-world over processes with one rank, whose requests this process orders by itself. The size
   /// of other worlds over processes is known only when they form.

@@ -10,15 +10,16 @@
 
 namespace troupe {
 
-world_state::world_state(int world_size, std::vector<rank> local_ranks, recovery_terms recovery,
+world_state::world_state(int world_size, std::vector<rank> local_ranks, std::optional<recovery_terms> recovery,
                          std::shared_ptr<const clock> time, std::uint64_t seed)
   : world_size_{world_size},
     began_with_{world_size},
     local_ranks_{std::move(local_ranks)},
     origins_{local_ranks_},
     time_{std::move(time)},
-    ladder_{recovery, seed},
-    guided_{recovery.policy == recovery_policy::guided} {}
+    guided_{!recovery} {
+  if (recovery) recovery_.emplace(*recovery, seed);
+}
 
 world_event world_state::event() const {
   return {.phase = phase_,
@@ -50,6 +51,7 @@ world_effects world_state::on_formed(epoch formed_in, const error& failure, std:
     close_history();
   }
   has_served_ = true;
+  if (recovery_) recovery_->on_serving();
   world_effects effects{world_effect::adopt{}, world_effect::announce{event()}};
   if (std::exchange(retired_.unaborted, false)) effects.emplace_back(world_effect::abort_retired{});
   if (guided_) effects.emplace_back(world_effect::tell{formed_report{epoch_}});
@@ -59,7 +61,7 @@ world_effects world_state::on_formed(epoch formed_in, const error& failure, std:
 void world_state::fell_back(error why) {
   end_try(std::move(why));
   rung_ = recovery_rung::form_beside;
-  ladder_.fell_back();
+  recovery_->fell_back();
 }
 
 void world_state::end_try(error failure) {
@@ -199,13 +201,12 @@ world_effects world_state::fail(error reason, std::vector<rank> blamed) {
     return effects;
   }
   if (stop_requested_ || !has_served_) return fail_closed(std::move(reason));
-  const bool again = phase_ == world_phase::forming;
-  if (again)
+  if (phase_ == world_phase::forming)
     end_try(reason);
   else
     attempts_.began = time_->now();
-  const recovery_step step = ladder_.on_fault(
-      reason, time_->now(), {.while_rebuilding = again, .world_size = world_size_, .blamed = std::move(blamed)});
+  const recovery_step step = recovery_->on_fault(
+      {.why = reason, .world_size = world_size_, .blamed = std::move(blamed)}, including_pauses(time_->now()));
   if (step.rung == recovery_rung::give_up) return fail_closed(step.why);
   return rebuild(std::move(reason), step);
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/world/controller_directives.hpp>
-#include <troupe/actors/world/recovery/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery/world_recovery.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/completion/poller/clock.hpp>
@@ -88,8 +88,9 @@ struct world_admission;
 /// once per rank and step. Reports of another epoch are ignored (EPO-1).
 class world_state {
 public:
-  /// \p local_ranks must be ascending and not empty; \p seed is passed to the recovery_ladder.
-  world_state(int world_size, std::vector<rank> local_ranks, recovery_terms recovery = {},
+  /// \p local_ranks must be ascending and not empty. \p recovery: nullopt if the world is guided by a controller, which
+  /// decides what follows a fault. \p seed is passed to world_recovery.
+  world_state(int world_size, std::vector<rank> local_ranks, std::optional<recovery_terms> recovery = recovery_terms{},
               std::shared_ptr<const clock> time = std::make_shared<monotonic_clock>(), std::uint64_t seed = 0);
 
   [[nodiscard]] world_effects begin();
@@ -191,7 +192,7 @@ private:
   bool released_ = false;  ///< Whether all communicators have been released.
   bool stop_requested_ = false;
   std::shared_ptr<const clock> time_;
-  recovery_ladder ladder_;
+  std::optional<world_recovery> recovery_; ///< Not of a guided world.
   const bool guided_;
   bool quiescing_ = false;  ///< Guided: whether another epoch forms next, without a fault.
   error unjudged_{};        ///< Guided: a fault, with its epoch, that needs a verdict.

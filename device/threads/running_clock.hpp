@@ -68,6 +68,12 @@ private:
   nanoseconds excluded_{0};
 };
 
+/// Returns real time as running time that also passes in pauses, for counting where no loop reads a clock. Not to be
+/// compared with times of a running_clock.
+[[nodiscard]] constexpr running_time including_pauses(time_point now) noexcept {
+  return running_time{now.time_since_epoch()};
+}
+
 /// Returns \p span after \p from, or the end of time on overflow, as later() of a time_point.
 [[nodiscard]] constexpr running_time later(running_time from, nanoseconds span) noexcept {
   return span > nanoseconds{0} && from > running_time::max() - span ? running_time::max() : from + span;

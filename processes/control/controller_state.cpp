@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <deque>
 #include <map>
 #include <set>
 #include <utility>
@@ -20,26 +19,18 @@ error loss_error(std::string text) {
   return {.code = errc::communicator_failed, .effect = effect::unknown_outcome, .text = std::move(text)};
 }
 
-/// The time to gather may begin anew at least this many times within controller_terms::window, even if
-/// controller_terms::rebuilds is smaller.
+/// The time to gather may begin anew at least this many times within recovery_terms::window, even if
+/// recovery_terms::rebuilds is smaller.
 constexpr std::size_t least_gatherings = 10;
-
-/// Adds \p now to the times of the last events. Returns whether these are more than \p most within \p window.
-bool note_time(std::deque<running_time>& last, std::size_t most, nanoseconds window, running_time now) {
-  last.push_back(now);
-  if (last.size() <= most) return false;
-  const running_time first = last.front();
-  last.pop_front();
-  return first + window >= now;
-}
-
-/// Of an epoch that may follow without a pause.
-constexpr nanoseconds at_once{};
 
 } // namespace
 
 controller_state::controller_state(controller_terms terms, boot_time now)
-  : terms_{std::move(terms)}, running_{now, terms_.heartbeat} {
+  : terms_{std::move(terms)},
+    recovery_{terms_.recovery},
+    gatherings_{
+        {.count = std::max(terms_.recovery.rebuilds, least_gatherings) + 1, .window = recovery_.terms().window}},
+    running_{now, terms_.heartbeat} {
   due_ = later(running_.last(), terms_.gather);
 }
 
@@ -199,6 +190,7 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    if (!unreached_.empty()) return judge_links(now, out);
                    phase_ = control_phase::serving;
                    served_ = true;
+                   recovery_.on_serving();
                    forget_links_of_ranks();
                    some_done_ = false;
                    for (auto& [session, each] : members_) each.worked = each.self.has_value();
@@ -246,12 +238,11 @@ void controller_state::fail(members::iterator which, const failed_report& report
   if (one.self && !why.rank && report.blamed.empty()) why.rank = one.self;
   if (why.code == errc::process_poisoned)
     return lose(which, std::move(why), false, now, out); // the process ends itself
-  const bool is_finishing = phase_ == control_phase::finishing;
-  if (is_finishing && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
   if (report.of != epoch_ || !one.self) return;
   if (phase_ == control_phase::forming) return on_forming_failed(one, std::move(why), report.blamed, now, out);
   if (phase_ == control_phase::serving && why.code == errc::deadline_exceeded) return on_hang(std::move(why), now, out);
-  if (in_epoch() || is_finishing) fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  if (in_epoch() || phase_ == control_phase::finishing)
+    fail_epoch({.why = std::move(why), .pause = terms_.settle}, now, out);
 }
 
 control_effects controller_state::on_tick(boot_time real) {
@@ -285,11 +276,11 @@ control_effects controller_state::on_tick(boot_time real) {
       if (!unreached_.empty() && now >= judged_at_)
         judge_links(now, out);
       else if (is_late)
-        fail_epoch({.code = errc::deadline_exceeded,
-                    .text = std::string{phase_ == control_phase::forming ? "an epoch has not formed"
-                                                                         : "the ranks have not become idle"} +
-                            " in time"},
-                   {}, at_once, now, out);
+        fail_epoch({.why = {.code = errc::deadline_exceeded,
+                            .text = std::string{phase_ == control_phase::forming ? "an epoch has not formed"
+                                                                                 : "the ranks have not become idle"} +
+                                    " in time"}},
+                   now, out);
       break;
     case control_phase::finishing:
     case control_phase::stopping:
@@ -354,9 +345,8 @@ void controller_state::advance(running_time now, control_effects& out) {
   }
   if (now < not_before_) return;
   const int present = terms_.world_size - static_cast<int>(free.size());
-  const bool may_shrink =
-      phase_ == control_phase::rebuilding && terms_.policy == loss_policy::shrink && present >= terms_.smallest;
-  if (present > 0 && (free.empty() || may_shrink)) begin_epoch(now, out);
+  const bool may_shrink = phase_ == control_phase::rebuilding && recovery_.suffices(present, terms_.world_size);
+  if (free.empty() || may_shrink) begin_epoch(now, out);
 }
 
 void controller_state::request_processes(running_time now, control_effects& out) {
@@ -366,12 +356,10 @@ void controller_state::request_processes(running_time now, control_effects& out)
 }
 
 void controller_state::begin_gathering(running_time now, control_effects& out) {
-  const std::size_t most = std::max(terms_.rebuilds, least_gatherings) + 1;
-  if (note_time(gatherings_, most, terms_.window, now))
+  if (!gatherings_.take(now))
     return give_up({.code = errc::deadline_exceeded,
-                    .text = "all processes that had joined were lost " + std::to_string(most) + " times within " +
-                            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
-                            " s, before the world had its " + std::to_string(terms_.world_size) +
+                    .text = "all processes that had joined were lost " + gatherings_.limit(" times") +
+                            ", before the world had its " + std::to_string(terms_.world_size) +
                             ": find out why they end"},
                    out);
   due_ = later(now, terms_.gather);
@@ -407,7 +395,7 @@ void controller_state::begin_epoch(running_time now, control_effects& out) {
   unreached_.clear();
   hanging_.reset();
   wanted_.clear();
-  gatherings_.clear();
+  gatherings_.renew();
   due_ = later(now, terms_.form);
   std::map<int, member*> by_place;
   for (auto& [session, one] : members_)
@@ -511,7 +499,7 @@ control_effects controller_state::on_session_lost(session_id which, boot_time re
   // It took this controller's pause for its loss, and connects again. If it does not, its silence is noticed.
   one.is_away = true;
   why.text += " while the controller did not run";
-  if (one.self) fail_epoch(std::move(why), {}, at_once, now, out);
+  if (one.self) fail_epoch({.why = std::move(why)}, now, out);
   return out;
 }
 
@@ -572,21 +560,23 @@ void controller_state::lose(members::iterator which, error why, bool kill, runni
     if (!gone.self) return;
     // The remaining ranks need a replacement, if only to finish.
     const bool somebody = std::ranges::any_of(members_, [](const auto& one) { return one.second.self.has_value(); });
-    if (somebody && terms_.policy != loss_policy::fail) return fail_epoch(std::move(why), gone.who, at_once, now, out);
-    send_to_ranks(failure_directive{epoch_, why}, out);
+    if (somebody) return fail_epoch({.why = std::move(why)}, now, out, gone.who);
     return give_up(std::move(why), out);
   }
-  if (gone.self && in_epoch()) return fail_epoch(std::move(why), gone.who, at_once, now, out);
+  if (gone.self && in_epoch()) return fail_epoch({.why = std::move(why)}, now, out, gone.who);
   announce(out, gone.who);
-  if (gone.is_away && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
+  if (gone.is_away && recovery_.fails_fast()) return give_up(std::move(why), out);
   advance(now, out);
 }
 
-void controller_state::fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause,
-                                  running_time now, control_effects& out, bool counts) {
+void controller_state::fail_epoch(world_fault fault, running_time now, control_effects& out,
+                                  const std::optional<process_identity>& lost) {
+  error& why = fault.why;
   why.epoch = epoch_;
   why.effect = effect::unknown_outcome;
   reason_ = why;
+  // Those that have finished can only be replaced.
+  fault.loses = lost || phase_ == control_phase::finishing ? fault_loss::process : fault_loss::nothing;
   if (!detected_) detected_ = now;
   out.emplace_back(control_effect::close_order{why});
   send_to_ranks(failure_directive{epoch_, why}, out);
@@ -595,17 +585,11 @@ void controller_state::fail_epoch(error why, const std::optional<process_identit
     if (phase_ == control_phase::forming && one.self && one.joined_in.next() == epoch_) one.joined_in = epoch_;
     one.self.reset();
   }
-  const bool are_too_many = counts && note_time(faults_, terms_.rebuilds, terms_.window, now);
-  if (lost && terms_.policy == loss_policy::fail) return give_up(std::move(why), out);
-  if (are_too_many) {
-    why.text = std::to_string(terms_.rebuilds) + " rebuilds within " +
-               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(terms_.window).count()) +
-               " s did not restore the world, which ends. The last reason was: " + why.text;
-    return give_up(std::move(why), out);
-  }
+  const recovery_step step = recovery_.on_fault(fault, now);
+  if (step.rung == recovery_rung::give_up) return give_up(step.why, out);
   phase_ = control_phase::rebuilding;
   due_ = later(now, terms_.gather);
-  not_before_ = now + pause;
+  not_before_ = now + step.delay;
   announce(out, lost);
   advance(now, out);
 }
@@ -736,11 +720,12 @@ namespace {
 
 using directed_links = std::set<std::pair<rank, rank>>;
 
-constexpr std::chrono::seconds first_pause{1}; ///< Delay before another forming with the same processes as the last.
-constexpr int most_pause_doublings = 5;
-/// The same for a rank that cannot form for a reason of its own, such as a lack of descriptors: the rebuilds would be
-/// used up within a second.
-constexpr int most_settle_doublings = 7;
+/// Delay before another forming with the same processes as the last.
+constexpr nanoseconds first_pause{std::chrono::seconds{1}};
+constexpr nanoseconds longest_pause = 32 * first_pause;
+/// The longest delay, in units of the first, after a rank could not form for a reason of its own, such as a lack of
+/// descriptors: the rebuilds would be used up within a second.
+constexpr int most_settles = 128;
 
 bool is_mutual(const directed_links& all, const std::pair<rank, rank>& one) {
   return all.contains({one.second, one.first});
@@ -755,7 +740,8 @@ std::pair<rank, rank> surest_of(const directed_links& all) {
 
 } // namespace
 
-controller_state::network_path controller_state::path_between(const process_identity& one, const process_identity& other) {
+controller_state::network_path controller_state::path_between(const process_identity& one,
+                                                              const process_identity& other) {
   const bool is_inside = one.host == other.host;
   return std::minmax(
       {is_inside ? one.host + "/" + one.name : one.host, is_inside ? other.host + "/" + other.name : other.host});
@@ -769,8 +755,8 @@ void controller_state::on_forming_failed(member& one, error why, const std::vect
     if (peer != *one.self && peer.value() < ranks_) unreached_.emplace(std::pair{*one.self, peer}, why.text);
   // A rank whose connections were closed by other failed ranks fails after them, so its report adds no information.
   if (unreached_.empty() || is_of_its_own(why.code)) {
-    const nanoseconds pause = terms_.settle * (1 << std::min(vain_formings_++, most_settle_doublings));
-    return fail_epoch(std::move(why), {}, pause, now, out);
+    return fail_epoch({.why = std::move(why), .pause = terms_.settle, .longest_pause = most_settles * terms_.settle},
+                      now, out);
   }
   if (all_reported()) judge_links(now, out);
 }
@@ -834,14 +820,13 @@ void controller_state::judge_links(running_time now, control_effects& out) {
   // if it is also reported in the next forming.
   if (!is_old && std::ranges::none_of(names, [&](const network_path& one) { return suspected_.contains(one); })) {
     suspected_ = std::move(names);
-    return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+    return fail_epoch({.why = std::move(why), .pause = terms_.settle}, now, out);
   }
-  if (terms_.policy == loss_policy::fail)
-    return fail_epoch(std::move(why), members_.at(side.front()).who, at_once, now, out);
-  if (leave_out(side, names, why, now)) return fail_epoch(std::move(why), {}, at_once, now, out, !is_old);
+  if (recovery_.fails_fast()) return fail_epoch({.why = std::move(why)}, now, out, members_.at(side.front()).who);
+  if (leave_out(side, names, why, now)) return fail_epoch({.why = std::move(why), .counts = !is_old}, now, out);
   why.text += "; the world cannot form without either, and tries again";
-  const nanoseconds pause = first_pause * (1 << std::min(vain_formings_++, most_pause_doublings));
-  fail_epoch(std::move(why), {}, std::min(pause, terms_.gather / 2), now, out);
+  fail_epoch({.why = std::move(why), .pause = first_pause, .longest_pause = std::min(longest_pause, terms_.gather / 2)},
+             now, out);
 }
 
 bool controller_state::leave_out(const std::vector<session_id>& side, const std::set<network_path>& names, error& why,
@@ -872,18 +857,20 @@ void controller_state::on_hang(error why, running_time now, control_effects& out
   forget_old_links(now);
   const auto one = ends ? session_of(ends->first) : std::nullopt;
   const auto other = ends ? session_of(ends->second) : std::nullopt;
-  if (!one || !other) return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  if (!one || !other) return fail_epoch({.why = std::move(why), .pause = terms_.settle}, now, out);
   const network_path name = path_between(members_.at(*one).who, members_.at(*other).who);
   const bool is_old = broken_.contains(name);
-  const bool is_repeated = before == name && now - hung_at_ <= terms_.window;
+  const bool is_repeated = before == name && now - hung_at_ <= recovery_.terms().window;
   hung_ = name;
   hung_at_ = now;
-  if (terms_.policy == loss_policy::fail || (!is_old && !is_repeated))
-    return fail_epoch(std::move(why), {}, terms_.settle, now, out);
+  if (recovery_.fails_fast() || (!is_old && !is_repeated))
+    return fail_epoch({.why = std::move(why), .pause = terms_.settle}, now, out);
   why.text += "; operations between these two have hung in consecutive epochs: check the network between them";
   const bool continues = leave_out(choose_side({{ends->first, ends->second}}), {name}, why, now);
   broken_.at(name).hangs = true;
-  fail_epoch(std::move(why), {}, continues ? at_once : terms_.settle, now, out, !(continues && is_old));
+  fail_epoch(
+      {.why = std::move(why), .counts = !(continues && is_old), .pause = continues ? nanoseconds{0} : terms_.settle},
+      now, out);
 }
 
 void controller_state::forget_old_links(running_time now) {
@@ -896,7 +883,7 @@ bool controller_state::set_aside(const std::vector<session_id>& side, running_ti
   fill_places(now);
   const auto free = free_places();
   const int present = terms_.world_size - static_cast<int>(free.size());
-  const bool can_form = free.empty() || (terms_.policy == loss_policy::shrink && present >= terms_.smallest);
+  const bool can_form = recovery_.suffices(present, terms_.world_size);
   if (!can_form) members_ = std::move(before);
   return can_form;
 }
@@ -910,7 +897,6 @@ bool controller_state::is_cut_off(const member& one, running_time now) const {
 }
 
 void controller_state::forget_links_of_ranks() {
-  vain_formings_ = 0;
   suspected_.clear();
   if (broken_.empty()) return;
   for (const auto& [session, one] : members_)

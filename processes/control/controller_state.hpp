@@ -2,7 +2,7 @@
 /// form the next epoch.
 #pragma once
 
-#include <troupe/actors/world/recovery/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery/world_recovery.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/threads/boot_clock.hpp>
 #include <troupe/device/threads/running_clock.hpp>
@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -170,10 +169,10 @@ private:
   /// process is left that worked in the latest epoch.
   void remove_finished(members::iterator which, running_time now, control_effects& out);
   void lose(members::iterator which, error why, bool kill, running_time now, control_effects& out);
-  /// Ends the epoch with an error and starts to rebuild. \p counts: whether the fault counts towards the rebuilds
-  /// within the window.
-  void fail_epoch(error why, const std::optional<process_identity>& lost, nanoseconds pause, running_time now,
-                  control_effects& out, bool counts = true);
+  /// Ends the epoch with an error, and rebuilds or ends the world, as its recovery decides. \p lost: the process whose
+  /// loss is the fault.
+  void fail_epoch(world_fault fault, running_time now, control_effects& out,
+                  const std::optional<process_identity>& lost = {});
   /// Requests, once per rebuild, a process for each place that has none.
   void request_processes(running_time now, control_effects& out);
   /// Takes the next step that the present phase allows: forms an epoch, or quiesces in order to form with more ranks.
@@ -231,7 +230,7 @@ private:
   epoch epoch_{0};
   int ranks_ = 0;
   std::optional<unique_id> id_{}; ///< The epoch's unique id, once it has arrived.
-  bool directed_ = false;          ///< Whether the ranks have been directed to form the epoch.
+  bool directed_ = false;         ///< Whether the ranks have been directed to form the epoch.
   told_commits lost_commits_{};   ///< The latest that processes knew which have left.
   bool served_ = false;           ///< Whether any epoch has served.
   bool some_done_ = false;        ///< Whether a rank of the latest epoch that served has finished its work.
@@ -241,10 +240,9 @@ private:
   running_time not_before_{}; ///< Earliest time of the next epoch.
   running_time spoke_{};      ///< Time of the last heartbeat to all processes.
   std::optional<running_time> detected_{};
-  std::deque<running_time> faults_; ///< Times of the last faults, at most controller_terms::rebuilds.
-  /// The last times at which a process joined an empty world, since the last epoch began.
-  std::deque<running_time> gatherings_;
-  running_clock running_; ///< All times here are its times. Each call reads it first.
+  world_recovery recovery_;
+  recovery_budget gatherings_; ///< Of processes that join an empty world, since the last epoch began.
+  running_clock running_;      ///< All times here are its times. Each call reads it first.
   /// After a pause that processes may have taken for the controller's loss: until when a connection that ends does not
   /// mean that its process has.
   running_time in_doubt_until_{};
@@ -258,7 +256,6 @@ private:
   std::optional<network_path> hung_{};             ///< The link between the two processes of the latest hang, if known.
   running_time hung_at_{};
   std::map<network_path, link_retry> broken_{};
-  int vain_formings_ = 0; ///< Consecutive formings that a rank, or a link that the world needs, has made fail.
 };
 
 } // namespace troupe

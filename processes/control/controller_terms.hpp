@@ -2,7 +2,7 @@
 /// its owner.
 #pragma once
 
-#include <troupe/device/enum_names.hpp>
+#include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -27,23 +26,11 @@ struct process_identity {
 };
 [[nodiscard]] std::string describe(const process_identity& who);
 
-/// Reaction to the loss of a process.
-enum class loss_policy : std::uint8_t {
-  fail,    ///< The world ends.
-  respawn, ///< The world waits for a replacement, preferably a spare.
-  /// The world continues at once with a spare or with fewer ranks, and grows again when another process has joined.
-  shrink,
-};
-/// Parses the name of a policy. Errors: invalid_argument, which names the choices.
-[[nodiscard]] inline loss_policy parse_loss_policy(std::string_view name) {
-  return parse_enum<loss_policy>("policy for lost processes", name);
-}
-
 /// The configuration of a controller.
 struct controller_terms {
   int world_size = 1; ///< Number of processes, one rank each.
-  loss_policy policy = loss_policy::respawn;
-  int smallest = 1; ///< The minimum number of ranks under loss_policy::shrink.
+  /// Losses of all processes while the world gathers are counted separately, and at least ten of them are allowed.
+  recovery_terms recovery{.rebuilds = 10, .backoff = nanoseconds{0}};
   /// The token that a joining process must present. If it is empty (in simulations only), no token is required.
   std::string token{};
   nanoseconds heartbeat{std::chrono::milliseconds{250}};
@@ -63,10 +50,6 @@ struct controller_terms {
   nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< Upper limit of this delay.
   /// Maximum difference between the clock of a process's host and the controller's.
   nanoseconds clock_skew{std::chrono::seconds{60}};
-  /// Maximum number of losses and faults within `window`; the next one ends the world. Losses of all processes while
-  /// the world gathers are counted separately, and at least ten of them are allowed.
-  std::size_t rebuilds = 10;
-  nanoseconds window{std::chrono::minutes{10}};
 };
 
 /// The phase of a controller's world.

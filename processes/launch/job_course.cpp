@@ -24,9 +24,9 @@ bool drains(int signal) noexcept {
 controller_terms terms_under(const launch_plan& plan, const respawn_terms& respawns, controller_terms given) {
   given.world_size = static_cast<int>(plan.request.processes);
   given.token = plan.token;
-  if (respawns.count == 0) return given;
-  given.rebuilds = std::max(given.rebuilds, rebuilds_under(respawns, plan.places.size()));
-  given.window = respawns.window;
+  if (respawns.budget.count == 0) return given;
+  given.recovery.rebuilds = std::max(given.recovery.rebuilds, count_of_all(respawns.budget.count, plan.places.size()));
+  given.recovery.window = respawns.budget.window;
   return given;
 }
 

@@ -2,8 +2,6 @@
 
 #include <troupe/runtime/configuration/user_input.hpp>
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace troupe::launch {
@@ -13,7 +11,7 @@ using instant = std::chrono::steady_clock::time_point;
 respawn_policy::respawn_policy(const launch_plan& plan, respawn_terms terms)
   : terms_{terms}, undone_{plan.request.processes} {
   for (const launch_place& place : plan.places)
-    slots_.push_back({.budget = respawn_budget{terms}, .spare = place.spare});
+    slots_.push_back({.budget = recovery_budget{terms.budget}, .spare = place.spare});
 }
 
 void respawn_policy::on_started(place_index place, instant now) {
@@ -27,13 +25,13 @@ void respawn_policy::on_rank(place_index place) {
 
 std::optional<std::chrono::nanoseconds> respawn_policy::on_wanted(place_index place, instant now) {
   process_slot& one = slots_[place];
-  const auto delay = one.budget.take(now);
+  const auto delay = one.budget.take(including_pauses(now));
   if (delay && std::exchange(one.done, false)) ++undone_;
   return delay;
 }
 
 std::string respawn_policy::objection(process_slot& one, bool has_run, instant now) const {
-  if (terms_.count == 0) return {};
+  if (terms_.budget.count == 0) return {};
   const bool is_hasty = !one.joined && has_run && now - one.started < terms_.hasty;
   one.hasty_ends = is_hasty ? one.hasty_ends + 1 : 0;
   if (one.hasty_ends < 2) return {};
@@ -52,36 +50,15 @@ exit_decision respawn_policy::on_exit(place_index place, bool has_run, const exi
   if (stood_in) --undone_; // the process that takes over its rank counts instead
   std::string why = objection(one, has_run, now);
   if (why.empty()) {
-    if (const auto delay = one.budget.take(now))
+    if (const auto delay = one.budget.take(including_pauses(now)))
       return {.what = after_exit::respawn,
               .delay = *delay,
               .reason = "is started again" + (delay->count() != 0 ? " in " + format_duration(*delay) : "") + " (" +
-                        std::to_string(one.budget.taken()) + " of " + to_string(terms_) + ")"};
-    if (terms_.count > 0) why = "has been started again too often (" + to_string(terms_) + ")";
+                        std::to_string(one.budget.taken()) + " of " + one.budget.limit({}) + ")"};
+    if (terms_.budget.count > 0) why = "has been started again too often (" + one.budget.limit({}) + ")";
   }
   if (one.spare) return {.what = after_exit::done, .reason = why.empty() ? "is given up" : why + " and is given up"};
   return {.what = after_exit::end_job, .reason = why};
-}
-
-std::optional<std::chrono::nanoseconds> respawn_budget::take(instant now) {
-  std::erase_if(taken_, [&](instant one) { return now - one >= terms_.window; });
-  if (taken_.size() >= terms_.count) return std::nullopt;
-  std::chrono::nanoseconds delay{};
-  if (!taken_.empty()) {
-    delay = std::min(terms_.first_delay, terms_.longest_delay);
-    for (std::size_t i = 1; i < taken_.size(); ++i) delay = std::min(2 * delay, terms_.longest_delay);
-  }
-  taken_.push_back(now);
-  return delay;
-}
-
-std::size_t rebuilds_under(const respawn_terms& terms, std::size_t places) noexcept {
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
-  return places != 0 && terms.count > most / places ? most : terms.count * places;
-}
-
-std::string to_string(const respawn_terms& terms) {
-  return std::to_string(terms.count) + " within " + format_duration(terms.window);
 }
 
 } // namespace troupe::launch

@@ -1,6 +1,7 @@
 /// Decides how a job continues when one of its processes ends.
 #pragma once
 
+#include <troupe/actors/world/recovery/recovery_budget.hpp>
 #include <troupe/processes/launch/child_process.hpp>
 #include <troupe/processes/launch/launch_plan.hpp>
 
@@ -25,39 +26,13 @@ struct exit_decision {
   std::string reason{};             ///< Text for users that continues the description of the exit. May be empty.
 };
 
-/// The limits of respawns. The first respawn in a window is immediate. The second waits for first_delay, and each
-/// further one twice as long as the one before, up to longest_delay.
+/// The limits of respawns.
 struct respawn_terms {
-  std::size_t count = 10; ///< The number of respawns within the window, per place. 0: never.
-  std::chrono::nanoseconds window = std::chrono::minutes{10};
-  std::chrono::nanoseconds first_delay = std::chrono::milliseconds{500};
-  std::chrono::nanoseconds longest_delay = std::chrono::seconds{30};
+  budget_terms budget{}; ///< Of each place. A count of 0: never.
   /// A place where no process has ever joined a world is given up when two processes in a row end within this time of
   /// their start, because this indicates a configuration error.
   std::chrono::nanoseconds hasty = std::chrono::seconds{10};
 };
-
-/// The remaining respawns of one place. Threads: one at a time.
-class respawn_budget {
-public:
-  explicit respawn_budget(respawn_terms terms) : terms_{terms} {}
-
-  /// Uses one respawn. Returns the delay before it, or nothing if the limit is reached.
-  [[nodiscard]] std::optional<std::chrono::nanoseconds> take(std::chrono::steady_clock::time_point now);
-  /// Returns the number of respawns used within the window, as of the last take().
-  [[nodiscard]] std::size_t taken() const noexcept { return taken_.size(); }
-
-private:
-  respawn_terms terms_;
-  std::vector<std::chrono::steady_clock::time_point> taken_;
-};
-
-/// Returns the number of rebuilds within the window that a world of \p places needs, so that its controller does not
-/// end it while processes may still be started again under \p terms.
-[[nodiscard]] std::size_t rebuilds_under(const respawn_terms& terms, std::size_t places) noexcept;
-
-/// Returns the limit as text, for example "10 within 600s".
-[[nodiscard]] std::string to_string(const respawn_terms& terms);
 
 /// Starts failed processes again, within limits. A process that returns 0 is done. The job ends when all processes are
 /// done except spares that never took a rank. A process that ends otherwise is started again within the terms. Beyond
@@ -85,7 +60,7 @@ public:
 
 private:
   struct process_slot {
-    respawn_budget budget;
+    recovery_budget budget;
     bool spare = false;
     bool stands_in = false; ///< A spare that has a rank.
     bool done = false;      ///< A process that is no spare has returned 0.

@@ -274,7 +274,7 @@ struct processes_options : bench_options {
   std::size_t spares = 0;
   std::vector<std::string> faults{"kill"};
   std::size_t cycles = 5;
-  std::string policy = "respawn";
+  std::string policy = "keep_size";
   std::chrono::nanoseconds between = 300ms;
   std::chrono::nanoseconds patience = 60s;
   std::optional<std::uint64_t> seed;
@@ -412,11 +412,11 @@ private:
                                    .arguments = {"bench", "process-member"}};
     request.arguments.insert(request.arguments.end(), options_.settings.begin(), options_.settings.end());
     launch::job_terms terms;
-    terms.control.terms.policy = parse_loss_policy(options_.policy);
-    terms.control.terms.rebuilds = 100'000;
+    terms.control.terms.recovery.policy = parse_recovery_policy(options_.policy);
+    terms.control.terms.recovery.rebuilds = 100'000;
     terms.control.terms.suspicion = 1s; // Only the time after the detection is measured.
-    terms.respawns.count = 100'000;
-    terms.respawns.first_delay = terms.respawns.longest_delay = 10ms;
+    terms.respawns.budget.count = 100'000;
+    terms.respawns.budget.first_delay = terms.respawns.budget.longest_delay = 10ms;
     terms.grace = 20s;
     terms.heard = [this](const control_event& event) { events_.add(event); };
     return std::make_unique<launch::launched_job>(launch::make_launch_plan(request), std::move(terms));
@@ -592,7 +592,7 @@ void add_options(CLI::App& command, processes_options& options) {
   add_number(command, "--spares", options.spares, "number of spare processes", 0, 1'024);
   command.add_option("--faults", options.faults, "kill, stop, illegal-address, assertion")->delimiter(',');
   add_number(command, "--cycles", options.cycles, "number of faults of each kind", 1, 100'000);
-  command.add_option("--policy", options.policy, "respawn or shrink")->capture_default_str();
+  command.add_option("--policy", options.policy, "keep_size or shrink")->capture_default_str();
   add_time(command, "--between", options.between, "longest pause between two faults; each is drawn at random", "1ms",
            "60min");
   add_time(command, "--patience", options.patience, "time limit of each recovery", "1ms", "60min");

@@ -67,8 +67,8 @@ launch::launched_job launch_ranks(const runtime_options& options, std::vector<st
   const auto passed_on = options.arguments({"ranks", "mock.devices"});
   arguments.insert(arguments.end(), passed_on.begin(), passed_on.end());
   arguments.push_back("--mock-devices=" + std::to_string(count));
-  terms.control.terms.policy = loss_policy::fail;
-  terms.respawns.count = 0;
+  terms.control.terms.recovery.policy = recovery_policy::fail_fast;
+  terms.respawns.budget.count = 0;
   terms.supervisor.signals = {SIGINT, SIGTERM};
   std::signal(SIGCHLD, SIG_DFL); // If it were ignored, the exit statuses of the processes would be lost.
   return launch::launched_job{

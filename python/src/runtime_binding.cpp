@@ -158,7 +158,7 @@ std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional
     interrupted.request_stop();
     if (forming.wait_for(most) == std::future_status::timeout) return;
     try {
-      forming.get().stop(); // it had just formed
+      forming.get().stop();           // it had just formed
     } catch (const std::exception&) { // it ends, or says why it cannot
     }
   }));
@@ -218,10 +218,10 @@ std::unique_ptr<shown_controller> make_controller(int processes, std::string hos
   options.host = std::move(host);
   options.port = port;
   options.terms.world_size = processes;
-  options.terms.policy = parse_loss_policy(policy);
-  options.terms.smallest = smallest;
+  options.terms.recovery.policy = parse_recovery_policy(policy);
+  options.terms.recovery.smallest = smallest;
   options.terms.token = std::move(token);
-  options.terms.rebuilds = rebuilds.value_or(options.terms.rebuilds);
+  options.terms.recovery.rebuilds = rebuilds.value_or(options.terms.recovery.rebuilds);
   options.terms.gather = duration_of(gather, options.terms.gather, "gather");
   options.terms.suspicion = duration_of(suspicion, options.terms.suspicion, "suspicion");
   options.terms.heartbeat = std::min<nanoseconds>(options.terms.heartbeat, options.terms.suspicion / 4);

@@ -38,7 +38,7 @@ class Job:
     """A world of three processes that a driver asks."""
 
     def __init__(self):
-        self.controller = troupe.Controller(3, policy="respawn")
+        self.controller = troupe.Controller(3, policy="keep_size")
         self.workers = start(self.controller, 3)
         self.driver = attach(self.controller)
         self.events = []

@@ -11,7 +11,7 @@ from ._arguments import whole
 from ._runtime import Closable
 from ._types import Seconds
 
-Policy = Literal["respawn", "shrink", "fail"]
+Policy = Literal["keep_size", "shrink", "fail_fast"]
 
 
 class Controller(Closable):
@@ -30,7 +30,7 @@ class Controller(Closable):
     host, port: where the processes reach it; port 0 is any free one. A host other than loopback needs certificates.
     certificates: the folder that `troupe certs --out FOLDER` created.
     token: the secret of the world; None creates one.
-    policy: the reaction to the loss of a process (docs/processes.md): respawn, shrink or fail.
+    policy: the reaction to the loss of a process (docs/processes.md): keep_size, shrink or fail_fast.
     smallest: the smallest number of ranks to which the world shrinks.
     rebuilds: the number of losses and faults within ten minutes that the world survives.
     gather: time limit until all processes have joined. suspicion: silence after which a process counts as lost.
@@ -41,7 +41,7 @@ class Controller(Closable):
 
     def __init__(self, processes: int, *, host: str = "127.0.0.1", port: int = 0,
                  certificates: Union[str, "os.PathLike[str]", None] = None, token: Optional[str] = None,
-                 policy: Policy = "respawn", smallest: int = 1, rebuilds: Optional[int] = None,
+                 policy: Policy = "keep_size", smallest: int = 1, rebuilds: Optional[int] = None,
                  gather: Optional[Seconds] = None, suspicion: Optional[Seconds] = None) -> None:
         self._processes = whole("processes", processes, 1, 1 << 20)
         self._token = secrets.token_hex(32) if token is None else token

@@ -1,3 +1,4 @@
+#include <troupe/actors/world/recovery/recovery_budget.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>

@@ -362,6 +362,8 @@ void settings_table::fill() {
       "recovery.policy",
       "after a fault: fail_fast (the world ends), keep_size (the ranks form again) or shrink (the survivors do)",
       named(parse_recovery_policy));
+  add<&c::recovery, &r::smallest>("recovery.smallest", "smallest number of ranks to which a world shrinks",
+                                  number{1, most_ranks});
   add<&c::recovery, &r::rebuilds>("recovery.rebuilds",
                                   "rebuilds of a world within recovery.window; the next fault ends the world",
                                   number{1, 1'000'000});

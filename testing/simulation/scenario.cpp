@@ -309,12 +309,12 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
   std::ranges::copy_if(kinds, std::back_inserter(of_ranks), std::not_fn(is_of_service));
   scenario made = draw_scenario(seed, ranks, of_ranks);
   prng chance{mix(seed, 12)};
-  made.processes = {.policy =
-                        made.recovery.policy == recovery_policy::shrink ? loss_policy::shrink : loss_policy::respawn,
-                    .smallest = ranks == 2 || prng{mix(seed, 23)}.one_in(2) ? 1 : 2,
-                    .orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
+  made.processes = {.orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
                     .stops_by_itself = chance.one_in(2)};
-  if (chance.one_in(8)) made.processes->policy = loss_policy::fail;
+  if (made.recovery.policy != recovery_policy::shrink) made.recovery.policy = recovery_policy::keep_size;
+  if (chance.one_in(8)) made.recovery.policy = recovery_policy::fail_fast;
+  made.recovery.smallest = ranks == 2 || prng{mix(seed, 23)}.one_in(2) ? 1 : 2;
+  made.recovery.backoff = 0ns; // epochs over processes have other delays
   std::erase_if(made.requests, [](const planned_request& one) { return one.what == operation_kind::registration; });
   for (planned_request& one : made.requests) {
     if (one.what == operation_kind::capture || one.what == operation_kind::replay) continue;
@@ -334,7 +334,7 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
   number_commits(made);
   draw_losses(made, kinds);
   draw_credits(made);
-  made.processes->replaces_wanted = made.processes->policy == loss_policy::respawn &&
+  made.processes->replaces_wanted = made.recovery.policy == recovery_policy::keep_size &&
                                     made.processes->orphans == orphan_policy::leave && prng{mix(seed, 27)}.one_in(3);
   return made;
 }

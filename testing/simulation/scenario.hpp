@@ -2,7 +2,7 @@
 /// It is plain data, so that a failing run can be shortened and repeated.
 #pragma once
 
-#include <troupe/actors/world/recovery/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery/recovery_terms.hpp>
 #include <troupe/collectives/pipeline/fusion_composer.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
@@ -164,8 +164,6 @@ struct simulated_limits {
 
 /// The terms of a world over processes.
 struct process_terms {
-  loss_policy policy = loss_policy::respawn;
-  int smallest = 2;                             ///< The minimum number of ranks under loss_policy::shrink.
   orphan_policy orphans = orphan_policy::leave; ///< With leave, a launcher ends and restarts processes.
   bool stops_by_itself = false;                 ///< Whether the processes leave the world one by one at its end.
   /// Whether a killed process is replaced only when the controller asks for it, not by the launcher itself.

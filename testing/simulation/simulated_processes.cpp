@@ -38,21 +38,20 @@ constexpr nanoseconds time_to_find_a_service = 1100ms;
 constexpr wait_profile ring_wait{.spin = 0ns, .nap = 500us};
 
 controller_terms controller_terms_of(const scenario& of) {
-  return {.world_size = of.ranks,
-          .policy = of.processes->policy,
-          .smallest = of.processes->smallest,
-          .heartbeat = 25ms,
-          .suspicion = 150ms,
-          .gather = 600ms,
-          .form = of.limits.form + 100ms,
-          .drain = of.limits.drain,
-          .settle = 5ms,
-          .judge = 50ms,
-          .link_retry = 100ms,
-          .link_retry_most = 400ms,
-          .clock_skew = nanoseconds::max(), // processes report the real time, not the virtual one
-          .rebuilds = of.recovery.rebuilds,
-          .window = of.recovery.window};
+  return {
+      .world_size = of.ranks,
+      .recovery = of.recovery,
+      .heartbeat = 25ms,
+      .suspicion = 150ms,
+      .gather = 600ms,
+      .form = of.limits.form + 100ms,
+      .drain = of.limits.drain,
+      .settle = 5ms,
+      .judge = 50ms,
+      .link_retry = 100ms,
+      .link_retry_most = 400ms,
+      .clock_skew = nanoseconds::max(), // processes report the real time, not the virtual one
+  };
 }
 
 control_sources sources_of(const scenario& of, std::uint64_t number) {
@@ -379,7 +378,6 @@ void simulated_processes::process::begin() {
   simulated_terms terms = terms_of(above_.of_);
   terms.ranks = 1;
   terms.seed = mix(above_.of_.seed, 14, group_);
-  terms.recovery = {.policy = recovery_policy::guided};
   machine_ = std::make_unique<simulated_machine>(terms, above_.on_.api,
                                                  std::vector{above_.on_.devices[static_cast<std::size_t>(place_)]});
   session_services session = session_with(machine_->services.time);

@@ -403,9 +403,8 @@ void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
   if (of_.faults.empty() && last_epoch > 1)
     wrong("the world reached epoch " + std::to_string(last_epoch) + " without a fault (FLT-1)");
   const bool jumps = std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::jump; });
-  std::size_t most = of_.recovery.policy == recovery_policy::fail_fast ? 0 : of_.recovery.rebuilds;
-  if (of_.processes) most = of_.recovery.rebuilds;
-  if (of_.processes && of_.processes->policy == loss_policy::shrink) most *= 2; // it grows again without a fault
+  std::size_t most = of_.recovery.policy == recovery_policy::fail_fast && !of_.processes ? 0 : of_.recovery.rebuilds;
+  if (of_.processes && of_.recovery.policy == recovery_policy::shrink) most *= 2; // it grows again without a fault
   // A new controller does not know how many rebuilds its predecessor has used.
   const auto lost = std::ranges::count(of_.faults, fault_kind::lost_controller, &planned_fault::kind);
   most = most * (1 + static_cast<std::size_t>(lost)) + static_cast<std::size_t>(lost);

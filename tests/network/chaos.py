@@ -311,7 +311,7 @@ class Controlled(Job):
 
     kinds = ("kill", "kill", "kill_two", "pause", "restart_controller", "restart_controller", "stop_controller",
              "restart_and_kill")
-    policy = "respawn"
+    policy = "keep_size"
 
     def __init__(self, setup, draw, folder, network=None):
         super().__init__(setup, draw, folder)

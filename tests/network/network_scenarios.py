@@ -339,7 +339,7 @@ HANGS = {"TROUPE_LIMITS_HANG": f"{HANG}s"}
 # What differs from a launched job under the policy shrink.
 SETUPS = {**{name: {"variables": HANGS} for name in ("broken-link", "narrow-link", "narrow-one-way", "corrupting-link",
                                                    "crawling-link")},
-          "broken-link-spare": {"variables": HANGS, "policy": "respawn", "options": ("--spares", "1")},
+          "broken-link-spare": {"variables": HANGS, "policy": "keep_size", "options": ("--spares", "1")},
           "flapping": {"suspicion": AS_SHIPPED}}
 
 

@@ -35,7 +35,7 @@ def host_of(rank):
 class Job:
     """A controller, an order service on each host, and the processes of a world."""
 
-    def __init__(self, troupe, network, folder, words, policy="fail", settings=()):
+    def __init__(self, troupe, network, folder, words, policy="fail_fast", settings=()):
         self.troupe, self.network, self.folder, self.words = troupe, network, folder, words
         folder.mkdir()
         self.certificates = folder / "certificates"
@@ -202,11 +202,11 @@ def main():
         logs = folder / "logs"
         logs.mkdir()
         options = [f"--requests={given.requests}", "--clients=2", "--lanes=3", "--seed=5"]
-        scenarios = [("conform", ["conform", "--seed=7", *mock], "fail", (), conform),
-                     ("stress", ["stress", "order", f"--logs={logs}", *options, *mock], "fail", (),
+        scenarios = [("conform", ["conform", "--seed=7", *mock], "fail_fast", (), conform),
+                     ("stress", ["stress", "order", f"--logs={logs}", *options, *mock], "fail_fast", (),
                       lambda job: stress(job, troupe, logs, options)),
-                     ("faults", ["bench", "process-member", *mock], "respawn", (), faults),
-                     ("silence", ["bench", "process-member", *mock], "respawn", ("--suspicion", SUSPICION), silence)]
+                     ("faults", ["bench", "process-member", *mock], "keep_size", (), faults),
+                     ("silence", ["bench", "process-member", *mock], "keep_size", ("--suspicion", SUSPICION), silence)]
         try:
             for what, words, policy, settings, play in scenarios:
                 job = None

@@ -51,8 +51,9 @@ using Catch::Matchers::ContainsSubstring;
 constexpr std::size_t count = 256;
 ordering kept_by = ordering::agreed; ///< In the present case.
 
-controller_options options_of(int size, loss_policy policy = loss_policy::respawn) {
-  controller_options made{.terms = {.world_size = size, .policy = policy}};
+controller_options options_of(int size, recovery_policy policy = recovery_policy::keep_size) {
+  controller_options made{.terms = {.world_size = size}};
+  made.terms.recovery.policy = policy;
   made.terms.token = "a secret of these tests";
   made.terms.suspicion = 10s; // this machine may be busy
   return made;
@@ -283,7 +284,7 @@ TEST_CASE("a world over processes comes back with a spare, and what was pending 
 TEST_CASE("a world over processes shrinks and grows back without a fault", "[processes]") {
   kept_by = GENERATE(ordering::agreed, ordering::caller);
   control_log log;
-  controller control{options_of(3, loss_policy::shrink), log.hooks()};
+  controller control{options_of(3, recovery_policy::shrink), log.hooks()};
   member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
   check_sum({&first, &second, &third});
   control.process_ended("1", ::getpid(), "the test says so");
@@ -308,7 +309,7 @@ TEST_CASE("a world over processes shrinks and grows back without a fault", "[pro
 
 TEST_CASE("without a gate the requests of processes go through their connections", "[processes]") {
   kept_by = ordering::agreed;
-  controller_options options = options_of(2, loss_policy::shrink);
+  controller_options options = options_of(2, recovery_policy::shrink);
   control_log log;
   std::optional<order_gate> holder; // another process has the name
   std::optional<controller> found;
@@ -330,7 +331,7 @@ TEST_CASE("without a gate the requests of processes go through their connections
 
 TEST_CASE("worlds that grow under load let every request that was released finish", "[processes][ORD-1]") {
   kept_by = ordering::agreed;
-  controller control{options_of(3, loss_policy::shrink)};
+  controller control{options_of(3, recovery_policy::shrink)};
   member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
   check_sum({&first, &second, &third});
   control.process_ended("2", ::getpid(), "the test says so");
@@ -786,7 +787,7 @@ TEST_CASE("a process that does not ask is named by the controller", "[processes]
 TEST_CASE("a world over processes is composed by the hosts that they are on, and again when it has shrunk",
           "[processes][hierarchy]") {
   kept_by = ordering::agreed;
-  controller control{options_of(5, loss_policy::shrink)};
+  controller control{options_of(5, recovery_policy::shrink)};
   std::vector<std::unique_ptr<member>> all;
   for (int place = 0; place < 5; ++place) {
     configuration settings = settings_of(control, place);
@@ -1076,7 +1077,7 @@ private:
 TEST_CASE("two processes between which transfers hang in consecutive epochs do not stay in one world",
           "[processes][links]") {
   kept_by = ordering::agreed;
-  controller_options terms = options_of(3, loss_policy::shrink);
+  controller_options terms = options_of(3, recovery_policy::shrink);
   terms.terms.link_retry = 1h;
   controller control{terms};
   const auto script = std::make_shared<testing::fault_script>();
@@ -1166,7 +1167,7 @@ TEST_CASE("a hang verdict names the operation that hangs, not one that waits beh
 
 TEST_CASE("sub-worlds of processes end when their world has another size", "[processes][splits]") {
   kept_by = ordering::agreed;
-  controller control{options_of(3, loss_policy::shrink)};
+  controller control{options_of(3, recovery_policy::shrink)};
   member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
   auto a = begin_split(first, front_and_back), b = begin_split(second, front_and_back),
        c = begin_split(third, front_and_back);
@@ -1185,7 +1186,7 @@ TEST_CASE("sub-worlds of processes end when their world has another size", "[pro
 
 TEST_CASE("when a world of processes grows, its sub-worlds finish what is in flight, and end", "[processes][splits]") {
   kept_by = ordering::agreed;
-  controller control{options_of(3, loss_policy::shrink)};
+  controller control{options_of(3, recovery_policy::shrink)};
   member first{settings_of(control, 0)}, second{settings_of(control, 1)}, third{settings_of(control, 2)};
   static_cast<void>(second.in());
   control.process_ended("1", ::getpid(), "the test says so");

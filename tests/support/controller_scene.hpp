@@ -89,8 +89,9 @@ struct controller_scene {
   std::set<session_id> silent;              ///< Those that report nothing.
 };
 
-inline controller_terms terms_of(int size, loss_policy policy = loss_policy::respawn) {
-  controller_terms terms{.world_size = size, .policy = policy};
+inline controller_terms terms_of(int size, recovery_policy policy = recovery_policy::keep_size) {
+  controller_terms terms{.world_size = size};
+  terms.recovery.policy = policy;
   terms.token = "secret";
   return terms;
 }

@@ -14,12 +14,16 @@ namespace troupe {
 
 /// The reaction to a fault.
 enum class recovery_policy : std::uint8_t {
-  fail_fast, ///< A fault ends the world.
-  keep_size, ///< The same ranks form again.
-  shrink,    ///< The ranks that cannot be blamed form again; all ranks, if none can be blamed.
-  guided,    ///< A controller decides (controller_channel). Only for worlds that span processes; not a user setting.
+  fail_fast, ///< A fault ends the world; in a world over processes, the loss of a process does.
+  /// The world keeps its size. The same ranks form again; a world over processes waits for a process in the place of a
+  /// lost one, preferably a spare.
+  keep_size,
+  /// The world continues with fewer ranks: without those that can be blamed, or without a lost process that no spare
+  /// replaces. A world over processes grows again when another process has joined.
+  shrink,
 };
-/// Parses the name of a policy. Errors: invalid_argument, which names the choices.
+/// Parses the name of a policy. Errors: invalid_argument, which names the choices, and the present name of one that was
+/// called otherwise before 0.3.0.
 [[nodiscard]] recovery_policy parse_recovery_policy(std::string_view name);
 
 /// The way in which a world recovers.
@@ -33,30 +37,22 @@ enum class recovery_rung : std::uint8_t {
 /// Parses the first rung of a recovery. Errors: invalid_argument, which names the choices.
 [[nodiscard]] recovery_rung parse_first_rung(std::string_view name);
 
-/// The configuration of recoveries.
+/// The configuration of recoveries, of a world of one process or of the controller of a world over processes.
 struct recovery_terms {
   recovery_policy policy = recovery_policy::keep_size;
+  int smallest = 1; ///< The smallest number of ranks to which a world shrinks.
   /// Maximum number of rebuilds within `window`; the world fails closed at the next fault.
   std::size_t rebuilds = 3;
-  nanoseconds window{0}; ///< 0: derived from deadlines and limits, see with_window().
+  nanoseconds window{0}; ///< 0: derived from deadlines and limits, see with_window() in recovery_budget.hpp.
   /// Maximum delay before the second rebuild in the window. The maximum doubles for each later rebuild, and the delay
   /// is drawn between half of it and all of it. The first rebuild has no delay.
   nanoseconds backoff{std::chrono::milliseconds{100}};
-  /// The first attempt; not give_up. shrink requires recovery_policy::shrink; revoke requires keep_size. If no
-  /// communicator can be derived from the failed ones, new ones are formed beside them. If that forming fails too, the
-  /// failed ones are aborted first in any case.
+  /// The first attempt, in a world of one process; not give_up. shrink requires recovery_policy::shrink; revoke
+  /// requires keep_size. If no communicator can be derived from the failed ones, new ones are formed beside them. If
+  /// that forming fails too, the failed ones are aborted first in any case.
   recovery_rung first_rung = recovery_rung::form_beside;
 };
 
-/// Returns the maximum delay before the rebuild that follows \p before others in the window.
-[[nodiscard]] nanoseconds backoff_before(const recovery_terms& terms, std::size_t before) noexcept;
-/// Returns the maximum total delay of all rebuilds of one window.
-[[nodiscard]] nanoseconds total_backoff(const recovery_terms& terms) noexcept;
-/// Returns \p terms with a window. If it is 0, it becomes twice the time that the rebuild budget or the detection of a
-/// fault can take, and at least ten minutes. A rebuild takes at most \p form and \p abort; a fault is noticed within \p
-/// notice.
-[[nodiscard]] recovery_terms with_window(recovery_terms terms, nanoseconds form = {}, nanoseconds abort = {},
-                                         nanoseconds notice = {}) noexcept;
 /// Validates \p terms. Errors: invalid_argument, with the arithmetic, for terms under which the budget could never be
 /// used up or never be available.
 void check(const recovery_terms& terms);

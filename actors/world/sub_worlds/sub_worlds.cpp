@@ -93,7 +93,6 @@ void sub_worlds::raise(world_split& made, const ordered_split& place, std::share
             abort_unused(*helpers, limit, std::move(unused));
           });
       formed = std::exchange(plan->formed, {}).front();
-      plan->recovery = {.policy = recovery_policy::guided};
       plan->to_controller = channel;
       plan->is_alone = plan->world_size == 1;
     }

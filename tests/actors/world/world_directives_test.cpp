@@ -32,7 +32,7 @@ bool tells(const world_effects& effects) {
 }
 
 world_state ready_world(recovery_policy policy = recovery_policy::fail_fast) {
-  world_state world{2, {rank{0}, rank{1}}, {.policy = policy}};
+  world_state world{2, {rank{0}, rank{1}}, recovery_terms{.policy = policy}};
   static_cast<void>(world.begin());
   static_cast<void>(world.on_formed(epoch{1}, {}));
   static_cast<void>(world.on_formed(epoch{1}, {}));
@@ -43,7 +43,7 @@ formation_directive formation_of(epoch of) {
   return {.of = of, .self = rank{1}, .world_size = 2};
 }
 world_state guided_world() {
-  world_state world{2, {rank{0}}, {.policy = recovery_policy::guided}};
+  world_state world{2, {rank{0}}, std::nullopt};
   static_cast<void>(world.begin());
   return world;
 }

@@ -23,10 +23,7 @@ struct guided_scene {
   }
 
   std::shared_ptr<heard_channel> channel = std::make_shared<heard_channel>();
-  executor_scene one{{.locals = {rank{0}},
-                      .recovery = {.policy = recovery_policy::guided},
-                      .ordering = ordering::caller,
-                      .channel = channel}};
+  executor_scene one{{.locals = {rank{0}}, .ordering = ordering::caller, .channel = channel}};
 };
 
 } // namespace

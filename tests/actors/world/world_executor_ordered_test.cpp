@@ -35,7 +35,7 @@ struct ordered_pair {
   };
   struct process {
     std::shared_ptr<ordered_pair::channel> link = std::make_shared<ordered_pair::channel>();
-    executor_scene one{{.locals = {rank{0}}, .recovery = {.policy = recovery_policy::guided}, .channel = link}};
+    executor_scene one{{.locals = {rank{0}}, .channel = link}};
   };
 
   ordered_pair() { form(epoch{1}); }

@@ -36,7 +36,7 @@ std::size_t at(const world_effects& effects) {
 }
 
 world_state two_ranks() {
-  return {2, {rank{0}, rank{1}}, {.policy = recovery_policy::fail_fast}};
+  return {2, {rank{0}, rank{1}}, recovery_terms{.policy = recovery_policy::fail_fast}};
 }
 
 world_state ready_world() {
@@ -85,7 +85,7 @@ TEST_CASE("a fault closes the gates and sets the mark before it aborts", "[actor
 
 TEST_CASE("a refusal after a fault does not state the effect of the fault (ONE-2)", "[actors]") {
   const auto policy = GENERATE(recovery_policy::fail_fast, recovery_policy::keep_size);
-  world_state world{1, {rank{0}}, {.policy = policy}};
+  world_state world{1, {rank{0}}, recovery_terms{.policy = policy}};
   static_cast<void>(world.begin());
   static_cast<void>(world.on_formed(epoch{1}, {}));
   static_cast<void>(world.on_fault(epoch{1}, with_unknown_outcome(some_fault)));
@@ -173,7 +173,7 @@ TEST_CASE("requests are judged before they are sent to any rank (ORD-2)", "[acto
 namespace {
 
 world_state rebuilding_world() {
-  world_state world{2, {rank{0}, rank{1}}, {.policy = recovery_policy::keep_size}};
+  world_state world{2, {rank{0}, rank{1}}, recovery_terms{.policy = recovery_policy::keep_size}};
   static_cast<void>(world.begin());
   static_cast<void>(world.on_formed(epoch{1}, {}));
   static_cast<void>(world.on_formed(epoch{1}, {}));
@@ -236,7 +236,7 @@ TEST_CASE("each failed epoch is aborted, also while the one before is", "[actors
 }
 
 TEST_CASE("a world past its budget fails closed and leaves when all epochs are released", "[actors]") {
-  world_state world{2, {rank{0}, rank{1}}, {.policy = recovery_policy::keep_size, .rebuilds = 1}};
+  world_state world{2, {rank{0}, rank{1}}, recovery_terms{.policy = recovery_policy::keep_size, .rebuilds = 1}};
   static_cast<void>(world.begin());
   static_cast<void>(world.on_formed(epoch{1}, {}));
   static_cast<void>(world.on_formed(epoch{1}, {}));
@@ -275,7 +275,7 @@ TEST_CASE("a stop ends a world between two epochs", "[actors]") {
 }
 
 TEST_CASE("a guided world says to its controller that it leaves before it says that it has stopped", "[actors]") {
-  world_state world{2, {rank{0}}, {.policy = recovery_policy::guided}};
+  world_state world{2, {rank{0}}, std::nullopt};
   static_cast<void>(world.begin());
   static_cast<void>(world.on_formation({.of = epoch{1}, .self = rank{1}, .world_size = 2}));
   static_cast<void>(world.on_formed(epoch{1}, {}));
@@ -299,7 +299,7 @@ const Effect& the(const world_effects& effects) {
 TEST_CASE("a guided world asks its controller what hangs before it fails (FLT-1)", "[actors]") {
   const error late{.code = errc::deadline_exceeded, .text = "too late", .rank = rank{1}};
   const error judged{.code = errc::deadline_exceeded, .text = "rank 0 has not launched it", .rank = rank{0}};
-  world_state world{2, {rank{0}}, {.policy = recovery_policy::guided}};
+  world_state world{2, {rank{0}}, std::nullopt};
   static_cast<void>(world.begin());
   static_cast<void>(world.on_formation({.of = epoch{1}, .self = rank{1}, .world_size = 2}));
   static_cast<void>(world.on_formed(epoch{1}, {}));
@@ -328,7 +328,7 @@ TEST_CASE("a guided world asks its controller what hangs before it fails (FLT-1)
 
 TEST_CASE("a world that is dismissed between two epochs refuses with its failure, and its sub-worlds end", "[actors]") {
   const error dismissed{.code = errc::world_failed, .text = "the world's controller has given up"};
-  world_state world{2, {rank{0}}, {.policy = recovery_policy::guided}};
+  world_state world{2, {rank{0}}, std::nullopt};
   static_cast<void>(world.begin());
   static_cast<void>(world.on_formation({.of = epoch{1}, .self = rank{1}, .world_size = 2}));
   static_cast<void>(world.on_formed(epoch{1}, {}));
@@ -353,8 +353,9 @@ TEST_CASE("a world that is dismissed between two epochs refuses with its failure
 namespace {
 
 world_state shrinking_world(recovery_rung first = recovery_rung::form_beside) {
-  world_state world{
-      3, {rank{0}, rank{1}, rank{2}}, {.policy = recovery_policy::shrink, .rebuilds = 5, .first_rung = first}};
+  world_state world{3,
+                    {rank{0}, rank{1}, rank{2}},
+                    recovery_terms{.policy = recovery_policy::shrink, .rebuilds = 5, .first_rung = first}};
   static_cast<void>(world.begin());
   for (int i = 0; i < 3; ++i) static_cast<void>(world.on_formed(epoch{1}, {}));
   return world;
@@ -450,7 +451,7 @@ namespace {
 
 /// A guided world of one local rank, which is rank 1 of 2.
 world_state guided_world() {
-  return {2, {rank{0}}, {.policy = recovery_policy::guided}};
+  return {2, {rank{0}}, std::nullopt};
 }
 formation_directive formation_of(epoch of, int world_size = 2) {
   return {.of = of, .self = rank{1}, .world_size = world_size};
@@ -660,7 +661,7 @@ TEST_CASE("a stop that waits for the abort of an epoch does not wait for its del
 
 TEST_CASE("the times of all tries of a recovery are told", "[actors]") {
   const auto time = std::make_shared<manual_clock>();
-  world_state world{1, {rank{0}}, {.policy = recovery_policy::keep_size}, time};
+  world_state world{1, {rank{0}}, recovery_terms{.policy = recovery_policy::keep_size}, time};
   static_cast<void>(world.begin());
   time->advance(1s);
   static_cast<void>(world.on_formed(epoch{1}, {}));
@@ -687,7 +688,7 @@ TEST_CASE("the times of all tries of a recovery are told", "[actors]") {
   CHECK(tries->back().rung == recovery_rung::abort_first);
 
   // The same under a controller.
-  world_state guided{2, {rank{0}}, {.policy = recovery_policy::guided}, time};
+  world_state guided{2, {rank{0}}, std::nullopt, time};
   static_cast<void>(guided.begin());
   static_cast<void>(guided.on_formation(formation_of(epoch{1})));
   static_cast<void>(guided.on_formed(epoch{1}, {}));

@@ -76,7 +76,7 @@ private:
   std::set<std::pair<int, int>> cuts_;
 };
 
-links_scene four(loss_policy policy, int hosts = 1000) {
+links_scene four(recovery_policy policy, int hosts = 1000) {
   links_scene world{terms_of(4, policy), hosts};
   for (int i = 0; i < 4; ++i) world.come(i);
   world.meet();
@@ -102,7 +102,7 @@ void fail_by_hang(links_scene& world) {
 TEST_CASE("a world whose link is broken goes on without one of its ends", "[control][links]") {
   for (int one = 0; one < 4; ++one)
     for (int other = one + 1; other < 4; ++other) {
-      links_scene world = four(loss_policy::shrink);
+      links_scene world = four(recovery_policy::shrink);
       world.cut(one, other);
       fail_by_hang(world);
       CHECK(world.serve(60s) < 10s);
@@ -114,7 +114,7 @@ TEST_CASE("a world whose link is broken goes on without one of its ends", "[cont
 }
 
 TEST_CASE("the end of a broken link stays that more ranks can reach", "[control][links]") {
-  links_scene world = four(loss_policy::shrink);
+  links_scene world = four(recovery_policy::shrink);
   const auto report = [&](int from, int to) {
     const epoch of = world.state.current_epoch();
     world.say(links_scene::link(from),
@@ -134,7 +134,7 @@ TEST_CASE("the end of a broken link stays that more ranks can reach", "[control]
 }
 
 TEST_CASE("a link that fails once, and not again, costs nobody its place", "[control][links]") {
-  links_scene world = four(loss_policy::shrink);
+  links_scene world = four(recovery_policy::shrink);
   world.cut(1, 3);
   fail_by_hang(world);
   world.pass(100ms, world.all());
@@ -150,7 +150,7 @@ TEST_CASE("a link that fails once, and not again, costs nobody its place", "[con
 }
 
 TEST_CASE("a broken link is tried again, more and more seldom, without using up the rebuilds", "[control][links]") {
-  links_scene world = four(loss_policy::shrink);
+  links_scene world = four(recovery_policy::shrink);
   world.cut(2, 3);
   fail_by_hang(world);
   world.serve(60s);
@@ -181,7 +181,7 @@ TEST_CASE("a broken link is tried again, more and more seldom, without using up 
 }
 
 TEST_CASE("a process that has been cut off is replaced by a spare of another host", "[control][links]") {
-  links_scene world{terms_of(4, loss_policy::respawn)};
+  links_scene world{terms_of(4, recovery_policy::keep_size)};
   for (int i = 0; i < 4; ++i) world.come(i);
   world.come(4, true, 3); // beside process 3, so it cannot do better
   world.come(5, true, 0);
@@ -195,7 +195,7 @@ TEST_CASE("a process that has been cut off is replaced by a spare of another hos
 
 TEST_CASE("a world that cannot do without the ends of a broken link tries again until its rebuilds are used up",
           "[control][links]") {
-  links_scene world = four(loss_policy::respawn);
+  links_scene world = four(recovery_policy::keep_size);
   world.cut(2, 3);
   fail_by_hang(world);
   CHECK(world.serve(10min) > 60s); // it does not hurry
@@ -206,7 +206,7 @@ TEST_CASE("a world that cannot do without the ends of a broken link tries again 
   CHECK(why.find("could not reach") != std::string::npos);
   CHECK(why.find("it reported: no way") != std::string::npos);
 
-  links_scene healed = four(loss_policy::respawn);
+  links_scene healed = four(recovery_policy::keep_size);
   healed.cut(2, 3);
   fail_by_hang(healed);
   healed.serve(30s);
@@ -215,8 +215,8 @@ TEST_CASE("a world that cannot do without the ends of a broken link tries again 
   CHECK(healed.ranks().size() == 4);
 }
 
-TEST_CASE("under the policy fail a broken link ends the world and is named", "[control][links]") {
-  links_scene world = four(loss_policy::fail);
+TEST_CASE("under the policy fail_fast a broken link ends the world and is named", "[control][links]") {
+  links_scene world = four(recovery_policy::fail_fast);
   world.cut(2, 3);
   fail_by_hang(world);
   world.serve(60s);
@@ -225,7 +225,7 @@ TEST_CASE("under the policy fail a broken link ends the world and is named", "[c
 }
 
 TEST_CASE("where hosts cannot reach each other the smaller one is left out as a whole", "[control][links]") {
-  controller_terms terms = terms_of(5, loss_policy::shrink);
+  controller_terms terms = terms_of(5, recovery_policy::shrink);
   links_scene world{terms};
   for (int i = 0; i < 5; ++i) world.come(i, false, i < 3 ? 0 : 1);
   world.meet();
@@ -238,7 +238,7 @@ TEST_CASE("where hosts cannot reach each other the smaller one is left out as a 
 }
 
 TEST_CASE("two processes of one host that cannot reach each other are told apart by name", "[control][links]") {
-  links_scene world = four(loss_policy::shrink, 1);
+  links_scene world = four(recovery_policy::shrink, 1);
   world.cut(0, 1);
   fail_by_hang(world);
   CHECK(world.serve(60s) < 10s);
@@ -249,7 +249,7 @@ TEST_CASE("a world in which the same two processes hang in consecutive epochs go
           "[control][links]") {
   for (int one = 0; one < 4; ++one)
     for (int other = one + 1; other < 4; ++other) {
-      links_scene world = four(loss_policy::shrink);
+      links_scene world = four(recovery_policy::shrink);
       hang_between(world, one, other);
       world.serve(60s);
       CHECK(world.ranks().size() == 4); // one hang says nothing about the link
@@ -265,7 +265,7 @@ TEST_CASE("a world in which the same two processes hang in consecutive epochs go
 }
 
 TEST_CASE("a link that hangs is tried again, more and more seldom, without using up the rebuilds", "[control][links]") {
-  links_scene world = four(loss_policy::shrink);
+  links_scene world = four(recovery_policy::shrink);
   for (int i = 0; i < 2; ++i) {
     hang_between(world, 2, 3);
     world.serve(60s);
@@ -288,7 +288,7 @@ TEST_CASE("a link that hangs is tried again, more and more seldom, without using
 }
 
 TEST_CASE("hangs that do not name the same two processes one after the other cost nobody a place", "[control][links]") {
-  links_scene world = four(loss_policy::shrink);
+  links_scene world = four(recovery_policy::shrink);
   hang_between(world, 0, 1);
   world.serve(60s);
   SECTION("another two hang") {
@@ -315,14 +315,14 @@ TEST_CASE("hangs that do not name the same two processes one after the other cos
 
 TEST_CASE("two processes that hang again and again stay, where the world cannot do without one of them",
           "[control][links]") {
-  const loss_policy policy = GENERATE(loss_policy::respawn, loss_policy::fail);
+  const recovery_policy policy = GENERATE(recovery_policy::keep_size, recovery_policy::fail_fast);
   links_scene world = four(policy);
   for (int i = 0; i < 4; ++i) {
     hang_between(world, 2, 3);
     CHECK(world.serve(60s) < 5s);
     CHECK(world.ranks().size() == 4);
   }
-  links_scene with_spare{terms_of(4, loss_policy::respawn)};
+  links_scene with_spare{terms_of(4, recovery_policy::keep_size)};
   for (int i = 0; i < 4; ++i) with_spare.come(i);
   with_spare.come(4, true);
   with_spare.meet();
@@ -334,7 +334,7 @@ TEST_CASE("two processes that hang again and again stay, where the world cannot 
 }
 
 TEST_CASE("a fault of a rank's own while others cannot reach it is the reason, at once", "[control][links]") {
-  links_scene world = four(loss_policy::shrink);
+  links_scene world = four(recovery_policy::shrink);
   fail_by_hang(world);
   world.pass(100ms, world.all());
   const epoch of = world.state.current_epoch();
@@ -350,7 +350,7 @@ TEST_CASE("a fault of a rank's own while others cannot reach it is the reason, a
 }
 
 TEST_CASE("a rank that dies while its peers cannot reach it is lost as ever", "[control][links]") {
-  links_scene world = four(loss_policy::shrink);
+  links_scene world = four(recovery_policy::shrink);
   fail_by_hang(world);
   world.pass(100ms, world.all());
   const epoch of = world.state.current_epoch();
@@ -366,7 +366,7 @@ TEST_CASE("a rank that dies while its peers cannot reach it is lost as ever", "[
 
 TEST_CASE("links are judged a moment after the first report, and the reason names both ends and who stays out",
           "[control][links]") {
-  links_scene world = four(loss_policy::shrink);
+  links_scene world = four(recovery_policy::shrink);
   const auto report = [&](int from, int to) {
     world.say(links_scene::link(from), failed_report{world.state.current_epoch(),
                                                      {.code = errc::communicator_failed, .text = "no way"},
@@ -397,7 +397,7 @@ TEST_CASE("links are judged a moment after the first report, and the reason name
 }
 
 TEST_CASE("a link between two that stay is not named with the links of the one that is left out", "[control][links]") {
-  links_scene world{terms_of(5, loss_policy::shrink)};
+  links_scene world{terms_of(5, recovery_policy::shrink)};
   for (int i = 0; i < 5; ++i) world.come(i);
   world.meet();
   REQUIRE(world.phase() == control_phase::serving);
@@ -418,8 +418,8 @@ TEST_CASE("a world whose link is broken goes on with as few ranks as it may have
           "[control][links]") {
   for (const int smallest : {1, 2}) {
     CAPTURE(smallest);
-    controller_terms terms = terms_of(2, loss_policy::shrink);
-    terms.smallest = smallest;
+    controller_terms terms = terms_of(2, recovery_policy::shrink);
+    terms.recovery.smallest = smallest;
     links_scene world{terms};
     for (int i = 0; i < 2; ++i) world.come(i);
     world.meet();
@@ -438,8 +438,8 @@ TEST_CASE("a world whose link is broken goes on with as few ranks as it may have
 TEST_CASE("the hang that shows that a link is broken counts towards the rebuilds", "[control][links]") {
   for (const std::size_t rebuilds : {1U, 2U}) {
     CAPTURE(rebuilds);
-    controller_terms terms = terms_of(4, loss_policy::shrink);
-    terms.rebuilds = rebuilds;
+    controller_terms terms = terms_of(4, recovery_policy::shrink);
+    terms.recovery.rebuilds = rebuilds;
     links_scene world{terms};
     for (int i = 0; i < 4; ++i) world.come(i);
     world.meet();
@@ -451,7 +451,7 @@ TEST_CASE("the hang that shows that a link is broken counts towards the rebuilds
 }
 
 TEST_CASE("after a hang of two that the world needs it forms after a moment", "[control][links]") {
-  links_scene world = four(loss_policy::respawn);
+  links_scene world = four(recovery_policy::keep_size);
   for (int i = 0; i < 3; ++i) {
     hang_between(world, 2, 3);
     world.pass(40ms, world.all());
@@ -463,8 +463,8 @@ TEST_CASE("after a hang of two that the world needs it forms after a moment", "[
 }
 
 TEST_CASE("that a link has hung is forgotten when it has served for long", "[control][links]") {
-  controller_terms terms = terms_of(4, loss_policy::shrink);
-  terms.window = 1min;
+  controller_terms terms = terms_of(4, recovery_policy::shrink);
+  terms.recovery.window = 1min;
   links_scene world{terms};
   for (int i = 0; i < 4; ++i) world.come(i);
   world.meet();
@@ -492,7 +492,7 @@ TEST_CASE("that a link has hung is forgotten when it has served for long", "[con
 }
 
 TEST_CASE("broken links that both ends have reported are believed first", "[control][links]") {
-  links_scene world{terms_of(5, loss_policy::shrink)};
+  links_scene world{terms_of(5, recovery_policy::shrink)};
   for (int i = 0; i < 5; ++i) world.come(i);
   world.meet();
   fail_by_hang(world);
@@ -508,7 +508,7 @@ TEST_CASE("broken links that both ends have reported are believed first", "[cont
 }
 
 TEST_CASE("a host whose links to several others are broken is left out as a whole", "[control][links]") {
-  links_scene world{terms_of(4, loss_policy::shrink)};
+  links_scene world{terms_of(4, recovery_policy::shrink)};
   for (const auto& [process, host] : {std::pair{0, 0}, {1, 0}, {2, 1}, {3, 2}}) world.come(process, false, host);
   world.meet();
   world.cut(0, 2);
@@ -528,7 +528,7 @@ TEST_CASE("a host whose links to several others are broken is left out as a whol
 TEST_CASE("a link that was broken long ago is judged anew", "[control][links]") {
   for (const auto later : {5min, 25min}) {
     CAPTURE(later.count());
-    links_scene world{terms_of(4, loss_policy::respawn)};
+    links_scene world{terms_of(4, recovery_policy::keep_size)};
     for (int i = 0; i < 4; ++i) world.come(i);
     world.come(4, true, 7);
     world.meet();
@@ -549,7 +549,7 @@ TEST_CASE("a link that was broken long ago is judged anew", "[control][links]") 
 }
 
 TEST_CASE("a broken link over which the world has served again is as good as any other", "[control][links]") {
-  links_scene world = four(loss_policy::shrink);
+  links_scene world = four(recovery_policy::shrink);
   world.cut(2, 3);
   fail_by_hang(world);
   world.serve(60s);

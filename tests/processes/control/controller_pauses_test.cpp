@@ -11,7 +11,7 @@ namespace {
 constexpr session_id spare_link = 19;
 
 /// A world of two that serves, with a spare, whose controller continues after a pause of 15 s.
-controller_scene resumed_scene(loss_policy policy, session_id fallen) {
+controller_scene resumed_scene(recovery_policy policy, session_id fallen) {
   controller_scene world{terms_of(2, policy)};
   world.join(11, 0);
   world.join(12, 1);
@@ -37,7 +37,8 @@ void join_again(controller_scene& world, session_id link, session_id before, int
 } // namespace
 
 TEST_CASE("processes that took the controller's pause for its loss keep their lives and places", "[control]") {
-  const loss_policy policy = GENERATE(loss_policy::respawn, loss_policy::shrink, loss_policy::fail);
+  const recovery_policy policy =
+      GENERATE(recovery_policy::keep_size, recovery_policy::shrink, recovery_policy::fail_fast);
   controller_scene world = resumed_scene(policy, 11);
   CHECK(world.phase() == control_phase::rebuilding);
   REQUIRE(world.told<failure_directive>(12).size() == 1);
@@ -62,7 +63,7 @@ TEST_CASE("processes that took the controller's pause for its loss keep their li
 
 TEST_CASE("a process that does not come back after the controller's pause is killed as one that is silent",
           "[control]") {
-  controller_scene world = resumed_scene(loss_policy::shrink, 12);
+  controller_scene world = resumed_scene(recovery_policy::shrink, 12);
   world.pass(9700ms, {11, spare_link});
   CHECK(world.phase() == control_phase::rebuilding);
   CHECK(world.count<control_effect::kill_process>() == 0);
@@ -78,15 +79,15 @@ TEST_CASE("a process that does not come back after the controller's pause is kil
   CHECK(world.phase() == control_phase::forming);
 }
 
-TEST_CASE("under the policy fail a process that does not come back after the controller's pause ends the world",
+TEST_CASE("under the policy fail_fast a process that does not come back after the controller's pause ends the world",
           "[control]") {
-  controller_scene world = resumed_scene(loss_policy::fail, 12);
+  controller_scene world = resumed_scene(recovery_policy::fail_fast, 12);
   world.pass(10'100ms, {11, spare_link});
   CHECK(world.phase() == control_phase::failed);
 }
 
 TEST_CASE("the end of a process that was expected back is believed at once", "[control]") {
-  controller_scene world = resumed_scene(loss_policy::respawn, 12);
+  controller_scene world = resumed_scene(recovery_policy::keep_size, 12);
   world.note(world.state.on_process_ended("12", 12, "it was killed", world.now));
   CHECK(world.phase() == control_phase::forming);
   CHECK(world.state.rank_of(spare_link, epoch{2}) == rank{1});
@@ -94,7 +95,7 @@ TEST_CASE("the end of a process that was expected back is believed at once", "[c
 }
 
 TEST_CASE("another process may take the place of one that was expected back, which is then killed", "[control]") {
-  controller_scene world = resumed_scene(loss_policy::shrink, 12);
+  controller_scene world = resumed_scene(recovery_policy::shrink, 12);
   world.join(13, 1);
   CHECK(world.told<join_welcome>(13).size() == 1);
   CHECK(world.count<control_effect::kill_process>() == 1);
@@ -103,7 +104,7 @@ TEST_CASE("another process may take the place of one that was expected back, whi
 }
 
 TEST_CASE("a process that joins again before its connection has ended keeps its place", "[control]") {
-  controller_scene world{terms_of(2, loss_policy::shrink)};
+  controller_scene world{terms_of(2, recovery_policy::shrink)};
   world.join(11, 0);
   world.join(12, 1);
   world.join(spare_link, 1, [](join_request& asked) { asked.spare = true; });
@@ -116,10 +117,10 @@ TEST_CASE("a process that joins again before its connection has ended keeps its 
   CHECK(world.told<fence_notice>(12).size() == 1);
 }
 
-TEST_CASE("under the policy fail another process that takes the place of one that was expected back is refused, "
+TEST_CASE("under the policy fail_fast another process that takes the place of one that was expected back is refused, "
           "because the world has ended",
           "[control]") {
-  controller_scene world = resumed_scene(loss_policy::fail, 12);
+  controller_scene world = resumed_scene(recovery_policy::fail_fast, 12);
   world.join(13, 1);
   CHECK(world.phase() == control_phase::failed);
   CHECK(world.told<join_welcome>(13).empty());

@@ -134,7 +134,7 @@ TEST_CASE("without a spare a world waits for another process, or goes on smaller
   waiting.join(14, 1, [](join_request& asked) { asked.attempt = 1; });
   CHECK(waiting.phase() == control_phase::forming);
 
-  controller_scene shrinking{terms_of(3, loss_policy::shrink)};
+  controller_scene shrinking{terms_of(3, recovery_policy::shrink)};
   for (const int place : {0, 1, 2}) shrinking.join(11 + static_cast<session_id>(place), place);
   shrinking.form({11, 12, 13});
   shrinking.note(shrinking.state.on_session_lost(12, shrinking.now));
@@ -157,7 +157,7 @@ TEST_CASE("without a spare a world waits for another process, or goes on smaller
 }
 
 TEST_CASE("silence is suspected, and who speaks again is fenced", "[control]") {
-  controller_scene world{terms_of(2, loss_policy::shrink)};
+  controller_scene world{terms_of(2, recovery_policy::shrink)};
   world.join(11, 0);
   world.join(12, 1);
   world.form({11, 12});
@@ -175,7 +175,7 @@ TEST_CASE("silence is suspected, and who speaks again is fenced", "[control]") {
 
 TEST_CASE("a controller that was asleep loses nobody whom it could not hear", "[control]") {
   for (const auto pause : {1500ms, 2500ms, 10'000ms, 30'000ms}) {
-    controller_scene world{terms_of(2, loss_policy::shrink)};
+    controller_scene world{terms_of(2, recovery_policy::shrink)};
     world.join(11, 0);
     world.join(12, 1);
     world.form({11, 12});
@@ -190,7 +190,7 @@ TEST_CASE("a controller that was asleep loses nobody whom it could not hear", "[
 }
 
 TEST_CASE("many short pauses do not hide that a process is silent", "[control]") {
-  controller_scene world{terms_of(2, loss_policy::shrink)};
+  controller_scene world{terms_of(2, recovery_policy::shrink)};
   world.join(11, 0);
   world.join(12, 1);
   world.form({11, 12});
@@ -286,7 +286,7 @@ TEST_CASE("a process that is poisoned is lost to its world", "[control]") {
 
 TEST_CASE("losses are bounded by a budget, and then the world ends and says why", "[control]") {
   controller_terms terms = terms_of(2);
-  terms.rebuilds = 3;
+  terms.recovery.rebuilds = 3;
   controller_scene world{terms};
   world.join(11, 0);
   world.join(12, 1);
@@ -353,7 +353,7 @@ TEST_CASE("processes that join and are lost again and again do not postpone the 
           "[control][TIM-1]") {
   const auto rebuilds = GENERATE(std::size_t{0}, std::size_t{10});
   controller_terms terms = terms_of(2);
-  terms.rebuilds = rebuilds;
+  terms.recovery.rebuilds = rebuilds;
   controller_scene world{terms};
   session_id last = 20;
   SECTION("the connection of each ends before the next joins") {
@@ -368,7 +368,7 @@ TEST_CASE("processes that join and are lost again and again do not postpone the 
       world.join(++last, 0);
       REQUIRE(world.phase() == control_phase::failed);
       REQUIRE(world.told<join_refusal>(last).size() == 1);
-      CHECK(world.told<join_refusal>(last).front().why.text.find("lost 11 times within 600 s") != std::string::npos);
+      CHECK(world.told<join_refusal>(last).front().why.text.find("lost 11 times within 600s") != std::string::npos);
       CHECK(world.count<control_effect::end>() == 1);
     }
     SECTION("further apart") {
@@ -467,8 +467,9 @@ TEST_CASE("a world has ended well when all ranks have left while it rebuilds, an
     if (const auto* end = std::get_if<control_effect::end>(&one)) CHECK_FALSE(end->why);
 }
 
-TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unless the policy is fail", "[control]") {
-  const auto policy = GENERATE(loss_policy::respawn, loss_policy::fail);
+TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unless the policy is fail_fast",
+          "[control]") {
+  const auto policy = GENERATE(recovery_policy::keep_size, recovery_policy::fail_fast);
   controller_scene world{terms_of(3, policy)};
   for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
@@ -476,7 +477,7 @@ TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unl
   world.say(11, leave_notice{});
   REQUIRE(world.phase() == control_phase::finishing);
   world.note(world.state.on_session_lost(12, world.now));
-  if (policy == loss_policy::fail) {
+  if (policy == recovery_policy::fail_fast) {
     CHECK(world.phase() == control_phase::failed);
     return;
   }
@@ -515,7 +516,7 @@ TEST_CASE("the common order is closed before ranks are told to come to rest or t
   REQUIRE(ending.told<stop_directive>(12).size() == 1);
   CHECK(ending.closed_before<stop_directive>());
 
-  controller_scene growing{terms_of(2, loss_policy::shrink)};
+  controller_scene growing{terms_of(2, recovery_policy::shrink)};
   for (const int place : {0, 1}) growing.join(11 + static_cast<session_id>(place), place);
   growing.form({11, 12});
   growing.note(growing.state.on_session_lost(12, growing.now));
@@ -720,7 +721,7 @@ bool only_answers(const control_effects& effects, session_id stranger) {
 
 /// Worlds in each phase that strangers may meet, with the links of their processes.
 controller_scene world_in(control_phase phase) {
-  controller_scene world{terms_of(2, loss_policy::shrink)};
+  controller_scene world{terms_of(2, recovery_policy::shrink)};
   if (phase == control_phase::gathering) {
     world.join(11, 0);
     return world;

@@ -181,7 +181,7 @@ TEST_CASE("a job whose first place cannot be started ends at once", "[launch]") 
 }
 
 TEST_CASE("a process that fails is started again within its terms, and then ends the job", "[launch]") {
-  course_rig rig{2, 0, {.count = 2, .first_delay = 500ms, .hasty = 0s}};
+  course_rig rig{2, 0, {.budget = {.count = 2, .first_delay = 500ms}, .hasty = 0s}};
   CHECK(rig.end(0, {.code = 3}) ==
         lines{"report 0, pid 101 ended with exit status 3",
               "process 0 (pid 101) ended with exit status 3 and is started again (1 of 2 within 600s)", "after 0ms"});
@@ -201,9 +201,9 @@ TEST_CASE("a process that fails is started again within its terms, and then ends
 }
 
 TEST_CASE("respawns count as of the time of their ends", "[launch]") {
-  course_rig rig{1, 0, {.count = 1, .window = 10s, .hasty = 0s}};
+  course_rig rig{1, 0, {.budget = {.count = 1, .window = 10s}, .hasty = 0s}};
   rig.fail_and_restart(0);
-  rig.does.pass(10s);
+  rig.does.pass(10s + 1ms);
   CHECK(holds(rig.end(0, {.code = 1}), "is started again (1 of 1 within 10s)"));
   rig.does.call_next();
   rig.does.pass(9s);
@@ -224,7 +224,7 @@ TEST_CASE("whether a process ends in haste is told by the time of its own start"
 }
 
 TEST_CASE("a place whose process joined may end in haste, others may not", "[launch]") {
-  course_rig rig{2, 0, {.count = 3, .hasty = 1h}};
+  course_rig rig{2, 0, {.budget = {.count = 3}, .hasty = 1h}};
   rig.course.joined("1");
   rig.course.joined("of another job");
   rig.fail_and_restart(1, 3);
@@ -294,7 +294,7 @@ TEST_CASE("the first call that ends a job sets its status and its reason", "[lau
 }
 
 TEST_CASE("a job can be ended with 0 whatever its processes return, also after one has failed", "[launch]") {
-  course_rig rig{2, 0, {.count = 0}};
+  course_rig rig{2, 0, {.budget = {.count = 0}}};
   CHECK(rig.end(0, {.code = 3}).back() == "15 to 1");
   static_cast<void>(rig.end_with(0));
   CHECK(rig.end(1, {.code = 4}).back() == "finish 0");
@@ -308,7 +308,7 @@ TEST_CASE("a job that has ended itself keeps its status", "[launch]") {
 }
 
 TEST_CASE("without respawns the first failure ends the job with its status, whatever fails after it", "[launch]") {
-  course_rig rig{3, 0, {.count = 0}};
+  course_rig rig{3, 0, {.budget = {.count = 0}}};
   CHECK(rig.end(1, {.code = 5}) == lines{"report 1, pid 102 ended with exit status 5",
                                          "process 1 (pid 102) ended with exit status 5", "after 30000ms", "15 to 0",
                                          "15 to 2"});
@@ -320,7 +320,7 @@ TEST_CASE("without respawns the first failure ends the job with its status, what
 
 TEST_CASE("the status of a spare that was given up counts, unless its place is filled again", "[launch]") {
   for (const bool is_filled : {false, true}) {
-    course_rig rig{1, 1, {.count = 0}};
+    course_rig rig{1, 1, {.budget = {.count = 0}}};
     CHECK(rig.end(1, {.signal = SIGKILL}) ==
           lines{"report 1, pid 102 was ended by signal 9 (SIGKILL)",
                 "spare s0 (pid 102) was ended by signal 9 (SIGKILL) and is given up"});
@@ -373,7 +373,7 @@ TEST_CASE("a job that is drained while a place waits for its respawn ends withou
 }
 
 TEST_CASE("a program that cannot be started again is tried within the terms, and is no hasty end", "[launch]") {
-  course_rig rig{1, 0, {.count = 3, .hasty = 1h}};
+  course_rig rig{1, 0, {.budget = {.count = 3}, .hasty = 1h}};
   static_cast<void>(rig.end(0, {.code = 3}));
   rig.does.refuse(0);
   CHECK(rig.call_next() ==
@@ -390,7 +390,7 @@ TEST_CASE("a program that cannot be started again is tried within the terms, and
 }
 
 TEST_CASE("a program that can be started again after it could not runs on", "[launch]") {
-  course_rig rig{1, 0, {.count = 2, .hasty = 0s}};
+  course_rig rig{1, 0, {.budget = {.count = 2}, .hasty = 0s}};
   static_cast<void>(rig.end(0, {.code = 3}));
   rig.does.refuse(0);
   static_cast<void>(rig.call_next());
@@ -467,7 +467,7 @@ TEST_CASE("a job whose last process dies while the world leaves ends with its st
 
 TEST_CASE("a world that needs a process that is done gets it started again, within the terms", "[launch]") {
   const std::string said = "process 0 is started again: its world rebuilds, and no process is left for its place";
-  course_rig rig{2, 0, {.count = 2, .first_delay = 700ms}};
+  course_rig rig{2, 0, {.budget = {.count = 2, .first_delay = 700ms}}};
   static_cast<void>(rig.end(0));
   CHECK(rig.want(0) == lines{said, "after 0ms"});
   CHECK(rig.want(0).empty()); // it is under way
@@ -482,7 +482,7 @@ TEST_CASE("a world that needs a process that is done gets it started again, with
 }
 
 TEST_CASE("a process that returns 0 while its world needs it is started again", "[launch]") {
-  course_rig rig{2, 0, {.count = 2, .first_delay = 700ms}};
+  course_rig rig{2, 0, {.budget = {.count = 2, .first_delay = 700ms}}};
   CHECK(rig.want(0).empty());
   CHECK(rig.hear(control_phase::rebuilding).empty());
   CHECK(rig.end(0) == lines{"report 0, pid 101 ended with exit status 0",
@@ -527,7 +527,7 @@ TEST_CASE("a job waits for a spare that has a rank", "[launch]") {
 }
 
 TEST_CASE("only a world that serves gives ranks, and only to what runs", "[launch]") {
-  course_rig rig{1, 1, {.count = 0}};
+  course_rig rig{1, 1, {.budget = {.count = 0}}};
   static_cast<void>(rig.hear(control_phase::forming, {"s0"}));
   static_cast<void>(rig.end(1, {.code = 1}));
   static_cast<void>(rig.hear(control_phase::serving, {"s0"}));
@@ -552,17 +552,20 @@ TEST_CASE("a process that the world has lost is killed if it still runs", "[laun
 
 TEST_CASE("a controller is told the size and the secret of its job, and the rebuilds that it must bear", "[launch]") {
   const auto plan = launch::make_launch_plan({.processes = 3, .spares = 2, .program = "sh"});
-  const controller_terms given{.world_size = 7, .token = "other", .gather = 5s, .rebuilds = 20, .window = 1min};
-  const auto with = [&](std::size_t count) { return terms_under(plan, {.count = count, .window = 3min}, given); };
+  const controller_terms given{
+      .world_size = 7, .recovery = {.rebuilds = 20, .window = 1min}, .token = "other", .gather = 5s};
+  const auto with = [&](std::size_t count) {
+    return terms_under(plan, {.budget = {.count = count, .window = 3min}}, given);
+  };
   CHECK(with(0).world_size == 3);
   CHECK(with(0).token == plan.token);
   CHECK(with(0).gather == 5s);
-  CHECK(with(0).rebuilds == 20);
-  CHECK(with(0).window == 1min);
-  CHECK(with(1).rebuilds == 20);
-  CHECK(with(1).window == 3min);
+  CHECK(with(0).recovery.rebuilds == 20);
+  CHECK(with(0).recovery.window == 1min);
+  CHECK(with(1).recovery.rebuilds == 20);
+  CHECK(with(1).recovery.window == 3min);
   CHECK(with(1).world_size == 3);
-  CHECK(with(5).rebuilds == 25);
+  CHECK(with(5).recovery.rebuilds == 25);
 }
 
 TEST_CASE("SIGTERM, SIGINT and SIGHUP drain, other signals do not", "[launch]") {

@@ -135,7 +135,7 @@ TEST_CASE("spares that stand by are ended with the job, and do not count", "[lau
 }
 
 TEST_CASE("without respawns the first failure ends the job, with its status", "[launch]") {
-  job_rig rig{script("[ $RANK = 1 ] && kill -9 $$; sleep 1000", 2), {.respawns = {.count = 0}}};
+  job_rig rig{script("[ $RANK = 1 ] && kill -9 $$; sleep 1000", 2), {.respawns = {.budget = {.count = 0}}}};
   CHECK(rig.status() == 137);
   const std::string last = rig.errors().await("ends with status");
   CHECK(last.starts_with("troupe launch: ends with status 137: process 1 (pid "));
@@ -147,7 +147,7 @@ TEST_CASE("a process that is killed is started again, in its place", "[launch]")
   job_rig rig{
       script("[ -e " + folder / "mark" + " ] && echo again && exit; touch " + folder / "mark" + "; echo $$; sleep 1000",
              1),
-      {.respawns = {.count = 1}}};
+      {.respawns = {.budget = {.count = 1}}}};
   const std::string line = rig.output().next();
   REQUIRE(line.starts_with("[0] "));
   ::kill(std::stoi(line.substr(4)), SIGKILL);
@@ -156,7 +156,7 @@ TEST_CASE("a process that is killed is started again, in its place", "[launch]")
 }
 
 TEST_CASE("past the budget the job ends with the reason", "[launch]") {
-  job_rig rig{script("exit 3", 1), {.respawns = {.count = 2, .first_delay = 1ms, .hasty = 0s}}};
+  job_rig rig{script("exit 3", 1), {.respawns = {.budget = {.count = 2, .first_delay = 1ms}, .hasty = 0s}}};
   CHECK(rig.status() == 3);
   CHECK_FALSE(rig.errors().await("has been started again too often (2 within 600s)").empty());
 }
@@ -174,7 +174,7 @@ TEST_CASE("a failure whose place is filled again does not count", "[launch]") {
                          " ]; do sleep 0.01; done; exit 0; fi; " + "[ -e " + folder / "mark" +
                          " ] && echo again && exec sleep 1000; touch " + folder / "mark" + "; exit 7",
                      1, 1),
-              {.respawns = {.count = 0}}};
+              {.respawns = {.budget = {.count = 0}}}};
   CHECK_FALSE(rig.errors().await("ended with exit status 7 and is given up").empty());
   rig.job().respawn(1);
   CHECK(rig.output().next() == "[s0] again");
@@ -211,7 +211,7 @@ TEST_CASE("a second SIGINT kills at once, and other signals are only forwarded",
 }
 
 TEST_CASE("a respawn that is waited for does not keep a job from ending", "[launch]") {
-  job_rig rig{script("exit 6", 1), {.respawns = {.first_delay = 1h, .longest_delay = 1h, .hasty = 0s}}};
+  job_rig rig{script("exit 6", 1), {.respawns = {.budget = {.first_delay = 1h, .longest_delay = 1h}, .hasty = 0s}}};
   CHECK_FALSE(rig.errors().await("ended with exit status 6 and is started again in 3600s").empty());
   rig.job().respawn(0); // It comes in its time.
   rig.job().end(9, "enough of it");
@@ -276,7 +276,7 @@ TEST_CASE("a hangup of the launcher asks its processes to finish with SIGTERM", 
 
 TEST_CASE("each start of a place is told which attempt it is", "[launch]") {
   job_rig rig{script("echo attempt $TROUPE_ATTEMPT; exit 3", 1),
-              {.respawns = {.count = 2, .first_delay = 1ms, .hasty = 0s}}};
+              {.respawns = {.budget = {.count = 2, .first_delay = 1ms}, .hasty = 0s}}};
   CHECK(rig.output().next(3) == std::vector<std::string>{"[0] attempt 0", "[0] attempt 1", "[0] attempt 2"});
   CHECK(rig.status() == 3);
 }
@@ -287,7 +287,7 @@ TEST_CASE("a job's status is that of the first process that failed", "[launch]")
                          "; while :; do sleep 0.01; done; fi; until [ -e " + folder / "mark" +
                          " ]; do sleep 0.01; done; exit 5",
                      2),
-              {.respawns = {.count = 0}}};
+              {.respawns = {.budget = {.count = 0}}}};
   CHECK(rig.status() == 5);
 }
 
@@ -296,7 +296,7 @@ TEST_CASE("a program that cannot be started any more ends the job with 127", "[l
   const std::string program = folder / "program";
   std::ofstream{program} << "#!/bin/sh\nrm $0\nexit 3\n";
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
-  job_rig rig{{.processes = 1, .program = program}, {.respawns = {.count = 1}}};
+  job_rig rig{{.processes = 1, .program = program}, {.respawns = {.budget = {.count = 1}}}};
   CHECK(rig.status() == 127);
   CHECK_FALSE(rig.errors().await("process 0 cannot be started: missing: the program '" + program).empty());
 }
@@ -399,7 +399,8 @@ TEST_CASE("after a job, draining signals have their usual effect in its thread a
 }
 
 TEST_CASE("a process that ends after its time of haste is started again as often as any", "[launch]") {
-  job_rig rig{script("sleep 0.1; exit 3", 1), {.respawns = {.count = 2, .first_delay = 1ms, .hasty = 50ms}}};
+  job_rig rig{script("sleep 0.1; exit 3", 1),
+              {.respawns = {.budget = {.count = 2, .first_delay = 1ms}, .hasty = 50ms}}};
   CHECK(rig.status() == 3);
   CHECK_FALSE(rig.errors().await("has been started again too often (2 within 600s)").empty());
 }
@@ -416,9 +417,9 @@ launch_request demo(std::size_t processes) {
 
 TEST_CASE("a job whose world has failed ends with 1 and the reason", "[launch]") {
   heard_events heard;
-  job_rig rig{demo(2), {.control = {.terms = {.policy = loss_policy::fail}}, .heard = [&](const control_event& event) {
-                          heard.hear(event);
-                        }}};
+  job_rig rig{demo(2),
+              {.control = {.terms = {.recovery = {.policy = recovery_policy::fail_fast}}},
+               .heard = [&](const control_event& event) { heard.hear(event); }}};
   REQUIRE(heard.await_serving());
   rig.job().kill(1, SIGKILL);
   CHECK(rig.status() == 1);
@@ -440,12 +441,13 @@ TEST_CASE("a process that has joined a world is started again however soon it en
   std::mutex mutex;
   std::condition_variable changed;
   int served = 0; // epochs
-  job_rig rig{demo(1), {.respawns = {.first_delay = 1ms, .hasty = 1h}, .heard = [&](const control_event& event) {
-                          const std::lock_guard lock{mutex};
-                          if (event.phase == control_phase::serving)
-                            served = std::max(served, static_cast<int>(event.epoch.value()));
-                          changed.notify_all();
-                        }}};
+  job_rig rig{demo(1),
+              {.respawns = {.budget = {.first_delay = 1ms}, .hasty = 1h}, .heard = [&](const control_event& event) {
+                 const std::lock_guard lock{mutex};
+                 if (event.phase == control_phase::serving)
+                   served = std::max(served, static_cast<int>(event.epoch.value()));
+                 changed.notify_all();
+               }}};
   for (int i = 1; i <= 3; ++i) {
     std::unique_lock lock{mutex};
     REQUIRE(changed.wait_for(lock, 60s, [&] { return served >= i; }));

@@ -4,10 +4,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include <limits>
-
-#include <vector>
-
 namespace troupe::tests {
 
 namespace {
@@ -15,7 +11,6 @@ namespace {
 using namespace std::chrono_literals;
 using launch::after_exit;
 using launch::exit_status;
-using launch::respawn_budget;
 using launch::respawn_policy;
 using instant = std::chrono::steady_clock::time_point;
 
@@ -25,27 +20,9 @@ launch::launch_plan plan_of(std::size_t processes, std::size_t spares) {
 
 } // namespace
 
-TEST_CASE("the first respawn comes at once, the next ones later and later, up to the longest delay", "[launch]") {
-  respawn_budget budget{{.count = 6, .window = 10min, .first_delay = 1s, .longest_delay = 5s}};
-  std::vector<std::chrono::nanoseconds> delays;
-  while (const auto delay = budget.take(instant{})) delays.push_back(*delay);
-  CHECK(delays == std::vector<std::chrono::nanoseconds>{0s, 1s, 2s, 4s, 5s, 5s});
-}
-
-TEST_CASE("respawns count within their window", "[launch]") {
-  respawn_budget budget{{.count = 2, .window = 10s, .first_delay = 1s}};
-  CHECK(budget.take(instant{0s}) == 0s);
-  CHECK(budget.take(instant{6s}) == 1s);
-  CHECK_FALSE(budget.take(instant{9999ms}));
-  CHECK(budget.take(instant{10s}) == 1s); // The first has left it, the second not yet.
-  CHECK_FALSE(budget.take(instant{15s}));
-  CHECK(budget.take(instant{30s}) == 0s);
-  CHECK_FALSE(respawn_budget{{.count = 0}}.take(instant{}));
-}
-
 TEST_CASE("without a controller, a process that dies is started again until it has been too often", "[launch]") {
   const auto plan = plan_of(2, 1);
-  respawn_policy policy{plan, {.count = 2, .hasty = 0s}};
+  respawn_policy policy{plan, {.budget = {.count = 2}, .hasty = 0s}};
   const exit_status died{.signal = 9};
   CHECK(policy.on_exit(0, true, died, instant{}).what == after_exit::respawn);
   const auto second = policy.on_exit(0, true, died, instant{});
@@ -80,7 +57,7 @@ TEST_CASE("a place where no process has joined is given up after two quick ends,
 
 TEST_CASE("a spare that took a rank, and a process that is needed again, keep the job from ending", "[launch]") {
   const auto plan = plan_of(2, 1);
-  respawn_policy policy{plan, {.count = 2}};
+  respawn_policy policy{plan, {.budget = {.count = 2}}};
   const auto ends_well = [&](launch::place_index place) { return policy.on_exit(place, true, {}, instant{}).what; };
   policy.on_rank(2);
   policy.on_rank(2); // in the next epoch
@@ -93,16 +70,6 @@ TEST_CASE("a spare that took a rank, and a process that is needed again, keep th
   CHECK(ends_well(1) == after_exit::end_job);
   CHECK(policy.on_wanted(0, instant{}) == 500ms);
   CHECK_FALSE(policy.on_wanted(0, instant{})); // the budget of the place is spent
-}
-
-TEST_CASE("a world may rebuild as often as its processes may be started again", "[launch]") {
-  CHECK(launch::rebuilds_under({.count = 3}, 5) == 15);
-  CHECK(launch::rebuilds_under({.count = 0}, 5) == 0);
-  CHECK(launch::rebuilds_under({.count = 3}, 0) == 0);
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
-  CHECK(launch::rebuilds_under({.count = most / 2}, 3) == most);
-  CHECK(launch::rebuilds_under({.count = most / 2}, 2) == most - 1);
-  CHECK(launch::rebuilds_under({.count = most / 2 + 1}, 2) == most);
 }
 
 TEST_CASE("without a controller, the job ends when all but the spares are done", "[launch]") {
@@ -137,7 +104,7 @@ TEST_CASE("an end is hasty before a time, without a world and after a start, and
 
 TEST_CASE("without respawns, no end is too hasty", "[launch]") {
   const auto plan = plan_of(1, 1);
-  respawn_policy policy{plan, {.count = 0}};
+  respawn_policy policy{plan, {.budget = {.count = 0}}};
   for (int i = 0; i < 3; ++i) {
     const auto decision = policy.on_exit(1, true, {.code = 1}, instant{});
     CHECK(decision.what == after_exit::done);
@@ -147,7 +114,7 @@ TEST_CASE("without respawns, no end is too hasty", "[launch]") {
 
 TEST_CASE("a spare beyond its budget is given up with the reason", "[launch]") {
   const auto plan = plan_of(1, 1);
-  respawn_policy policy{plan, {.count = 1, .hasty = 0s}};
+  respawn_policy policy{plan, {.budget = {.count = 1}, .hasty = 0s}};
   CHECK(policy.on_exit(1, true, {.code = 1}, instant{}).what == after_exit::respawn);
   CHECK(policy.on_exit(1, true, {.code = 1}, instant{}).reason ==
         "has been started again too often (1 within 600s) and is given up");
@@ -162,7 +129,7 @@ TEST_CASE("a place that is done counts once, however often it is filled again", 
 
 TEST_CASE("a place is waited for again only if it was done, and is started again", "[launch]") {
   const auto plan = plan_of(2, 0);
-  respawn_policy policy{plan, {.count = 2, .hasty = 0s}};
+  respawn_policy policy{plan, {.budget = {.count = 2}, .hasty = 0s}};
   CHECK(policy.on_exit(0, true, {.signal = 9}, instant{}).what == after_exit::respawn);
   CHECK(policy.on_wanted(0, instant{})); // it has not been done
   CHECK(policy.on_exit(0, true, {}, instant{}).what == after_exit::done);
@@ -198,18 +165,9 @@ TEST_CASE("a process that has a rank of its own takes no further one", "[launch]
   CHECK(policy.on_exit(0, true, {}, instant{}).what == after_exit::end_job);
 }
 
-TEST_CASE("the first delay is at most the longest one", "[launch]") {
-  respawn_budget budget{{.count = 3, .first_delay = 9s, .longest_delay = 5s}};
-  CHECK(budget.taken() == 0);
-  CHECK(budget.take(instant{}) == 0s);
-  CHECK(budget.take(instant{}) == 5s);
-  CHECK(budget.take(instant{}) == 5s);
-  CHECK(budget.taken() == 3);
-}
-
 TEST_CASE("without respawns, a process that dies ends the job", "[launch]") {
   const auto plan = plan_of(2, 0);
-  respawn_policy policy{plan, {.count = 0}};
+  respawn_policy policy{plan, {.budget = {.count = 0}}};
   const auto decision = policy.on_exit(0, true, {.code = 3}, instant{});
   CHECK(decision.what == after_exit::end_job);
   CHECK(decision.reason.empty());

@@ -2,6 +2,7 @@
 
 #include "support/settings_sources.hpp"
 
+#include <troupe/actors/world/recovery/recovery_budget.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>

@@ -101,7 +101,7 @@ struct part_scene : private executor_port {
                      return std::make_shared<logging_peers>(self, 2, gpu, log);
                    }};
   world_plan plan;
-  world_state state{2, {rank{0}, rank{1}}, {.policy = recovery_policy::fail_fast}};
+  world_state state{2, {rank{0}, rank{1}}, recovery_terms{.policy = recovery_policy::fail_fast}};
   std::shared_ptr<kept_order> order = std::make_shared<kept_order>();
   formed_epoch now{rig.ranks, order};
   std::shared_ptr<kept_mail> mail = std::make_shared<kept_mail>();

@@ -1,5 +1,5 @@
 /// Whom a world goes on without: those who can be blamed, and nobody else.
-#include <troupe/actors/world/recovery/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery/world_recovery.hpp>
 #include <troupe/collectives/pipeline/fault_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>

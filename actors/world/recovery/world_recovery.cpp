@@ -1,4 +1,4 @@
-#include <troupe/actors/world/recovery/recovery_ladder.hpp>
+#include <troupe/actors/world/recovery/world_recovery.hpp>
 #include <troupe/collectives/pipeline/fault_suspects.hpp>
 
 #include <algorithm>
@@ -43,44 +43,56 @@ std::vector<rank> culprits_of(const error& why, const fault_report* report, faul
   return blamed;
 }
 
-recovery_step recovery_ladder::on_fault(const error& why, time_point now, const recovery_view& seen) {
-  if (terms_.policy == recovery_policy::fail_fast) return give_up(why, {});
-  if (why.code == errc::process_poisoned) return give_up(why, "; the process must be replaced");
-  while (!rebuilds_.empty() && now - rebuilds_.front() > terms_.window) rebuilds_.pop_front();
-  if (rebuilds_.size() >= terms_.rebuilds)
-    return give_up(why, "; given up after " + std::to_string(rebuilds_.size()) + " rebuilds within recovery.window");
+recovery_step world_recovery::on_fault(const world_fault& fault, running_time now) {
+  const error& why = fault.why;
+  if (fails_fast() && fault.loses != fault_loss::nothing) return give_up(why, {});
+  if (why.code == errc::process_poisoned && fault.loses == fault_loss::world)
+    return give_up(why, "; the process must be replaced");
+  const auto longest = fault.counts ? rebuilds_.take(now) : nanoseconds{0};
+  if (!longest) return give_up(why, "; given up after " + rebuilds_.limit(" rebuilds"));
   recovery_step step;
-  if (terms_.policy == recovery_policy::shrink) step.without = seen.blamed;
-  const auto world_size = static_cast<std::size_t>(seen.world_size);
-  if (step.without.size() >= world_size)
-    return give_up(why, world_size == 1 ? "; it was the last rank" : "; every rank has failed, and none would remain");
-  const std::size_t before = rebuilds_.size();
-  rebuilds_.push_back(now);
-  step.rung = last_ = choose(why, seen, world_size - step.without.size());
-  step.delay = draw_delay(before);
+  if (terms_.policy == recovery_policy::shrink) step.without = fault.blamed;
+  const int left = fault.world_size - static_cast<int>(step.without.size());
+  if (!suffices(left, fault.world_size))
+    return give_up(why, fault.world_size == 1 ? "; it was the last rank"
+                        : left <= 0           ? "; every rank has failed, and none would remain"
+                                    : "; " + std::to_string(left) + " ranks would remain, and recovery.smallest is " +
+                                          std::to_string(terms_.smallest));
+  step.rung = last_ = choose(fault, left);
+  is_recovering_ = true;
+  const nanoseconds pause =
+      fault.longest_pause == nanoseconds{0} ? fault.pause : doubled(fault.pause, pauses_++, fault.longest_pause);
+  step.delay = std::max(pause, draw_delay(*longest));
   return step;
 }
 
-recovery_rung recovery_ladder::choose(const error& why, const recovery_view& seen, std::size_t left) const {
+void world_recovery::on_serving() noexcept {
+  is_recovering_ = false;
+  pauses_ = 0;
+}
+
+bool world_recovery::suffices(int present, int world_size) const noexcept {
+  return present == world_size || (terms_.policy == recovery_policy::shrink && present >= terms_.smallest);
+}
+
+recovery_rung world_recovery::choose(const world_fault& fault, int left) const {
   const bool of_the_failed = terms_.first_rung == recovery_rung::shrink || terms_.first_rung == recovery_rung::revoke;
-  if (seen.while_rebuilding) {
+  if (is_recovering_) {
     const bool was_of_the_failed = last_ == recovery_rung::shrink || last_ == recovery_rung::revoke;
     return was_of_the_failed ? recovery_rung::form_beside : recovery_rung::abort_first;
   }
   if (!of_the_failed) return terms_.first_rung;
   // A world of one rank has no backend communicator to derive another from. A shrink must exclude at least one rank.
-  const bool can = terms_.first_rung == recovery_rung::shrink
-                       ? left > 1 && left < static_cast<std::size_t>(seen.world_size)
-                       : left > 1 && leaves_communicators(why.code);
+  const bool can = terms_.first_rung == recovery_rung::shrink ? left > 1 && left < fault.world_size
+                                                              : left > 1 && leaves_communicators(fault.why.code);
   return can ? terms_.first_rung : recovery_rung::form_beside;
 }
 
 /// The delay is random, so that several processes whose worlds fail together do not retry in step.
-nanoseconds recovery_ladder::draw_delay(std::size_t before) noexcept {
-  const nanoseconds most = backoff_before(terms_, before);
-  if (most <= nanoseconds{0}) return nanoseconds{0};
-  const nanoseconds half = most / 2;
-  const auto choices = static_cast<std::uint64_t>((most - half).count() + 1);
+nanoseconds world_recovery::draw_delay(nanoseconds longest) noexcept {
+  if (longest <= nanoseconds{0}) return nanoseconds{0};
+  const nanoseconds half = longest / 2;
+  const auto choices = static_cast<std::uint64_t>((longest - half).count() + 1);
   return half + nanoseconds{static_cast<nanoseconds::rep>(random_() % choices)};
 }
 
