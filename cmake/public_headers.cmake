@@ -76,9 +76,10 @@ set(TROUPE_PUBLIC_HEADERS
   testing/actor_world.hpp
   testing/catch2.hpp
   testing/fault_script.hpp
+  testing/gtest.hpp
+  testing/matchers.hpp
   testing/memory.hpp
   testing/mock_world.hpp
-  testing/virtual_reply.hpp
   testing/virtual_world.hpp
   runtime/troupe.hpp
   runtime/world.hpp

@@ -59,8 +59,12 @@ std::unique_ptr<caf::actor_system_config> make_system_settings(const configurati
   return made;
 }
 
-/// Checks that a program's own actor system knows troupe's messages. Errors: invalid_argument.
-void require_prepared_host() {
+/// Checks that a program's own actor system knows troupe's messages and runs its actors. Errors: invalid_argument.
+void require_prepared_host(caf::actor_system& host) {
+  if (compat::is_stepped(host))
+    throw exception{errc::invalid_argument,
+                    "the actor system is stepped by a test (CAF's test_coordinator or deterministic fixture), but a "
+                    "runtime needs actors that run by themselves: use a testing::actor_world there"};
   if (!compat::knows_messages())
     throw exception{errc::invalid_argument, "the actor system was made before troupe's message types were registered: "
                                             "call troupe::prepare_host() with its configuration first"};
@@ -76,7 +80,7 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
     threads{place_threads()},
     helpers{std::make_shared<deadline_pool>()} {
   if (system != nullptr) {
-    require_prepared_host();
+    require_prepared_host(*system);
     for (const std::string& one : host_shortcomings(system->config(), settings))
       log_warning("the client's actor system lacks a setting of troupe::prepare_host(): " + one);
   } else {

@@ -66,6 +66,10 @@ public:
     return true;
   }
 
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override {
+    post_request(world, asked, std::move(reply));
+  }
+
   world_inner_handle world;
   std::shared_ptr<rank_directory> ranks_of_it;
 
@@ -79,12 +83,12 @@ actor_world::actor_world(int ranks, actor_steps steps, virtual_options options)
 
 actor_world::~actor_world() = default;
 
-world_handle actor_world::actor() const {
-  return world_handle{impl_->world};
+world_handle actor_of(const actor_world& where) {
+  return world_handle{where.impl_->world};
 }
 
-collective_handle actor_world::collective(rank target) const {
-  return collective_handle{impl_->ranks_of_it->at(place_of(target, status()))};
+collective_handle collective_of(const actor_world& where, rank target) {
+  return collective_handle{where.impl_->ranks_of_it->at(place_of(target, where.status()))};
 }
 
 actor_world::core& actor_world::shared() const noexcept {

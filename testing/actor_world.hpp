@@ -39,9 +39,9 @@ template <class Fixture>
 /// would in production. Messages are handled and time passes only in calls that the test makes. Time and threads: as
 /// for virtual_world; the fixture's clock advances with the virtual time.
 ///
-/// Lifetime: register troupe's message types before the fixture is made (register_message_types(), or, with CAF 1.x's
-/// test library, CAF_TEST_MAIN(caf::id_block::troupe)). The world, and your actors that hold handles to it, end before
-/// the fixture.
+/// Lifetime: with CAF 1.x, register troupe's message types before the fixture is made:
+/// TROUPE_REGISTER_LOCAL_TYPES(troupe), or CAF_TEST_MAIN(caf::id_block::troupe) of its test library. The world, and
+/// your actors that hold handles to it, end before the fixture.
 class actor_world : public world_in_virtual_time {
 public:
   /// Forms a world. Returns when it is ready or has failed: see status(). Errors: invalid_argument (options, or another
@@ -52,11 +52,6 @@ public:
   /// Stops the world: hanging operations are released, and all pending requests are answered.
   ~actor_world() override;
 
-  /// Returns the world's actor, as actor_of() does for a world.
-  [[nodiscard]] world_handle actor() const;
-  /// Returns the actor of rank \p target, as collective_of() does for a world.
-  [[nodiscard]] collective_handle collective(rank target) const;
-
   /// Lets all actors handle their messages and troupe's threads do the resulting work, until nothing is left. No time
   /// passes.
   void settle();
@@ -65,9 +60,17 @@ public:
 
 private:
   class impl;
+  friend world_handle actor_of(const actor_world& where);
+  friend collective_handle collective_of(const actor_world& where, rank target);
   [[nodiscard]] core& shared() const noexcept override;
 
   std::unique_ptr<impl> impl_;
 };
+
+/// Returns the world's actor, as the function of a troupe::world does.
+[[nodiscard]] world_handle actor_of(const actor_world& where);
+/// Returns the actor of rank \p target, as the function of a troupe::world does. Errors: invalid_argument (not one of
+/// local_ranks()).
+[[nodiscard]] collective_handle collective_of(const actor_world& where, rank target);
 
 } // namespace troupe::testing

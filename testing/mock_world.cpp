@@ -18,7 +18,7 @@ configuration mock_settings(int ranks) {
   return settings;
 }
 
-mock_world::mock_world(configuration settings) {
+mock_world::mock_world(caf::actor_system* host, configuration settings) {
   if (settings.backend != backend_choice::mock)
     throw exception{errc::invalid_argument, "backend is " + std::string{to_string(settings.backend)} +
                                                 ", but a mock world needs the backend mock: use mock_settings()"};
@@ -27,7 +27,8 @@ mock_world::mock_world(configuration settings) {
   if (!script_)
     throw exception{errc::invalid_argument, "a mock world's faults are a fault_script: for an injector of your own "
                                             "make a troupe::runtime"};
-  runtime_ = std::make_unique<troupe::runtime>(std::move(settings));
+  runtime_ = host == nullptr ? std::make_unique<troupe::runtime>(std::move(settings))
+                             : std::make_unique<troupe::runtime>(*host, std::move(settings));
   world_ = std::make_unique<troupe::world>(runtime_->form_world());
   devices_ = &dynamic_cast<mock_driver&>(runtime_->api());
   script_->attach(devices_);

@@ -7,9 +7,12 @@
 #include <troupe/testing/simulation/simulated_world.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace troupe::testing {
@@ -47,9 +50,24 @@ public:
 
   [[nodiscard]] virtual world_event status() const = 0;
   virtual bool run_until(const std::function<bool()>& enough, nanoseconds at_most) = 0;
+  virtual void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) = 0;
+
+  /// Returns the answer to \p ask, which arrives while time passes. Errors: that of the answer; deadline_exceeded (none
+  /// within an hour).
+  template <class Value, class Ask>
+  [[nodiscard]] Value await(const Ask& ask) {
+    const auto seen = std::make_shared<std::optional<std::variant<Value, error>>>();
+    ask(std::make_shared<value_promise<Value>>(
+        [seen](std::variant<Value, error> result) { *seen = std::move(result); }));
+    if (!run_until([&] { return seen->has_value(); }, std::chrono::hours{1}))
+      throw exception{errc::deadline_exceeded, "there is no answer after an hour of virtual time"};
+    if (error* why = std::get_if<error>(&**seen)) throw exception{std::move(*why)};
+    return std::get<Value>(std::move(**seen));
+  }
 
   virtual_machine on;
   std::vector<virtual_event> events;
+  std::shared_ptr<registered_pool> registered; ///< Null if none has been registered.
 
 protected:
   ~core() = default;

@@ -1,13 +1,16 @@
 #include <troupe/actors/rank/collective_state.hpp>
 #include <troupe/collectives/operation/collective_methods_definitions.hpp>
+#include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/threads/condition.hpp>
 #include <troupe/testing/virtual_machine.hpp>
 #include <troupe/testing/virtual_world.hpp>
 
 #include <chrono>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace troupe::testing {
@@ -17,9 +20,62 @@ namespace {
 /// The client number of the test for the world and its ranks; a test is one client.
 constexpr std::uint64_t the_client = 1;
 
-constexpr nanoseconds for_ever{std::chrono::hours{1}};
-
 } // namespace
+
+struct virtual_reply::state {
+  std::mutex mutex; ///< Needed by the condition, and protects against a mistaken call from a real thread.
+  condition changed;
+  std::optional<outcome> result;
+  time_point at;
+};
+
+std::pair<reply_promise, virtual_reply> virtual_reply::make() {
+  auto to = std::make_shared<state>();
+  return {make_reply_promise([to](outcome result) {
+            const std::lock_guard lock{to->mutex};
+            to->result = std::move(result);
+            to->at = steady_now();
+            to->changed.notify_all();
+          }),
+          virtual_reply{to}};
+}
+
+bool virtual_reply::is_ready() const {
+  const std::lock_guard lock{state_->mutex};
+  return state_->result.has_value();
+}
+
+outcome virtual_reply::result() const {
+  const std::lock_guard lock{state_->mutex};
+  if (!state_->result)
+    throw exception{errc::invalid_argument, "the request has not been answered yet: let virtual time pass first, by "
+                                            "advance(), run_until() or get()"};
+  return *state_->result;
+}
+
+time_point virtual_reply::answered_at() const {
+  static_cast<void>(result());
+  const std::lock_guard lock{state_->mutex};
+  return state_->at;
+}
+
+std::future_status virtual_reply::wait_for(nanoseconds at_most) const {
+  std::unique_lock lock{state_->mutex};
+  const auto is_there = [this] { return state_->result.has_value(); };
+  return state_->changed.wait_for(lock, at_most, is_there) ? std::future_status::ready : std::future_status::timeout;
+}
+
+completion virtual_reply::get() const {
+  if (wait_for(std::chrono::hours{1}) == std::future_status::timeout)
+    throw exception{errc::deadline_exceeded, "the request has not been answered within an hour of virtual time"};
+  outcome seen = result();
+  if (const error* failure = failure_of(seen)) throw exception{*failure};
+  return std::get<completion>(seen);
+}
+
+std::string describe(const virtual_event& one) {
+  return "at " + troupe::describe(one.at) + ": " + troupe::describe(one.event);
+}
 
 world_event world_in_virtual_time::status() const {
   return shared().status();
@@ -27,6 +83,33 @@ world_event world_in_virtual_time::status() const {
 
 buffer world_in_virtual_time::allocate(rank where, std::size_t size_bytes) const {
   return shared().on.pools[place_of(where, status())]->allocate(size_bytes);
+}
+
+const std::shared_ptr<device>& world_in_virtual_time::device_of(rank where) const {
+  return shared().on.devices[place_of(where, status())];
+}
+
+buffer world_in_virtual_time::allocate_pinned(std::size_t size_bytes) const {
+  return troupe::allocate_pinned(shared().on.devices.front(), size_bytes);
+}
+
+void world_in_virtual_time::register_memory(std::size_t size_bytes) {
+  shared().registered = shared()
+                            .await<registration_reply>([&](std::shared_ptr<registration_promise> reply) {
+                              shared().register_memory({size_bytes, epoch()}, std::move(reply));
+                            })
+                            .pool;
+}
+
+per_rank<buffer> world_in_virtual_time::allocate_all(std::size_t size_bytes) const {
+  if (shared().registered) {
+    try {
+      return shared().registered->allocate(size_bytes);
+    } catch (const exception& failure) { // the registered memory is full: use the ranks' pools
+      if (failure.why().code != errc::out_of_memory) throw;
+    }
+  }
+  return {local_ranks(), [&](rank self) { return allocate(self, size_bytes); }};
 }
 
 bool world_in_virtual_time::run_until(const std::function<bool()>& enough, nanoseconds at_most) {
@@ -79,29 +162,19 @@ public:
   bool run_until(const std::function<bool()>& enough, nanoseconds at_most) override {
     return on.run_until(enough, at_most);
   }
+  void register_memory(const registration_request& asked, std::shared_ptr<registration_promise> reply) override {
+    where->register_memory(asked, std::move(reply));
+  }
 
   bool stop(nanoseconds at_most) {
     where->stop();
     return on.run_until([this] { return where->is_over(); }, at_most);
   }
 
-  /// Returns the answer to \p ask, which arrives while time passes.
-  template <class Value, class Ask>
-  [[nodiscard]] Value await(const Ask& ask) {
-    const auto seen = std::make_shared<std::optional<std::variant<Value, error>>>();
-    ask(std::make_shared<value_promise<Value>>(
-        [seen](std::variant<Value, error> result) { *seen = std::move(result); }));
-    if (!on.run_until([&] { return seen->has_value(); }, for_ever))
-      throw exception{errc::deadline_exceeded, "there is no answer after an hour of virtual time"};
-    if (error* why = std::get_if<error>(&**seen)) throw exception{std::move(*why)};
-    return std::get<Value>(std::move(**seen));
-  }
-
   [[nodiscard]] std::size_t place_of(rank target) const { return testing::place_of(target, status()); }
   [[nodiscard]] rank origin_of(rank target) const { return rank{static_cast<int>(place_of(target))}; }
 
   simulation::trace log{false};
-  std::shared_ptr<registered_pool> registered; ///< Null if none has been registered.
   std::unique_ptr<simulation::simulated_world> where;
 };
 
@@ -118,14 +191,6 @@ virtual_world::~virtual_world() {
 
 virtual_world::core& virtual_world::shared() const noexcept {
   return *impl_;
-}
-
-buffer virtual_world::allocate_pinned(std::size_t size_bytes) const {
-  return troupe::allocate_pinned(impl_->on.devices.front(), size_bytes);
-}
-
-const std::shared_ptr<device>& virtual_world::device_of(rank where) const {
-  return impl_->on.devices[impl_->place_of(where)];
 }
 
 virtual_reply virtual_world::ask(std::vector<operation> parts, request_options options, call_site from) {
@@ -162,25 +227,6 @@ virtual_reply virtual_world::ask(rank target, rank_request asked) {
 virtual_reply virtual_world::copy(rank target, operand from, operand to, request_options options) {
   if (options.epoch == troupe::epoch{}) options.epoch = epoch();
   return ask(target, troupe::copy{std::move(from), std::move(to)}, std::move(options));
-}
-
-void virtual_world::register_memory(std::size_t size_bytes) {
-  impl_->registered = impl_
-                          ->await<registration_reply>([&](std::shared_ptr<registration_promise> reply) {
-                            impl_->where->register_memory({size_bytes, epoch()}, std::move(reply));
-                          })
-                          .pool;
-}
-
-per_rank<buffer> virtual_world::allocate_all(std::size_t size_bytes) const {
-  if (impl_->registered) {
-    try {
-      return impl_->registered->allocate(size_bytes);
-    } catch (const exception& failure) { // the registered memory is full: use the ranks' pools
-      if (failure.why().code != errc::out_of_memory) throw;
-    }
-  }
-  return {local_ranks(), [&](rank self) { return allocate(self, size_bytes); }};
 }
 
 std::shared_ptr<captured_plan> virtual_world::capture(capture_function function, plan_options options) {

@@ -1,4 +1,5 @@
-/// Defines a world in virtual time on the test's own thread: it makes progress only while the test lets time pass.
+/// Defines a world in virtual time on the test's own thread: it makes progress only while the test lets time pass. Also
+/// the reply to a request there.
 #pragma once
 
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
@@ -8,17 +9,21 @@
 #include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/completion/completion_settings.hpp>
+#include <troupe/completion/reply/outcome.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/per_rank.hpp>
 #include <troupe/testing/fault_script.hpp>
 #include <troupe/testing/memory.hpp>
-#include <troupe/testing/virtual_reply.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -27,6 +32,34 @@ class mock_driver;
 } // namespace troupe
 
 namespace troupe::testing {
+
+/// Like std::future<completion>, but waiting lets the world continue. Copies refer to one reply. Threads: only that of
+/// its world.
+class virtual_reply {
+public:
+  /// Returns a reply and the promise that answers it.
+  [[nodiscard]] static std::pair<reply_promise, virtual_reply> make();
+
+  /// Returns whether it has been answered. No time passes.
+  [[nodiscard]] bool is_ready() const;
+  /// Returns the outcome. No time passes. Errors: invalid_argument (not answered yet: let time pass first).
+  [[nodiscard]] outcome result() const;
+  /// Returns the virtual time of the answer. Errors: those of result().
+  [[nodiscard]] time_point answered_at() const;
+
+  /// Lets time pass until the answer arrives, for at most one virtual hour, and returns it like a future: throws
+  /// troupe::exception if the answer is an error. May be called again. Errors: deadline_exceeded (no answer within an
+  /// hour).
+  completion get() const; // NOLINT(modernize-use-nodiscard)
+  /// Lets time pass until the answer arrives, for at most \p at_most.
+  std::future_status wait_for(nanoseconds at_most) const; // NOLINT(modernize-use-nodiscard)
+
+private:
+  struct state;
+  explicit virtual_reply(std::shared_ptr<state> of) noexcept : state_{std::move(of)} {}
+
+  std::shared_ptr<state> state_;
+};
 
 /// The options of a virtual world. The defaults are those of a runtime, except that all time limits are far shorter.
 struct virtual_options {
@@ -57,6 +90,9 @@ struct virtual_event {
   world_event event;
 };
 
+/// Returns text of the form "at 52 ms: ", and the event.
+[[nodiscard]] std::string describe(const virtual_event& one);
+
 /// The functions that virtual_world and actor_world have in common.
 class world_in_virtual_time {
 public:
@@ -70,8 +106,22 @@ public:
   [[nodiscard]] world_event status() const;
   /// Same as world::epoch().
   [[nodiscard]] troupe::epoch epoch() const { return status().epoch; }
+  /// Same as world::device_of().
+  [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
+
   /// Same as world::allocate().
   [[nodiscard]] buffer allocate(rank where, std::size_t size_bytes) const;
+  /// Same as world::allocate_pinned().
+  [[nodiscard]] buffer allocate_pinned(std::size_t size_bytes) const;
+  /// Same as world::register_memory(): time passes until it is done. Errors: also deadline_exceeded (not done within an
+  /// hour).
+  void register_memory(std::size_t size_bytes);
+  /// Same as world::allocate_all().
+  [[nodiscard]] per_rank<buffer> allocate_all(std::size_t size_bytes) const;
+  /// Same as mock_world::make_ranked().
+  [[nodiscard]] std::vector<buffer> make_ranked(std::size_t count) const {
+    return testing::make_ranked<float>(*this, count);
+  }
 
   /// Lets time pass until \p enough returns true, for at most \p at_most. \p enough is called after each turn. Returns
   /// whether it did.
@@ -118,11 +168,6 @@ public:
   /// Stops the world: hanging operations are released, and all pending requests are answered.
   ~virtual_world() override;
 
-  /// Same as world::allocate_pinned().
-  [[nodiscard]] buffer allocate_pinned(std::size_t size_bytes) const;
-  /// Same as world::device_of().
-  [[nodiscard]] const std::shared_ptr<device>& device_of(rank where) const;
-
   /// Same as world::ask(). Without an epoch, a request to all ranks uses the current epoch, and a request to one rank
   /// uses the first one. Errors: invalid_argument (no such rank).
   [[nodiscard]] virtual_reply ask(std::vector<operation> parts, request_options options = {},
@@ -133,11 +178,6 @@ public:
   /// Same as world::copy().
   [[nodiscard]] virtual_reply copy(rank target, operand from, operand to, request_options options = {});
 
-  /// Same as world::register_memory(): time passes until it is done. Errors: also deadline_exceeded (not done within an
-  /// hour).
-  void register_memory(std::size_t size_bytes);
-  /// Same as world::allocate_all().
-  [[nodiscard]] per_rank<buffer> allocate_all(std::size_t size_bytes) const;
   /// Same as world::capture(): time passes until it is done. \p function is called meanwhile, on the test's own thread.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_function function, plan_options options = {});
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});

@@ -149,6 +149,12 @@ bool knows_messages() {
 #endif
 }
 
+bool is_stepped(caf::actor_system& system) {
+  const auto before = system.clock().now();
+  std::this_thread::sleep_for(std::chrono::microseconds{1}); // a running clock is later by at least that
+  return system.clock().now() == before;
+}
+
 bool await_end(const std::vector<caf::weak_actor_ptr>& actors, std::chrono::nanoseconds longest) {
   // The actors have already been asked to end: this only waits until each has handled its last messages.
   const auto give_up = std::chrono::steady_clock::now() + longest;

@@ -57,6 +57,9 @@ private:
 [[nodiscard]] std::chrono::nanoseconds worker_spin_of(const caf::actor_system_config& settings);
 /// Returns whether troupe's message types are registered. 0.17 does not need that.
 [[nodiscard]] bool knows_messages();
+/// Returns whether the clock of \p system stands still until a test advances it. CAF's fixtures for tests have such a
+/// clock, and their actors run only when the test steps them.
+[[nodiscard]] bool is_stepped(caf::actor_system& system);
 
 /// Waits until all of \p actors have ended, without keeping them alive. Returns false if some have not ended after \p
 /// longest.

@@ -54,13 +54,29 @@ TEST_CASE("matchers take outcomes out of futures and look at virtual replies", "
   CHECK_THAT(std::get<completion>(done), succeeds()); // what get() gives
 }
 
+TEST_CASE("combined matchers see the outcome of a future once, and a shared one keeps it", "[testing]") {
+  auto taken = future_of(rejected);
+  CHECK_THAT(taken, fails_with(errc::busy) && !succeeds() && (was_rejected() || has_unknown_outcome()));
+  const auto again = was_rejected();
+  CHECK_FALSE(again.match(taken));
+  CHECK_THAT(again.toString(), ContainsSubstring("was rejected (its outcome has been taken: share() the future"));
+  const auto shared = future_of(rejected).share();
+  CHECK_THAT(shared, fails_with(errc::busy));
+  CHECK_THAT(shared, was_rejected());
+  CHECK(Catch::Detail::stringify(shared) == "a reply");
+  const auto neither = !(was_rejected() && succeeds()) && (succeeds() || has_unknown_outcome());
+  CHECK_FALSE(neither.match(shared));
+  CHECK_THAT(neither.toString(), ContainsSubstring("is not one that was rejected and succeeds and succeeds or has an "
+                                                   "unknown outcome (it was: busy"));
+}
+
 TEST_CASE("a reply that has not been answered matches nothing", "[testing]") {
   auto [answer, reply] = virtual_reply::make();
   CHECK_FALSE(succeeds().match(reply));
   CHECK_FALSE(was_rejected().match(reply));
   const auto matcher = fails_with(errc::busy);
   CHECK_FALSE(matcher.match(reply));
-  CHECK_THAT(matcher.describe(), ContainsSubstring("fails with busy (it has not been answered: let virtual time pass"));
+  CHECK_THAT(matcher.toString(), ContainsSubstring("fails with busy (it has not been answered: let virtual time pass"));
   CHECK(Catch::Detail::stringify(reply) == "a reply in virtual time, not answered");
   answer.deliver(done);
   CHECK(succeeds().match(reply));
@@ -82,9 +98,9 @@ TEST_CASE("a matched value is printed in words", "[testing]") {
 TEST_CASE("a matcher says what was there instead", "[testing]") {
   const auto matcher = succeeds();
   CHECK_FALSE(matcher.match(rejected));
-  CHECK_THAT(matcher.describe(), ContainsSubstring("succeeds (it was: busy") && ContainsSubstring("too many"));
+  CHECK_THAT(matcher.toString(), ContainsSubstring("succeeds (it was: busy") && ContainsSubstring("too many"));
   CHECK(matcher.match(done));
-  CHECK_THAT(matcher.describe(), ContainsSubstring("it succeeded"));
+  CHECK_THAT(matcher.toString(), ContainsSubstring("it succeeded"));
 }
 
 TEST_CASE("launches are matched one by one, and what they were is said", "[testing]") {
@@ -117,12 +133,12 @@ TEST_CASE("launches are matched one by one, and what they were is said", "[testi
   const auto second = asked_by(9);
   const auto matcher = are_launches(first, second);
   CHECK_FALSE(matcher.match(all));
-  CHECK_THAT(matcher.describe(),
+  CHECK_THAT(matcher.toString(),
              ContainsSubstring("are 2 launches, of which number 1 is another. They are:") &&
                  ContainsSubstring("all_reduce of 8 f32, sum; in lane matched (request 3), by client 17; epoch 1") &&
                  ContainsSubstring("barrier; of the world (request 5); epoch 2, withheld"));
   CHECK_FALSE(second.match(sum));
-  CHECK_THAT(second.describe(), ContainsSubstring("was requested by client 9 (it was: all_reduce of 8 f32, sum; in"));
+  CHECK_THAT(second.toString(), ContainsSubstring("was requested by client 9 (it was: all_reduce of 8 f32, sum; in"));
 }
 
 } // namespace troupe::tests::matchers_test
