@@ -1,6 +1,6 @@
-# What makes a build from nothing fast. The preset `edit` has none of it: there, files show that they include what they
-# use, and a change recompiles less.
-option(TROUPE_PRECOMPILE "Precompile the headers that most files of a target include" OFF)
+# What makes a build from nothing fast. The preset `edit` precompiles for tests alone, and no header of troupe: there, files
+# show that they include what they use, and a change recompiles less.
+set(TROUPE_PRECOMPILE OFF CACHE STRING "Precompile headers: ON, TESTS (those of others that most tests include) or OFF")
 option(TROUPE_UNITY "Compile several files of a target at a time" OFF)
 
 # Code of precompiled headers and of the files that use them is generated alike.
@@ -21,28 +21,26 @@ if(TROUPE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   endif()
 endif()
 
-# Precompiles the runtime's header once for all its users in this tree, with what some of them include beside it:
-# troupe_precompile_runtime(NAME [HEADERS HEADER...] [LIBRARIES TARGET...] [OPTIONS OPTION...]). A header costs each of
-# these files the time to generate what it defines at namespace scope: an empty file takes 0.7 s of CPU with the
-# runtime's header, 1.8 s with nlohmann/json as well, and 8.5 s with CLI11.
-function(troupe_precompile_runtime name)
-  if(NOT TROUPE_PRECOMPILE)
-    return()
-  endif()
-  cmake_parse_arguments(PARSE_ARGV 1 also "" "" "HEADERS;LIBRARIES;OPTIONS")
+# Precompiles headers once for all their users in this tree: troupe_precompile(NAME HEADERS HEADER... [LIBRARIES TARGET...]
+# [OPTIONS OPTION...]). A header costs each of these files the time to generate what it defines at namespace scope: an
+# empty file takes 0.7 s of CPU with the runtime's header, 1.8 s with nlohmann/json as well, and 8.5 s with CLI11.
+function(troupe_precompile name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBRARIES;OPTIONS")
   set(empty ${PROJECT_BINARY_DIR}/precompiled/empty.cpp)
   file(CONFIGURE OUTPUT ${empty} CONTENT "")
   add_library(${name} OBJECT ${empty})
-  target_include_directories(${name} PRIVATE ${PROJECT_BINARY_DIR}/include/runtime)
-  target_link_libraries(${name} PRIVATE troupe_actors ${also_LIBRARIES})
-  target_compile_options(${name} PRIVATE ${also_OPTIONS})
-  target_precompile_headers(${name} PRIVATE <troupe/runtime/runtime.hpp> ${also_HEADERS})
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
+  target_compile_options(${name} PRIVATE ${arg_OPTIONS})
+  target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(${name} PRIVATE -fpch-preprocess) # without it ccache cannot tell what a file includes
+  elseif(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+    target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp") # else ccache never finds it again
   endif()
 endfunction()
 
-# Uses the headers that troupe_precompile_runtime(NAME) has precompiled, for targets with the same compile options.
+# Uses the headers that troupe_precompile(NAME) has precompiled, for targets with the same compile options.
 function(troupe_reuse_precompiled name)
   if(NOT TARGET ${name})
     return()

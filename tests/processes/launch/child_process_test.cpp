@@ -447,7 +447,8 @@ TEST_CASE("without PATH, programs are in the system's folders", "[launch]") {
 }
 
 TEST_CASE("a program knows its own path, if the system tells it", "[launch]") {
-  CHECK(std::filesystem::path{launch::own_program()}.filename() == "troupe_tests");
+  const std::string own = std::filesystem::path{launch::own_program()}.filename();
+  CHECK((own == "troupe_membership_tests" || own == "troupe_tests")); // the latter has all packages' tests
   const error why = error_of([] {
     with_refused({call_of_readlink, EACCES}, [] { static_cast<void>(launch::own_program()); });
   });
