@@ -99,7 +99,7 @@ struct gloo_store_server::formation {
 
 /// The state of the server's thread. Threads: that thread, except for the constructor and the destructor.
 struct gloo_store_server::service {
-  explicit service(const socket_address& at) : address{at} {}
+  service(const socket_address& at, std::chrono::milliseconds for_hello) : address{at}, time_for_hello{for_hello} {}
   ~service() {
     context.stop();
     thread.join();
@@ -149,6 +149,7 @@ struct gloo_store_server::service {
   }
 
   const socket_address address; ///< Without a port.
+  const std::chrono::milliseconds time_for_hello;
   std::size_t connections = 0;  ///< Declared before the context, whose handlers own the connections.
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
@@ -171,7 +172,7 @@ public:
   ~session() { --all_.connections; }
 
   void start() {
-    close_at(store_clock::now() + gloo_wire::time_for_hello);
+    close_at(store_clock::now() + all_.time_for_hello);
     read(asio::buffer(&hello_, sizeof hello_), &session::greet);
   }
 
@@ -274,12 +275,13 @@ bool gloo_store_server::service::accept() {
   return true;
 }
 
-gloo_store_server::gloo_store_server(socket_address interface) noexcept : interface_{interface} {}
+gloo_store_server::gloo_store_server(socket_address interface, std::chrono::milliseconds time_for_hello) noexcept
+  : interface_{interface}, time_for_hello_{time_for_hello} {}
 
 gloo_store_server::~gloo_store_server() = default;
 
 gloo_endpoint gloo_store_server::open() {
-  std::call_once(started_, [this] { service_ = make_with_descriptors<service>(interface_); });
+  std::call_once(started_, [this] { service_ = make_with_descriptors<service>(interface_, time_for_hello_); });
   return asio::post(service_->context, asio::use_future([this] { return service_->open(); })).get();
 }
 

@@ -62,13 +62,14 @@ constexpr auto time_for_forming = 10min; ///< Starts when the unique id is made.
 /// Holds the stores of all formations that one backend has opened. One thread, started with the first formation, serves
 /// all of them. The server listens while there is a formation.
 ///
-/// A client must present the secret of a formation within five seconds. It can then reach only the keys of that
+/// A client must present the secret of a formation within \p time_for_hello. It can then reach only the keys of that
 /// formation. Sizes are bounded (gloo_wire); a client that exceeds a bound or breaks the protocol is disconnected.
 /// A formation ends when all expected ranks have reported that they have formed, or after ten minutes. Threads: safe
 /// from any.
 class gloo_store_server {
 public:
-  explicit gloo_store_server(socket_address interface) noexcept;
+  explicit gloo_store_server(socket_address interface,
+                             std::chrono::milliseconds time_for_hello = gloo_wire::time_for_hello) noexcept;
   /// Closes all connections.
   ~gloo_store_server();
 
@@ -81,6 +82,7 @@ private:
   struct service;
 
   const socket_address interface_;
+  const std::chrono::milliseconds time_for_hello_;
   std::once_flag started_;
   std::unique_ptr<service> service_; ///< Null before the first formation.
 };

@@ -383,10 +383,10 @@ TEST_CASE("a hang and a late error by script end the epoch of mock ranks in proc
     script->on(rank{1}).operation(1).fail_later(errc::communicator_failed);
   controller control{options_of(2)};
   configuration settings = settings_of(control, 0);
-  settings.limits.hang = 2s;
+  settings.limits.hang = 500ms;
   member first{settings};
   settings = settings_of(control, 1);
-  settings.limits.hang = 2s;
+  settings.limits.hang = 500ms;
   settings.faults = script;
   member second{settings};
   check_sum({&first, &second});
@@ -616,7 +616,7 @@ TEST_CASE("a plan is captured and replayed by ranks in processes of their own", 
   }
 }
 
-TEST_CASE("ranks in processes that capture different things are told, and the world goes on", "[processes][plans]") {
+TEST_CASE("ranks in processes that capture alone or too slowly are told, and the world goes on", "[processes][plans]") {
   kept_by = ordering::agreed;
   controller control{options_of(2)};
   member first{settings_of(control, 0)}, second{settings_of(control, 1)};
@@ -628,33 +628,6 @@ TEST_CASE("ranks in processes that capture different things are told, and the wo
       mine.launch(all_reduce{.send = memory, .recv = memory, .count = elements});
     };
   };
-  SECTION("other operations") {
-    auto left = begin_capture(first, sum(a, 4)), right = begin_capture(second, sum(b, 5));
-    for (const error& why : {left.get().why, right.get().why}) {
-      CHECK(why.code == errc::mismatch);
-      CHECK(why.effect == effect::rejected);
-      CHECK_THAT(why.text, ContainsSubstring("all_reduce of 4 f32, sum, rank 1 for all_reduce of 5 f32, sum") &&
-                               ContainsSubstring("at launch 1 of the plan"));
-    }
-  }
-  SECTION("an end before the others") {
-    auto left = begin_capture(first, sum(a, 4)), right = begin_capture(second, [b](rank_capture&mine) {
-                                                   mine.launch(all_reduce{.send = b, .recv = b, .count = count});
-                                                 });
-    for (const error& why : {left.get().why, right.get().why}) {
-      CHECK(why.code == errc::mismatch);
-      CHECK_THAT(why.text, ContainsSubstring("rank 1 has ended after 1 launches"));
-    }
-  }
-  SECTION("an exception of one function") {
-    auto left = begin_capture(first, sum(a, 4)),
-         right = begin_capture(second, [](rank_capture&) { throw std::runtime_error{"no weights"}; });
-    for (const error& why : {left.get().why, right.get().why}) {
-      CHECK(why.code == errc::cancelled);
-      CHECK(why.rank == rank{1});
-      CHECK_THAT(why.text, ContainsSubstring("no weights"));
-    }
-  }
   SECTION("nothing at one of them") {
     const error why = begin_capture(first, sum(a, 4), {.deadline = 50ms, .name = "lonely"}).get().why;
     CHECK(why.code == errc::deadline_exceeded);
@@ -671,10 +644,6 @@ TEST_CASE("ranks in processes that capture different things are told, and the wo
       CHECK(why.code == errc::deadline_exceeded);
       CHECK_THAT(why.text, ContainsSubstring("rank 0 has launched 0 times"));
     }
-  }
-  SECTION("a name that is not allowed") {
-    CHECK(begin_capture(first, sum(a, 4), {.name = "#1"}).get().why.code == errc::invalid_argument);
-    CHECK(begin_capture(first, sum(a, 4), {.name = std::string(65, 'n')}).get().why.code == errc::invalid_argument);
   }
   check_sum({&first, &second});
   CHECK(first.in().epoch() == epoch{1});
@@ -893,10 +862,6 @@ TEST_CASE("a controller with certificates lets in who has certificates of its CA
   {
     member first{guarded(0)}, second{guarded(1)};
     check_sum({&first, &second});
-    configuration bare = settings_of(control, 0); // speaks without TLS
-    bare.control.patience = 500ms;
-    runtime stranger{bare};
-    CHECK_THROWS_AS(stranger.form_world(), exception);
     first.in().stop();
     second.in().stop();
     CHECK(control.wait(10s));
@@ -1317,30 +1282,6 @@ std::array<error, 2> sum_on(const std::array<member*, 2>& all, const std::array<
 }
 
 } // namespace
-
-TEST_CASE("ORD-2: registered memory at different places of processes is refused, and the next request works",
-          "[processes][registered]") {
-  kept_by = ordering::agreed;
-  controller control{options_of(2)};
-  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
-  auto a = begin_registration(first), b = begin_registration(second);
-  REQUIRE(a.get().code == errc::none);
-  REQUIRE(b.get().code == errc::none);
-  const std::size_t size = count * sizeof(float);
-  std::array<std::array<buffer, 2>, 2> memory; // by allocation, then by process
-  for (auto& each : memory) each = {first.in().allocate_all(size).front(), second.in().allocate_all(size).front()};
-  const std::array<member*, 2> both{&first, &second};
-  for (const auto& each : memory)
-    for (const error& why : sum_on(both, each)) CHECK(why.code == errc::none);
-  for (const error& why : sum_on(both, {memory[0][0], memory[1][1]})) {
-    CHECK(why.code == errc::mismatch);
-    CHECK(why.effect == effect::rejected);
-    CHECK_THAT(why.text, ContainsSubstring("different places"));
-  }
-  for (const error& why : sum_on(both, {memory[0][0], second.in().allocate(rank{1}, size)}))
-    CHECK(why.code == errc::mismatch);
-  for (const error& why : sum_on(both, memory[0])) CHECK(why.code == errc::none);
-}
 
 TEST_CASE("registered memory of processes comes back with a process that has come", "[processes][registered]") {
   kept_by = ordering::agreed;

@@ -49,7 +49,7 @@ TEST_CASE("a right result is found right for every dtype, reduction and world si
   const int ranks = GENERATE(1, 2, 3, 8, 17, 64);
   CAPTURE(to_string(type), to_string(op), ranks, kind == value_kind::full);
   const reference_values values{type, op, ranks, 1, kind};
-  constexpr std::size_t count = 1001;
+  constexpr std::size_t count = 331;
   std::vector<int> order(static_cast<std::size_t>(ranks));
   std::iota(order.begin(), order.end(), 0);
   CHECK(values.count_wrong({}, 0, reduced(values, order, count, type, op, kind)) == 0);

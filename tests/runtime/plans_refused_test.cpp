@@ -20,48 +20,6 @@ constexpr std::size_t length = plan_length;
 
 } // namespace
 
-TROUPE_WORLD_TEST(2, "ranks that capture different things are told so, and the world goes on",
-                  "[runtime][plans][ORD-2]") {
-  runtime rt{settings};
-  world where = rt.form_world();
-  const auto values = room(where);
-  CHECK_THAT(refusal_of(where,
-                        [&](rank_capture& one) {
-                          one.launch(barrier{});
-                          one.launch(all_reduce{values[index(one)], values[index(one)], count - index(one)});
-                        })
-                 .text,
-             ContainsSubstring("rank 0 asks for all_reduce of 64 f32, sum, rank 1 for all_reduce of 63 f32, sum"));
-  CHECK_THAT(refusal_of(where,
-                        [&](rank_capture& one) {
-                          if (one.self() == rank{0}) one.launch(sum_in_place(values[0]));
-                        })
-                 .text,
-             ContainsSubstring("rank 1 has ended after 0 launches"));
-  CHECK(refusal_of(where, [&](rank_capture& one) {
-          if (one.self() == rank{0})
-            one.launch(send{.memory = values[0], .count = 4, .peer = rank{1}});
-          else
-            one.launch(recv{.memory = values[1], .count = 5, .peer = rank{0}});
-        }).code == errc::mismatch);
-}
-
-TROUPE_WORLD_TEST(3, "an exception in the client's function ends the capture on every rank",
-                  "[runtime][plans][ONE-1]") {
-  runtime rt{settings};
-  world where = rt.form_world();
-  const auto values = room(where);
-  const error why = refusal_of(where, [&](rank_capture& one) {
-    one.launch(sum_in_place(values[index(one)]));
-    if (one.self() == rank{1}) throw std::runtime_error{"out of blocks"};
-    one.launch(sum_in_place(values[index(one)]));
-  });
-  CHECK(why.code == errc::cancelled);
-  CHECK(why.rank == rank{1});
-  CHECK_THAT(why.text, ContainsSubstring("out of blocks"));
-  if (settings.backend == backend_choice::mock) CHECK(mock_of(rt).graph_count() == 0);
-}
-
 TROUPE_WORLD_TEST(2, "what cannot be captured is refused with the reason, on all ranks", "[runtime][plans]") {
   runtime rt{settings};
   world where = rt.form_world();
@@ -213,20 +171,6 @@ TEST_CASE("a plan whose memory is lost is refused, and says to capture again", "
   CHECK(why.code == errc::stale_buffer);
   CHECK_THAT(why.text, ContainsSubstring("allocate it again, and capture a new plan"));
   CHECK(failure_of(where.ask(rank{0}, replay{plan})).code == errc::stale_buffer);
-}
-
-TEST_CASE("registered memory at different places of the ranks is refused in a capture too", "[runtime][plans][ORD-2]") {
-  runtime rt{mock_settings(2)};
-  world where = rt.form_world();
-  where.register_memory(1U << 20U);
-  const auto one = where.allocate_all(length);
-  const auto other = where.allocate_all(length);
-  const error why = refusal_of(where, [&](rank_capture& capture) {
-    capture.launch(sum_in_place(capture.self() == rank{0} ? one[rank{0}] : other[rank{1}]));
-  });
-  CHECK(why.code == errc::mismatch);
-  CHECK_THAT(why.text, ContainsSubstring("registered memory"));
-  CHECK_NOTHROW(where.replay(where.capture(plan_steps{sums_in_place(one)})).get());
 }
 
 TEST_CASE("a world that fails during a capture answers it, and its graphs are gone", "[runtime][plans][ONE-1][FLT-1]") {

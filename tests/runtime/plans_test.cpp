@@ -137,32 +137,6 @@ TROUPE_WORLD_TEST(2, "replays and other requests are launched in one order (ORD-
   CHECK(all_are(where, values, 3.0F * 2048)); // 3, and twelve times in all
 }
 
-TROUPE_WORLD_TEST(2, "ranks replay a plan by lanes of their own clients, and must name the same one",
-                  "[runtime][plans][ORD-2]") {
-  runtime rt{one_worker(settings)};
-  world where = rt.form_world();
-  const auto values = ranked_values(where, count);
-  const auto one = where.capture(plan_steps{sums_in_place(values)});
-  const auto other = where.capture(plan_steps{sums_in_place(values)});
-  rank_lane left{where, rank{0}, lane::named("replays")};
-  rank_lane right{where, rank{1}, lane::named("replays")};
-  auto first = left.ask(replay{one});
-  CHECK_NOTHROW(right.ask(replay{one}).get());
-  CHECK_NOTHROW(first.get());
-  CHECK(all_are(where, values, 3));
-
-  auto wrong = left.ask(replay{one});
-  const error why = failure_of(right.ask(replay{other}));
-  CHECK(why.code == errc::mismatch);
-  CHECK_THAT(why.text, ContainsSubstring("replay of plan " + std::to_string(one->number())));
-  CHECK_THAT(why.text, ContainsSubstring("replay of plan " + std::to_string(other->number())));
-  CHECK(failure_of(std::move(wrong)).code == errc::mismatch);
-  CHECK(failure_of(where.ask({replay{one}, replay{other}})).code == errc::mismatch);
-  CHECK(failure_of(where.ask({replay{one}, barrier{}})).code == errc::mismatch);
-  CHECK_NOTHROW(where.replay(other).get());
-  CHECK(all_are(where, values, 6));
-}
-
 TROUPE_WORLD_TEST(3, "a rank may take no part in a plan", "[runtime][plans]") {
   runtime rt{settings};
   world where = rt.form_world();

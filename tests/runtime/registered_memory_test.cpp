@@ -56,25 +56,6 @@ TROUPE_WORLD_TEST(2, "requests on registered memory give the same results, in an
   while (where.registered_memory().free_bytes != 8U << 20U) std::this_thread::yield();
 }
 
-TROUPE_WORLD_TEST(2, "registered memory at different places of the ranks is refused, and the next request works",
-                  "[runtime][ORD-2]") {
-  runtime rt{settings};
-  world where = rt.form_world();
-  where.register_memory(1U << 20U);
-  const auto one = where.allocate_all(1024);
-  const auto other = where.allocate_all(1024);
-  const std::vector<buffer> ordinary{where.allocate(rank{0}, 1024), where.allocate(rank{1}, 1024)};
-  const error crossed = failure_of(where.ask(sums({one[rank{0}], other[rank{1}]}, {one[rank{0}], other[rank{1}]}, 16)));
-  CHECK(crossed.code == errc::mismatch);
-  CHECK_THAT(crossed.text, ContainsSubstring("rank 0 has send at registered offset 0") &&
-                               ContainsSubstring("rank 1 has send at registered offset 1024"));
-  const error mixed = failure_of(where.ask(sums({one[rank{0}], ordinary[1]}, {one[rank{0}], ordinary[1]}, 16)));
-  CHECK(mixed.code == errc::mismatch);
-  CHECK_THAT(mixed.text, ContainsSubstring("rank 1 has send in ordinary memory"));
-  CHECK_FALSE(failure_of(where.ask(sums(one, ordinary, 16))));
-  CHECK_FALSE(failure_of(where.ask(sums(one, one, 16))));
-}
-
 TEST_CASE("memory that cannot be had is told, and nothing has changed", "[runtime]") {
   runtime rt{mock_settings(2)};
   world where = rt.form_world();

@@ -64,7 +64,7 @@ struct ordering_rig {
   }
   ordering_rig(const ordering_rig&) = delete;
   ordering_rig& operator=(const ordering_rig&) = delete;
-  ~ordering_rig() {
+  virtual ~ordering_rig() {
     for (std::size_t w = 1; w < sets.size(); ++w)
       for (const auto& one : sets[w]) {
         one->fail({.code = errc::stopping, .text = "the test is over"});

@@ -122,7 +122,8 @@ TEST_CASE("a unique id of a gloo backend says where to meet, and back", "[collec
 
 TEST_CASE("garbage, silence and too much are dropped, and the others are served all the same",
           "[collectives][gloo][SEC-1]") {
-  gloo_store_server server{parse_socket_address("127.0.0.1")};
+  CHECK(gloo_wire::time_for_hello == 5s);
+  gloo_store_server server{parse_socket_address("127.0.0.1"), 300ms};
   const gloo_endpoint endpoint = server.open();
   const file_descriptor silent = connect_to(endpoint);
 
@@ -148,7 +149,7 @@ TEST_CASE("garbage, silence and too much are dropped, and the others are served 
   CHECK(whole.get("key") == text("value"));
   gloo_store twice{endpoint, 2, ""};
   CHECK(code_of([&] { twice.set("key", text("other")); }) == errc::communicator_failed); // the first one counts
-  CHECK(is_dropped(silent, 7s));                                                         // five seconds after it came
+  CHECK(is_dropped(silent, 5s));                                                         // 300 ms after it came
 }
 
 TEST_CASE("a wait in the store ends at once when it is interrupted, or when the server ends", "[collectives][gloo]") {

@@ -1,5 +1,5 @@
 // One order for ranks in processes of their own (ORD-1): what is asked, told and decided, and that everything is
-// answered once (ONE-1).
+// answered once (ONE-1). What it promises as any order does: world_order_test.cpp.
 #include "processes/order/distributed_rig.hpp"
 
 #include <troupe/collectives/operation/captured_plan.hpp>
@@ -15,114 +15,6 @@ using namespace troupe;
 using namespace troupe::tests;
 using Catch::Matchers::ContainsSubstring;
 
-namespace {
-
-std::vector<outcome_log> ask_all(distributed_rig& rig, lane where, std::size_t count) {
-  std::vector<outcome_log> logs;
-  for (int r = 0; r < rig.size(); ++r) logs.push_back(rig.ask(r, where, rig.add(r, count)));
-  return logs;
-}
-
-} // namespace
-
-TEST_CASE("an operation is launched when all ranks have asked for it", "[collectives][sequencing][distributed]") {
-  distributed_rig one{2};
-  const auto left = one.ask(0, one.add(0, 4));
-  one.deliver_all();
-  one.settle();
-  CHECK(one.notes[0]->empty());
-  CHECK(one.links[0]->waiting() == 1);
-  const auto right = one.ask(1, one.add(1, 4));
-  one.deliver_all();
-  one.finish();
-  CHECK(one.links[0]->waiting() == 0);
-  CHECK(code_of_all({left, right}) == errc::none);
-  CHECK(*one.notes[0] == launch_notes{"a all_reduce of 4 i32, sum"});
-  CHECK(*one.notes[0] == *one.notes[1]);
-}
-
-TEST_CASE("lanes that ranks ask in crosswise are launched in one order on all of them (ORD-1)",
-          "[collectives][sequencing][distributed][ORD-1]") {
-  distributed_rig one{3};
-  const lane lanes[] = {lane{}, lane::named("distributed 1"), lane::named("distributed 2")};
-  std::vector<outcome_log> logs;
-  for (int i = 0; i < 3; ++i)
-    for (int r = 0; r < 3; ++r) {
-      const int l = (i + r) % 3;
-      logs.push_back(one.ask(r, lanes[l], one.add(r, static_cast<std::size_t>(1 + l))));
-    }
-  one.deliver_all();
-  one.finish();
-  CHECK(code_of_all(logs) == errc::none);
-  CHECK(one.notes[0]->size() == 3);
-  CHECK(*one.notes[0] == *one.notes[1]);
-  CHECK(*one.notes[0] == *one.notes[2]);
-}
-
-TEST_CASE("ranks that do not agree are told, and nothing is launched (ORD-2)",
-          "[collectives][sequencing][distributed]") {
-  distributed_rig one{2};
-  const std::vector logs{one.ask(0, one.add(0, 4)), one.ask(1, one.add(1, 5))};
-  one.deliver_all();
-  CHECK(code_of_all(logs) == errc::mismatch);
-  for (int r = 0; r < 2; ++r) {
-    const error why = logs[static_cast<std::size_t>(r)].failure();
-    CHECK(why.rank == rank{r});
-    CHECK(why.ticket);
-    CHECK(why.epoch == rig_epoch);
-    CHECK_THAT(why.text, ContainsSubstring("all_reduce of 4 i32") && ContainsSubstring("all_reduce of 5 i32"));
-  }
-  one.finish();
-  CHECK(one.notes[0]->empty());
-}
-
-TEST_CASE("a rank that does not come is named at the deadline, with how far the asker has come (TIM-1)",
-          "[collectives][sequencing][distributed]") {
-  distributed_rig one{3, {.straggling = 5ms}};
-  const lane decode = lane::named("decode");
-  ask_all(one, {}, 7);
-  one.deliver_all();
-  one.finish();
-  one.links[1]->tell_progress();
-  lane_request terms = distributed_rig::in(decode);
-  terms.deadline = 10ms;
-  const auto waits = one.ask(0, one.add(0, 4), std::move(terms));
-  const auto patient = one.ask(2, decode, one.add(2, 4));
-  one.deliver_all();
-  CHECK(one.keeper.waiting() == 2);
-  one.expire_above(5ms);
-  const auto late = one.keeper.take_straggling();
-  REQUIRE(late.size() == 1);
-  CHECK(late[0]->missing() == std::vector{rank{1}});
-  CHECK(one.keeper.take_straggling().empty());
-  CHECK(one.keeper.next_due() <= one.time->now() + 5ms);
-  one.expire_above(5ms);
-  one.deliver_all();
-  const error why = waits.failure();
-  CHECK(why.code == errc::deadline_exceeded);
-  CHECK(why.effect == effect::rejected);
-  CHECK_THAT(why.text, ContainsSubstring("in lane decode") && ContainsSubstring("rank 1 has not asked"));
-  REQUIRE(why.absence);
-  CHECK(why.absence->missing() == std::vector{rank{1}});
-  CHECK(why.absence->what == "all_reduce of 4 i32, sum");
-  CHECK(why.absence->lane == decode);
-  CHECK(why.absence->waited == 10ms);
-  REQUIRE(why.absence->ranks[1].last_asked);
-  CHECK(why.absence->ranks[1].last_asked->what == "all_reduce of 7 i32, sum");
-  REQUIRE(why.absence->ranks[0].last_finished); // its own, which it knows itself
-  REQUIRE(why.absence->ranks[1].last_launched); // as it told the controller
-  CHECK(why.absence->ranks[1].last_launched->what == "all_reduce of 7 i32, sum");
-  REQUIRE(why.absence->ranks[1].last_finished);
-  CHECK(why.absence->ranks[1].last_finished->what == "all_reduce of 7 i32, sum");
-  REQUIRE(late[0]->ranks[1].last_finished);
-  CHECK_FALSE(late[0]->ranks[2].last_finished); // nothing was told
-  CHECK(patient.failure().code == errc::cancelled);
-  CHECK(patient.failure().absence);
-  CHECK(one.ask(1, decode, one.add(1, 4)).count() == 0);
-  one.deliver_all();
-  CHECK(one.keeper.next_due() == time_point::max());
-}
-
 TEST_CASE("a controller that is silent is not waited for, and what it releases in the end is launched (TIM-1, ORD-1)",
           "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
@@ -130,7 +22,7 @@ TEST_CASE("a controller that is silent is not waited for, and what it releases i
   terms.deadline = 10ms;
   const auto waits = one.ask(0, one.add(0, 4), std::move(terms));
   const auto second = one.ask(0, one.add(0, 5));
-  const auto peer = ask_all(one, {}, 4);
+  const auto peer = one.ask_each({}, 4);
   one.time->advance(1s);
   one.links[0]->expire(one.time->now());
   CHECK(waits.count() == 0);
@@ -151,88 +43,6 @@ TEST_CASE("a controller that is silent is not waited for, and what it releases i
   CHECK(*one.notes[1] == *one.notes[0]);
 }
 
-TEST_CASE("requests are taken back one by one, or with their client, and the peers are told",
-          "[collectives][sequencing][distributed]") {
-  distributed_rig one{2};
-  const lane mine = lane::named("distributed mine");
-  const auto first = one.ask(0, one.add(0, 4), distributed_rig::in(mine, 7));
-  const auto second = one.ask(0, one.add(0, 5), distributed_rig::in(mine, 7));
-  const auto third = one.ask(0, one.add(0, 6), distributed_rig::in(mine, 7));
-  one.orders[0]->cancel(rank{0}, mine, 0);
-  one.orders[0]->cancel(rank{0}, mine, 99);
-  one.orders[0]->cancel(rank{0}, lane::named("distributed nobody"), 0);
-  one.deliver_all();
-  CHECK(first.failure().code == errc::cancelled);
-  CHECK(second.count() == 0);
-  one.orders[0]->withdraw(rank{0}, 7, {.code = errc::abandoned, .text = "client 7 has ended", .native_code = -3});
-  one.deliver_all();
-  for (const auto* log : {&second, &third}) {
-    CHECK(log->count() == 1);
-    CHECK(log->failure().code == errc::abandoned);
-    CHECK(log->failure().text == "client 7 has ended");
-    CHECK(log->failure().native_code == -3);
-  }
-  const auto told = one.ask(1, mine, one.add(1, 4));
-  one.deliver_all();
-  CHECK(told.failure().code == errc::cancelled);
-  CHECK_THAT(told.failure().text, ContainsSubstring("rank 0 cancelled"));
-  CHECK(one.keeper.waiting() == 0);
-  const auto other = one.ask(0, one.add(0, 8), distributed_rig::in(mine, 8)); // the lane is free
-  one.deliver_all();
-  CHECK(other.count() == 0);
-}
-
-TEST_CASE("a position that is not the next, or a lane of somebody else, is refused and takes no place",
-          "[collectives][sequencing][distributed]") {
-  distributed_rig one{2};
-  const auto at = [](std::uint64_t position, std::uint64_t client) {
-    lane_request terms = distributed_rig::in({}, client);
-    terms.position = position;
-    return terms;
-  };
-  const auto gap = one.ask(0, one.add(0, 4), at(1, 5));
-  const auto right = one.ask(0, one.add(0, 4), at(0, 5));
-  const auto stranger = one.ask(0, one.add(0, 4), at(1, 6));
-  const auto peer = one.ask(1, one.add(1, 4));
-  one.deliver_all();
-  one.finish();
-  CHECK(gap.failure().code == errc::invalid_argument);
-  CHECK(stranger.failure().code == errc::invalid_argument);
-  CHECK(code_of_all({right, peer}) == errc::none);
-}
-
-TEST_CASE("sends meet their recvs by tag, alone and in groups", "[collectives][sequencing][distributed]") {
-  distributed_rig one{3};
-  std::vector<outcome_log> logs;
-  logs.push_back(one.ask(0, one.pass(0, 2, 4, 8)));
-  logs.push_back(one.ask(0, lane::named("distributed other"), one.pass(0, 2, 5, 9)));
-  logs.push_back(one.ask(2, lane::named("distributed other"), one.take(2, 0, 5, 9)));
-  logs.push_back(one.ask(2, one.take(2, 0, 4, 8)));
-  one.deliver_all();
-  one.finish();
-  CHECK(code_of_all(logs) == errc::none);
-  CHECK(one.notes[0]->size() == 2);
-  CHECK(one.notes[1]->empty());
-  logs.clear();
-  for (int r = 0; r < 3; ++r) {
-    group ring;
-    ring.parts.push_back(one.pass(r, (r + 1) % 3, 6));
-    ring.parts.push_back(one.take(r, (r + 2) % 3, 6));
-    ring.parts.push_back(one.add(r, 3));
-    logs.push_back(one.ask(r, lane::named("distributed ring"), ring));
-  }
-  one.deliver_all();
-  one.finish();
-  CHECK(code_of_all(logs) == errc::none);
-  const std::vector wrong{one.ask(0, lane::named("distributed wrong"), one.pass(0, 1, 4)),
-                          one.ask(1, lane::named("distributed wrong"), one.take(1, 0, 5))};
-  one.deliver_all();
-  CHECK(code_of_all(wrong) == errc::mismatch);
-  const auto nobody = one.ask(0, lane::named("distributed nobody"), one.pass(0, 3, 4));
-  one.deliver_all();
-  CHECK(nobody.failure().code == errc::invalid_argument);
-}
-
 TEST_CASE("a turn has one place in the order of all ranks, whenever each asks for it",
           "[collectives][sequencing][distributed][ORD-1]") {
   distributed_rig one{3};
@@ -244,10 +54,10 @@ TEST_CASE("a turn has one place in the order of all ranks, whenever each asks fo
     });
   };
   turn(0);
-  ask_all(one, {}, 1); // rank 0 asked for its turn before, and yet
+  one.ask_each({}, 1); // rank 0 asked for its turn before, and yet
   one.deliver_all();
   turn(2);
-  ask_all(one, {}, 2);
+  one.ask_each({}, 2);
   one.deliver_all();
   one.ask(0, one.add(0, 3));
   turn(0);
@@ -271,7 +81,7 @@ TEST_CASE("a close answers a request once, in any of its states (ONE-1)",
           "[collectives][sequencing][distributed][ONE-1]") {
   const error why{.code = errc::stopping, .effect = effect::unknown_outcome, .text = "closed"};
   distributed_rig one{2};
-  const auto launched = ask_all(one, {}, 1);
+  const auto launched = one.ask_each({}, 1);
   one.deliver_all();
   const auto waits = one.ask(0, one.add(0, 2)); // at the controller
   one.deliver_all();
@@ -393,7 +203,7 @@ TEST_CASE("a request that waits for long lets any number pass it", "[collectives
   const lane slow = lane::named("distributed slow");
   const auto early = one.ask(0, slow, one.add(0, 3));
   for (int i = 0; i < 2100; ++i) {
-    ask_all(one, {}, 1);
+    one.ask_each({}, 1);
     if (i % 50 == 0) one.deliver_all();
   }
   one.deliver_all();
@@ -414,7 +224,7 @@ TEST_CASE("a request that cannot be encoded is refused where it is asked", "[col
   CHECK(refused.failure().code == errc::invalid_argument);
   CHECK(refused.failure().rank == rank{0});
   CHECK(one.links[0]->waiting() == 0);
-  const auto next = ask_all(one, {}, 4);
+  const auto next = one.ask_each({}, 4);
   one.deliver_all();
   one.finish();
   CHECK(code_of_all(next) == errc::none);
@@ -429,7 +239,7 @@ TEST_CASE("the objection of a request that cannot be told is not applied to the 
   terms.objection = std::make_unique<error>(error{.code = errc::missing, .text = "its memory is gone"});
   const auto refused = one.ask(0, std::move(many), std::move(terms));
   CHECK(refused.failure().code == errc::invalid_argument);
-  const auto next = ask_all(one, {}, 4);
+  const auto next = one.ask_each({}, 4);
   one.deliver_all();
   one.finish();
   CHECK(code_of_all(next) == errc::none);
@@ -580,20 +390,6 @@ TEST_CASE("each of several requests is given up at its own time", "[collectives]
   CHECK(answered_after(10ms) == std::vector<std::size_t>{0, 1, 0});
   CHECK(answered_after(10ms) == std::vector<std::size_t>{1, 1, 0});
   CHECK(answered_after(10ms) == std::vector<std::size_t>{1, 1, 1});
-}
-
-TEST_CASE("a request knows its place in its lane once it is released", "[collectives][sequencing][distributed]") {
-  distributed_rig one{2};
-  const lane where = lane::named("distributed place");
-  for (const std::uint64_t place : {0U, 1U, 2U}) {
-    ask_all(one, where, 4);
-    one.deliver_all();
-    one.finish();
-    const auto launched = one.rig.ranks[0]->progress().launched;
-    REQUIRE(launched);
-    CHECK(launched->lane == where);
-    CHECK(launched->position == place);
-  }
 }
 
 TEST_CASE("a refusal that names a rank keeps that name", "[collectives][sequencing][distributed]") {
@@ -786,12 +582,12 @@ TEST_CASE("a request that each rank refuses by itself delays no commit (CUT-1)",
 TEST_CASE("a request that is refused because the communicator has failed does not count as done (CUT-1)",
           "[collectives][sequencing][distributed][resume]") {
   distributed_rig one{2};
-  const auto first = ask_all(one, {}, 4);
+  const auto first = one.ask_each({}, 4);
   one.deliver_all();
   one.finish();
   CHECK(code_of_all(first) == errc::none);
   for (const auto& rank : one.rig.ranks) CHECK(rank->fail({.code = errc::communicator_failed, .text = "by the test"}));
-  const auto behind = ask_all(one, {}, 5);
+  const auto behind = one.ask_each({}, 5);
   one.deliver_all();
   one.finish();
   CHECK(code_of_all(behind) == errc::communicator_failed);
@@ -807,14 +603,6 @@ TEST_CASE("a rank that counts successes of what was not released is refused",
       one.keeper.receive(rank{0}, forged.take({.epoch = rig_epoch, .number = 1, .succeeded = 1}), one.time->now());
   CHECK(why.code == errc::internal);
   CHECK_THAT(why.text, ContainsSubstring("were not released"));
-}
-
-TEST_CASE("commits of different numbers do not match (ORD-2)", "[collectives][sequencing][distributed][resume]") {
-  distributed_rig one{2};
-  const std::vector logs{one.ask(0, barrier{.commit = 1}), one.ask(1, barrier{.commit = 2})};
-  one.deliver_all();
-  CHECK(code_of_all(logs) == errc::mismatch);
-  CHECK_THAT(logs[0].failure().text, ContainsSubstring("commit 1") && ContainsSubstring("commit 2"));
 }
 
 TEST_CASE("a rank in a capture is told when the order of its world is closed",
@@ -946,7 +734,7 @@ TEST_CASE("the end of an order that names a rank names it to all who wait",
 
 TEST_CASE("progress is told once", "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
-  ask_all(one, {}, 4);
+  one.ask_each({}, 4);
   one.deliver_all();
   one.finish();
   const std::uint64_t before = one.links[0]->sent();
@@ -960,7 +748,7 @@ TEST_CASE("progress is told once", "[collectives][sequencing][distributed]") {
 TEST_CASE("the end of an order tells the controller what has been done, and later records are dropped",
           "[collectives][sequencing][distributed][resume]") {
   distributed_rig one{2};
-  ask_all(one, {}, 4);
+  one.ask_each({}, 4);
   one.deliver_all();
   one.finish();
   const std::uint64_t before = one.links[0]->sent();

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "processes/order/connected_order.hpp"
-#include "support/ordering_rig.hpp"
+#include "support/world_order_rig.hpp"
 
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/processes/order/order_connection.hpp>
@@ -28,10 +28,10 @@ namespace troupe::tests {
 /// Ranks that share a host with an order service of its own.
 using host_ranks = std::vector<rank>;
 
-struct distributed_rig : ordering_rig {
+struct distributed_rig : world_order_rig {
   explicit distributed_rig(int size, sequencer_limits limits = {}, const fusion_limits& fused = {.mode = fusion::off},
                            const std::vector<host_ranks>& of_hosts = {})
-    : ordering_rig{size}, keeper{limits}, up(rig.ranks.size()), down(rig.ranks.size()) {
+    : world_order_rig{size}, keeper{limits}, up(rig.ranks.size()), down(rig.ranks.size()) {
     keeper.open(rig_epoch, size);
     for (const host_ranks& ranks : of_hosts) {
       keeper.delegate(ranks);
@@ -52,20 +52,25 @@ struct distributed_rig : ordering_rig {
       orders.push_back(links.back()->whole());
     }
   }
-  ~distributed_rig() {
+  ~distributed_rig() override {
     for (const auto& one : links) one->close({.code = errc::stopping, .text = "the test is over"});
     settle();
     look();
   }
 
-  outcome_log ask(int self, operation what, lane_request terms = {}) {
-    outcome_log log;
-    terms.what = std::move(what);
-    terms.name = ticket{++name};
-    if (terms.deadline == nanoseconds{0}) terms.deadline = 1h;
-    terms.reply = log.make_reply_promise();
-    orders[static_cast<std::size_t>(self)]->ask(rank{self}, std::move(terms));
-    return log;
+  world_order& order_of(int self) override { return *orders[static_cast<std::size_t>(self)]; }
+  std::vector<std::shared_ptr<const absence_report>> take_straggling() override { return keeper.take_straggling(); }
+  std::size_t waiting_above() const override { return keeper.waiting(); }
+  void tell_progress(int self) override { links[static_cast<std::size_t>(self)]->tell_progress(); }
+  void take_turn(std::function<void(rank_pipeline&)> work) override {
+    int granted = 0;
+    for (int r = 0; r < size(); ++r)
+      turn(r, [&, r] {
+        work(*rig.ranks[static_cast<std::size_t>(r)]);
+        ++granted;
+      });
+    deliver_all();
+    CHECK(granted == size());
   }
   /// Calls \p work at a turn of \p self.
   void turn(int self, std::function<void()> work) {
@@ -74,26 +79,6 @@ struct distributed_rig : ordering_rig {
           if (!why) work();
         });
   }
-  outcome_log ask(int self, lane where, operation what) { return ask(self, std::move(what), in(where)); }
-  [[nodiscard]] static lane_request in(lane where, std::uint64_t client = 0) {
-    lane_request terms;
-    terms.where = where;
-    terms.client = client;
-    return terms;
-  }
-  /// all_reduce of \p count elements.
-  [[nodiscard]] operation add(int self, std::size_t count) const { return sum(static_cast<std::size_t>(self), count); }
-  [[nodiscard]] operation pass(int self, int to, std::size_t count, int tag = 0) const {
-    return troupe::send{
-        .memory = memory(self, count), .count = count, .type = dtype::i32, .peer = rank{to}, .tag = tag};
-  }
-  [[nodiscard]] operation take(int self, int from, std::size_t count, int tag = 0) const {
-    return recv{.memory = memory(self, count), .count = count, .type = dtype::i32, .peer = rank{from}, .tag = tag};
-  }
-  [[nodiscard]] buffer memory(int self, std::size_t count) const {
-    return rig.numbers(static_cast<std::size_t>(self), count, 1);
-  }
-
   /// Another host, with its order service.
   struct host {
     host_ranks ranks{};
@@ -180,7 +165,7 @@ struct distributed_rig : ordering_rig {
     collect();
   }
   /// Everything arrives, and what follows from that.
-  void deliver_all() {
+  void deliver_all() override {
     for (bool moved = true; moved;) {
       moved = false;
       for (int r = 0; r < size(); ++r) moved = deliver_up(r) || moved;
@@ -190,19 +175,12 @@ struct distributed_rig : ordering_rig {
     }
   }
   /// Time passes at the controller, which says so.
-  void expire_above(nanoseconds by) {
+  void expire_above(nanoseconds by) override {
     time->advance(by);
     keeper.expire(time->now());
     for (const auto& one : hosts) one->keeper.expire(time->now());
     collect();
   }
-  /// The launches are made and answered.
-  void finish() {
-    settle();
-    look();
-  }
-  [[nodiscard]] int size() const { return static_cast<int>(orders.size()); }
-
   order_server keeper;
   std::vector<std::unique_ptr<host>> hosts;
   error closed_above{};
@@ -212,17 +190,6 @@ struct distributed_rig : ordering_rig {
   std::vector<std::shared_ptr<order_connection>> links;
   std::vector<std::shared_ptr<distributed_order>> orders;
   error refused_above, refused_below; ///< What the last delivery came to.
-  std::atomic<std::uint64_t> name{0};
 };
-
-/// The code that all have been answered with, once each.
-inline errc code_of_all(const std::vector<outcome_log>& logs) {
-  for (const outcome_log& one : logs) {
-    REQUIRE(one.count() == 1);
-    CHECK(one.failure().code == logs.front().failure().code);
-    if (one.failure()) CHECK(one.failure().effect == effect::rejected);
-  }
-  return logs.front().failure().code;
-}
 
 } // namespace troupe::tests

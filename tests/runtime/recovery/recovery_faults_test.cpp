@@ -88,7 +88,7 @@ private:
     settings.recovery.policy = recovery_policy::keep_size;
     settings.recovery.backoff = 1ms;
     settings.limits.hang = hang;
-    settings.deadlines.form = 5s;
+    settings.deadlines.form = settings.backend == backend_choice::mock ? nanoseconds{1s} : nanoseconds{5s};
     settings.faults = std::move(faults);
     return settings;
   }

@@ -70,7 +70,7 @@ TEST_CASE("a message between services comes back as it was written", "[collectiv
   CHECK(one.reports[1]->what == "all_reduce");
   CHECK(one.reports[1]->waited == 3ms);
   CHECK(one.reports[1]->ranks.size() == 2);
-  const host_frame empty = read(encode({}));
+  const host_frame empty = read(encode(host_frame{}));
   CHECK(empty.empty());
   CHECK(empty.is_complete);
   CHECK_FALSE(empty.closed);
@@ -122,7 +122,7 @@ TEST_CASE("a message between services that is cut, or names ranks that do not ex
 }
 
 TEST_CASE("a message between services is not believed to have more parts than bytes", "[collectives][wire][hosts]") {
-  const std::string empty = encode({}); // two flags, and three numbers of parts
+  const std::string empty = encode(host_frame{}); // two flags, and three numbers of parts
   REQUIRE(empty.size() == 5);
   const auto announced = [&](std::size_t at, char count, std::size_t bytes) {
     std::string one = empty.substr(0, at + 1);
