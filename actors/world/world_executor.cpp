@@ -161,6 +161,9 @@ void world_executor::follow(const controller_directive& from) {
                              if (effects.empty()) return effects;
                              commits_.told = directive.resume;
                              commits_.record = std::make_shared<commit_record>(directive.of, directive.resume);
+                             // A rank that is alone in a sub-world may replace one that has committed there.
+                             if (commits_.log && directive.resume)
+                               commits_.log->learn(commits_of(*directive.resume, directive.of));
                              plan_.to_controller->begins(commits_.record);
                              return effects;
                            },

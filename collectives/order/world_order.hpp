@@ -92,6 +92,9 @@ public:
   open_world([[maybe_unused]] std::uint64_t number, [[maybe_unused]] std::shared_ptr<rank_pipeline> pipeline) {
     return nullptr;
   }
+  /// Leaves the sub-world \p number, which the turn of a split has opened and this process does not open: requests of
+  /// other ranks that need its rank are refused with \p why. Does nothing without opens_sub_worlds().
+  virtual void decline_world([[maybe_unused]] std::uint64_t number, [[maybe_unused]] error why) {}
 
   /// Ends this process's part in the order of this world. Its requests that are not released, and all later ones, are
   /// answered with \p why as rejected, and so are the requests of other ranks that need its ranks. Requests that the

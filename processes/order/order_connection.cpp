@@ -244,6 +244,20 @@ void order_connection::leave(const std::shared_ptr<ordered_rank>& of, error why,
   });
 }
 
+void order_connection::decline(std::uint64_t world, error why) {
+  why.effect = effect::rejected;
+  run_open([this, world, why = std::move(why)] {
+    {
+      const std::lock_guard lock{mutex_};
+      declined_.insert(world);
+      early_.erase(world);
+    }
+    may_wait_ = false;
+    out_.select(world);
+    out_.add({.kind = request_record::form::close, .why = why});
+  });
+}
+
 bool order_connection::may_send() const noexcept {
   return sent_.load() - seen_.load() < most_unseen || out_.size_bytes() >= enough_bytes ||
          out_.records() >= enough_records;
@@ -457,6 +471,7 @@ error order_connection::decide_capture(decision_record& one) {
 }
 
 error order_connection::decide_close(decision_record& one) {
+  if (declined_.erase(one.world) > 0) return {};
   const auto of = find(one.world);
   if (!of || !of->closed)
     return {.code = errc::internal, .text = "the controller has closed a world that this rank has not left"};
@@ -475,7 +490,7 @@ error order_connection::decide_close(decision_record& one) {
 error order_connection::decide_message(decision_record& one) {
   const auto of = find(one.world);
   if (!of) { // the world is opened later, or has been left
-    early_[one.world].emplace_back(one.from, std::move(one.message));
+    if (!declined_.contains(one.world)) early_[one.world].emplace_back(one.from, std::move(one.message));
     return {};
   }
   steps_.emplace_back(
@@ -635,6 +650,10 @@ void distributed_order::set_registered(std::vector<std::shared_ptr<registered_po
 std::shared_ptr<world_order> distributed_order::open_world(std::uint64_t number,
                                                            std::shared_ptr<rank_pipeline> pipeline) {
   return through_->open(number, std::move(pipeline));
+}
+
+void distributed_order::decline_world(std::uint64_t number, error why) {
+  through_->decline(number, std::move(why));
 }
 
 std::shared_ptr<latch> distributed_order::leave(error why) {

@@ -25,6 +25,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,7 @@ public:
   [[nodiscard]] bool opens_sub_worlds() const noexcept override { return true; }
   [[nodiscard]] std::shared_ptr<world_order> open_world(std::uint64_t number,
                                                         std::shared_ptr<rank_pipeline> pipeline) override;
+  void decline_world(std::uint64_t number, error why) override;
   /// Leaving the whole world also closes the connection.
   std::shared_ptr<latch> leave(error why) override;
   std::shared_ptr<latch> close(error why, bool for_good = true) override;
@@ -138,6 +140,7 @@ private:
   // For distributed_order.
   void ask(const std::shared_ptr<ordered_rank>& of, lane_request asked);
   [[nodiscard]] std::shared_ptr<distributed_order> open(std::uint64_t world, std::shared_ptr<rank_pipeline> pipeline);
+  void decline(std::uint64_t world, error why);
   void set_registered(const std::shared_ptr<ordered_rank>& of, std::vector<std::shared_ptr<registered_pool>> pools);
   /// Ends a rank's part in a world: see distributed_order::leave(). \p for_good: false if only the epoch ends.
   void leave(const std::shared_ptr<ordered_rank>& of, error why, bool for_good);
@@ -249,6 +252,7 @@ private:
   std::vector<std::shared_ptr<ordered_rank>> worlds_; ///< In the order of their numbers; the first is the whole world.
   /// Messages for worlds that are not open here yet, by their numbers.
   std::map<std::uint64_t, std::vector<std::pair<process_address, std::string>>> early_;
+  std::set<std::uint64_t> declined_;   ///< The worlds that the rank leaves without having opened them.
   std::atomic<bool> has_parts_{false}; ///< Whether a sub-world has been opened.
   time_point due_ = time_point::max(); ///< No request is given up before this time.
   error ending_;                       ///< See ending().

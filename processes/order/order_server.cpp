@@ -251,8 +251,13 @@ order_server::world& order_server::open_group(const world& parent, const rank_gr
   world_log& kept = logs_[unused];
   kept.members.clear();
   for (const connection* one : ranks) kept.members.push_back(one->self);
-  kept.log.learn(known);
+  // A rank that is alone orders its requests by itself, as in open(). What its process knows is all there is to know.
+  const bool is_alone = ranks.size() == 1;
+  told_commits told = known;
+  if (is_alone && told.of != epoch{}) told.of = epoch_;
+  kept.log.learn(told);
   begin_log(made, kept.log);
+  if (is_alone) kept.log.stop();
   return made;
 }
 

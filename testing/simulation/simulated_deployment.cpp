@@ -355,11 +355,29 @@ void simulated_deployment::renew(const planned_split& one, const world_event& no
     const auto world = part.world.lock();
     return part.is_pending || (world && !world->is_over());
   };
+  const auto is_kept = [&](rank member) { // by a process that has not noticed a change of the world's size
+    const auto& part = held.parts[static_cast<std::size_t>(member.value())];
+    const auto world = part.world.lock();
+    return part.process == where_.process_of(member) && is_there(part) &&
+           (!world || world->latest().phase != world_phase::failed);
+  };
+  const std::size_t size_changes = where_.size_changes(now.epoch);
+  // A change of the world's size ends the sub-world, even if the world has its old size again. The order has dropped
+  // its resume points then, and if all its processes have been replaced meanwhile, nobody knows that there was one.
+  const bool has_failed = held.size_of_whole != now.world_size ||
+                          (held.size_changes != size_changes && std::ranges::none_of(held.members, is_kept));
   const bool is_over = held.stopped_in != epoch{} && std::ranges::none_of(held.parts, is_there);
-  if (!is_over && held.members == members && held.size_of_whole == now.world_size) return;
-  // All members have stopped their parts in one epoch, so the order has forgotten the sub-world.
-  const bool is_anew = is_over && held.stopped_in == now.epoch && held.members == members;
-  held = {.number = ++last_sub_world_, .members = std::move(members), .size_of_whole = now.world_size};
+  if (!is_over && !has_failed && held.members == members) return;
+  // All members have stopped their parts while these served in one epoch, so the order has forgotten the sub-world. It
+  // keeps one that a process has stopped in a rebuild, or that a newcomer was to join: the newcomer's split joins it.
+  const bool is_anew = is_over && held.stopped_in == now.epoch && held.members == members &&
+                       std::ranges::all_of(members, [&](rank member) {
+                         return held.parts[static_cast<std::size_t>(member.value())].is_stopped;
+                       });
+  held = {.number = ++last_sub_world_,
+          .members = std::move(members),
+          .size_of_whole = now.world_size,
+          .size_changes = size_changes};
   held.parts.resize(static_cast<std::size_t>(of_.ranks));
   if (is_anew) ledger_.begins_anew(held.number);
 }
@@ -450,9 +468,12 @@ void simulated_deployment::stop_members(const planned_split& one, sub_world_of_p
   for (const rank self : held.members) {
     const auto drawn = mix(of_.seed, 32 + one.number, static_cast<std::uint64_t>(self.value()));
     fibers::current()->sleep(nanoseconds{static_cast<nanoseconds::rep>(drawn >> 16U)} % one.jitter);
-    const auto& part = held.parts[static_cast<std::size_t>(self.value())];
-    if (const auto world = part.world.lock(); world && part.process == where_.process_of(self))
-      where_.stop_sub_world(self, *world);
+    auto& part = held.parts[static_cast<std::size_t>(self.value())];
+    const auto world = part.world.lock();
+    if (!world || part.process != where_.process_of(self)) continue;
+    const world_event event = world->latest();
+    part.is_stopped = event.phase == world_phase::ready && event.epoch == held.stopped_in;
+    where_.stop_sub_world(self, *world);
   }
 }
 

@@ -64,12 +64,14 @@ private:
     struct part {
       std::uint64_t process = 0; ///< The process that was asked to split the world for it. 0: none.
       bool is_pending = false;   ///< Its answer is outstanding.
+      bool is_stopped = false;   ///< Its client has stopped it while it served.
       std::weak_ptr<simulated_world> world{};
       epoch silent_until{}; ///< The last epoch in which its client makes no requests to it.
     };
     world_number number = 0;
     std::vector<rank> members{}; ///< The members that the world has, in order.
     int size_of_whole = 0;
+    std::size_t size_changes = 0; ///< Those until the epoch in which it was split off.
     epoch stopped_in{};        ///< The epoch in which its stop has begun; 0: it has not.
     std::vector<part> parts{}; ///< By rank.
   };

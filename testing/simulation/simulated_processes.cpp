@@ -696,9 +696,12 @@ controller_hooks simulated_processes::make_hooks() {
               [this](const control_event& event) {
                 if (log_.is_kept()) log_.note("controller: " + describe(event));
                 if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
+                if (event.phase != control_phase::rebuilding) wanted_.clear();
                 if (event.phase == control_phase::forming && event.epoch != forming_) {
                   forming_ = event.epoch;
                   forming_since_ = steady_now();
+                  if (const int before = std::exchange(ranks_, event.ranks); before != 0 && before != ranks_)
+                    size_changes_.push_back(event.epoch);
                 }
                 if (event.phase == control_phase::forming) {
                   if (std::exchange(formed_by_, controllers_) != controllers_) ledger_.forms_again(event.epoch);
@@ -851,12 +854,15 @@ void simulated_processes::ended(const process& one) {
   const control_phase now = controller_ ? controller_->state().event().phase : control_phase::gathering;
   const bool is_ending =
       now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
-  // While the world gathers for the first time, the controller asks for no process.
-  const bool is_wanted_later = of_.processes->replaces_wanted && now != control_phase::gathering;
+  // While the world gathers for the first time, the controller asks for no process. It asks once for each place in a
+  // rebuild, so a launcher also replaces a process that ends after that (launch::job_course::want()).
+  const bool is_wanted_later = of_.processes->replaces_wanted && now != control_phase::gathering &&
+                               !wanted_.contains(one.place());
   if (!is_stopping_ && !is_ending && !is_wanted_later) start_later(one.place());
 }
 
 void simulated_processes::wanted(int place) {
+  wanted_.insert(place);
   if (places_[static_cast<std::size_t>(place)]->is_over()) start_later(place);
 }
 
@@ -932,6 +938,10 @@ void simulated_processes::capture(rank by, capture_request asked, std::shared_pt
   if (world == nullptr) return;
   const fibers::group_scope in_group{one->group()};
   world->capture(rank{0}, std::move(asked), std::move(reply));
+}
+
+std::size_t simulated_processes::size_changes(epoch last) const {
+  return static_cast<std::size_t>(std::ranges::count_if(size_changes_, [last](epoch one) { return one <= last; }));
 }
 
 std::uint64_t simulated_processes::process_of(rank self) const {

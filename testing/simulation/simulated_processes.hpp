@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -46,6 +47,7 @@ public:
   void stop() override;
   [[nodiscard]] bool is_over() const override;
   [[nodiscard]] bool has_client(rank self, epoch of) const override;
+  [[nodiscard]] std::size_t size_changes(epoch last) const override;
   [[nodiscard]] std::uint64_t process_of(rank self) const override;
   void ask_credit(rank by, const credit_request& asked, std::shared_ptr<credit_answer> reply) override;
   void split(rank by, split_request asked, split_listener reply) override;
@@ -110,6 +112,7 @@ private:
   std::vector<std::shared_ptr<process>> places_; ///< The present or last process of each place.
   std::vector<int> starts_;                      ///< The number of processes that were started, by place.
   std::vector<bool> is_starting_;                ///< By place.
+  std::set<int> wanted_;                         ///< The places for which this rebuild needs a process.
   int speaker_ = 0;                              ///< The place of the process whose message the controller handles.
   time_point said_{};                            ///< The time at which that message was sent.
   std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
@@ -120,6 +123,8 @@ private:
   std::vector<int> service_starts_;                     ///< The number of services that were started, by host.
   time_point forming_since_{};                          ///< When the controller began to form the latest epoch.
   epoch forming_{};                                     ///< That epoch.
+  int ranks_ = 0;                                       ///< Its number of ranks.
+  std::vector<epoch> size_changes_; ///< The epochs that have begun with another number of ranks than the one before.
   std::uint64_t last_connection_ = 0;
   std::vector<std::unique_ptr<simulated_link>> closing_; ///< The links of processes that have closed their connections.
   world_event served_{};                                 ///< The latest epoch in which all ranks were ready.

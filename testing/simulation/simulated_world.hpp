@@ -62,6 +62,8 @@ public:
   // Only for worlds over processes:
   /// Returns whether the current process of \p self has taken part in epoch \p of and has not ended.
   [[nodiscard]] virtual bool has_client([[maybe_unused]] rank self, [[maybe_unused]] epoch of) const { return true; }
+  /// Returns how many epochs up to \p last have begun with another number of ranks than the epoch before.
+  [[nodiscard]] virtual std::size_t size_changes([[maybe_unused]] epoch last) const { return 0; }
   /// Identifies the present process of \p self.
   [[nodiscard]] virtual std::uint64_t process_of([[maybe_unused]] rank self) const { return 0; }
   /// Reserves quota of the world of \p by's process.

@@ -1014,6 +1014,55 @@ TEST_CASE("a rank that is alone in its sub-world has resume points (CUT-1)", "[p
   CHECK(steps.commit(4).get().epoch == epoch{2});
 }
 
+TEST_CASE("a process that replaces a rank that was alone in its sub-world is told that its commits are lost (CUT-1)",
+          "[processes][splits][resume]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  static_cast<void>(first.in());
+  configuration standing_by = settings_of(control, 0);
+  standing_by.assignment.name = "s0";
+  standing_by.assignment.spare = true;
+  member spare{standing_by};
+  const std::vector<rank_group> alone{{"left", {rank{0}}}};
+  auto a = begin_split(first, alone), b = begin_split(second, alone);
+  world left = a.get().at("left");
+  static_cast<void>(b.get());
+  rank_lane steps{left, rank{0}, lane::named("alone")};
+  for (std::uint64_t step = 1; step <= 3; ++step) static_cast<void>(steps.commit(step).get());
+  const auto commit = [](world& where) {
+    const auto resume = where.status().resume;
+    REQUIRE(resume);
+    const resume_point* const reached = find_point(*resume, lane::named("alone"));
+    REQUIRE(reached);
+    return std::pair{reached->commit, resume->has_survivors};
+  };
+  using known = std::pair<std::optional<std::uint64_t>, bool>;
+  dynamic_cast<mock_driver&>(second.api())
+      .fail_next(device_id{0}, {.code = errc::device_failed, .text = "the test says so"});
+  CHECK_THROWS_AS(
+      static_cast<void>(
+          second.in().copy(rank{1}, second.in().allocate(rank{1}, 64), second.in().allocate(rank{1}, 64)).get()),
+      exception);
+  REQUIRE(is_ready(left, epoch{2}, 1));
+  CHECK(commit(left) == known{3, true});
+  control.process_ended("0", ::getpid(), "the test says so");
+  REQUIRE(is_ready(second.in(), epoch{3}, 2));
+  auto c = begin_split(spare, alone);
+  world next = c.get().at("left");
+  CHECK(commit(next) == known{3, false});
+  rank_lane later{next, rank{0}, lane::named("alone")};
+  static_cast<void>(later.commit(4).get());
+  dynamic_cast<mock_driver&>(second.api())
+      .fail_next(device_id{0}, {.code = errc::device_failed, .text = "the test says so"});
+  CHECK_THROWS_AS(
+      static_cast<void>(
+          second.in().copy(rank{1}, second.in().allocate(rank{1}, 64), second.in().allocate(rank{1}, 64)).get()),
+      exception);
+  REQUIRE(is_ready(next, epoch{4}, 1));
+  CHECK(commit(next) == known{4, true});
+}
+
 namespace {
 
 /// The reasons for which a world has been rebuilt.
@@ -1208,9 +1257,14 @@ TEST_CASE("a split is repeated for the sub-worlds that are left, and leaves no c
     for (auto* const each : {&of_a, &of_b, &of_c}) REQUIRE(is_ready(each->at("all"), epoch{2}, 3));
     check_sum_in({&of_c.at("all"), &of_b.at("all"), &of_a.at("all")});
     REQUIRE(is_ready(of_b.at("pair"), epoch{2}, 2));
-    CHECK_THROWS_AS(static_cast<void>(
-                        of_b.at("pair").ask(rank{1}, {.what = barrier{}, .epoch = epoch{2}, .deadline = 100ms}).get()),
-                    exception);
+    auto waits = of_b.at("pair").ask(rank{1}, {.what = barrier{}, .epoch = epoch{2}, .deadline = 20s});
+    try {
+      static_cast<void>(waits.get());
+      FAIL("it has been answered well");
+    } catch (const exception& failure) { // at once: the order knows that rank 0 has left in this epoch, too
+      CHECK(failure.why().code == errc::stopping);
+      CHECK_THAT(failure.why().text, ContainsSubstring("rank 0 has left the sub-world 'pair'"));
+    }
   }
   CHECK(leak_count() == leaks);
 }

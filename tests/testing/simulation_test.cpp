@@ -264,6 +264,34 @@ TEST_CASE("a plan over processes is replayed after a recovery in the simulation,
   CHECK(count_in(result.trace, " done\n") >= 5 + 5 * (in_lane ? 4U : 1U));
 }
 
+TEST_CASE("a process that is killed before it has joined is replaced in the simulation, though it is asked for once",
+          "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace().replaces_wanted = true;
+  for (int i = 0; i < 8; ++i) {
+    one.requests.push_back(asked_next(one, operation_kind::all_reduce));
+    one.requests.back().lane = 0;
+  }
+  const auto kill = [&](int at_ms) {
+    one.faults.push_back({.number = one.faults.size(),
+                          .kind = fault_kind::killed_process,
+                          .at = std::chrono::milliseconds{at_ms},
+                          .where = rank{2}});
+  };
+  int unseen = 0;
+  for (int later = 185; later < 230; ++later) {
+    one.faults.clear();
+    kill(175);
+    kill(later);
+    const simulation_result result = simulate(one, true);
+    INFO(result.trace);
+    CHECK(result.found.is_good());
+    CHECK(result.trace.find("answer r7 (all_reduce, lane 0, rank 2) done") != std::string::npos);
+    if (result.trace.find("process 3001 is killed") != std::string::npos && result.last_epoch == 2) ++unseen;
+  }
+  CHECK(unseen > 0);
+}
+
 TEST_CASE("a lost controller is replaced in the simulation, and the next one knows the last commit (CUT-1)",
           "[simulation]") {
   scenario one = steady_scenario();
@@ -335,6 +363,42 @@ TEST_CASE("a sub-world that all its ranks have stopped is split off anew in the 
   CHECK(result.last_epoch == 1);
   CHECK(count_in(result.trace, " done\n") == 16);
   CHECK(count_in(result.trace, "sub-world 'split 0' world of 2 is ready (epoch 1") == 4);
+}
+
+TEST_CASE("a sub-world that a process has stopped while it waited for a newcomer goes on in the simulation (CUT-1)",
+          "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace();
+  ask_sub_world(one, 8);
+  one.splits.front().stops_at = std::chrono::milliseconds{290};
+  one.faults = {
+      {.number = 0, .kind = fault_kind::killed_process, .at = std::chrono::milliseconds{225}, .where = rank{2}}};
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.last_epoch == 2);
+  CHECK(count_in(result.trace, "process 1000 sub-world 'split 0' world of 2 is stopped (epoch 1") == 1);
+  CHECK(count_in(result.trace, "process 3001 sub-world 'split 0' world of 2 is ready (epoch 2, 1 ranks here); lane "
+                               "simulated 0: 4 complete, commit 3") == 1);
+}
+
+TEST_CASE("a sub-world ends in the simulation when the world changes its size, though that is restored (CUT-1)",
+          "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace().policy = loss_policy::shrink;
+  ask_sub_world(one, 8);
+  for (std::size_t i = 4; i < 8; ++i) one.requests[i].at += std::chrono::milliseconds{400};
+  for (const int where : {2, 0})
+    one.faults.push_back({.number = one.faults.size(),
+                          .kind = fault_kind::killed_process,
+                          .at = std::chrono::milliseconds{225 + 100 * static_cast<int>(one.faults.size())},
+                          .where = rank{where}});
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.last_epoch == 5);
+  CHECK(count_in(result.trace, " done\n") == 16);
+  CHECK(count_in(result.trace, "sub-world 'split 0' world of 2 is ready (epoch 5, 1 ranks here)\n") == 2);
 }
 
 TEST_CASE(

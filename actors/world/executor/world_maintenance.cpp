@@ -44,7 +44,10 @@ void world_maintenance::on_turn(maintenance_turn& one) {
   const bool restores = steps.front().restores;
   if (restores && !one.refusal) {
     one.refusal = objection(); // a world that stops does not wait for restorations
-    if (one.refusal) let_launch();
+    if (one.refusal) {
+      let_launch();
+      for (const opened_world& each : one.opened) of_.now.order->decline_world(each.number, one.refusal);
+    }
   }
   if (one.refusal) {
     if (!restores) of_.executor.carry_out(of_.state.on_maintenance_refused());

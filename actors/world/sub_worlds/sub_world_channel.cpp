@@ -6,6 +6,10 @@
 
 namespace troupe {
 
+error stopped_before_its_epoch() {
+  return {.code = errc::stopping, .text = "it was stopped there before it was ready in this epoch"};
+}
+
 void sub_world_channel::drop_communicator() {
   if (auto unused = take_communicator()) abort_(std::move(unused));
 }
@@ -14,7 +18,15 @@ void sub_world_channel::prepare(sub_world_epoch next) {
   drop_communicator();
   const std::lock_guard lock{mutex_};
   now_ = std::move(next);
+  is_open_ = false;
   serving_ = {};
+}
+
+void sub_world_channel::ended() {
+  drop_communicator();
+  const std::lock_guard lock{mutex_};
+  if (now_.order && !is_open_) now_.order->decline_world(now_.number, stopped_before_its_epoch());
+  now_.order = nullptr;
 }
 
 void sub_world_channel::quiesce(std::shared_ptr<void> until_idle) {
@@ -57,6 +69,7 @@ void sub_world_channel::tell(member_report what) {
 std::shared_ptr<world_order> sub_world_channel::open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                            std::shared_ptr<exported_memory>) {
   const std::lock_guard lock{mutex_};
+  is_open_ = true;
   return now_.order->open_world(now_.number, std::move(pipeline));
 }
 

@@ -23,6 +23,9 @@ struct sub_world_epoch {
   std::shared_ptr<troupe::communicator> communicator{}; ///< The local rank's, initialised.
 };
 
+/// Returns what other ranks are told of a rank that has ended its part in a sub-world before its epoch was ready there.
+[[nodiscard]] error stopped_before_its_epoch();
+
 /// The controller of a sub-world in this process is its parent: only the parent can give it communicators, and an order
 /// that all processes share. A fault of the sub-world is therefore one of the whole world.
 /// Threads: prepare(), quiesce() and epoch_ended() from the parent's actor, the rest as controller_channel.
@@ -43,6 +46,10 @@ public:
   /// Drops what quiesce() keeps, because the epoch has failed.
   void epoch_ended();
 
+  /// Leaves the order of the prepared epoch, if the sub-world has ended before it could open it. Call it when the
+  /// sub-world has ended.
+  void ended();
+
   /// Returns the commits that the sub-world knows.
   [[nodiscard]] told_commits told() const;
 
@@ -60,7 +67,8 @@ private:
   const abort_unused abort_;
   mutable std::mutex mutex_;
   sub_world_epoch now_{};
-  epoch serving_{}; ///< The epoch in which it serves; 0: it does not.
+  bool is_open_ = false; ///< The sub-world has opened its order in that epoch.
+  epoch serving_{};      ///< The epoch in which it serves; 0: it does not.
   std::shared_ptr<void> until_idle_{};
   std::shared_ptr<const commit_record> commits_{};
 };

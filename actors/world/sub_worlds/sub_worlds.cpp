@@ -58,6 +58,9 @@ void sub_worlds::split(std::vector<rank_group> groups, std::vector<told_commits>
                           error why = failure ? failure : parent_.objection_to_maintenance();
                           if (!why && is_stopping_) why = no_more_splits(); // stop() waits for the earlier sub-worlds
                           if (why) made->abandon(*plan.helpers, plan.deadlines.abort);
+                          // Else the epoch ends, and the order keeps what its sub-worlds have recorded.
+                          if (!failure && why.code == errc::stopping)
+                            for (const opened_world& one : place->opened) place->order->decline_world(one.number, why);
                           ended(why, *made, *place);
                         }});
 }
@@ -163,9 +166,13 @@ std::vector<sub_worlds::split_record> sub_worlds::take_stock(int world_size, boo
 void sub_worlds::restore(std::uint64_t number, world_split& made, const ordered_split& place) {
   const auto found = std::ranges::find(splits_, number, &split_record::number);
   if (found == splits_.end()) return;
-  for (const child& one : living_)
-    if (one.channel && one.split == number)
-      order_forming(one, found->groups[one.index], made.take_communicator(one.index), place, found->has_newcomers);
+  std::vector<opened_world> left = place.opened; // those of sub-worlds that have ended here
+  for (const child& one : living_) {
+    if (!one.channel || one.split != number) continue;
+    order_forming(one, found->groups[one.index], made.take_communicator(one.index), place, found->has_newcomers);
+    std::erase_if(left, [&](const opened_world& opened) { return opened.group == one.index; });
+  }
+  for (const opened_world& one : left) place.order->decline_world(one.number, stopped_before_its_epoch());
   found->has_newcomers = false;
   const world_plan& parent = parent_.plan();
   made.abandon(*parent.helpers, parent.deadlines.abort); // those of sub-worlds that have ended here
@@ -241,7 +248,9 @@ void sub_worlds::settle(const sub_worlds_report& report) {
       }
     }
   }
-  if (report.event.phase == world_phase::stopped) living_.erase(found);
+  if (report.event.phase != world_phase::stopped) return;
+  if (found->channel) found->channel->ended();
+  living_.erase(found);
 }
 
 void sub_worlds::stop() {

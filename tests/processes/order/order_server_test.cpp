@@ -525,6 +525,43 @@ TEST_CASE("the resume points of a sub-world are kept while the world has its siz
   }
 }
 
+TEST_CASE(
+    "a rank that is alone in a sub-world and replaces another one is told the last commit, and that it is lost (CUT-1)",
+    "[collectives][distributed][order_server][resume]") {
+  server_scene at;
+  const lane steps = lane::named("server alone");
+  const auto split = [&](const std::vector<told_commits>& known) {
+    const request_record turn{.kind = asks::turn,
+                              .turn = {.name = "split", .split = {{"one", {rank{1}}}}, .told = known}};
+    for (const int r : {0, 1}) REQUIRE_FALSE(at.send(r, turn));
+    static_cast<void>(at.read(0));
+    return at.read(1).at(0).opened.at(0);
+  };
+  CHECK_FALSE(split({}).resume);
+  at.begin(epoch{4}, 2);
+  // It has committed by itself, and was directed to form this epoch last.
+  const auto known = split({{.of = of, .lanes = {{.where = steps, .seen = 3, .number = 3}}}}).resume;
+  REQUIRE(known);
+  CHECK(known->has_survivors);
+  REQUIRE(find_point(*known, steps));
+  CHECK(find_point(*known, steps)->commit == 3);
+  at.begin(epoch{5}, 2); // which fails before the process has begun it
+  static_cast<void>(split({{.of = epoch{4}, .lanes = {{.where = steps, .number = 3}}}}));
+  at.begin(epoch{6}, 2);
+  CHECK(split({{.of = epoch{4}, .lanes = {{.where = steps, .number = 3}}}}).resume->has_survivors);
+  at.begin(epoch{7}, 2);
+  const auto lost = split({});
+  REQUIRE(lost.resume);
+  CHECK_FALSE(lost.resume->has_survivors);
+  REQUIRE(find_point(*lost.resume, steps));
+  CHECK(find_point(*lost.resume, steps)->commit == 3);
+  at.at(1).out.select(lost.number);
+  REQUIRE_FALSE(at.send(1, {.kind = asks::close, .why = {.code = errc::stopping}}));
+  at.read_all();
+  at.at(1).out.select(0);
+  CHECK_FALSE(split({}).resume); // another one
+}
+
 TEST_CASE("a group of other ranks has no resume points of one that had its name",
           "[collectives][distributed][order_server][resume]") {
   server_scene at{3};

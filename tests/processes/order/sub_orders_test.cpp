@@ -426,6 +426,36 @@ TEST_CASE("a rank that opens a sub-world after a peer has left it is refused wha
   CHECK(over->is_open());
 }
 
+TEST_CASE(
+    "a rank that declines a sub-world is refused at once to those that need it, and the last one closes it (ONE-1)",
+    "[collectives][sequencing][distributed][ONE-1][CUT-1]") {
+  std::variant<remote_buffer, error> got; // outlives the promise
+  split_rig one{2};
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
+  std::uint64_t number = 0;
+  one.ask_split(0, both);
+  one.orders[1]->turn({.name = "split", .deadline = 1min, .split = both},
+                      [&](const error&, std::span<const opened_world> opened) { number = opened.front().number; });
+  one.deliver_all();
+  const auto waits = one.ask_in("both", 0, barrier{});
+  one.parts.at({"both", 0})
+      ->peers()
+      ->find(rank{1}, "any", 1h, std::make_shared<value_promise<remote_buffer>>([&got](auto all) { got = all; }));
+  one.deliver_all();
+  CHECK(waits.count() == 0);
+  one.orders[1]->decline_world(number, {.code = errc::stopping, .text = "it was stopped"});
+  one.deliver_all();
+  CHECK(waits.failure().code == errc::stopping);
+  CHECK(waits.failure().effect == effect::rejected);
+  CHECK_THAT(waits.failure().text, ContainsSubstring("rank 1 has left the sub-world 'both': it was stopped"));
+  REQUIRE(std::holds_alternative<error>(got));
+  CHECK(one.ask(1, barrier{}).count() == 0); // the connection goes on
+  const auto over = one.parts.at({"both", 0})->close({.code = errc::stopping});
+  one.deliver_all();
+  CHECK(over->is_open());
+  CHECK(points_after_next_split(one, both) == std::vector<std::shared_ptr<const resume_points>>(2)); // it is forgotten
+}
+
 TEST_CASE("questions that come before a rank has opened a sub-world are answered when it opens it",
           "[collectives][sequencing][distributed][peers][ONE-1]") {
   std::map<std::string, std::variant<remote_buffer, error>> answers; // outlives the promises

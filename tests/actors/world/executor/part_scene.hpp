@@ -42,12 +42,14 @@ public:
   }
   [[nodiscard]] error objection_to_capture() const override { return objection; }
   void set_registered(std::vector<std::shared_ptr<registered_pool>> pools) override { registered = std::move(pools); }
+  void decline_world(std::uint64_t number, error why) override { declined.emplace_back(number, why.code); }
   std::shared_ptr<latch> leave(error) override { return nullptr; }
   std::shared_ptr<latch> close(error, bool) override { return nullptr; }
   [[nodiscard]] world_entry entry() override { return {}; }
 
   std::vector<asked_turn> turns;
   std::vector<asked_capture> captures;
+  std::vector<std::pair<std::uint64_t, errc>> declined;
   std::vector<std::shared_ptr<registered_pool>> registered;
   error objection;
 };

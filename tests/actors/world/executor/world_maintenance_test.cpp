@@ -4,6 +4,7 @@
 #include <troupe/actors/world/executor/world_maintenance.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 namespace troupe::tests::world_maintenance_test {
 
@@ -127,6 +128,22 @@ TEST_CASE("maintenance that is dropped is answered once, wherever it is", "[acto
   }
   CHECK(one.seen == strings{"work failed"});
   CHECK_FALSE(one.is_held());
+}
+
+TEST_CASE("a world that stops leaves what the turn of a repeated split has opened, and one whose epoch ends does not",
+          "[actors][executor][splits][ONE-1]") {
+  maintenance_scene one;
+  const bool stops = GENERATE(false, true);
+  one.part.ask(one.work("the split", true));
+  if (stops)
+    one.carry(one.state.on_stop());
+  else
+    one.part.drop({.code = errc::rebuilding}); // its sub-worlds come back in the next epoch
+  one.decide_turn({}, {{.number = 5}, {.number = 7}});
+  auto granted = one.take<maintenance_turn>();
+  one.part.on_turn(granted);
+  using declined = std::vector<std::pair<std::uint64_t, errc>>;
+  CHECK(one.order->declined == (stops ? declined{{5, errc::stopping}, {7, errc::stopping}} : declined{}));
 }
 
 TEST_CASE("a turn of an earlier epoch changes nothing (EPO-1)", "[actors][executor]") {

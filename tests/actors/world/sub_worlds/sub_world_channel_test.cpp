@@ -1,4 +1,6 @@
 // What a sub-world of a world over processes says to its parent, and what the parent waits for.
+#include "actors/world/executor/part_scene.hpp"
+
 #include <troupe/actors/world/sub_worlds/sub_world_channel.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -81,6 +83,29 @@ TEST_CASE("a parent waits for a sub-world that serves until it is idle, or its e
   at.quiesce();
   CHECK_FALSE(at.waits());
   CHECK(at.one.take_communicator() == nullptr);
+}
+
+TEST_CASE("a sub-world that ends before it has opened its order leaves it, and only then (ONE-1)", "[actors][splits]") {
+  channel_scene at;
+  at.one.ended(); // it had no order
+  const auto order = std::make_shared<kept_order>();
+  at.one.prepare({.of = epoch{4}, .self_in_parent = rank{5}, .number = 9, .order = order});
+  SECTION("it has opened it") {
+    CHECK(at.one.open_order(nullptr, nullptr) == nullptr);
+    at.one.ended();
+    CHECK(order->declined.empty());
+  }
+  SECTION("it has not") {
+    at.one.ended();
+    at.one.ended();
+    CHECK(order->declined == std::vector{std::pair{std::uint64_t{9}, errc::stopping}});
+  }
+  SECTION("it has opened it in an earlier epoch") {
+    CHECK(at.one.open_order(nullptr, nullptr) == nullptr);
+    at.one.prepare({.of = epoch{5}, .self_in_parent = rank{5}, .number = 2, .order = order});
+    at.one.ended();
+    CHECK(order->declined == std::vector{std::pair{std::uint64_t{2}, errc::stopping}});
+  }
 }
 
 } // namespace troupe::tests::sub_world_channel_test
