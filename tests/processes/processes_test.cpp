@@ -1021,8 +1021,8 @@ TEST_CASE("a process that replaces a rank that was alone in its sub-world is tol
   member first{settings_of(control, 0)}, second{settings_of(control, 1)};
   static_cast<void>(first.in());
   configuration standing_by = settings_of(control, 0);
-  standing_by.assignment.name = "s0";
-  standing_by.assignment.spare = true;
+  standing_by.control.assignment.name = "s0";
+  standing_by.control.assignment.spare = true;
   member spare{standing_by};
   const std::vector<rank_group> alone{{"left", {rank{0}}}};
   auto a = begin_split(first, alone), b = begin_split(second, alone);

@@ -31,7 +31,7 @@ public:
     for (int i = 0; i < processes; ++i) {
       configuration made = mock_settings(1);
       made.control = {.address = control_->address(), .patience = 10s};
-      made.assignment = {.token = "a secret of these tests", .name = std::to_string(i), .place = i};
+      made.control.assignment = {.token = "a secret of these tests", .name = std::to_string(i), .place = i};
       parts_.emplace_back(std::move(made));
     }
   }
