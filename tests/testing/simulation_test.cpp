@@ -385,7 +385,8 @@ TEST_CASE("a sub-world that a process has stopped while it waited for a newcomer
 TEST_CASE("a sub-world ends in the simulation when the world changes its size, though that is restored (CUT-1)",
           "[simulation]") {
   scenario one = steady_scenario();
-  one.processes.emplace().policy = loss_policy::shrink;
+  one.processes.emplace();
+  one.recovery.policy = recovery_policy::shrink;
   ask_sub_world(one, 8);
   for (std::size_t i = 4; i < 8; ++i) one.requests[i].at += std::chrono::milliseconds{400};
   for (const int where : {2, 0})
