@@ -15,7 +15,7 @@ class Programs(unittest.TestCase):
         run = re.search(r"^units=\((.*)\)$", script, re.MULTILINE)[1].replace('"${core[@]}"', core)
         self.assertEqual(sorted(built.split()), sorted(run.split()))
 
-    def test_what_is_no_file_and_no_program_is_refused_with_the_programs(self):
+    def test_a_name_that_is_no_program_and_no_file_is_refused_with_the_programs(self):
         for what in ("collective", "docs/testing.md"):
             told = subprocess.run([TOOLS / "test", "--only", what], capture_output=True, text=True, check=False)
             self.assertEqual(told.returncode, 2, told.stdout)
