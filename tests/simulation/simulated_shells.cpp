@@ -205,9 +205,9 @@ private:
 
   /// Until it forms: what failed has been aborted, and the delay is over.
   [[nodiscard]] nanoseconds longest_rebuild() const {
-    nanoseconds all = of_.limits.form + 2 * of_.limits.abort + 16 * of_.recovery.backoff + 100ms;
-    for (const planned_fault& one : of_.faults) all += one.span;
-    return all;
+    nanoseconds longest = of_.limits.form + 2 * of_.limits.abort + 16 * of_.recovery.backoff + 100ms;
+    for (const planned_fault& one : of_.faults) longest += one.span;
+    return longest;
   }
 
   void work() {

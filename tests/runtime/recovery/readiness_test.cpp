@@ -136,8 +136,8 @@ TEST_CASE("a world that fails ends every wait for it", "[runtime][FLT-1]") {
   where.barrier().wait();
   CHECK(where.wait_ready(epoch{1}, 60s).phase == world_phase::failed);
   CHECK(told.get().phase == world_phase::failed);
-  asked.receive([](const world_event& now) { CHECK(now.phase == world_phase::failed); },
-                [](const caf::error& why) { FAIL(to_string(from_caf(why))); });
+  std::move(asked).receive([](const world_event& now) { CHECK(now.phase == world_phase::failed); },
+                           [](const caf::error& why) { FAIL(to_string(from_caf(why))); });
 }
 
 TEST_CASE("an actor asks for the next epoch, and is told when it is ready", "[runtime][actors][FLT-1]") {

@@ -28,10 +28,10 @@ void skip_unless_it_can(const world& where) {
     SKIP(found.why);
 }
 
-std::vector<buffer> ones(world& where, std::size_t count) {
+std::vector<buffer> ones(world& where, std::size_t length) {
   std::vector<buffer> made;
   for (const rank self : where.local_ranks()) {
-    const buffer host = where.allocate_pinned(count * sizeof(float));
+    const buffer host = where.allocate_pinned(length * sizeof(float));
     std::ranges::fill(host.host_span<float>(), 1.0F);
     made.push_back(where.allocate(self, host.size_bytes()));
     static_cast<void>(where.copy(self, host, made.back()).get());
