@@ -384,7 +384,7 @@ void controller_state::fill_places(running_time now) {
 
 void controller_state::begin_epoch(running_time now, control_effects& out) {
   // A restarted controller continues from the latest epoch that any process knows: a process forms only later ones.
-  epoch latest = epoch_;
+  epoch latest = std::max(epoch_, lost_epoch_);
   for (const auto& [session, one] : members_) latest = std::max(latest, one.last_epoch);
   for (auto& [session, one] : members_)
     if (one.joined_in == epoch_) one.joined_in = latest;
@@ -420,14 +420,17 @@ told_commits controller_state::known_commits() const {
   std::vector<told_commits> all;
   for (const auto& [session, one] : members_) all.push_back(one.told);
   told_commits common = common_commits(all);
-  if (common.of >= lost_commits_.of) return common;
-  common = lost_commits_;
+  const epoch latest = std::max(lost_commits_.of, lost_epoch_);
+  if (common.of >= latest) return common;
+  if (common.of < lost_commits_.of) common = lost_commits_;
+  common.of = latest;
   common.has_survivors = false;
   return common;
 }
 
 void controller_state::keep_commits(const member& gone) {
   lost_commits_ = common_commits(std::vector{lost_commits_, gone.told});
+  lost_epoch_ = std::max(lost_epoch_, gone.last_epoch); // it may have left before it was asked
 }
 
 void controller_state::form_if_due(running_time now, control_effects& out) {

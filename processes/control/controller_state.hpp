@@ -232,6 +232,7 @@ private:
   std::optional<unique_id> id_{}; ///< The epoch's unique id, once it has arrived.
   bool directed_ = false;         ///< Whether the ranks have been directed to form the epoch.
   told_commits lost_commits_{};   ///< The latest that processes knew which have left.
+  epoch lost_epoch_{};            ///< The latest that such a process was part of when it joined.
   bool served_ = false;           ///< Whether any epoch has served.
   bool some_done_ = false;        ///< Whether a rank of the latest epoch that served has finished its work.
   std::set<int> wanted_;          ///< Places for which request_process has been emitted in this rebuild.

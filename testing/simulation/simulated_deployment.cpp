@@ -206,12 +206,19 @@ nanoseconds longest(const scenario& of) {
 }
 
 void note_resume_points(const scenario& of, const world_event& event, std::uint64_t process, simulation_ledger& ledger,
-                        world_number where) {
+                        world_number where, std::size_t order_moves) {
   if (event.phase != world_phase::ready) return;
   std::vector<std::optional<std::uint64_t>> commits(of.lanes);
   for (std::size_t i = 0; event.resume && i < of.lanes; ++i)
     if (const resume_point* const point = find_point(*event.resume, name_of(i))) commits[i] = point->commit;
-  ledger.told(where, process, event.epoch, std::move(commits), !event.resume || event.resume->has_survivors);
+  ledger.told({.of = where,
+               .process = process,
+               .in = event.epoch,
+               .at = steady_now(),
+               .commits = std::move(commits),
+               .has_points = event.resume != nullptr,
+               .has_survivors = !event.resume || event.resume->has_survivors,
+               .order_moves = order_moves});
   if (!event.resume) return ledger.resumed(where, event.epoch, {}); // no operation has been ordered yet
   simulation_ledger::resumption points{.counted_from = event.resume->counted_from};
   const auto note = [&](const std::optional<std::size_t>& number, const std::optional<lane>& by) {
@@ -401,8 +408,8 @@ bool simulated_deployment::split_where_missing(const planned_split& one, const w
       if (why) answering.process = 0; // its client asks again
       if (!made) return;
       answering.world = made;
-      const auto note = [&of = of_, &ledger = ledger_, number, process](const world_event& event) {
-        note_resume_points(of, event, process, ledger, number);
+      const auto note = [this, members = held->members, number, process](const world_event& event) {
+        note_resume_points(of_, event, process, ledger_, number, where_.order_moves(members, event.epoch));
       };
       note(made->latest());
       made->listen(note);

@@ -72,8 +72,8 @@ private:
     std::vector<rank> members{}; ///< The members that the world has, in order.
     int size_of_whole = 0;
     std::size_t size_changes = 0; ///< Those until the epoch in which it was split off.
-    epoch stopped_in{};        ///< The epoch in which its stop has begun; 0: it has not.
-    std::vector<part> parts{}; ///< By rank.
+    epoch stopped_in{};           ///< The epoch in which its stop has begun; 0: it has not.
+    std::vector<part> parts{};    ///< By rank.
   };
   /// Splits a sub-world off, makes the requests to it, stops it, and splits it off again.
   void use_sub_world(const planned_split& one);
@@ -124,9 +124,9 @@ private:
 [[nodiscard]] nanoseconds longest(const scenario& of);
 
 /// Records the resume points of \p event of world \p where, which process \p process has received, in the ledger
-/// (CUT-1).
+/// (CUT-1). \p order_moves: system_under_test::order_moves() of a sub-world.
 void note_resume_points(const scenario& of, const world_event& event, std::uint64_t process, simulation_ledger& ledger,
-                        world_number where = 0);
+                        world_number where = 0, std::size_t order_moves = 0);
 
 /// Runs until all requests have been made and answered and the world has ended, or until that is overdue (TIM-1). Call
 /// it outside the fibers.

@@ -554,9 +554,12 @@ public:
                           },
                       .serving =
                           [weak](epoch of, std::size_t ranks) {
-                            if (const auto self = weak.lock(); self && self->above_.log_.is_kept())
+                            const auto self = weak.lock();
+                            if (!self) return;
+                            if (self->above_.log_.is_kept())
                               self->above_.log_.note(self->name() + " serves " + std::to_string(ranks) +
                                                      " ranks in epoch " + to_string(of));
+                            if (ranks > 0) self->above_.ordering_in(of).of_hosts[self->host_] = self->group_;
                           },
                       .warned =
                           [weak](const error& why) {
@@ -728,6 +731,7 @@ controller_hooks simulated_processes::make_hooks() {
           .batch_added = [this](rank, epoch in) { ledger_.counted(rank{speaker_}, in, said_); },
           .order_closed =
               [this](epoch closed) {
+                ordering_in(closed);
                 // Even a process without new requests has reported its successes, unless a fault delayed its messages.
                 // An order service passes them on later.
                 if (!is_undisturbed() || !services_.empty()) return;
@@ -816,7 +820,15 @@ void simulated_processes::strike_service(const planned_fault& one) {
   });
 }
 
+simulated_processes::ordering_services& simulated_processes::ordering_in(epoch of) {
+  ordering_services& all = ordered_by_[of];
+  if (all.controller != controllers_) all = {.controller = controllers_}; // the number stands for another epoch
+  return all;
+}
+
 void simulated_processes::check_service(const process& one, epoch of, bool through_rings) {
+  ordering_services& all = ordering_in(of);
+  if (!through_rings) all.of_hosts.erase(one.host());
   if (through_rings || services_.empty() || of != forming_) return;
   if (std::ranges::any_of(of_.faults, may_delay_a_service, &planned_fault::kind)) return;
   // A process that joins names its gate; one that had joined before the service must find that first.
@@ -856,8 +868,8 @@ void simulated_processes::ended(const process& one) {
       now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
   // While the world gathers for the first time, the controller asks for no process. It asks once for each place in a
   // rebuild, so a launcher also replaces a process that ends after that (launch::job_course::want()).
-  const bool is_wanted_later = of_.processes->replaces_wanted && now != control_phase::gathering &&
-                               !wanted_.contains(one.place());
+  const bool is_wanted_later =
+      of_.processes->replaces_wanted && now != control_phase::gathering && !wanted_.contains(one.place());
   if (!is_stopping_ && !is_ending && !is_wanted_later) start_later(one.place());
 }
 
@@ -942,6 +954,22 @@ void simulated_processes::capture(rank by, capture_request asked, std::shared_pt
 
 std::size_t simulated_processes::size_changes(epoch last) const {
   return static_cast<std::size_t>(std::ranges::count_if(size_changes_, [last](epoch one) { return one <= last; }));
+}
+
+std::size_t simulated_processes::order_moves(const std::vector<rank>& members, epoch last) const {
+  const int host = members.front().value() / processes_of_a_host;
+  const bool is_of_host =
+      std::ranges::all_of(members, [host](rank one) { return one.value() / processes_of_a_host == host; });
+  std::size_t moves = 0;
+  std::optional<std::uint64_t> before;
+  for (const auto& [of, all] : ordered_by_) {
+    if (of > last) break;
+    const auto found = is_of_host ? all.of_hosts.find(host) : all.of_hosts.end();
+    const auto by = found != all.of_hosts.end() ? found->second : all.controller;
+    if (before && *before != by) ++moves;
+    before = by;
+  }
+  return moves;
 }
 
 std::uint64_t simulated_processes::process_of(rank self) const {

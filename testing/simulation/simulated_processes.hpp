@@ -48,6 +48,7 @@ public:
   [[nodiscard]] bool is_over() const override;
   [[nodiscard]] bool has_client(rank self, epoch of) const override;
   [[nodiscard]] std::size_t size_changes(epoch last) const override;
+  [[nodiscard]] std::size_t order_moves(const std::vector<rank>& members, epoch last) const override;
   [[nodiscard]] std::uint64_t process_of(rank self) const override;
   void ask_credit(rank by, const credit_request& asked, std::shared_ptr<credit_answer> reply) override;
   void split(rank by, split_request asked, split_listener reply) override;
@@ -78,6 +79,13 @@ private:
   void start_service(int host);
   /// Connects a process to the gate of its host's order service, if there is one.
   [[nodiscard]] std::optional<gate_connection> knock(int host);
+  /// The services that order the requests of an epoch.
+  struct ordering_services {
+    std::uint64_t controller = 0;            ///< Counted from 1.
+    std::map<int, std::uint64_t> of_hosts{}; ///< The services by the host that they serve.
+  };
+  /// Returns who orders the requests of epoch \p of, whose order is opened.
+  ordering_services& ordering_in(epoch of);
   /// Strikes the order service of a host.
   void strike_service(const planned_fault& one);
   /// Checks that the requests of a process go through the rings of its host's order service in epoch \p of, if that
@@ -125,6 +133,7 @@ private:
   epoch forming_{};                                     ///< That epoch.
   int ranks_ = 0;                                       ///< Its number of ranks.
   std::vector<epoch> size_changes_; ///< The epochs that have begun with another number of ranks than the one before.
+  std::map<epoch, ordering_services> ordered_by_; ///< For each epoch whose order was opened.
   std::uint64_t last_connection_ = 0;
   std::vector<std::unique_ptr<simulated_link>> closing_; ///< The links of processes that have closed their connections.
   world_event served_{};                                 ///< The latest epoch in which all ranks were ready.

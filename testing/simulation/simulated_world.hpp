@@ -64,6 +64,12 @@ public:
   [[nodiscard]] virtual bool has_client([[maybe_unused]] rank self, [[maybe_unused]] epoch of) const { return true; }
   /// Returns how many epochs up to \p last have begun with another number of ranks than the epoch before.
   [[nodiscard]] virtual std::size_t size_changes([[maybe_unused]] epoch last) const { return 0; }
+  /// Returns how often another service began to order the requests among \p members, in the epochs up to \p last whose
+  /// order was opened: the service of their host, or the controller, or one that replaced it.
+  [[nodiscard]] virtual std::size_t order_moves([[maybe_unused]] const std::vector<rank>& members,
+                                                [[maybe_unused]] epoch last) const {
+    return 0;
+  }
   /// Identifies the present process of \p self.
   [[nodiscard]] virtual std::uint64_t process_of([[maybe_unused]] rank self) const { return 0; }
   /// Reserves quota of the world of \p by's process.

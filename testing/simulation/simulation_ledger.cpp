@@ -126,16 +126,6 @@ bool simulation_ledger::was_busy(const planned_request& what, rank self) const {
   return why != nullptr && why->code == errc::busy;
 }
 
-void simulation_ledger::told(world_number of, std::uint64_t process, epoch now,
-                             std::vector<std::optional<std::uint64_t>> commits, bool has_survivors) {
-  told_.push_back({.of = of,
-                   .process = process,
-                   .in = now,
-                   .at = steady_now(),
-                   .commits = std::move(commits),
-                   .has_survivors = has_survivors});
-}
-
 void simulation_ledger::forms_again(epoch next) {
   const bool is_anew = std::ranges::any_of(told_, [next](const told_event& one) { return one.in >= next; });
   if (!is_anew) return;
@@ -548,10 +538,14 @@ void simulation_ledger::judge_commits() {
   // A controller that is started after all processes that knew a commit have ended cannot know that there was one.
   const bool is_restarted =
       std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::lost_controller; });
+  std::vector<const told_event*> anew;
+  for (const told_event& event : told_)
+    if (may_begin_anew(event)) anew.push_back(&event);
   for (const told_event& event : told_) {
-    const auto has_ended = [&](const knowledge& one) {
-      const auto end = ended_.find(one.process);
-      return end != ended_.end() && end->second <= event.at;
+    const auto is_of_earlier_one = [&](const knowledge& one) {
+      return std::ranges::any_of(anew, [&](const told_event* first) {
+        return first->of == one.of && one.from < first->in && first->in <= event.in;
+      });
     };
     const auto is_forgotten = [&](const knowledge& one) {
       if (one.of != event.of) return false;
@@ -564,7 +558,9 @@ void simulation_ledger::judge_commits() {
           std::ranges::any_of(told_, [&](const told_event& other) {
             return other.of == one.of && !other.has_survivors && one.from < other.in && other.in <= event.in;
           });
-      const bool may_be_lost = was_cut_off || (has_ended(one) && (is_restarted || !event.has_survivors));
+      const bool may_be_lost = was_cut_off ||
+                               (has_ended(one.process, event.at) && (is_restarted || !event.has_survivors)) ||
+                               is_of_earlier_one(one);
       return one.from < event.in && !is_known && !may_be_lost;
     };
     const auto one = std::ranges::find_if(known, is_forgotten);
@@ -573,9 +569,25 @@ void simulation_ledger::judge_commits() {
     wrong("process " + std::to_string(event.process) + " was told in epoch " + to_string(event.in) + " that " +
           (told ? "commit " + std::to_string(*told) : std::string{"no commit"}) + " of lane " +
           std::to_string(one->lane) + " was the last one, and process " + std::to_string(one->process) + ", which " +
-          (has_ended(*one) ? "has ended" : "lives") + ", knew commit " + std::to_string(one->commit) + " from epoch " +
-          to_string(one->from) + " (CUT-1)");
+          (has_ended(one->process, event.at) ? "has ended" : "lives") + ", knew commit " + std::to_string(one->commit) +
+          " from epoch " + to_string(one->from) + " (CUT-1)");
   }
+}
+
+bool simulation_ledger::may_begin_anew(const told_event& event) const {
+  if (event.of == 0 || event.has_points) return false;
+  const told_event* last = nullptr;
+  for (const told_event& one : told_) {
+    if (one.of != event.of || one.in >= event.in) continue;
+    if (!has_ended(one.process, event.at)) return false;
+    if (last == nullptr || last->in < one.in) last = &one;
+  }
+  return last != nullptr && last->order_moves != event.order_moves;
+}
+
+bool simulation_ledger::has_ended(std::uint64_t process, time_point by) const {
+  const auto end = ended_.find(process);
+  return end != ended_.end() && end->second <= by;
 }
 
 bool simulation_ledger::is_counted(const entry& one, epoch of) const {

@@ -124,10 +124,19 @@ public:
   /// Records that a new controller forms \p next as its first epoch. It begins anew if a process was part of that epoch
   /// or of a later one, which is right only if no such process is left (CUT-1).
   void forms_again(epoch next);
-  /// Records that the event of epoch \p now of world \p of has told \p process the last commit of each lane (CUT-1).
-  /// \p has_survivors: see resume_points.
-  void told(world_number of, std::uint64_t process, epoch now, std::vector<std::optional<std::uint64_t>> commits,
-            bool has_survivors);
+  /// An event that has told a process the last commit of each lane.
+  struct told_event {
+    world_number of = 0;
+    std::uint64_t process = 0;
+    epoch in{};
+    time_point at{};
+    std::vector<std::optional<std::uint64_t>> commits;
+    bool has_points = true;      ///< Whether it has resume points.
+    bool has_survivors = true;   ///< See resume_points.
+    std::size_t order_moves = 0; ///< system_under_test::order_moves() of the world's ranks.
+  };
+  /// Records an event (CUT-1).
+  void told(told_event what) { told_.push_back(std::move(what)); }
   /// Checks the number of rebuilds. A run is shorter than the window of the rebuild budget, unless its clock jumps
   /// (FLT-1).
   void judge_rebuilds(std::uint64_t last_epoch);
@@ -178,6 +187,10 @@ private:
   /// event, or because it saw a later commit succeed, which its clients make after all have seen the one before. If all
   /// that knew of them have ended, the event must say so (CUT-1).
   void judge_commits();
+  /// Returns whether \p event may say nothing of earlier commits: it is of a sub-world all of whose processes have
+  /// ended while another service began to order its requests, so nobody knows that there was one (docs/recovery.md).
+  [[nodiscard]] bool may_begin_anew(const told_event& event) const;
+  [[nodiscard]] bool has_ended(std::uint64_t process, time_point by) const;
   /// Returns the entry of the latest request of \p self for \p what, or null.
   [[nodiscard]] const entry* find_entry(const planned_request& what, rank self) const;
   /// Returns whether the service that decides the order certainly knows the success of \p one in epoch \p of.
@@ -219,15 +232,6 @@ private:
   std::map<std::pair<epoch, rank>, time_point> counted_;
   std::map<rank, std::uint64_t> processes_;   ///< The present process of each rank.
   std::map<std::uint64_t, time_point> ended_; ///< When processes have ended.
-  /// An event that has told a process the last commit of each lane.
-  struct told_event {
-    world_number of = 0;
-    std::uint64_t process = 0;
-    epoch in{};
-    time_point at{};
-    std::vector<std::optional<std::uint64_t>> commits;
-    bool has_survivors = true;
-  };
   std::vector<told_event> told_;
   std::map<std::uint64_t, epoch> lost_in_; ///< The latest epoch in which a process was declared lost.
   bool began_anew_ = false;                ///< Numbers of epochs are ambiguous.

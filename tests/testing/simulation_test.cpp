@@ -1,6 +1,7 @@
 /// Worlds in virtual time.
 #include <troupe/device/error.hpp>
 #include <troupe/testing/simulation/simulation.hpp>
+#include <troupe/testing/simulation/simulation_ledger.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -386,7 +387,8 @@ TEST_CASE("a sub-world ends in the simulation when the world changes its size, t
           "[simulation]") {
   scenario one = steady_scenario();
   one.processes.emplace();
-  one.recovery = {.policy = recovery_policy::shrink, .backoff = nanoseconds{0}};
+  one.recovery.policy = recovery_policy::shrink;
+  one.recovery.backoff = {}; // the world shrinks before a process has replaced the lost one
   ask_sub_world(one, 8);
   for (std::size_t i = 4; i < 8; ++i) one.requests[i].at += std::chrono::milliseconds{400};
   for (const int where : {2, 0})
@@ -400,6 +402,113 @@ TEST_CASE("a sub-world ends in the simulation when the world changes its size, t
   CHECK(result.last_epoch == 5);
   CHECK(count_in(result.trace, " done\n") == 16);
   CHECK(count_in(result.trace, "sub-world 'split 0' world of 2 is ready (epoch 5, 1 ranks here)\n") == 2);
+}
+
+TEST_CASE(
+    "a sub-world begins anew in the simulation if its process is replaced while another service orders it (CUT-1)",
+    "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace().has_services = true;
+  one.length = std::chrono::seconds{2};
+  ask_sub_world(one, 8);
+  one.splits.front().members = {rank{1}};
+  const auto strike = [&](fault_kind kind, int at_ms, int where) {
+    one.faults.push_back(
+        {.number = one.faults.size(), .kind = kind, .at = std::chrono::milliseconds{at_ms}, .where = rank{where}});
+  };
+  SECTION("of the host, which was away") {
+    strike(fault_kind::killed_service, 20, 0); // so the controller orders the first requests
+    for (std::size_t i = 0; i < 4; ++i) one.requests[i].at += std::chrono::milliseconds{150};
+    for (std::size_t i = 4; i < 8; ++i) one.requests[i].at += std::chrono::milliseconds{1400};
+    strike(fault_kind::killed_process, 1500, 1);
+    const simulation_result result = simulate(one, true);
+    INFO(result.trace);
+    CHECK(result.found.is_good());
+    CHECK(result.last_epoch == 3);
+    CHECK(count_in(result.trace, "process 2001 sub-world 'split 0' world of 1 is ready (epoch 3, 1 ranks here)\n") ==
+          1);
+  }
+  SECTION("but not if the same one does") {
+    for (std::size_t i = 4; i < 8; ++i) one.requests[i].at += std::chrono::milliseconds{i < 6 ? 150 : 400};
+    strike(fault_kind::cut_link, 225, 0);
+    strike(fault_kind::killed_process, 500, 1);
+    const simulation_result result = simulate(one, true);
+    INFO(result.trace);
+    CHECK(result.found.is_good());
+    CHECK(count_in(result.trace,
+                   "process 2001 sub-world 'split 0' world of 1 is ready (epoch 3, 1 ranks here); lane "
+                   "simulated 0: 0 complete, commit 3; every process that knew the last commits is lost") == 1);
+  }
+}
+
+namespace {
+
+/// Judges events that have told processes 1, 2 and so on, each of which ends after its event, commits of one lane.
+verdict judge_told(const std::vector<simulation_ledger::told_event>& events, std::uint64_t living = 0) {
+  const scenario none = [] {
+    scenario made = steady_scenario();
+    made.lanes = 1;
+    return made;
+  }();
+  trace log{false};
+  simulated_memory memory{none, {}};
+  simulation_ledger ledger{none, memory, log};
+  for (const simulation_ledger::told_event& one : events) {
+    ledger.told(one);
+    if (one.process != living) ledger.ended(one.process);
+  }
+  return ledger.judge();
+}
+
+} // namespace
+
+TEST_CASE("the simulation allows a sub-world to begin anew only if nobody can know of the one before (CUT-1)",
+          "[simulation]") {
+  const time_point now = steady_now();
+  using told = simulation_ledger::told_event;
+  const told first{.of = 1, .process = 1, .in = epoch{1}, .at = now, .commits = {std::nullopt}, .has_points = false};
+  const told known{.of = 1, .process = 1, .in = epoch{2}, .at = now, .commits = {4}, .order_moves = 1};
+  const told anew{.of = 1,
+                  .process = 2,
+                  .in = epoch{3},
+                  .at = time_point::max(),
+                  .commits = {std::nullopt},
+                  .has_points = false,
+                  .order_moves = 2};
+  told later{.of = 1, .process = 2, .in = epoch{4}, .at = time_point::max(), .commits = {1}, .order_moves = 2};
+  CHECK(judge_told({first, known, anew, later}).is_good());
+  SECTION("its processes live") {
+    CHECK(judge_told({first, known, anew}, 1).wrong == 1);
+  }
+  SECTION("the service that orders it knows") {
+    told kept = anew;
+    kept.order_moves = known.order_moves;
+    CHECK(judge_told({first, known, kept}).wrong == 1);
+  }
+  SECTION("the event has points, and does not say that commits are lost") {
+    told silent = anew;
+    silent.has_points = true;
+    CHECK(judge_told({first, known, silent}).wrong == 1);
+    silent.has_survivors = false;
+    CHECK(judge_told({first, known, silent}).is_good());
+  }
+  SECTION("it is the whole world") {
+    std::vector<told> events{first, known, anew};
+    for (told& one : events) one.of = 0;
+    CHECK(judge_told(events).wrong == 1);
+  }
+  SECTION("it forgets what was committed since") {
+    later.in = epoch{5};
+    later.commits = {std::nullopt};
+    later.has_points = false;
+    CHECK(
+        judge_told({first,
+                    known,
+                    anew,
+                    {.of = 1, .process = 2, .in = epoch{4}, .at = time_point::max(), .commits = {1}, .order_moves = 2},
+                    later})
+            .wrong == 1);
+  }
 }
 
 TEST_CASE(

@@ -662,6 +662,48 @@ TEST_CASE("a process's reports are known after it has left (CUT-1)", "[control]"
   CHECK(known.lanes.front().number == 20);
 }
 
+TEST_CASE("a new controller says that commits are lost with a process that leaves before it has reported them (CUT-1)",
+          "[control]") {
+  controller_scene world{terms_of(2)};
+  world.silent = {11};
+  std::size_t known_lanes = 0;
+  const auto later = [](join_request& asked) { asked.last_epoch = epoch{7}; };
+  SECTION("while the epoch forms") {
+    world.join(12, 1);
+    world.join(11, 0, later);
+    REQUIRE(world.told<commits_wanted>(11).size() == 1);
+    world.say(11, leave_notice{{.code = errc::stopping, .text = "its client has stopped it"}});
+  }
+  SECTION("while the world gathers") {
+    world.join(11, 0, later);
+    world.note(world.state.on_session_lost(11, world.now));
+    world.join(12, 1);
+  }
+  SECTION("though an earlier epoch is known") {
+    world.known[12] = told_of(6, 1, 5);
+    known_lanes = 1;
+    world.join(12, 1, [](join_request& asked) { asked.last_epoch = epoch{6}; });
+    world.join(11, 0, later);
+    world.say(11, leave_notice{});
+  }
+  world.join(13, 0);
+  REQUIRE(world.phase() == control_phase::forming);
+  world.form({12, 13});
+  const told_commits known = told_to_order(world);
+  CHECK(known.of == epoch{7});
+  CHECK(world.state.current_epoch() > epoch{7});
+  CHECK_FALSE(known.has_survivors);
+  CHECK(known.lanes.size() == known_lanes);
+  // Those of the new epoch know its commits.
+  const epoch formed = world.state.current_epoch();
+  world.known[12] = world.known[13] = told_of(formed.value(), 1, 9);
+  world.say(12, failed_report{formed, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
+  world.pass(100ms, {12, 13});
+  world.form({12, 13});
+  CHECK(told_to_order(world).of == formed);
+  CHECK(told_to_order(world).has_survivors);
+}
+
 TEST_CASE("a process that knows later epochs than a new controller forms the next one with the others", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0);
