@@ -258,7 +258,7 @@ void ordered_world::turn(turn_terms, turn_work work) {
 void ordered_world::capture(const std::shared_ptr<captured_plan>&, nanoseconds, nanoseconds, capture_start start) {
   above_->queue_.run([world = shared_from_this(), start = std::move(start)] {
     world->queue_.flush_all();
-    start(std::make_shared<capture_match>(world->size(), compare_places(world->registered_)), {});
+    start(std::make_shared<capture_match>(world->size(), world->registered_), {});
   });
 }
 

@@ -1,4 +1,5 @@
 #include <troupe/collectives/backend/launch_parts.hpp>
+#include <troupe/collectives/pipeline/plans/capture_comparison.hpp>
 #include <troupe/processes/order/distributed_capture.hpp>
 
 #include <algorithm>
@@ -13,8 +14,9 @@ std::size_t distributed_capture::offer(rank, std::span<const operation* const> a
   if (!failure_) {
     ++asked_;
     lock.unlock(); // the answer may come at once
-    send_(
-        {.kind = request_record::form::capture_launch, .place = place_, .outline = outline_of_launch(all, divisible)});
+    send_({.kind = request_record::form::capture_launch,
+           .place = place_,
+           .outline = outline_of_launch(all, divisible, digests_of_places(parts.collectives, registered_))});
     lock.lock();
   }
   wait(lock);

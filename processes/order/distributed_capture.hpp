@@ -1,6 +1,7 @@
 /// A rank's agreement with the ranks of other processes on what a capture launches.
 #pragma once
 
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/pipeline/plans/capture_agreement.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/processes/order/codec/request_codec.hpp>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -20,9 +22,11 @@ namespace troupe {
 class distributed_capture final : public capture_agreement {
 public:
   /// \p place: the number of the capture's turn among all that were granted, from 1. \p send: sends a record to the
-  /// controller, from any thread. Must not block on it.
-  distributed_capture(std::uint64_t place, std::function<void(request_record)> send)
-    : place_{place}, send_{std::move(send)} {}
+  /// controller, from any thread. Must not block on it. \p registered: the rank's pools, in which its peers must use
+  /// the same places.
+  distributed_capture(std::uint64_t place, std::function<void(request_record)> send,
+                      std::vector<std::shared_ptr<registered_pool>> registered = {})
+    : place_{place}, send_{std::move(send)}, registered_{std::move(registered)} {}
 
   std::size_t offer(rank self, std::span<const operation* const> all, bool divisible) override;
   void end(rank self) override;
@@ -41,6 +45,7 @@ private:
 
   const std::uint64_t place_;
   const std::function<void(request_record)> send_;
+  const std::vector<std::shared_ptr<registered_pool>> registered_;
   mutable std::mutex mutex_;
   condition changed_;
   std::uint64_t asked_ = 0;

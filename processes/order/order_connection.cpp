@@ -32,7 +32,8 @@ struct ordered_rank {
   std::atomic<std::uint64_t> sent_successes{0}; ///< Number of successes that were reported to the controller.
   pipeline_progress sent_progress;              ///< Accessed only by tasks of the connection's queue.
   fusion_examiner examiner;                     ///< As above.
-  std::vector<std::shared_ptr<registered_pool>> registered; ///< As above.
+  /// Changed by tasks of the queue, with the connection's mutex_ locked. Read by these tasks, or with it locked.
+  std::vector<std::shared_ptr<registered_pool>> registered;
   std::uint64_t released = 0; ///< Number of requests that were released. Accessed only by receive().
 
   std::shared_ptr<peer_requests> peers{}; ///< Set by order_connection::add(), and does not change.
@@ -228,7 +229,10 @@ void order_connection::send_messages(std::uint64_t world, peer_requests::message
 
 void order_connection::set_registered(const std::shared_ptr<ordered_rank>& of,
                                       std::vector<std::shared_ptr<registered_pool>> pools) {
-  queue_.run([of, pools = std::move(pools)]() mutable { of->registered = std::move(pools); });
+  queue_.run([this, of, pools = std::move(pools)]() mutable {
+    const std::lock_guard lock{mutex_};
+    of->registered.swap(pools); // the last reference to a pool is not dropped under the lock
+  });
 }
 
 void order_connection::leave(const std::shared_ptr<ordered_rank>& of, error why, bool for_good) {
@@ -450,10 +454,12 @@ error order_connection::decide_turn(decision_record& one) {
   // order has ended; then nothing is sent.
   std::shared_ptr<distributed_capture> made;
   if (!one.why)
-    made = of->captures[of->turns_granted] =
-        std::make_shared<distributed_capture>(of->turns_granted, [weak = weak_from_this(), of](request_record record) {
+    made = of->captures[of->turns_granted] = std::make_shared<distributed_capture>(
+        of->turns_granted,
+        [weak = weak_from_this(), of](request_record record) {
           if (const auto self = weak.lock()) self->write(of, std::move(record));
-        });
+        },
+        of->registered);
   steps_.emplace_back([start = std::move(asked.start), made, why = std::move(one.why)] { start(made, why); });
   return {};
 }

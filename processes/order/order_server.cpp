@@ -445,7 +445,7 @@ void order_server::pass_on(member& from, request_record& one, error& failure) {
     }
   }
   if (one.kind == request_record::form::capture_launch)
-    one.outline = outline_of_launch(pointers_to(one.launch), one.divisible);
+    one.outline = outline_of_launch(pointers_to(one.launch), one.divisible, one.places);
   up.out.add(one);
   const bool can_wait = one.kind == request_record::form::progress || one.kind == request_record::form::succeeded;
   up.is_urgent = up.is_urgent || !can_wait;
@@ -674,10 +674,7 @@ error order_server::places_objection(std::span<const std::unique_ptr<sequenced>>
   for (const auto& one : released) {
     const auto& other = static_cast<const request&>(*one);
     if (other.facts().places == first.facts().places) continue;
-    return {.code = errc::mismatch,
-            .text = "the ranks disagree about registered memory in " + describe(first) + ": ranks " +
-                    to_string(first.terms().rank) + " and " + to_string(other.terms().rank) +
-                    " use different places of it, or one uses none: give every rank its buffer of the same allocation"};
+    return different_places(describe(first), first.terms().rank, other.terms().rank);
   }
   return {};
 }

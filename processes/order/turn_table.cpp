@@ -144,7 +144,7 @@ error turn_table::take(rank from, request_record& record, answers& out) {
       one.all.end(from);
     } else {
       mine.launch = std::move(record.launch);
-      one.all.offer(from, pointers_to(mine.launch), record.divisible);
+      one.all.offer(from, pointers_to(mine.launch), record.divisible, std::move(record.places));
     }
   }
   if (settle(record.place, one, out)) captures_.erase(found);

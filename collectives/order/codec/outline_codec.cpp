@@ -125,12 +125,14 @@ error write_outline(wire_writer& out, const operation& what, const std::optional
                   std::to_string(longest_outline_bytes) + " bytes hold all lists. Divide it"};
 }
 
-std::string outline_of_launch(std::span<const operation* const> all, bool divisible) {
+std::string outline_of_launch(std::span<const operation* const> all, bool divisible,
+                              std::span<const std::uint64_t> places) {
   wire_writer out;
   out.flag(divisible);
   out.varint(all.size());
   for (const operation* one : all)
     if (error objection = write_outline(out, *one)) throw exception{std::move(objection)};
+  out.list(places, longest_outline_bytes, 1, [&](std::uint64_t one) { out.field(one); });
   if (all.size() > most_outline_parts || out.size_bytes() > longest_outline_bytes)
     throw exception{
         errc::invalid_argument,

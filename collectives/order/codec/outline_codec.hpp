@@ -30,9 +30,10 @@ inline constexpr std::size_t longest_outline_bytes = std::size_t{1} << 20U;
 /// outline. Errors: invalid_argument (too many parts to be read); nothing is written then.
 [[nodiscard]] error write_outline(wire_writer& out, const operation& what,
                                   const std::optional<std::uint64_t>& copied_bytes = std::nullopt);
-/// Encodes the operations of one launch. \p divisible: see capture_agreement. Throws invalid_argument (too many parts
-/// to be read).
-[[nodiscard]] std::string outline_of_launch(std::span<const operation* const> all, bool divisible);
+/// Encodes the operations of one launch. \p divisible: see capture_agreement. \p places: digests_of_places() of its
+/// collectives (launch_parts); empty if all are 0. Throws invalid_argument (too many parts to be read).
+[[nodiscard]] std::string outline_of_launch(std::span<const operation* const> all, bool divisible,
+                                            std::span<const std::uint64_t> places = {});
 /// Reads an operation. Returns nullopt if \p in has failed.
 [[nodiscard]] std::optional<operation_outline> read_outline(wire_reader& in);
 

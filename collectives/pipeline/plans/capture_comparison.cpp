@@ -24,8 +24,22 @@ std::string describe_all(std::span<const operation* const> all) {
 
 } // namespace
 
-capture_comparison::capture_comparison(int world_size, check also)
-  : also_{std::move(also)}, members_(static_cast<std::size_t>(world_size)) {}
+std::vector<std::uint64_t> digests_of_places(std::span<const operation* const> all,
+                                             std::span<const std::shared_ptr<registered_pool>> pools) {
+  std::vector<std::uint64_t> digests;
+  if (!pools.empty())
+    for (const operation* one : all) digests.push_back(digest_of_places(*one, pools));
+  return digests;
+}
+
+error different_places(const std::string& what, rank one, rank other) {
+  return {.code = errc::mismatch,
+          .text = "the ranks disagree about registered memory in " + what + ": ranks " + to_string(one) + " and " +
+                  to_string(other) +
+                  " use different places of it, or one uses none: give every rank its buffer of the same allocation"};
+}
+
+capture_comparison::capture_comparison(int world_size) : members_(static_cast<std::size_t>(world_size)) {}
 
 void capture_comparison::member::go_on() {
   if (at != stage::waiting || !collectives.empty() || unmet > 0) return;
@@ -33,13 +47,16 @@ void capture_comparison::member::go_on() {
   ++launches;
 }
 
-void capture_comparison::offer(rank self, std::span<const operation* const> all, bool divisible) {
+void capture_comparison::offer(rank self, std::span<const operation* const> all, bool divisible,
+                               std::vector<std::uint64_t> places) {
   launch_parts parts = parts_of_launch(all);
   if (parts.collectives.empty() && parts.transfers.empty()) return;
   member& mine = members_[index(self)];
   mine.at = stage::waiting;
   mine.asked = describe_all(all);
   mine.collectives = std::move(parts.collectives);
+  mine.places = std::move(places);
+  mine.places.resize(mine.collectives.size());
   mine.divisible = divisible;
   for (const operation* one : parts.transfers) bring(index(self), *one);
   compare_collectives();
@@ -90,11 +107,7 @@ void capture_comparison::compare_collectives() {
     for (const operation* each : one.collectives) mine.push_back(signatures_of(*each).front());
   }
   error why = check_agreement(asked);
-  for (std::size_t i = 0; !why && also_ && i < asked.front().size(); ++i) {
-    std::vector<const operation*> parts;
-    for (const member& one : members_) parts.push_back(one.collectives[i]);
-    why = also_(parts);
-  }
+  if (!why) why = compare_places();
   if (why) {
     why.text += " (at launch " + std::to_string(members_.front().launches) + " of the plan, from 0)";
     return fail(std::move(why));
@@ -103,6 +116,15 @@ void capture_comparison::compare_collectives() {
     one.collectives.clear();
     one.go_on();
   }
+}
+
+error capture_comparison::compare_places() const {
+  const member& first = members_.front();
+  for (std::size_t i = 0; i < first.collectives.size(); ++i)
+    for (std::size_t r = 1; r < members_.size(); ++r)
+      if (members_[r].places[i] != first.places[i])
+        return different_places(describe(*first.collectives[i]), rank{0}, rank{static_cast<int>(r)});
+  return {};
 }
 
 /// Fails the capture if no rank can continue and not all have ended.

@@ -1,13 +1,14 @@
 /// Compares the launches of the ranks of a capture (ORD-2). A state machine without threads, clock or waiting.
 #pragma once
 
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
@@ -15,21 +16,26 @@
 
 namespace troupe {
 
+/// Returns digest_of_places() of each of \p all; empty if there are no pools.
+[[nodiscard]] std::vector<std::uint64_t> digests_of_places(std::span<const operation* const> all,
+                                                           std::span<const std::shared_ptr<registered_pool>> pools);
+/// Returns errc::mismatch for two ranks whose digests of \p what differ.
+[[nodiscard]] error different_places(const std::string& what, rank one, rank other);
+
 /// The k-th launch with collectives of a rank matches the k-th of every other rank. The k-th send from one rank to
 /// another matches the k-th recv, which must have the same tag, because a plan's launches are in one order. A capture
 /// that can no longer match (ranks launch different operations, wait for each other in a cycle, or have ended) fails at
 /// once. Threads: one at a time.
 class capture_comparison {
 public:
-  /// Checks further properties of one collective on which ranks must agree. Returns errc::none, or the reason.
-  using check = std::function<error(std::span<const operation* const> parts)>;
-
-  explicit capture_comparison(int world_size, check also = {});
+  explicit capture_comparison(int world_size);
 
   /// Adds \p all as the next launch of \p self, which must not be waiting. The operations must live until may_go(self)
   /// or until the capture has failed. If they are \p divisible, which is for collectives alone, only as many from the
-  /// front are compared as every rank has offered: agreed().
-  void offer(rank self, std::span<const operation* const> all, bool divisible = false);
+  /// front are compared as every rank has offered: agreed(). \p places: digests_of_places() of its collectives
+  /// (launch_parts); empty if all are 0.
+  void offer(rank self, std::span<const operation* const> all, bool divisible = false,
+             std::vector<std::uint64_t> places = {});
   /// Records that \p self has made all its launches.
   void end(rank self);
   /// Ends the capture. Only the first reason is kept.
@@ -51,6 +57,7 @@ private:
     stage at = stage::running;
     std::string asked{};                         ///< The launch in which the rank waits, for messages.
     std::vector<const operation*> collectives{}; ///< Collectives of that launch, while it waits for all ranks.
+    std::vector<std::uint64_t> places{};         ///< Digests of places, as many as `collectives`.
     bool divisible = false;
     std::size_t agreed = 0;
     std::size_t unmet = 0; ///< Transfers of that launch that the peer has not offered yet.
@@ -69,10 +76,11 @@ private:
 
   void bring(std::size_t self, const operation& transfer);
   void compare_collectives();
+  /// Returns an error if the ranks use different places of registered memory in one of their collectives.
+  [[nodiscard]] error compare_places() const;
   void find_standstill();
   [[nodiscard]] std::string describe_ranks() const;
 
-  const check also_;
   std::vector<member> members_;
   std::map<transfer_key, unmatched_end> unmatched_; ///< Transfers that only one of the two ranks has offered.
   error failure_;

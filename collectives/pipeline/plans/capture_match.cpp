@@ -1,19 +1,14 @@
+#include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/collectives/pipeline/plans/capture_match.hpp>
+
+#include <cstdint>
 
 namespace troupe {
 
-capture_comparison::check compare_places(std::vector<std::shared_ptr<registered_pool>> registered) {
-  if (registered.empty()) return {};
-  return [pools = std::move(registered)](std::span<const operation* const> parts) -> error {
-    for (const auto& one : pools)
-      if (error why = check_places(parts, *one)) return why;
-    return {};
-  };
-}
-
 std::size_t capture_match::offer(rank self, std::span<const operation* const> all, bool divisible) {
+  std::vector<std::uint64_t> places = digests_of_places(parts_of_launch(all).collectives, registered_);
   std::unique_lock lock{mutex_};
-  all_.offer(self, all, divisible);
+  all_.offer(self, all, divisible, std::move(places));
   wait(lock, self);
   return divisible ? all_.agreed(self) : all.size();
 }

@@ -13,13 +13,12 @@
 
 namespace troupe {
 
-/// Returns a check that ranks use the same offsets in memory of these pools; null if there are none.
-[[nodiscard]] capture_comparison::check compare_places(std::vector<std::shared_ptr<registered_pool>> registered);
-
 /// A capture_comparison in which the ranks' threads wait for each other.
 class capture_match final : public capture_agreement {
 public:
-  explicit capture_match(int world_size, capture_comparison::check also = {}) : all_{world_size, std::move(also)} {}
+  /// \p registered: the pools of the world, in which the ranks must use the same places.
+  explicit capture_match(int world_size, std::vector<std::shared_ptr<registered_pool>> registered = {})
+    : registered_{std::move(registered)}, all_{world_size} {}
 
   std::size_t offer(rank self, std::span<const operation* const> all, bool divisible) override;
   void end(rank self) override;
@@ -30,6 +29,7 @@ public:
 private:
   void wait(std::unique_lock<std::mutex>& lock, rank self);
 
+  const std::vector<std::shared_ptr<registered_pool>> registered_;
   mutable std::mutex mutex_;
   condition changed_;
   capture_comparison all_;

@@ -1,5 +1,6 @@
 #include <troupe/processes/order/codec/request_codec.hpp>
 
+#include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/lanes/lane_names.hpp>
 #include <troupe/collectives/operation/staging_plan.hpp>
@@ -258,6 +259,9 @@ void request_reader::read_launch(wire_reader& in, request_record& into) {
     if (into.divisible && !is_single_collective(one->what)) return in.refuse("a launch cannot be divided");
     into.launch.push_back(std::move(one->what));
   }
+  in.list(into.places, longest_outline_bytes, 1, [&](std::uint64_t& one) { in.field(one); });
+  if (!into.places.empty() && into.places.size() != parts_of_launch(pointers_to(into.launch)).collectives.size())
+    in.refuse("a launch has another number of places than of collectives");
 }
 
 void request_reader::read_name(wire_reader& in) {

@@ -92,6 +92,7 @@ struct request_record {
   std::string outline{};   ///< For a capture_launch that is written: outline_of_launch().
   std::vector<operation> launch{};                      ///< For a capture_launch that was read.
   bool divisible = false;                               ///< As above.
+  std::vector<std::uint64_t> places{};                  ///< As above: of its collectives, or empty if all are 0.
   std::optional<operation_mark> launched{}, finished{}; ///< For a progress.
   process_address to{};                                 ///< For a message.
   std::string message{};                                ///< For a message, at most longest_message_bytes.

@@ -82,7 +82,9 @@ std::string all_requests() {
   out.add({.kind = form::turn, .turn = {.name = "plan", .deadline = 1s, .capture_limit = 2s}});
   const operation sum = all_reduce{.send = {}, .recv = {}, .count = 1000};
   const operation several = some_group();
-  out.add({.kind = form::capture_launch, .place = 1, .outline = outline_of_launch(std::array{&sum, &several}, false)});
+  out.add({.kind = form::capture_launch,
+           .place = 1,
+           .outline = outline_of_launch(std::array{&sum, &several}, false, std::array<std::uint64_t, 2>{~0ULL, 0})});
   out.add({.kind = form::capture_failure, .why = {.code = errc::cancelled, .text = "the function threw"}, .place = 1});
   out.add({.kind = form::capture_launch, .place = 1, .outline = outline_of_launch(std::array{&sum, &sum}, true)});
   out.add({.kind = form::capture_end, .place = 1});
@@ -236,10 +238,12 @@ TEST_CASE("requests come back as they were told", "[collectives][wire]") {
   CHECK(describe(all[8].launch[0]) == "all_reduce of 1000 f32, sum");
   check_the_same(all[8].launch[1], some_group());
   CHECK_FALSE(all[8].divisible);
+  CHECK(all[8].places == std::vector<std::uint64_t>{~0ULL, 0});
   CHECK(all[9].kind == form::capture_failure);
   CHECK(all[9].why.text == "the function threw");
   CHECK(all[10].launch.size() == 2);
   CHECK(all[10].divisible);
+  CHECK(all[10].places.empty());
   CHECK(all[11].kind == form::capture_end);
   CHECK(all[12].kind == form::progress);
   REQUIRE(all[12].launched);
@@ -371,10 +375,12 @@ TEST_CASE("the facts and the objection of a request are its own", "[collectives]
 
 TEST_CASE("operations that cannot be launched in a capture, or cannot be divided, are refused",
           "[collectives][wire][plans]") {
-  const auto refusal = [](const operation& what, bool divisible = false) {
+  const auto refusal = [](const operation& what, bool divisible = false, std::span<const std::uint64_t> places = {}) {
     request_writer out;
     const operation* const parts[] = {&what};
-    out.add({.kind = request_record::form::capture_launch, .place = 1, .outline = outline_of_launch(parts, divisible)});
+    out.add({.kind = request_record::form::capture_launch,
+             .place = 1,
+             .outline = outline_of_launch(parts, divisible, places)});
     const std::string batch = out.take({.epoch = of, .number = 1});
     wire_reader in{batch};
     static_cast<void>(batch_header::read(in));
@@ -390,6 +396,10 @@ TEST_CASE("operations that cannot be launched in a capture, or cannot be divided
   CHECK(refusal(sum, true).empty());
   CHECK(refusal(group{{sum}}).empty());
   CHECK_THAT(refusal(group{{sum, sum}}, true), ContainsSubstring("a launch cannot be divided"));
+  const std::vector<std::uint64_t> two{1, 2};
+  CHECK(refusal(group{{sum, sum}}, false, two).empty());
+  for (const operation& what : {sum, operation{group{{sum, sum, sum}}}})
+    CHECK_THAT(refusal(what, false, two), ContainsSubstring("another number of places than of collectives"));
   const std::vector<const operation*> many(most_outline_parts + 1, &sum);
   CHECK_THROWS_AS(outline_of_launch(many, false), exception);
   CHECK_FALSE(outline_of_launch(std::span{many}.first(most_outline_parts), false).empty());

@@ -737,6 +737,7 @@ TEST_CASE("the service of a host tells the controller at once what can lead to a
     if (!now.empty()) {
       REQUIRE(now.at(0).size() == 1);
       CHECK(now.at(0)[0].kind == one.kind);
+      CHECK(now.at(0)[0].places == one.places);
       CHECK(at.told(true).empty());
       return true;
     }
@@ -756,7 +757,10 @@ TEST_CASE("the service of a host tells the controller at once what can lead to a
   CHECK_FALSE(is_urgent({.kind = asks::limits, .count = 4, .bytes = 8}));
   const operation what = sum(4);
   const operation* const parts[] = {&what};
-  CHECK(is_urgent({.kind = asks::capture_launch, .place = 1, .outline = outline_of_launch(parts, true)}));
+  CHECK(is_urgent({.kind = asks::capture_launch,
+                   .place = 1,
+                   .outline = outline_of_launch(parts, true, std::array<std::uint64_t, 1>{9}),
+                   .places = {9}}));
   REQUIRE_FALSE(at.at(0).ask(sum(8)));
   REQUIRE_FALSE(at.send(0));
   CHECK(at.told(false).at(0).at(0).kind == asks::ask);

@@ -4,9 +4,12 @@
 #include <troupe/collectives/pipeline/plans/capture_match.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include <functional>
+#include <array>
+#include <cstdint>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -29,8 +32,8 @@ operation from(int peer, int tag = 0, std::size_t count = 1) {
 
 /// Each rank offers its launches, one after the other, and comes to its end. Returns what each was told; errc::none
 /// where all was well.
-std::vector<error> meet(const std::vector<std::vector<operation>>& ranks, capture_comparison::check also = {}) {
-  capture_match match{static_cast<int>(ranks.size()), std::move(also)};
+std::vector<error> meet(const std::vector<std::vector<operation>>& ranks) {
+  capture_match match{static_cast<int>(ranks.size())};
   std::vector<error> told(ranks.size());
   std::vector<std::jthread> threads;
   for (std::size_t r = 0; r < ranks.size(); ++r)
@@ -117,15 +120,23 @@ TEST_CASE("the first reason to fail is told to all, and whoever must not wait do
   CHECK(error_of([&] { match.end(rank{1}); }).text == "gone");
 }
 
-TEST_CASE("ranks must agree on each collective, also within groups", "[collectives][plans][ORD-2]") {
-  std::vector<std::size_t> asked;
-  const auto also = [&](std::span<const operation* const> parts) -> error {
-    asked.push_back(parts.size());
-    return asked.size() < 3 ? error{} : error{.code = errc::mismatch, .text = "the third"};
+TEST_CASE("ranks must use the same places for each collective, also within groups", "[collectives][plans][ORD-2]") {
+  const operation one = sum(1), several = group{{sum(2), sum(3)}};
+  const std::array<const operation*, 1> first{&one}, second{&several};
+  capture_comparison all{2};
+  const auto offer = [&](std::span<const operation* const> what, const std::vector<std::uint64_t>& left,
+                         const std::vector<std::uint64_t>& right) {
+    all.offer(rank{0}, what, false, left);
+    all.offer(rank{1}, what, false, right);
+    return all.failure();
   };
-  expect_all(meet({{sum(1), group{{sum(2), sum(3)}}}, {sum(1), group{{sum(2), sum(3)}}}}, also), errc::mismatch,
-             "the third");
-  CHECK(asked == std::vector<std::size_t>{2, 2, 2});
+  CHECK_FALSE(offer(first, {7}, {7}));
+  CHECK_FALSE(offer(first, {0}, {})); // no memory is registered
+  CHECK_FALSE(offer(second, {7, 8}, {7, 8}));
+  const error why = GENERATE(true, false) ? offer(second, {7, 8}, {7, 9}) : offer(second, {0, 8}, {});
+  CHECK(why.code == errc::mismatch);
+  CHECK_THAT(why.text, ContainsSubstring("all_reduce of 3 f32, sum: ranks 0 and 1 use different places") &&
+                           ContainsSubstring("(at launch 3 of the plan, from 0)"));
 }
 
 } // namespace troupe::tests::capture_match_test
