@@ -61,7 +61,7 @@ world_effects world_state::on_formed(epoch formed_in, const error& failure, std:
 void world_state::fell_back(error why) {
   end_try(std::move(why));
   rung_ = recovery_rung::form_beside;
-  recovery_->fell_back();
+  if (recovery_) recovery_->fell_back();
 }
 
 void world_state::end_try(error failure) {

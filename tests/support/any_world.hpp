@@ -46,7 +46,7 @@ public:
   [[nodiscard]] runtime& runtime_of(int self) {
     return *parts_[parts_.size() == 1 ? 0 : static_cast<std::size_t>(self)].rt;
   }
-  /// Calls \p work with each handle, in all processes at once. Returns what each rank's came to.
+  /// Calls \p work with each handle, in all processes at once. Returns the error of each rank's call, or errc::none.
   std::vector<error> each(const std::function<void(world&)>& work) {
     std::vector<std::future<error>> ends;
     for (part& one : parts_)

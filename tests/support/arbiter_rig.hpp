@@ -5,6 +5,7 @@
 
 #include <troupe/collectives/order/arbiter.hpp>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -21,7 +22,8 @@ struct arbiter_rig : world_order_rig {
       worlds.push_back(above->open_world(set, [this](auto report) { late.push_back(std::move(report)); }));
   }
   ~arbiter_rig() override {
-    for (const auto& one : worlds) one->close({.code = errc::stopping, .text = "the test is over"})->wait();
+    for (const auto& one : worlds)
+      CHECK(one->close({.code = errc::stopping, .text = "the test is over"})->wait_for(std::chrono::seconds{30}));
     settle();
   }
 
