@@ -1,4 +1,5 @@
-/// The command line of the program: subcommands, tools that are separate programs, and suggestions for mistyped words.
+/// Parses the command line of `troupe` or of a tool that is a separate program, runs what was chosen, and prints what
+/// is wrong, with suggestions for mistyped words.
 #pragma once
 
 #include <troupe/program/commands.hpp>
@@ -28,24 +29,9 @@ inline constexpr std::array tools{
     tool{"tune", "measure which settings suit this machine"},
 };
 
-/// Returns the path of `troupe-NAME`: the file beside this program, otherwise the first one in PATH. Errors: missing if
-/// neither exists.
-[[nodiscard]] std::string find_tool(std::string_view name);
-
-/// Replaces this process by `troupe-NAME` if \p argv begins with a NAME that is not a subcommand of \p program.
-/// Returns if there is no such tool to start. Errors: missing, if NAME is one of `tools` and cannot be found.
-void start_tool(const CLI::App& program, int argc, char** argv);
-
-/// Replaces this process by the program \p path, whose arguments are \p argv. Throws std::system_error if the system
-/// cannot start it.
-[[noreturn]] void become(const std::string& path, char* const* argv);
-
 /// Implements main() of `troupe-NAME`: its arguments are those of the subcommand that \p add adds. Returns the exit
 /// status.
 int run_tool(std::string_view name, void (*add)(CLI::App&, action&), int argc, char** argv) noexcept;
-
-/// Adds the program's own subcommands and --version. \p launched are the words after the "--" of `troupe launch`.
-void add_commands(CLI::App& program, action& chosen, std::vector<std::string> launched);
 
 /// Returns suggestions for the words of the last parse that were not recognised, one line each: "did you mean 'demo' in
 /// place of 'dmeo'?". Returns an empty string if no subcommand or option is similar.

@@ -1,6 +1,7 @@
 /// The program `troupe`.
 
 #include <troupe/program/command_line.hpp>
+#include <troupe/program/subcommands.hpp>
 
 #include <CLI/CLI.hpp>
 

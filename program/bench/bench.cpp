@@ -1,5 +1,5 @@
 #include <troupe/program/bench/bench.hpp>
-#include <troupe/program/command_line.hpp>
+#include <troupe/program/subcommands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/device/error.hpp>

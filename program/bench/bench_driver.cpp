@@ -2,6 +2,7 @@
 /// ranks' own clients. Both use the same world of processes, in alternating blocks.
 
 #include <troupe/program/bench/bench.hpp>
+#include <troupe/program/support/launched_ranks.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/statistics.hpp>
 

@@ -2,6 +2,7 @@
 
 #include <troupe/program/commands.hpp>
 #include <troupe/program/conform/conform_runner.hpp>
+#include <troupe/program/support/launched_ranks.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>

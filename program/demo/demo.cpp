@@ -10,6 +10,7 @@
 #include <troupe/program/support/runtime_options.hpp>
 #include <troupe/program/support/statistics.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
+#include <troupe/runtime/packages.hpp>
 #include <troupe/runtime/runtime.hpp>
 
 #include <CLI/CLI.hpp>
@@ -145,9 +146,12 @@ double idle_microseconds(world& where, std::size_t count) {
 }
 
 void print_what_next() {
+  const bool is_core_alone = find_backends_package() == nullptr; // The program troupe may not have been built yet.
   std::printf("\nnext:\n"
-              "  troupe demo --fault withheld   a rank stops answering: how soon the fault is detected and repaired\n"
-              "  troupe doctor                  what troupe finds on this machine, and what is missing\n"
+              "  %-30s a rank stops answering: how soon the fault is detected and repaired\n",
+              is_core_alone ? "tools/demo --fault withheld" : "troupe demo --fault withheld");
+  if (is_core_alone) std::printf("  tools/build                    builds the rest, into build/dev/bin\n");
+  std::printf("  troupe doctor                  what troupe finds on this machine, and what is missing\n"
               "  troupe bench latency           the latency of one request, by kind of client\n"
               "  docs/quick-start.md            how to write a program of your own\n");
 }

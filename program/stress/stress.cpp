@@ -1,6 +1,7 @@
 #include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/stress/stress_client.hpp>
+#include <troupe/program/support/launched_ranks.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/program/support/runtime_options.hpp>

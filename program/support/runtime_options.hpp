@@ -1,10 +1,9 @@
 /// Adds the options of every subcommand that has a world: one for each setting, and --config. They override the
-/// settings file and the environment. Also starts the processes of subcommands that run in one process for each rank.
+/// settings file and the environment.
 #pragma once
 
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,11 +12,6 @@
 namespace CLI {
 class App;
 }
-
-namespace troupe::launch {
-struct job_terms;
-class launched_job;
-} // namespace troupe::launch
 
 namespace troupe::program {
 
@@ -42,17 +36,5 @@ private:
   std::string file_;
   std::vector<std::pair<const setting*, std::string>> given_;
 };
-
-/// Returns how many processes of one rank each a subcommand starts: settings.ranks; if that is 0, one for each GPU, or
-/// four where ranks need none. Errors: those of select_backend().
-[[nodiscard]] std::size_t process_count(const configuration& settings);
-
-/// Makes the job of process_count() processes, which run this program with \p arguments and with the settings that
-/// \p options were given. The loss of a process ends the job.
-[[nodiscard]] launch::launched_job launch_ranks(const runtime_options& options, std::vector<std::string> arguments,
-                                                launch::job_terms terms);
-
-/// Returns \p settings for a process without a rank, which drives the world of \p job.
-[[nodiscard]] configuration settings_of_driver(launch::launched_job& job, configuration settings);
 
 } // namespace troupe::program

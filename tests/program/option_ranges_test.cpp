@@ -2,6 +2,7 @@
 /// made. The options are those of the program itself: a new one that has no range fails here.
 
 #include <troupe/program/command_line.hpp>
+#include <troupe/program/subcommands.hpp>
 
 #include <troupe/runtime/configuration/settings.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>

@@ -1,5 +1,5 @@
 #include <troupe/program/bench/frame/report.hpp>
-#include <troupe/program/command_line.hpp>
+#include <troupe/program/subcommands.hpp>
 #include <troupe/program/support/finished_program.hpp>
 
 #include <troupe/actors/caf/caf_compat.hpp>
