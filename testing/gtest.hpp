@@ -1,5 +1,5 @@
 /// Defines the matchers of matchers.hpp for GoogleTest, EXPECT_THAT(world.barrier().share(), succeeds()) and
-/// EXPECT_THAT(script.launches(rank{0}), are_launches(AllOf(is_launch("barrier"), asked_of_world()))), and how
+/// EXPECT_THAT(script.launches(rank{0}), ElementsAre(AllOf(is_launch("barrier"), asked_of_world()))), and how
 /// GoogleTest prints troupe's values: in words. Needs GoogleTest 1.12 or later with its GMock; troupe itself does not
 /// need them.
 ///
@@ -15,12 +15,6 @@
 #include <string>
 
 namespace troupe::testing {
-
-/// Matches a rank's launches with GoogleTest's own matchers, or combinations by AllOf(), AnyOf() and Not().
-template <class... Matchers>
-requires(sizeof...(Matchers) > 0) [[nodiscard]] auto are_launches(const Matchers&... each) {
-  return ::testing::ElementsAre(each...);
-}
 
 /// The values that GoogleTest prints in words: those for which there is a describe() or a to_string().
 template <class Value>

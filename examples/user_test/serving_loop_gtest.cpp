@@ -49,8 +49,8 @@ TEST_F(ServingLoop, RepeatsARequestThatFailedBecauseOfAHang) {
   EXPECT_EQ(world.epoch(), troupe::epoch{2});
   const auto is_sum = is_launch("all_reduce", width);
   EXPECT_THAT(world.script().launches(troupe::rank{2}),
-              are_launches(AllOf(is_sum, was(launch_fate::launched)), AllOf(is_sum, was(launch_fate::withheld)),
-                           AllOf(is_sum, launched_in(troupe::epoch{2})), AllOf(is_sum, launched_in(troupe::epoch{2}))));
+              ElementsAre(AllOf(is_sum, was(launch_fate::launched)), AllOf(is_sum, was(launch_fate::withheld)),
+                          AllOf(is_sum, launched_in(troupe::epoch{2})), AllOf(is_sum, launched_in(troupe::epoch{2}))));
   EXPECT_THAT(world.script().waiting(), IsEmpty());
 }
 // [hang]
