@@ -233,7 +233,10 @@ def start(programs: dict[str, typing.Callable[[list[str]], int]]) -> int:
         if name not in programs:
             names = " or ".join(f"troupe-{one}" for one in programs)
             raise Problem(f"unknown program '{name}': start it as {names}")
-        return programs[name](words)
+        try:
+            return programs[name](words)
+        finally:  # what is flushed later can no longer be caught
+            print(end="", flush=True)
     except Problem as why:
         print(f"troupe: {why}", file=sys.stderr)
     except BrokenPipeError:

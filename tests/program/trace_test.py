@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -25,6 +26,20 @@ def record(rank, boot, steady, system):
             "about": "made up", "clock": {"steady_ns": steady, "system_ns": system},
             "lines": [{"world": 1, "rank": rank, "world_size": 2, "device": 0, "asked_in_all": 3,
                        "requests": requests}]}
+
+
+class Program(unittest.TestCase):
+    def test_it_ends_quietly_if_nobody_reads_its_output(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "troupe-trace"
+            program.symlink_to(pathlib.Path(sys.modules["troupe_trace"].__file__))
+            reader, writer = os.pipe()
+            os.close(reader)
+            buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+            with open(writer, "wb") as output:
+                done = subprocess.run([sys.executable, "-B", program, "--help"], stdout=output, stderr=subprocess.PIPE,
+                                      text=True, check=False, env=buffered)
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
 
 
 class Records(unittest.TestCase):

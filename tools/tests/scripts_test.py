@@ -21,6 +21,19 @@ class Scripts(unittest.TestCase):
                 self.assertEqual(told.returncode, 0, told.stderr)
                 self.assertIn("usage", told.stdout.lower())
 
+    def test_every_script_in_python_ends_quietly_if_nobody_reads_its_output(self):
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        for script in SCRIPTS:
+            if is_shell(script):
+                continue
+            with self.subTest(script.name):
+                reader, writer = os.pipe()
+                os.close(reader)
+                with open(writer, "wb") as output:
+                    told = subprocess.run([str(script), "--help"], stdout=output, stderr=subprocess.PIPE, text=True,
+                                          check=False, env=buffered)
+                self.assertEqual((told.returncode, told.stderr), (1, ""))
+
     def test_shell_scripts_pass_shellcheck(self):
         if not shutil.which("shellcheck"):
             self.skipTest("shellcheck is not installed (tools/install-dependencies --checks)")
