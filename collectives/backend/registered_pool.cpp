@@ -262,4 +262,19 @@ std::uint64_t digest_of_places(const operation& what, std::span<const std::share
   return is_registered ? std::max<std::uint64_t>(digest, 1) : 0;
 }
 
+std::vector<std::uint64_t> digests_of_places(std::span<const operation* const> all,
+                                             std::span<const std::shared_ptr<registered_pool>> pools) {
+  std::vector<std::uint64_t> digests;
+  if (!pools.empty())
+    for (const operation* one : all) digests.push_back(digest_of_places(*one, pools));
+  return digests;
+}
+
+error different_places(const std::string& what, rank one, rank other) {
+  return {.code = errc::mismatch,
+          .text = "the ranks disagree about registered memory in " + what + ": ranks " + to_string(one) + " and " +
+                  to_string(other) +
+                  " use different places of it, or one uses none: give every rank its buffer of the same allocation"};
+}
+
 } // namespace troupe

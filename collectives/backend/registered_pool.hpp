@@ -7,6 +7,7 @@
 #include <troupe/device/stream.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -141,5 +142,10 @@ private:
 /// which peers compute addresses is in a pool.
 [[nodiscard]] std::uint64_t digest_of_places(const operation& what,
                                              std::span<const std::shared_ptr<registered_pool>> pools);
+/// Returns digest_of_places() of each of \p all; empty if there are no pools.
+[[nodiscard]] std::vector<std::uint64_t> digests_of_places(std::span<const operation* const> all,
+                                                           std::span<const std::shared_ptr<registered_pool>> pools);
+/// Returns errc::mismatch for two ranks whose digests of \p what differ.
+[[nodiscard]] error different_places(const std::string& what, rank one, rank other);
 
 } // namespace troupe

@@ -1,5 +1,4 @@
 #include <troupe/collectives/backend/launch_parts.hpp>
-#include <troupe/collectives/pipeline/plans/capture_comparison.hpp>
 #include <troupe/processes/order/distributed_capture.hpp>
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/completion/sources/recycling.hpp>
 #include <troupe/processes/order/order_server.hpp>
 #include <troupe/processes/order/peer_requests.hpp>

@@ -1,4 +1,5 @@
 #include <troupe/collectives/backend/launch_parts.hpp>
+#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/pipeline/plans/capture_comparison.hpp>
 
 #include <algorithm>
@@ -23,21 +24,6 @@ std::string describe_all(std::span<const operation* const> all) {
 }
 
 } // namespace
-
-std::vector<std::uint64_t> digests_of_places(std::span<const operation* const> all,
-                                             std::span<const std::shared_ptr<registered_pool>> pools) {
-  std::vector<std::uint64_t> digests;
-  if (!pools.empty())
-    for (const operation* one : all) digests.push_back(digest_of_places(*one, pools));
-  return digests;
-}
-
-error different_places(const std::string& what, rank one, rank other) {
-  return {.code = errc::mismatch,
-          .text = "the ranks disagree about registered memory in " + what + ": ranks " + to_string(one) + " and " +
-                  to_string(other) +
-                  " use different places of it, or one uses none: give every rank its buffer of the same allocation"};
-}
 
 capture_comparison::capture_comparison(int world_size) : members_(static_cast<std::size_t>(world_size)) {}
 

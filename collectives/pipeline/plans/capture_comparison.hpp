@@ -1,26 +1,18 @@
 /// Compares the launches of the ranks of a capture (ORD-2). A state machine without threads, clock or waiting.
 #pragma once
 
-#include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 namespace troupe {
-
-/// Returns digest_of_places() of each of \p all; empty if there are no pools.
-[[nodiscard]] std::vector<std::uint64_t> digests_of_places(std::span<const operation* const> all,
-                                                           std::span<const std::shared_ptr<registered_pool>> pools);
-/// Returns errc::mismatch for two ranks whose digests of \p what differ.
-[[nodiscard]] error different_places(const std::string& what, rank one, rank other);
 
 /// The k-th launch with collectives of a rank matches the k-th of every other rank. The k-th send from one rank to
 /// another matches the k-th recv, which must have the same tag, because a plan's launches are in one order. A capture
