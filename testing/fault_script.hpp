@@ -192,8 +192,7 @@ private:
   std::future<time_point> add(line one, fault_action what, errc code = errc::none, nanoseconds span = {});
   void add_device_fault(rank target, std::function<void(mock_driver&, device_id)> what);
   /// Returns the lines that happen now, and marks them.
-  [[nodiscard]] std::vector<line> take(trigger when, const fault_place& who, std::uint64_t number,
-                                       operations all = {});
+  [[nodiscard]] std::vector<line> take(trigger when, const fault_place& who, std::uint64_t number, operations all = {});
   /// Waits as long as the lines of \p now require in total.
   void wait(std::unique_lock<std::mutex>& lock, const std::vector<line>& now);
   [[nodiscard]] static place place_of(const fault_place& who) noexcept { return {who.formation, who.rank}; }

@@ -150,7 +150,7 @@ struct gloo_store_server::service {
 
   const socket_address address; ///< Without a port.
   const std::chrono::milliseconds time_for_hello;
-  std::size_t connections = 0;  ///< Declared before the context, whose handlers own the connections.
+  std::size_t connections = 0; ///< Declared before the context, whose handlers own the connections.
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   tcp::acceptor acceptor{context};

@@ -177,7 +177,7 @@ private:
   control_effects held_;                          ///< Effects for processes, held while opening_ is set.
   std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.
   running_time beat_{};                           ///< The time of the latest heartbeat to order services and drivers.
-  std::map<peer_id, session_id> latest_; ///< The latest session of each connected process, which may join several times.
+  std::map<peer_id, session_id> latest_; ///< The latest session of each connected process; it may join several times.
   worker ordering_;                      ///< Runs order_. Ended by end_order().
 };
 

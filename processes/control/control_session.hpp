@@ -33,8 +33,9 @@ struct session_services {
 /// by heartbeats, notices a controller that is silent or does not answer, and gives up after its patience. The roles
 /// (rank, driver, order service) derive from it and handle their messages.
 ///
-/// All times are those of a running_clock, which each message and each tick() read: in time without them the process was
-/// stopped or not scheduled, and messages that arrived meanwhile have not been read.
+/// All times are those of a running_clock, which each message and each tick() read: in time without them the process
+/// was stopped or not scheduled, and messages that arrived meanwhile have not been read.
+///
 /// Threads: safe from any. Services must not call the session unless they say so.
 class control_session {
 public:

@@ -49,7 +49,8 @@ void host_session::serve(const serve_directive& asked) {
   for (const auto& [self, nonce] : asked.candidates) {
     auto gate = std::ranges::find(gates_, nonce, &gate_connection::nonce);
     if (gate == gates_.end()) {
-      auto found = services_.claim(nonce); // the controller may have sent its claim_directive before this service joined
+      // The controller may have sent its claim_directive before this service joined.
+      auto found = services_.claim(nonce);
       if (!found) continue;
       gates_.push_back(*std::move(found));
       gate = std::prev(gates_.end());

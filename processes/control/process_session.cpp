@@ -63,7 +63,8 @@ void process_session::hear(controller_message& what) {
                  },
                  [&](quiesce_directive& directive) { deliver_after(std::move(directive)); },
                  [&](const fence_notice& notice) { end(notice.why); },
-                 [&](stop_directive& directive) { deliver_after(std::move(directive)); }, [](const auto&) {}, // for other roles
+                 [&](stop_directive& directive) { deliver_after(std::move(directive)); },
+                 [](const auto&) {}, // for other roles
              },
              what);
 }

@@ -19,8 +19,8 @@ struct memory_header {
   std::array<std::uint64_t, words> all{};
 
   memory_header(const ring_identity& self, std::uint64_t capacity_words)
-    : all{right_magic,           static_cast<std::uint64_t>(self.purpose),     capacity_words,
-          self.session.words[0], self.session.words[1], static_cast<std::uint64_t>(self.rank.value())} {}
+    : all{right_magic,           static_cast<std::uint64_t>(self.purpose),     capacity_words, self.session.words[0],
+          self.session.words[1], static_cast<std::uint64_t>(self.rank.value())} {}
   explicit memory_header(const shared_memory& from) {
     for (std::size_t i = 0; i < words; ++i) all[i] = shared_words{from.words()}.load(i, std::memory_order_relaxed, {});
   }
