@@ -196,25 +196,25 @@ world runtime::form_world(const world_options& options) {
     throw exception{errc::stopping, "the runtime has ended while it formed the world"};
   }
 
-  const auto settled = [has_controller](const world_event& event) {
-    return event.phase != world_phase::forming && !(has_controller && event.phase == world_phase::rebuilding);
+  // A world that has had a fault at once forms again.
+  const auto settled = [](const world_event& event) {
+    return event.phase != world_phase::forming && event.phase != world_phase::rebuilding;
   };
   // Without a controller the forming has a deadline of the world, and this one is only a backstop.
   const nanoseconds limit = p.settings.deadlines.form;
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
   on_stop.emplace(options.stop, [world = shared->actor] { compat::post(world, stop_world{}); });
-  bool is_settled = shared->status->wait(settled, has_controller ? limit : 2 * limit);
-  if (!is_settled && has_controller) {
+  world_event now = shared->status->wait(settled, has_controller ? limit : 2 * limit);
+  if (!settled(now) && has_controller) {
     // A spare waits until a place becomes free, without a limit. The controller, whose own limit for other processes
     // has the same default, can name those that are missing.
     const bool stands_by = p.settings.control.assignment.spare || member->is_spare();
     if (stands_by || member->is_joined())
-      is_settled = shared->status->wait(settled, stands_by ? nanoseconds::max()
-                                                           : std::min<nanoseconds>(time_for_verdict, limit / 16));
+      now = shared->status->wait(settled,
+                                 stands_by ? nanoseconds::max() : std::min<nanoseconds>(time_for_verdict, limit / 16));
   }
   on_stop.reset();
   const bool is_abandoned = options.stop.stop_requested(); // maybe just after the world was ready
-  const world_event now = shared->status->latest();
   // Registers again: the driver's contexts and the backend's library have been loaded since the first call.
   end_with_process(parts_);
   if (now.phase == world_phase::ready && !is_abandoned) {
@@ -226,9 +226,9 @@ world runtime::form_world(const world_options& options) {
                     (has_controller ? ": " + member->awaited() : std::string{})};
   if (is_abandoned)
     why = {.code = errc::stopping, .text = "a stop was requested while the world formed (world_options::stop)"};
-  else if (now.reason && (is_settled || !has_controller))
+  else if (now.reason && (settled(now) || !has_controller))
     why = now.reason;
-  else if (is_settled && has_controller)
+  else if (settled(now) && has_controller)
     why = {.code = errc::stopping, .text = "the world has ended before this process was needed"};
   return_or_report("a world that failed to form", [&] { world{shared}.stop(); });
   if (has_controller) {

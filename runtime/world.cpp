@@ -120,7 +120,7 @@ void world_registry::await_ends() const {
       if (std::ranges::count_if(dropped_, is_ending) <= most_ending) return;
       first = *std::ranges::find_if(dropped_, is_ending);
     }
-    if (!first->status->wait(has_stopped, longest_end(first->deadlines))) return;
+    if (!has_stopped(first->status->wait(has_stopped, longest_end(first->deadlines)))) return;
   }
 }
 
@@ -322,7 +322,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
 void world::stop() {
   compat::post(core_->actor, stop_world{});
   if (is_own_thread()) return; // the world may wait for this thread
-  if (!core_->status->wait(has_stopped, longest_end(core_->deadlines)))
+  if (!has_stopped(core_->status->wait(has_stopped, longest_end(core_->deadlines))))
     throw exception{errc::deadline_exceeded, "the world did not stop in time: " + describe(status())};
   core_->uses->end();
   core_->give_memory_back();

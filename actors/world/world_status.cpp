@@ -56,19 +56,18 @@ epoch world_status::epoch() const {
   return latest_.epoch;
 }
 
-bool world_status::wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const {
-  std::unique_lock lock{mutex_};
-  return changed_.wait_for(lock, at_most, [&] { return enough(revised()); });
-}
-
-world_event world_status::wait_ready(troupe::epoch after, nanoseconds at_most) const {
+world_event world_status::wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const {
   std::unique_lock lock{mutex_};
   world_event now;
   static_cast<void>(changed_.wait_for(lock, at_most, [&] {
     now = revised();
-    return is_ready_after(now, after);
+    return enough(now);
   }));
   return now;
+}
+
+world_event world_status::wait_ready(troupe::epoch after, nanoseconds at_most) const {
+  return wait([after](const world_event& now) { return is_ready_after(now, after); }, at_most);
 }
 
 void world_status::when_ready(troupe::epoch after, listener heard) {

@@ -43,8 +43,9 @@ public:
   [[nodiscard]] world_event latest() const;
   /// Returns the epoch of the latest event without copying the event.
   [[nodiscard]] troupe::epoch epoch() const;
-  /// Waits until \p enough returns true for the latest event, for at most \p at_most. Returns whether it did.
-  [[nodiscard]] bool wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const;
+  /// Waits until \p enough returns true for the latest event, for at most \p at_most. Returns the last event for which
+  /// it was called. A later one may already have followed.
+  [[nodiscard]] world_event wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const;
   /// Waits until the latest event is_ready_after() \p after, for at most \p at_most. Returns the latest event.
   [[nodiscard]] world_event wait_ready(troupe::epoch after, nanoseconds at_most) const;
   /// Calls \p heard once, as soon as the latest event is_ready_after() \p after: at once, or later on the world actor's

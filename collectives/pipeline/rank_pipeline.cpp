@@ -101,10 +101,12 @@ std::shared_ptr<stream> rank_pipeline::prepare_device() {
   auto made = std::make_shared<stream>(where());
   {
     auto staging = std::make_shared<host_staging>(where(), services_.staging);
+    auto events = std::make_shared<event_pool>(where());
     const std::lock_guard lock{mutex_};
+    if (failed()) throw exception{mark_->why()}; // an abort may have been here, and takes nothing that comes later
     stream_ = made;
     staging_ = std::move(staging);
-    events_ = std::make_shared<event_pool>(where());
+    events_ = std::move(events);
   }
   track_->source().prepare(where());
   return made;

@@ -186,6 +186,7 @@ void flag_source::arm(stream_ref stream, std::uint64_t sequence) {
 }
 
 void flag_source::drained() noexcept {
+  if (!armed_) return; // nothing was written, and prepare() may still run
   try {
     // The stream is empty, but its last write may still wait in the side stream.
     if (side_stream_) side_stream_->writer.ref().synchronize();

@@ -76,7 +76,7 @@ public:
   /// Returns whether reached() calls the driver, which may block.
   [[nodiscard]] virtual bool calls_driver() const noexcept { return true; }
   /// States that the stream has drained and is not armed any more, so the resources of the source may be reused. Called
-  /// on a thread that may block.
+  /// on a thread that may block, after the last arm(). If there was none, prepare() may run at the same time.
   virtual void drained() noexcept = 0;
 };
 

@@ -25,7 +25,7 @@ namespace {
 class scripted_peers final : public communicator {
 public:
   using communicator::communicator;
-  void init() override {}
+  void init() override { ++inits; }
   void launch(const operation& what, stream_ref stream) override {
     ++launches;
     if (script) script(what, stream);
@@ -38,6 +38,7 @@ public:
   void destroy() override {}
 
   std::function<void(const operation&, stream_ref)> script;
+  std::atomic<int> inits{0};
   std::atomic<int> launches{0};
   std::atomic<bool> aborted{false};
   bool abort_fails = false;
@@ -288,6 +289,21 @@ TEST_CASE("a hang is reported after its time on the device, and waiting for a cl
   pass(100ms);
   CHECK(log.count() == 1);
   CHECK(log.failure().effect == effect::unknown_outcome);
+}
+
+TEST_CASE("a rank that was aborted before it had a stream makes none later, and does not form",
+          "[collectives][TIM-1]") {
+  const bool is_formed = GENERATE(false, true);
+  pipeline_rig rig{1};
+  const auto peers = std::make_shared<scripted_peers>(rank{0}, 1, rig.devices[0]);
+  const auto late = rank_pipeline::create(rig.services, peers, rig.launchers[0], rig_epoch, [](const error&) {});
+  late->fail({.code = errc::deadline_exceeded, .text = "the forming took too long"});
+  late->abort();
+  const std::size_t streams = rig.api->stream_count(device_id{0});
+  const error why = error_of([&] { is_formed ? late->init_formed() : late->init(); });
+  CHECK(why.text == "the forming took too long");
+  CHECK(peers->inits == 0);
+  CHECK(rig.api->stream_count(device_id{0}) == streams);
 }
 
 TEST_CASE("a rank that is aborted and gone before the poller looks has its requests answered with the fault",

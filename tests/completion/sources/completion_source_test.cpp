@@ -10,6 +10,8 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <thread>
+
 using namespace troupe;
 using Catch::Matchers::ContainsSubstring;
 using troupe::tests::error_of;
@@ -123,6 +125,17 @@ TROUPE_DRIVER_TEST(1, "a slot comes back from a source that never armed it or ha
   }
   CHECK_FALSE(has_free_slot(*slots));
   work.ref().synchronize();
+}
+
+TEST_CASE("a source that was never armed may drain while another thread prepares it", "[completion][mock]") {
+  const auto gpu = device::open(make_mock_driver({.device_count = 1}), device_id{0});
+  const auto slots = std::make_shared<slot_table>(gpu, 1);
+  {
+    const auto source = make_completion_source(any_strategy(), gpu, slots);
+    const std::jthread preparing{[&] { source->prepare(gpu); }};
+    source->drained(); // ThreadSanitizer sees what both access
+  }
+  CHECK(has_free_slot(*slots));
 }
 
 TEST_CASE("a source that has drained writes nothing any more", "[completion][mock]") {

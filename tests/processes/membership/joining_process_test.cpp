@@ -151,12 +151,13 @@ private:
   caf::actor spawn_world() {
     const auto alive = std::make_shared<int>(0);
     world_ = alive;
-    return system_.spawn([this, alive](caf::event_based_actor*) -> caf::behavior {
-      return {[this, alive](const world_notice& one) {
+    const auto listening = [this](caf::event_based_actor*, const std::shared_ptr<int>& life) -> caf::behavior {
+      return {[this, life](const world_notice& one) {
         const std::lock_guard lock{mutex_};
         told_.push_back(std::get<controller_directive>(one.what));
       }};
-    });
+    };
+    return system_.spawn(listening, alive);
   }
 
   std::mutex mutex_;

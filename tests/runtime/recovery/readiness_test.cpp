@@ -94,10 +94,11 @@ TEST_CASE("a fault changes the state that clients read, though no actor has run 
   world where = mock.world();
   mock.script().on(rank{1}).operation(0).fail();
   std::promise<void> runs, goes_on;
-  mock.runtime().system().spawn([&](caf::event_based_actor*) { // occupies the only worker
-    runs.set_value();
-    goes_on.get_future().wait_for(60s);
-  });
+  const auto occupying = [](caf::event_based_actor*, std::promise<void>* begun, std::promise<void>* until) {
+    begun->set_value();
+    until->get_future().wait_for(60s);
+  };
+  mock.runtime().system().spawn(occupying, &runs, &goes_on); // occupies the only worker
   REQUIRE(runs.get_future().wait_for(60s) == std::future_status::ready);
   auto reply = where.barrier();
   CHECK(comes_true([&] { return where.status().phase == world_phase::rebuilding; }, 10s));

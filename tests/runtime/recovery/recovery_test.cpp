@@ -144,10 +144,11 @@ TEST_CASE("the end of an actor that is linked to the world's actor or a rank's n
   auto pending = where.ask(held_sum_of(ranked_values(where, count), held));
   caf::actor_id failed = 0;
   const auto fail_linked_to = [&](const caf::actor& which) {
-    const caf::actor client = rt.system().spawn([which](caf::event_based_actor* self) {
-      self->link_to(which);
+    const auto failing = [](caf::event_based_actor* self, const caf::actor& linked) {
+      self->link_to(linked);
       self->quit(caf::make_error(caf::sec::runtime_error));
-    });
+    };
+    const caf::actor client = rt.system().spawn(failing, which);
     failed = client.id();
   };
   const auto names_it = [&](const std::string& text) {
