@@ -16,6 +16,9 @@
 
 namespace troupe {
 
+class file_descriptor;
+struct kernel_launch;
+
 /// Stream handle of a driver. With CUDA it *is* the `cudaStream_t`.
 using native_stream = struct opaque_stream*;
 /// Event handle of a driver. With CUDA it *is* the `cudaEvent_t`.
@@ -79,6 +82,23 @@ struct pool_usage {
   }
 
   friend bool operator==(const pool_usage&, const pool_usage&) = default;
+};
+
+/// A word in pinned memory, and the value that the device writes to it when some work is done. Null: there is none.
+struct completion_word {
+  std::uint32_t* word = nullptr;
+  std::uint32_t value = 0;
+
+  [[nodiscard]] explicit operator bool() const noexcept { return word != nullptr; }
+  friend bool operator==(const completion_word&, const completion_word&) = default;
+};
+
+/// A mapping of peer memory (driver::allocate_peer_memory()).
+struct peer_mapping {
+  void* address = nullptr;
+  std::size_t size_bytes = 0;
+
+  friend bool operator==(const peer_mapping&, const peer_mapping&) = default;
 };
 
 /// Whether the work up to the queried point of a stream or event has finished.
@@ -157,6 +177,25 @@ public:
   /// Releases pinned memory that no device accesses any more. Does not wait for devices.
   virtual void free_pinned(void* address) = 0;
 
+  /// Allocates peer memory on \p id: device memory outside of all pools, which kernels of other devices and processes
+  /// can access. It is accessible to \p id and to each opened device with peer access to it. The size is rounded up to
+  /// the device's granularity (2 MiB with CUDA). The content is undefined. Blocks; does not wait for work of the
+  /// device. Lifetime: the physical memory is used for nothing else as long as any process maps it, or holds a
+  /// descriptor of it. Errors: invalid_argument (size 0); unsupported (no virtual memory management); out_of_memory.
+  [[nodiscard]] virtual peer_mapping allocate_peer_memory(device_id id, std::size_t size_bytes) = 0;
+  /// Returns a new descriptor of the peer memory at \p address, the begin of a mapping. Another process may receive it
+  /// over a Unix domain socket. Errors: invalid_argument (not peer memory), unsupported.
+  [[nodiscard]] virtual file_descriptor export_peer_memory(device_id id, const void* address) = 0;
+  /// Maps the peer memory of \p exported, from this process or another, at a new address, accessible to \p id.
+  /// \p size_bytes: the size of the allocation, as its mapping tells. The descriptor may be closed afterwards.
+  /// Errors: invalid_argument (no such memory, or its size is another); unsupported (no virtual memory management, or
+  /// \p id has no access to the device that holds the memory); out_of_memory.
+  [[nodiscard]] virtual peer_mapping import_peer_memory(device_id id, const file_descriptor& exported,
+                                                        std::size_t size_bytes) = 0;
+  /// Ends a mapping that allocate_peer_memory() or import_peer_memory() of \p id returned. Precondition: no work that
+  /// uses this mapping is in flight in this process. Other mappings of the memory stay valid.
+  virtual void unmap_peer_memory(device_id id, const peer_mapping& mapped) = 0;
+
   [[nodiscard]] virtual pointer_description describe(const void* address) = 0;
 
   /// Copies between any two of device, pinned and pageable memory. May block the caller if pageable memory is involved
@@ -175,6 +214,10 @@ public:
   using host_function = void (*)(void* argument);
   /// Calls \p function on a thread of the driver, in stream order. \p function must not call the driver.
   virtual void call(device_id id, native_stream stream, host_function function, void* argument) = 0;
+
+  /// Enqueues a kernel. It can be captured; each launch of the graph then runs it with the same arguments.
+  /// Errors: invalid_argument; unsupported (the kernel is not compiled for this driver).
+  virtual void launch(device_id id, native_stream stream, const kernel_launch& one) = 0;
 
   /// Begins a capture. From now on, work enqueued in \p stream, and in streams that wait for its events, is captured
   /// instead of executed. An operation that cannot be captured (a query of the stream, waiting for the stream) throws

@@ -18,6 +18,10 @@ void stream_ref::call(driver::host_function function, void* argument) const {
   device_->api().call(device_->id(), native_, function, argument);
 }
 
+void stream_ref::launch(const kernel_launch& one) const {
+  device_->api().launch(device_->id(), native_, one);
+}
+
 void stream_ref::wait(const event& awaited) const {
   device_->api().wait(device_->id(), native_, awaited.native());
 }

@@ -12,6 +12,7 @@
 namespace troupe {
 
 class event;
+struct kernel_launch;
 
 /// Refers to a stream without owning it. It may be a stream of troupe or of a user (cast from a `cudaStream_t`).
 class stream_ref {
@@ -30,6 +31,8 @@ public:
   void fill(void* to, std::uint8_t value, std::size_t size_bytes) const;
   /// Calls \p function on a thread of the driver, in stream order. \p function must not call the driver.
   void call(driver::host_function function, void* argument) const;
+  /// Enqueues a kernel. See driver::launch().
+  void launch(const kernel_launch& one) const;
   /// Makes later work in the stream wait, on the device, until \p awaited is reached.
   void wait(const event& awaited) const;
   /// Returns whether all work has finished. Throws the device's error if there is one.

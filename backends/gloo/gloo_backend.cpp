@@ -249,12 +249,13 @@ public:
     if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // abort() ran meanwhile
   }
 
-  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
+  bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word) override {
     require_formed();
     const mock_launch mine = make_launch(all, self(), world_size());
     driver_.enqueue(where()->id(), stream.native(), mock_task_factory{[with = shared_, mine] {
                       return make_task(with, mine); // each launch of a graph gets numbers of its own
                     }});
+    return false;
   }
 
   void check() override {

@@ -6,6 +6,7 @@
 #include <troupe/device/stream.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <exception>
 #include <map>
@@ -252,20 +253,21 @@ public:
   }
 
   void warm_up(stream_ref stream) override { flat_->warm_up(stream); }
-  void launch(const operation& what, stream_ref stream) override {
+  bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
     if (std::holds_alternative<group>(what)) {
       const operation* const one = &what;
-      return launch_together({&one, 1}, stream);
+      return do_launch_together({&one, 1}, stream, at_end);
     }
     auto plan = plan_of(what);
-    if (!plan) return flat_->launch(what, stream);
+    if (!plan) return flat_->launch(what, stream, at_end);
     const composed one{&what, std::move(*plan)};
     enqueue({&one, 1}, stream);
+    return false;
   }
 
   /// Launches composed collectives first: consecutive ones that use no scratch run phase by phase together. Then
   /// launches the rest together. Sends and receives of a rank do not affect the collectives.
-  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
+  bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end) override {
     const launch_parts parts = parts_of_launch(all);
     std::vector<composed> chosen;
     std::vector<const operation*> rest;
@@ -275,7 +277,7 @@ public:
       else
         rest.push_back(one);
     }
-    if (chosen.empty()) return flat_->launch_together(all, stream);
+    if (chosen.empty()) return flat_->launch_together(all, stream, at_end);
     const std::span<const composed> waiting{chosen};
     for (std::size_t begin = 0, end = 1; begin < waiting.size(); begin = end++) {
       while (end < waiting.size() && can_run_together(waiting[begin].plan, waiting[end].plan)) ++end;
@@ -283,6 +285,7 @@ public:
     }
     rest.insert(rest.end(), parts.transfers.begin(), parts.transfers.end());
     if (!rest.empty()) flat_->launch_together(rest, stream);
+    return false;
   }
 
   /// Objects if another backend forms the across communicators. The answer must be the same at all ranks, but a rank
@@ -293,6 +296,16 @@ public:
 
   void check() override {
     for (const part& one : all_parts()) one->check();
+  }
+
+  void interrupt() noexcept override {
+    std::array<part, 3> parts;
+    {
+      const std::lock_guard lock{mutex_};
+      parts = {across_, inside_, flat_};
+    }
+    for (const part& one : parts)
+      if (one) one->interrupt();
   }
 
   void abort() override {

@@ -150,7 +150,7 @@ public:
   }
 
   void init() override { peers_->init(); }
-  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
+  bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word) override {
     try {
       enqueue_turn(all, stream);
     } catch (...) {
@@ -158,8 +158,10 @@ public:
       throw;
     }
     if (ended_) release_all(); // abort() may have run before the turn was enqueued
+    return false;
   }
   void check() override { peers_->check(); }
+  void interrupt() noexcept override { peers_->interrupt(); }
   void abort() override {
     ended_ = true;
     peers_->abort();

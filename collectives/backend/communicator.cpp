@@ -4,12 +4,12 @@ namespace troupe {
 
 void communicator::warm_up(stream_ref) {}
 
-void communicator::launch(const operation& what, stream_ref stream) {
+bool communicator::do_launch(const operation& what, stream_ref stream, completion_word at_end) {
   const operation* const one = &what;
-  launch_together({&one, 1}, stream);
+  return do_launch_together({&one, 1}, stream, at_end);
 }
 
-void communicator::launch_together(std::span<const operation* const>, stream_ref) {
+bool communicator::do_launch_together(std::span<const operation* const>, stream_ref, completion_word) {
   throw exception{errc::unsupported, "this kind of communicator launches one operation at a time: set fusion to off"};
 }
 

@@ -63,21 +63,33 @@ public:
   /// anything else is launched, on the thread of init(). The default implementation does nothing.
   virtual void warm_up(stream_ref stream);
 
-  /// Enqueues a validated collective. Returns when it is in the stream. The default implementation calls
-  /// launch_together() with this operation only.
-  /// Errors: thrown if it could not be enqueued; the communicator must then be considered failed.
-  virtual void launch(const operation& what, stream_ref stream);
+  /// Enqueues a validated collective. Returns when it is in the stream.
+  /// Returns whether the launch itself writes \p at_end, which may be null: at its end in the stream, once its
+  /// operations are done and have succeeded as far as their protocol can tell. The caller must then not mark the stream
+  /// for this launch. If not, nothing will write the word. Call with a word only if no earlier write to it can still
+  /// follow. Errors: thrown if it could not be enqueued; the communicator must then be considered failed.
+  bool launch(const operation& what, stream_ref stream, completion_word at_end = {}) {
+    return do_launch(what, stream, at_end);
+  }
   /// Enqueues several operations in one launch. All ranks make the same launches in the same order, each with the same
   /// operations in the same order; a rank that takes no part in an operation omits it. The parts of a group are treated
   /// like the other operations. Copies and barriers are not allowed. If one operation writes memory, no other operation
-  /// of the launch may use it.
+  /// of the launch may use it. Returns as launch() does.
   /// Order: the operations may run in any order. Errors: as launch(); some operations may have been enqueued (GRP-1).
-  virtual void launch_together(std::span<const operation* const> all, stream_ref stream);
+  bool launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end = {}) {
+    return do_launch_together(all, stream, at_end);
+  }
   /// Returns why launches cannot be captured; empty if they can. It is the same at all ranks.
   [[nodiscard]] virtual std::string_view capture_objection() const noexcept { return {}; }
 
   /// Throws if an asynchronous error has been observed.
   virtual void check() = 0;
+
+  /// Called when this rank has declared the communicator failed. Operations that wait for peers in kernels of the
+  /// communicator's own end within microseconds and write no completion word. Operations of a library such as NCCL run
+  /// on until abort(). Idempotent. The default implementation does nothing.
+  /// Threads: any, at any time, also while another call is stuck and after abort() or destroy(). Never blocks.
+  virtual void interrupt() noexcept {}
 
   /// Ends all work of this rank: operations in flight leave the device, successful or not. Their completion then does
   /// not mean success. Idempotent.
@@ -130,6 +142,11 @@ public:
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return device_; }
 
 private:
+  /// Implements launch(). The default implementation calls do_launch_together() with this operation only.
+  virtual bool do_launch(const operation& what, stream_ref stream, completion_word at_end);
+  /// Implements launch_together(). The default implementation throws unsupported.
+  virtual bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end);
+
   rank self_;
   int world_size_;
   std::shared_ptr<device> device_;

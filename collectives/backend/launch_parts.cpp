@@ -33,10 +33,11 @@ std::optional<group> launch_copies_of(const operation& what, stream_ref stream) 
   return rest;
 }
 
-void launch_with_copies(communicator& peers, const operation& what, stream_ref stream) {
+bool launch_with_copies(communicator& peers, const operation& what, stream_ref stream, completion_word at_end) {
   auto rest = launch_copies_of(what, stream);
-  if (!rest) return peers.launch(what, stream);
+  if (!rest) return peers.launch(what, stream, at_end);
   if (!rest->parts.empty()) peers.launch(operation{std::move(*rest)}, stream);
+  return false;
 }
 
 launch_parts parts_of_launch(std::span<const operation* const> all) {

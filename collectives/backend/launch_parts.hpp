@@ -11,8 +11,9 @@
 namespace troupe {
 
 /// Launches \p what. If it is a group with copies, these are first enqueued in \p stream, because communicators do not
-/// launch copies.
-void launch_with_copies(communicator& peers, const operation& what, stream_ref stream);
+/// launch copies. Returns whether the launch itself writes \p at_end (communicator::launch()); never for such a group,
+/// because its collectives alone do not complete it.
+bool launch_with_copies(communicator& peers, const operation& what, stream_ref stream, completion_word at_end = {});
 /// Enqueues the copies of a group in \p stream and returns the group without them. Returns nullopt if \p what is to be
 /// launched unchanged.
 [[nodiscard]] std::optional<group> launch_copies_of(const operation& what, stream_ref stream);

@@ -72,12 +72,14 @@ std::shared_ptr<registered_region> solo_communicator::allocate_region(std::size_
   return make_pooled_region(where(), size_bytes, "a world of one rank has no peers to reach");
 }
 
-void solo_communicator::launch(const operation& what, stream_ref stream) {
+bool solo_communicator::do_launch(const operation& what, stream_ref stream, completion_word) {
   solo_launch{stream, scale_}(what);
+  return false;
 }
 
-void solo_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
+bool solo_communicator::do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word) {
   solo_launch{stream, scale_}.together(all);
+  return false;
 }
 
 namespace {

@@ -36,8 +36,6 @@ public:
     : communicator{rank{0}, 1, where}, scale_{where} {}
 
   void init() override {}
-  void launch(const operation& what, stream_ref stream) override;
-  void launch_together(std::span<const operation* const> all, stream_ref stream) override;
   void check() override {}
   void abort() override {}
   void destroy() override {}
@@ -51,6 +49,9 @@ public:
   void resume() override {}
 
 private:
+  bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override;
+  bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end) override;
+
   solo_scale scale_;
 };
 

@@ -132,6 +132,7 @@ bool rank_pipeline::post(std::function<void()> work) {
 
 bool rank_pipeline::fail(error why) {
   const bool first = mark_->set(std::move(why));
+  if (first) peers_->interrupt();
   services_.poller->notify();
   return first;
 }
@@ -470,11 +471,12 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
     }
     const observed_launch told{services_.observer};
     for (const event* ready : several.front()->ready()) stream_->ref().wait(*ready);
-    if (!enqueue()) return;
+    const enqueued result = enqueue(track_->source().word_for(counts_.marks + 1));
+    if (result == enqueued::refused) return;
     const auto is_heard = [](const auto& one) { return one->listener() != nullptr; };
     shared_event behind; // one event for all, because all are done when the last is
     if (std::ranges::any_of(several, is_heard)) behind = events_->record(*stream_);
-    const launch_place at = mark_launch(may_be_late);
+    const launch_place at = mark_launch(result, may_be_late);
     progress_->launched.set(several.back()->sketch(), collectives_in(several));
     if (behind)
       for (const auto& one : several)
@@ -493,11 +495,11 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
 }
 
 void rank_pipeline::launch(pipeline_call& one) {
-  launch_calls(std::array{&one}, one.is_short(), [&] {
+  launch_calls(std::array{&one}, one.is_short(), [&](completion_word at_end) {
     if (const auto* again = std::get_if<replay>(&one.what())) {
       if (error why = launch_replay(*again)) {
         one.refuse(std::move(why));
-        return false;
+        return enqueued::refused;
       }
     } else if (one.is_staged())
       staging_->launch(one.what(), *peers_, *stream_, one.staged());
@@ -505,18 +507,17 @@ void rank_pipeline::launch(pipeline_call& one) {
       launch_call(*own, *stream_);
     else if (const auto* move = std::get_if<copy>(&one.what()))
       stream_->ref().copy(move->to.memory.data(), move->from.memory.data(), move->from.memory.size_bytes());
-    else
-      launch_with_copies(*peers_, one.what(), *stream_);
-    return true;
+    else if (launch_with_copies(*peers_, one.what(), *stream_, at_end))
+      return enqueued::with_word;
+    return enqueued::without_word;
   });
 }
 
 void rank_pipeline::launch(const pipeline_calls& several) {
-  launch_calls(several, false, [&] {
+  launch_calls(several, false, [&](completion_word at_end) {
     together_.clear();
     for (const auto& one : several) together_.push_back(&one->what());
-    peers_->launch_together(together_, *stream_);
-    return true;
+    return peers_->launch_together(together_, *stream_, at_end) ? enqueued::with_word : enqueued::without_word;
   });
 }
 
@@ -538,8 +539,12 @@ void rank_pipeline::notify_listener(const pipeline_call& one, shared_event behin
   one.listener()->enqueued({self(), one.name(), epoch_, std::move(behind), launch});
 }
 
-launch_place rank_pipeline::mark_launch(bool may_be_late) {
+launch_place rank_pipeline::mark_launch(enqueued result, bool may_be_late) {
   ++counts_.launches;
+  if (result == enqueued::with_word) {
+    note_mark();
+    return {counts_.launches, counts_.marks};
+  }
   if (may_be_late && counts_.unmarked + 1 < most_unmarked) {
     ++counts_.unmarked;
     return {counts_.launches, counts_.marks + 1};
@@ -558,6 +563,10 @@ void rank_pipeline::end() noexcept {
 
 void rank_pipeline::arm_mark() {
   track_->source().arm(*stream_, counts_.marks + 1);
+  note_mark();
+}
+
+void rank_pipeline::note_mark() noexcept {
   ++counts_.marks;
   counts_.unmarked = 0;
 }

@@ -214,16 +214,20 @@ private:
   void end_launch();
   void launch(pipeline_call& one);
   void launch(const pipeline_calls& several);
-  /// Makes one launch of \p several, which \p enqueue puts into the stream. It returns false if it has refused them.
+  /// Result of enqueueing a launch. with_word: the launch writes the completion word that was passed.
+  enum class enqueued : std::uint8_t { refused, without_word, with_word };
+  /// Makes one launch of \p several, which \p enqueue puts into the stream. It is given the completion word of the next
+  /// mark, which may be null.
   template <class Calls, class Enqueue>
   void launch_calls(const Calls& several, bool may_be_late, const Enqueue& enqueue);
   /// Returns how many of \p several need all ranks.
   template <class Calls>
   [[nodiscard]] static std::uint64_t collectives_in(const Calls& several) noexcept;
-  /// Arms the completion mark of the last launch, or leaves that to end() or the next launch. Returns the number of the
-  /// launch and of its mark.
-  [[nodiscard]] launch_place mark_launch(bool may_be_late);
+  /// Arms the completion mark of the last launch, unless the launch itself writes it, or leaves that to end() or the
+  /// next launch. Returns the number of the launch and of its mark.
+  [[nodiscard]] launch_place mark_launch(enqueued result, bool may_be_late);
   void arm_mark();
+  void note_mark() noexcept;
   void end() noexcept override;
   [[nodiscard]] bool is_unmarked() const noexcept { return counts_.unmarked > 0; }
   /// Returns errc::none, or the reason why no rank launched the replay.
@@ -257,7 +261,7 @@ private:
   };
   struct launch_counts {
     std::uint64_t launches = 0;
-    std::uint64_t marks = 0;  ///< Number of armed marks.
+    std::uint64_t marks = 0;  ///< Number of marks that are armed or that launches write.
     std::size_t unmarked = 0; ///< Number of latest launches without a mark after them.
   };
 

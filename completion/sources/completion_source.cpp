@@ -185,6 +185,12 @@ void flag_source::arm(stream_ref stream, std::uint64_t sequence) {
   write(side_stream_->writer, sequence);
 }
 
+completion_word flag_source::word_for(std::uint64_t sequence) {
+  if (!slot_.reached(sequence - 1)) return {}; // an earlier write may still wait in the side stream, as in arm()
+  armed_ = true;
+  return {slot_.word(), slot_.value_for(sequence)};
+}
+
 void flag_source::drained() noexcept {
   if (!armed_) return; // nothing was written, and prepare() may still run
   try {

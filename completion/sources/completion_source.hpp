@@ -69,8 +69,13 @@ public:
 
   /// Creates the required objects on the device, before the first arm(). Called on a thread that may block.
   virtual void prepare(const std::shared_ptr<device>& where) = 0;
-  /// Enqueues the completion signal of operation \p sequence. Sequences are armed in order, without gaps.
+  /// Enqueues the completion signal of operation \p sequence. Sequences are armed in order, without gaps except those
+  /// that a launch signals itself.
   virtual void arm(stream_ref stream, std::uint64_t sequence) = 0;
+  /// Returns the word that a launch may write itself, instead of arm() for operation \p sequence. Null if only arm()
+  /// can signal it. Call in place of arm() or just before it. The word counts as armed from now on, because a launch
+  /// that fails may have enqueued its write.
+  [[nodiscard]] virtual completion_word word_for([[maybe_unused]] std::uint64_t sequence) { return {}; }
   /// Returns whether \p sequence is done. Throws the device's error if there is one.
   [[nodiscard]] virtual bool reached(std::uint64_t sequence) = 0;
   /// Returns whether reached() calls the driver, which may block.
@@ -100,6 +105,7 @@ public:
 
   void prepare(const std::shared_ptr<device>& where) override;
   void arm(stream_ref stream, std::uint64_t sequence) override;
+  [[nodiscard]] completion_word word_for(std::uint64_t sequence) override;
   [[nodiscard]] bool reached(std::uint64_t sequence) override { return slot_.reached(sequence); }
   [[nodiscard]] bool calls_driver() const noexcept override { return false; }
   void drained() noexcept override;

@@ -129,6 +129,17 @@ cuda_entry_points cuda_entry_points::find() {
   find_entry(entry.context_pop, "cuCtxPopCurrent");
   find_entry(entry.stream_write_value, "cuStreamWriteValue32");
   find_entry(entry.stream_wait_value, "cuStreamWaitValue32");
+  find_entry(entry.memory_granularity, "cuMemGetAllocationGranularity");
+  find_entry(entry.memory_create, "cuMemCreate");
+  find_entry(entry.memory_release, "cuMemRelease");
+  find_entry(entry.address_reserve, "cuMemAddressReserve");
+  find_entry(entry.address_free, "cuMemAddressFree");
+  find_entry(entry.memory_map, "cuMemMap");
+  find_entry(entry.memory_unmap, "cuMemUnmap");
+  find_entry(entry.memory_set_access, "cuMemSetAccess");
+  find_entry(entry.memory_handle_of, "cuMemRetainAllocationHandle");
+  find_entry(entry.memory_export, "cuMemExportToShareableHandle");
+  find_entry(entry.memory_import, "cuMemImportFromShareableHandle");
   return entry;
 }
 

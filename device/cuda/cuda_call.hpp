@@ -51,6 +51,9 @@ inline void cuda_call(CUresult result, const char* call) {
 inline void cuda_return(cudaError_t result, const char* call) {
   if (result != cudaErrorCudartUnloading) cuda_call(result, call);
 }
+inline void cuda_return(CUresult result, const char* call) {
+  cuda_return(as_runtime_error(result), call);
+}
 
 /// Functions of libcuda that the runtime library does not offer. They are looked up at run time; libcuda is never
 /// linked.
@@ -62,6 +65,17 @@ struct cuda_entry_points {
   PFN_cuCtxPopCurrent_v4000 context_pop = nullptr;
   PFN_cuStreamWriteValue32_v11070 stream_write_value = nullptr;
   PFN_cuStreamWaitValue32_v11070 stream_wait_value = nullptr;
+  PFN_cuMemGetAllocationGranularity_v10020 memory_granularity = nullptr;
+  PFN_cuMemCreate_v10020 memory_create = nullptr;
+  PFN_cuMemRelease_v10020 memory_release = nullptr;
+  PFN_cuMemAddressReserve_v10020 address_reserve = nullptr;
+  PFN_cuMemAddressFree_v10020 address_free = nullptr;
+  PFN_cuMemMap_v10020 memory_map = nullptr;
+  PFN_cuMemUnmap_v10020 memory_unmap = nullptr;
+  PFN_cuMemSetAccess_v10020 memory_set_access = nullptr;
+  PFN_cuMemRetainAllocationHandle_v11000 memory_handle_of = nullptr;
+  PFN_cuMemExportToShareableHandle_v10020 memory_export = nullptr;
+  PFN_cuMemImportFromShareableHandle_v10020 memory_import = nullptr;
 
   /// Looks up all functions. Errors: too_old, naming the function that the driver lacks.
   [[nodiscard]] static cuda_entry_points find();

@@ -3,6 +3,8 @@
 #include <troupe/device/cuda/cuda_call.hpp>
 #include <troupe/device/cuda/nvlink.hpp>
 #include <troupe/device/driver.hpp>
+#include <troupe/device/file_descriptor.hpp>
+#include <troupe/device/kernel.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/memory/pinned_cache.hpp>
 #include <troupe/device/process_exit.hpp>
@@ -137,10 +139,37 @@ std::vector<cudaMemAccessDesc> access_from_peers(int home, int device_count) {
   return access;
 }
 
-CUdeviceptr as_device_address(std::uint32_t* word) noexcept {
-  // troupe's pinned memory is mapped, and with unified addressing its device address is the same.
-  return reinterpret_cast<CUdeviceptr>(word);
+CUdeviceptr as_device_address(const void* address) noexcept {
+  // With unified addressing, the device address of mapped host memory, as all of troupe's pinned memory is, is the
+  // same.
+  return reinterpret_cast<CUdeviceptr>(address);
 }
+
+/// Returns the properties of peer memory on \p id.
+CUmemAllocationProp peer_memory_on(device_id id) {
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  wanted.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = id.value()};
+  return wanted;
+}
+
+/// Owns a reference to physical memory, which exists until its last reference and its last mapping end.
+class memory_handle {
+public:
+  memory_handle(const cuda_entry_points& entry, CUmemGenericAllocationHandle native) : entry_{entry}, native_{native} {}
+  memory_handle(const memory_handle&) = delete;
+  memory_handle& operator=(const memory_handle&) = delete;
+  ~memory_handle() {
+    return_or_report("a handle of peer memory",
+                     [this] { cuda_return(entry_.memory_release(native_), "cuMemRelease"); });
+  }
+  [[nodiscard]] CUmemGenericAllocationHandle native() const noexcept { return native_; }
+
+private:
+  const cuda_entry_points& entry_;
+  CUmemGenericAllocationHandle native_;
+};
 
 pci_address address_of(device_id id) {
   std::array<char, 32> bus{};
@@ -406,6 +435,66 @@ public:
     return free_released_pinned();
   }
 
+  [[nodiscard]] peer_mapping allocate_peer_memory(device_id id, std::size_t size_bytes) override {
+    const cuda_scope here = on(id);
+    if (size_bytes == 0) throw exception{errc::invalid_argument, "an allocation needs at least one byte"};
+    expect_virtual_memory(id);
+    const std::size_t whole = in_whole_granules(id, size_bytes);
+    const CUmemAllocationProp wanted = peer_memory_on(id);
+    CUmemGenericAllocationHandle created = 0;
+    const CUresult result = entry_.memory_create(&created, whole, &wanted, 0);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+      throw_cuda_error(as_runtime_error(result), "cuMemCreate",
+                       "device " + to_string(id) + " has no " + std::to_string(whole) +
+                           " bytes left for peer memory: free memory or request less");
+    cuda_call(result, "cuMemCreate");
+    const memory_handle memory{entry_, created};
+    std::vector<device_id> readers{id};
+    for (int peer = 0; peer < device_count(); ++peer) {
+      int reachable = 0;
+      if (peer == id.value() || !is_open(device_id{peer})) continue;
+      cuda_call(cudaDeviceCanAccessPeer(&reachable, peer, id.value()), "cudaDeviceCanAccessPeer");
+      if (reachable != 0) readers.emplace_back(peer);
+    }
+    return map(memory, whole, readers);
+  }
+
+  [[nodiscard]] file_descriptor export_peer_memory(device_id id, const void* address) override {
+    const cuda_scope here = on(id);
+    CUmemGenericAllocationHandle found = 0;
+    // CUDA declares the address as not const, but only looks it up.
+    cuda_call(
+        entry_.memory_handle_of(&found, const_cast<void*>(address)), // NOLINT(cppcoreguidelines-pro-type-const-cast)
+        "cuMemRetainAllocationHandle");
+    const memory_handle memory{entry_, found};
+    int descriptor = -1;
+    cuda_call(entry_.memory_export(&descriptor, found, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+              "cuMemExportToShareableHandle");
+    return file_descriptor{descriptor};
+  }
+
+  [[nodiscard]] peer_mapping import_peer_memory(device_id id, const file_descriptor& exported,
+                                                std::size_t size_bytes) override {
+    const cuda_scope here = on(id);
+    if (size_bytes == 0) throw exception{errc::invalid_argument, "a mapping needs at least one byte"};
+    expect_virtual_memory(id);
+    CUmemGenericAllocationHandle imported = 0;
+    // CUDA takes the descriptor itself in place of a pointer.
+    auto* const descriptor =
+        reinterpret_cast<void*>(static_cast<std::intptr_t>(exported.native())); // NOLINT(performance-no-int-to-ptr)
+    cuda_call(entry_.memory_import(&imported, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+              "cuMemImportFromShareableHandle");
+    const memory_handle memory{entry_, imported};
+    return map(memory, in_whole_granules(id, size_bytes), {id});
+  }
+
+  void unmap_peer_memory(device_id id, const peer_mapping& mapped) override {
+    const cuda_scope here = on(id);
+    const CUdeviceptr address = as_device_address(mapped.address);
+    cuda_return(entry_.memory_unmap(address, mapped.size_bytes), "cuMemUnmap");
+    cuda_return(entry_.address_free(address, mapped.size_bytes), "cuMemAddressFree");
+  }
+
   [[nodiscard]] pointer_description describe(const void* address) override {
     const cuda_scope here = anywhere();
     cudaPointerAttributes found{};
@@ -460,6 +549,19 @@ public:
     cuda_call(cudaLaunchHostFunc(as_cuda(stream), function, argument), "cudaLaunchHostFunc");
   }
 
+  void launch(device_id id, native_stream stream, const kernel_launch& one) override {
+    const cuda_scope here = on(id); // the function of the current device is launched
+    if (one.what == nullptr) throw exception{errc::invalid_argument, "a launch needs a kernel"};
+    if (one.what->compiled == nullptr)
+      throw exception{errc::unsupported, "the kernel " + std::string{one.what->name} +
+                                             " is not compiled: build troupe with a CUDA compiler (nvcc)"};
+    // CUDA copies the arguments before it returns.
+    std::array<void*, 1> arguments{const_cast<void*>(one.arguments)}; // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    cuda_call(
+        cudaLaunchKernel(one.what->compiled, dim3{one.blocks}, dim3{one.threads}, arguments.data(), 0, as_cuda(stream)),
+        "cudaLaunchKernel");
+  }
+
   // Captures and graphs.
   void begin_capture(device_id id, native_stream stream) override {
     const cuda_scope here = on(id);
@@ -510,6 +612,59 @@ private:
     if (context == nullptr)
       throw exception{errc::invalid_argument, "device " + to_string(id) + " has not been opened: call device::open()"};
     return context;
+  }
+
+  [[nodiscard]] bool is_open(device_id id) const noexcept {
+    return contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire) != nullptr;
+  }
+
+  void expect_virtual_memory(device_id id) const {
+    CUdevice native = 0;
+    cuda_call(entry_.device_get(&native, id.value()), "cuDeviceGet");
+    for (const auto which : {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                             CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED})
+      if (!has_attribute(entry_, native, which).value_or(false))
+        throw exception{errc::unsupported,
+                        "device " + to_string(id) +
+                            " has no virtual memory management with file descriptors, which peer memory needs"};
+  }
+
+  /// Returns \p size_bytes rounded up to what peer memory of \p id consists of.
+  [[nodiscard]] std::size_t in_whole_granules(device_id id, std::size_t size_bytes) const {
+    const CUmemAllocationProp wanted = peer_memory_on(id);
+    std::size_t granule = 0;
+    cuda_call(entry_.memory_granularity(&granule, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+              "cuMemGetAllocationGranularity");
+    return (size_bytes + granule - 1) / granule * granule;
+  }
+
+  /// Maps \p memory at a new address that \p readers can read and write.
+  [[nodiscard]] peer_mapping map(const memory_handle& memory, std::size_t size_bytes,
+                                 const std::vector<device_id>& readers) const {
+    std::vector<CUmemAccessDesc> access;
+    access.reserve(readers.size());
+    for (const device_id one : readers)
+      access.push_back({.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = one.value()},
+                        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    CUdeviceptr address = 0;
+    cuda_call(entry_.address_reserve(&address, size_bytes, 0, 0, 0), "cuMemAddressReserve");
+    CUresult result = entry_.memory_map(address, size_bytes, 0, memory.native(), 0);
+    const bool is_mapped = result == CUDA_SUCCESS;
+    const char* call = "cuMemMap";
+    if (is_mapped) {
+      result = entry_.memory_set_access(address, size_bytes, access.data(), access.size());
+      call = "cuMemSetAccess";
+    }
+    if (result == CUDA_SUCCESS)
+      return {reinterpret_cast<void*>(address), size_bytes}; // NOLINT(performance-no-int-to-ptr)
+    // The first failure is the one to report.
+    if (is_mapped) static_cast<void>(entry_.memory_unmap(address, size_bytes));
+    static_cast<void>(entry_.address_free(address, size_bytes));
+    if (is_mapped && (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED))
+      throw_cuda_error(errc::unsupported, as_runtime_error(result), call,
+                       "device " + to_string(readers.front()) +
+                           " has no access to the memory: it has no peer access to the device that holds it");
+    throw_cuda_error(as_runtime_error(result), call);
   }
 
   /// Throws missing unless \p id is a device.

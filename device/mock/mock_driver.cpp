@@ -1,13 +1,18 @@
 #include <troupe/device/mock/mock_driver.hpp>
 
+#include <troupe/device/file_descriptor.hpp>
+#include <troupe/device/kernel.hpp>
 #include <troupe/device/mock/mock_captures.hpp>
 #include <troupe/device/mock/mock_engine.hpp>
 #include <troupe/device/mock/mock_handle.hpp>
 #include <troupe/device/mock/mock_memory.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -41,6 +46,22 @@ std::unique_ptr<mock_task> work(Work what) {
       },
       true);
 }
+
+/// One run of a kernel.
+class kernel_task final : public mock_task {
+public:
+  explicit kernel_task(std::unique_ptr<mock_kernel> run) noexcept : run_{std::move(run)} {}
+  progress step() override {
+    last_ = run_->step();
+    return last_ == kernel_step::ended ? progress::reached : progress::pending;
+  }
+  [[nodiscard]] bool advanced() const noexcept override { return last_ == kernel_step::advanced; }
+  [[nodiscard]] bool polls() const noexcept override { return true; }
+
+private:
+  std::unique_ptr<mock_kernel> run_;
+  kernel_step last_ = kernel_step::waiting;
+};
 
 void require_address(const void* address, const char* what) {
   if (address == nullptr) throw exception{errc::invalid_argument, std::string{what} + " needs an address, not null"};
@@ -260,6 +281,36 @@ void mock_driver::free_pinned(void* address) {
   memory_->free_pinned(address);
 }
 
+peer_mapping mock_driver::allocate_peer_memory(device_id id, std::size_t size_bytes) {
+  expect_virtual_memory(id);
+  return memory_->allocate_peer(id, size_bytes);
+}
+
+file_descriptor mock_driver::export_peer_memory(device_id id, const void* address) {
+  expect_virtual_memory(id);
+  return memory_->export_peer(address);
+}
+
+peer_mapping mock_driver::import_peer_memory(device_id id, const file_descriptor& exported, std::size_t size_bytes) {
+  expect_virtual_memory(id);
+  const auto home = memory_->home_of_peer(exported);
+  if (home && !describe_peer(id, *home).access)
+    throw exception{errc::unsupported, "device " + to_string(id) + " has no peer access to device " + to_string(*home) +
+                                           ", which holds the memory"};
+  return memory_->import_peer(id, exported, size_bytes);
+}
+
+void mock_driver::unmap_peer_memory(device_id, const peer_mapping& mapped) {
+  memory_->unmap_peer(mapped);
+}
+
+void mock_driver::expect_virtual_memory(device_id id) {
+  engine_->throw_if_failed(id);
+  if (!options_.traits.virtual_memory.value_or(true))
+    throw exception{errc::unsupported,
+                    "device " + to_string(id) + " has no virtual memory management, which peer memory needs"};
+}
+
 pointer_description mock_driver::describe(const void* address) {
   return memory_->describe(address);
 }
@@ -312,6 +363,17 @@ void mock_driver::expect_word_operations() const {
 void mock_driver::call(device_id id, native_stream stream, host_function function, void* argument) {
   if (function == nullptr) throw exception{errc::invalid_argument, "a host function must not be null"};
   put(id, stream, [=] { return work([=] { function(argument); }); });
+}
+
+void mock_driver::launch(device_id id, native_stream stream, const kernel_launch& one) {
+  if (one.what == nullptr || one.blocks == 0 || one.threads == 0)
+    throw exception{errc::invalid_argument, "a launch needs a kernel and at least one block and one thread"};
+  if (one.what->start_mock == nullptr)
+    throw exception{errc::unsupported, "the mock cannot run the kernel " + std::string{one.what->name}};
+  const auto* const bytes = static_cast<const std::byte*>(one.arguments);
+  put(id, stream, [what = one.what, arguments = std::vector<std::byte>(bytes, bytes + one.argument_bytes)] {
+    return std::make_unique<kernel_task>(what->start_mock(arguments.data()));
+  });
 }
 
 void mock_driver::exhaust_after(device_id id, std::size_t size_bytes) {

@@ -93,6 +93,11 @@ public:
   [[nodiscard]] void* allocate_pinned(std::size_t size_bytes) override;
   void free_pinned(void* address) override;
   std::size_t return_pinned() override { return 0; } // free_pinned() keeps nothing
+  [[nodiscard]] peer_mapping allocate_peer_memory(device_id id, std::size_t size_bytes) override;
+  [[nodiscard]] file_descriptor export_peer_memory(device_id id, const void* address) override;
+  [[nodiscard]] peer_mapping import_peer_memory(device_id id, const file_descriptor& exported,
+                                                std::size_t size_bytes) override;
+  void unmap_peer_memory(device_id id, const peer_mapping& mapped) override;
   [[nodiscard]] pointer_description describe(const void* address) override;
 
   void copy(device_id id, native_stream stream, void* to, const void* from, std::size_t size_bytes) override;
@@ -102,6 +107,8 @@ public:
   void wait_word(device_id id, native_stream stream, std::uint32_t* word, std::uint32_t value) override;
   /// Calls \p function on the single thread that runs all streams, so \p function must not block.
   void call(device_id id, native_stream stream, host_function function, void* argument) override;
+
+  void launch(device_id id, native_stream stream, const kernel_launch& one) override;
 
   void begin_capture(device_id id, native_stream stream) override;
   [[nodiscard]] native_graph end_capture(device_id id, native_stream stream) override;
@@ -140,6 +147,7 @@ public:
 
 private:
   void expect_word_operations() const;
+  void expect_virtual_memory(device_id id);
   template <class Make>
   void put(device_id id, native_stream stream, const Make& make);
   /// Whether one record has been reached. Shared with the tasks, because an event may be destroyed before that.

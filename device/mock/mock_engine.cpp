@@ -258,7 +258,9 @@ mock_engine::round_outcome mock_engine::step_head(lock_type& lock, queue& line) 
       failure = current_error();
     }
   }
-  const bool polls = !failure && result == progress::pending && task->polls();
+  const bool is_pending = !failure && result == progress::pending;
+  const bool polls = is_pending && task->polls();
+  const bool advanced = is_pending && task->advanced();
   if (failure || result == progress::reached) task.reset();
 
   lock.lock();
@@ -268,7 +270,7 @@ mock_engine::round_outcome mock_engine::step_head(lock_type& lock, queue& line) 
   }
   if (result == progress::pending) {
     line.tasks.front() = std::move(task);
-    return {.polls = polls};
+    return {.moved = advanced, .polls = polls};
   }
   line.tasks.pop_front();
   ++line.finished;

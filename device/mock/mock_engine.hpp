@@ -32,6 +32,8 @@ public:
   /// Does the work, or returns pending if it cannot proceed yet; it is then called again later. Never blocks.
   /// Errors: an exception becomes the asynchronous error of the device.
   virtual progress step() = 0;
+  /// Returns whether the last step() returned pending but changed something that other tasks may wait for.
+  [[nodiscard]] virtual bool advanced() const noexcept { return false; }
   /// Returns whether an injected fault may hit the task. A wait, a record or a free is ordering, not work.
   [[nodiscard]] virtual bool is_work() const noexcept { return true; }
   /// Returns whether the task waits for a change that no wake() announces (a word that the host writes).
@@ -111,7 +113,7 @@ private:
     std::optional<error> armed;
   };
   struct round_outcome {
-    bool moved = false;
+    bool moved = false; ///< A task has ended or advanced.
     bool polls = false;
   };
   class running_role;

@@ -1,10 +1,17 @@
 #include <troupe/device/mock/mock_handle.hpp>
 #include <troupe/device/mock/mock_memory.hpp>
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -34,14 +41,30 @@ void require_some(std::size_t size_bytes) {
   if (size_bytes == 0) throw exception{errc::invalid_argument, "an allocation needs at least one byte"};
 }
 
+[[noreturn]] void throw_no_shared_memory(std::size_t size_bytes) {
+  const int code = errno;
+  throw exception{errc::out_of_memory, "the machine has no " + std::to_string(size_bytes) +
+                                           " bytes of shared memory for the mock's devices (" +
+                                           std::system_category().message(code) + "): request less"};
+}
+
+std::size_t in_whole_pages(std::size_t size_bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return (size_bytes + page - 1) / page * page;
+}
+
 } // namespace
 
-void mock_memory::aligned_delete::operator()(std::byte* address) const noexcept {
-  std::free(address); // NOLINT(cppcoreguidelines-no-malloc)
+void mock_memory::storage_delete::operator()(std::byte* address) const noexcept {
+  if (mapped_bytes > 0)
+    static_cast<void>(::munmap(address, mapped_bytes)); // fails only for wrong arguments
+  else
+    std::free(address); // NOLINT(cppcoreguidelines-no-malloc)
 }
 
 mock_memory::mock_memory(int device_count, std::size_t limit_bytes)
-  : limits_(static_cast<std::size_t>(device_count), limit_bytes) {}
+  : limits_(static_cast<std::size_t>(device_count), limit_bytes),
+    peer_bytes_(static_cast<std::size_t>(device_count), 0) {}
 
 std::size_t mock_memory::account::returning_bytes() const noexcept {
   std::size_t all = 0;
@@ -97,7 +120,7 @@ void mock_memory::trim(device_id id, native_pool pool, std::uint64_t keep_bytes)
 }
 
 std::size_t mock_memory::unreserved_bytes(device_id id) const noexcept {
-  std::size_t taken = 0;
+  std::size_t taken = peer_bytes_[static_cast<std::size_t>(id.value())];
   for (const auto& [pool, books] : pools_)
     if (books.device == id) taken += books.reserved_bytes;
   const std::size_t limit = limits_[static_cast<std::size_t>(id.value())];
@@ -105,9 +128,9 @@ std::size_t mock_memory::unreserved_bytes(device_id id) const noexcept {
 }
 
 void* mock_memory::add(std::size_t size_bytes, std::optional<device_id> device, native_pool pool) {
-  std::unique_ptr<std::byte, aligned_delete> storage{allocate_aligned(size_bytes)};
-  void* const address = storage.get();
-  ranges_.emplace(key_of(address), range{std::move(storage), size_bytes, device, pool, nullptr});
+  storage bytes{allocate_aligned(size_bytes), storage_delete{0}};
+  void* const address = bytes.get();
+  ranges_.emplace(key_of(address), range{std::move(bytes), size_bytes, device, pool, nullptr, nullptr});
   return address;
 }
 
@@ -184,6 +207,93 @@ void mock_memory::free_pinned(void* address) {
   ranges_.erase(found);
 }
 
+peer_mapping mock_memory::allocate_peer(device_id id, std::size_t size_bytes) {
+  require_some(size_bytes);
+  const std::size_t whole_pages = in_whole_pages(size_bytes);
+  peer_mapping made;
+  {
+    const std::lock_guard lock{mutex_};
+    if (const std::size_t left = unreserved_bytes(id); whole_pages < size_bytes || whole_pages > left)
+      throw exception{errc::out_of_memory, "device " + to_string(id) + " has no " + std::to_string(size_bytes) +
+                                               " bytes for peer memory: " + std::to_string(left) + " are free"};
+    auto block = std::make_shared<peer_block>(
+        peer_block{id, whole_pages, file_descriptor{::memfd_create("troupe mock device", MFD_CLOEXEC)}});
+    if (!block->memory || ::ftruncate(block->memory.native(), static_cast<::off_t>(whole_pages)) != 0)
+      throw_no_shared_memory(whole_pages);
+    made = map_peer(id, std::move(block));
+    peer_bytes_[static_cast<std::size_t>(id.value())] += whole_pages;
+  }
+  std::memset(made.address, fresh_byte, made.size_bytes); // the address is not published yet
+  return made;
+}
+
+peer_mapping mock_memory::map_peer(device_id id, std::shared_ptr<peer_block> block) {
+  const std::size_t size_bytes = block->size_bytes;
+  void* const address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, block->memory.native(),
+                               0);                               // NOLINT(hicpp-signed-bitwise)
+  if (address == MAP_FAILED) throw_no_shared_memory(size_bytes); // NOLINT(performance-no-int-to-ptr)
+  storage bytes{static_cast<std::byte*>(address), storage_delete{size_bytes}};
+  const device_id home = block->device.value_or(id);
+  ranges_.emplace(key_of(address), range{std::move(bytes), size_bytes, home, nullptr, nullptr, std::move(block)});
+  return {address, size_bytes};
+}
+
+file_descriptor mock_memory::export_peer(const void* address) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = ranges_.find(key_of(address));
+  if (found == ranges_.end() || !found->second.block)
+    throw exception{errc::invalid_argument, "the address is not the begin of a mapping of peer memory"};
+  file_descriptor exported{::fcntl(found->second.block->memory.native(), F_DUPFD_CLOEXEC, 0)};
+  if (!exported)
+    throw exception{errc::out_of_memory, "no file descriptor is left for peer memory (" +
+                                             std::system_category().message(errno) + "): raise the limit (ulimit -n)"};
+  return exported;
+}
+
+std::shared_ptr<mock_memory::peer_block> mock_memory::find_block(const file_descriptor& exported) const {
+  struct ::stat asked {};
+  if (::fstat(exported.native(), &asked) != 0)
+    throw exception{errc::invalid_argument, "not a descriptor of peer memory"};
+  for (const auto& [key, one] : ranges_) {
+    struct ::stat seen {};
+    if (one.block && ::fstat(one.block->memory.native(), &seen) == 0 && seen.st_dev == asked.st_dev &&
+        seen.st_ino == asked.st_ino)
+      return one.block;
+  }
+  const std::size_t size_bytes = S_ISREG(asked.st_mode) ? static_cast<std::size_t>(asked.st_size) : 0;
+  return std::make_shared<peer_block>(peer_block{std::nullopt, size_bytes, {}});
+}
+
+std::optional<device_id> mock_memory::home_of_peer(const file_descriptor& exported) const {
+  const std::lock_guard lock{mutex_};
+  return find_block(exported)->device;
+}
+
+peer_mapping mock_memory::import_peer(device_id id, const file_descriptor& exported, std::size_t size_bytes) {
+  require_some(size_bytes);
+  const std::lock_guard lock{mutex_};
+  auto block = find_block(exported);
+  if (block->size_bytes != in_whole_pages(size_bytes))
+    throw exception{errc::invalid_argument, "the descriptor is not of peer memory of " + std::to_string(size_bytes) +
+                                                " bytes, but of " + std::to_string(block->size_bytes)};
+  if (!block->memory) {
+    block->memory = file_descriptor{::fcntl(exported.native(), F_DUPFD_CLOEXEC, 0)};
+    if (!block->memory) throw_no_shared_memory(size_bytes);
+  }
+  return map_peer(id, std::move(block));
+}
+
+void mock_memory::unmap_peer(const peer_mapping& mapped) {
+  const std::lock_guard lock{mutex_};
+  const auto found = ranges_.find(key_of(mapped.address));
+  if (found == ranges_.end() || !found->second.block || found->second.size_bytes != mapped.size_bytes)
+    throw exception{errc::invalid_argument, "the address is not a mapping of peer memory"};
+  const auto block = std::move(found->second.block);
+  ranges_.erase(found);
+  if (block->device && block.use_count() == 1)
+    peer_bytes_[static_cast<std::size_t>(block->device->value())] -= block->size_bytes;
+}
+
 pointer_description mock_memory::describe(const void* address) const {
   const std::lock_guard lock{mutex_};
   auto found = ranges_.upper_bound(key_of(address));
@@ -205,7 +315,7 @@ std::size_t mock_memory::free_bytes(device_id id) const {
 
 std::size_t mock_memory::used_bytes(device_id id) const {
   const std::lock_guard lock{mutex_};
-  std::size_t used = 0;
+  std::size_t used = peer_bytes_[static_cast<std::size_t>(id.value())];
   for (const auto& [pool, books] : pools_)
     if (books.device == id) used += books.used_bytes + books.returning_bytes();
   return used;
@@ -218,7 +328,7 @@ std::size_t mock_memory::refused_count() const {
 
 void mock_memory::exhaust_after(device_id id, std::size_t size_bytes) {
   const std::lock_guard lock{mutex_};
-  std::size_t staying = 0;
+  std::size_t staying = peer_bytes_.at(static_cast<std::size_t>(id.value()));
   for (auto& [pool, books] : pools_) {
     if (books.device != id) continue;
     books.reserved_bytes = books.used_bytes; // memory that is being freed does not count as allocated

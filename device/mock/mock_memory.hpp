@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/device/driver.hpp>
+#include <troupe/device/file_descriptor.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +20,8 @@ namespace troupe {
 /// after a refused allocation it holds all that the device had left.
 /// Each byte of new memory is set to 0xA5, so that reads of uninitialised memory are noticed. The storage of freed
 /// memory returns to the host's heap at once (the CUDA driver also keeps pinned memory), so that an address sanitizer
-/// detects uses after free.
+/// detects uses after free. Peer memory is shared memory of the operating system, so that the mocks of several
+/// processes can map it. It counts as used by the device of its allocation until this mock has no mapping of it.
 /// Threads: all functions may be called from any thread.
 class mock_memory {
 public:
@@ -45,6 +47,14 @@ public:
   [[nodiscard]] void* allocate_pinned(std::size_t size_bytes);
   void free_pinned(void* address);
 
+  /// Allocates peer memory. The size is rounded up to whole pages.
+  [[nodiscard]] peer_mapping allocate_peer(device_id id, std::size_t size_bytes);
+  [[nodiscard]] file_descriptor export_peer(const void* address) const;
+  /// Returns the device that holds the memory; empty if this mock has no mapping of it.
+  [[nodiscard]] std::optional<device_id> home_of_peer(const file_descriptor& exported) const;
+  [[nodiscard]] peer_mapping import_peer(device_id id, const file_descriptor& exported, std::size_t size_bytes);
+  void unmap_peer(const peer_mapping& mapped);
+
   [[nodiscard]] pointer_description describe(const void* address) const;
   [[nodiscard]] std::size_t limit_bytes(device_id id) const;
   /// Returns the bytes that no pool has reserved.
@@ -59,15 +69,25 @@ public:
   void exhaust_after(device_id id, std::size_t size_bytes);
 
 private:
-  struct aligned_delete {
+  struct storage_delete {
+    std::size_t mapped_bytes; ///< 0: the storage is of the heap.
+
     void operator()(std::byte* address) const noexcept;
   };
+  using storage = std::unique_ptr<std::byte, storage_delete>;
+  /// The physical memory of peer memory, shared by its mappings.
+  struct peer_block {
+    std::optional<device_id> device; ///< Empty if another mock has allocated it.
+    std::size_t size_bytes = 0;
+    file_descriptor memory;
+  };
   struct range {
-    std::unique_ptr<std::byte, aligned_delete> storage;
+    storage bytes;
     std::size_t size_bytes = 0;
     std::optional<device_id> device; ///< Empty for pinned memory.
     native_pool pool = nullptr;
     native_stream freed_in = nullptr;
+    std::shared_ptr<peer_block> block; ///< Null except for peer memory.
   };
   struct account {
     device_id device;
@@ -85,12 +105,16 @@ private:
 
   void* add(std::size_t size_bytes, std::optional<device_id> device, native_pool pool);
   void release(void* address) noexcept;
+  /// Maps \p block for \p id. Errors: out_of_memory.
+  [[nodiscard]] peer_mapping map_peer(device_id id, std::shared_ptr<peer_block> block);
+  [[nodiscard]] std::shared_ptr<peer_block> find_block(const file_descriptor& exported) const;
   [[nodiscard]] account& account_of(device_id id, native_pool pool);
   [[nodiscard]] const account& account_of(device_id id, native_pool pool) const;
   [[nodiscard]] std::size_t unreserved_bytes(device_id id) const noexcept;
 
   mutable std::mutex mutex_;
-  std::vector<std::size_t> limits_; ///< Indexed by device.
+  std::vector<std::size_t> limits_;     ///< Indexed by device.
+  std::vector<std::size_t> peer_bytes_; ///< Indexed by device: the peer memory that it holds.
   std::unordered_map<native_pool, account> pools_;
   std::size_t refused_count_ = 0;
   std::map<std::uintptr_t, range> ranges_; ///< Keyed by address of the first byte.

@@ -21,11 +21,11 @@ public:
     : communicator{self, world_size, std::move(where)}, notes_{std::move(notes)}, world_{std::move(world)} {}
 
   void init() override {}
-  void launch(const operation& what, stream_ref) override { notes_->push_back(world_ + describe(what)); }
-  void launch_together(std::span<const operation* const> all, stream_ref) override {
+  bool do_launch_together(std::span<const operation* const> all, stream_ref, completion_word) override {
     std::string note;
     for (const operation* one : all) note += (note.empty() ? "" : " + ") + world_ + describe(*one);
     notes_->push_back(note);
+    return false;
   }
   void check() override {}
   void abort() override {}

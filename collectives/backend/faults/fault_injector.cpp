@@ -59,19 +59,11 @@ public:
     real_->init();
   }
   void warm_up(stream_ref stream) override { real_->warm_up(stream); }
-  void launch(const operation& what, stream_ref stream) override {
-    const std::array one{&what};
-    if (!injector_->before_launch(place_, one)) return injector_->in_place_of_launch(place_, stream);
-    real_->launch(what, stream);
-  }
-  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
-    if (!injector_->before_launch(place_, all)) return injector_->in_place_of_launch(place_, stream);
-    real_->launch_together(all, stream);
-  }
   void check() override {
     injector_->before_check(place_);
     real_->check();
   }
+  void interrupt() noexcept override { real_->interrupt(); }
   void abort() override {
     injector_->before_abort(place_);
     real_->abort();
@@ -107,6 +99,18 @@ public:
   [[nodiscard]] library_diagnostics last_diagnostics() const override { return real_->last_diagnostics(); }
 
 private:
+  bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
+    return !is_replaced(std::array{&what}, stream) && real_->launch(what, stream, at_end);
+  }
+  bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end) override {
+    return !is_replaced(all, stream) && real_->launch_together(all, stream, at_end);
+  }
+  /// Asks the injector. Returns whether it has enqueued something else.
+  [[nodiscard]] bool is_replaced(std::span<const operation* const> all, stream_ref stream) {
+    if (injector_->before_launch(place_, all)) return false;
+    injector_->in_place_of_launch(place_, stream);
+    return true;
+  }
   [[nodiscard]] std::shared_ptr<communicator> made_of_this(std::shared_ptr<communicator> next) const {
     return std::make_shared<faulty_communicator>(std::move(next), injector_, numbers_,
                                                  numbers_->after(place_.formation));

@@ -114,7 +114,7 @@ public:
     if (!life_.compare_exchange_strong(expected, life::formed)) require_formed(); // abort() ran meanwhile
   }
 
-  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
+  bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word) override {
     require_formed();
     if (is_suspended_)
       throw exception{
@@ -126,13 +126,14 @@ public:
     if (driver_.status_of_capture(where()->id(), stream.native()) == capture_status::none) {
       order_->number(mine);
       driver_.enqueue(where()->id(), stream.native(), std::make_unique<rendezvous_task>(place_, std::move(mine)));
-      return;
+      return false;
     }
     driver_.enqueue(where()->id(), stream.native(), mock_task_factory{[place = place_, order = order_, mine] {
                       mock_launch next = mine; // each launch of the graph has its own numbers
                       order->number(next);
                       return std::make_unique<rendezvous_task>(place, std::move(next));
                     }});
+    return false;
   }
 
   void check() override { place_->check(self()); }

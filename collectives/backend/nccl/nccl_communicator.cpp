@@ -325,18 +325,20 @@ library_diagnostics nccl_communicator::last_diagnostics() const {
   return {.last_error = last_error_of(nccl_), .ask = library_->ras_command()};
 }
 
-void nccl_communicator::launch(const operation& what, stream_ref stream) {
+bool nccl_communicator::do_launch(const operation& what, stream_ref stream, completion_word) {
   const visit stay{*this};
   const nccl_enqueued enqueued = enqueue(what, target(stay.handle(), stream));
   // A captured launch does not run, and the event would belong to the capture. Graphs are destroyed before the
   // communicator.
   if (uses_barrier_word(what) && !is_captured(stream)) barrier_word_->used_in(stream);
   end_launch(enqueued);
+  return false;
 }
 
-void nccl_communicator::launch_together(std::span<const operation* const> all, stream_ref stream) {
+bool nccl_communicator::do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word) {
   const visit stay{*this};
   end_launch(enqueue_together(all, target(stay.handle(), stream)));
+  return false;
 }
 
 nccl_target nccl_communicator::target(ncclComm_t handle, stream_ref stream) const noexcept {

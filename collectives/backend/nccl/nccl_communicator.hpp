@@ -113,8 +113,6 @@ public:
   }
   void init() override;
   void warm_up(stream_ref stream) override;
-  void launch(const operation& what, stream_ref stream) override;
-  void launch_together(std::span<const operation* const> all, stream_ref stream) override;
   void check() override;
   /// A second call returns at once, without waiting for the first. Also ends a destroy() that is stuck.
   void abort() override;
@@ -137,6 +135,8 @@ private:
   enum class phase : std::uint8_t { fresh, forming, ready, spent, unusable, closing, ended };
   class visit;
 
+  bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override;
+  bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end) override;
   void form();
   void form_from_parent();
   [[nodiscard]] ncclResult_t form_from(const derivation& from, ncclComm_t& formed);

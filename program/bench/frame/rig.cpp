@@ -192,8 +192,10 @@ double request_burst::ask(world& where, std::span<rank_lane> lanes, bool togethe
 
 double request_burst::launch(raw_ranks& raw, bool together) const {
   return in_microseconds(raw.time([&](std::size_t index, communicator& peers, stream_ref stream) {
-    if (together) return peers.launch_together(addresses_[index], stream);
-    for (const operation* const one : addresses_[index]) peers.launch(*one, stream);
+    if (together)
+      peers.launch_together(addresses_[index], stream);
+    else
+      for (const operation* const one : addresses_[index]) peers.launch(*one, stream);
   }));
 }
 

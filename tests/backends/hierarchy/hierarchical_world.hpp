@@ -46,13 +46,13 @@ public:
       launches_{std::move(launches)} {}
 
   void init() override { real_->init(); }
-  void launch(const operation& what, stream_ref stream) override {
+  bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
     launches_->add(*this, 1);
-    real_->launch(what, stream);
+    return real_->launch(what, stream, at_end);
   }
-  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
+  bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end) override {
     launches_->add(*this, all.size());
-    real_->launch_together(all, stream);
+    return real_->launch_together(all, stream, at_end);
   }
   void check() override { real_->check(); }
   void abort() override { real_->abort(); }

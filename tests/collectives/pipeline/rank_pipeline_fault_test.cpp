@@ -26,9 +26,10 @@ class scripted_peers final : public communicator {
 public:
   using communicator::communicator;
   void init() override { ++inits; }
-  void launch(const operation& what, stream_ref stream) override {
+  bool do_launch(const operation& what, stream_ref stream, completion_word) override {
     ++launches;
     if (script) script(what, stream);
+    return false;
   }
   void check() override {}
   void abort() override {

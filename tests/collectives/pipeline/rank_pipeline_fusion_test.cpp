@@ -28,13 +28,17 @@ class noting_peers final : public communicator {
 public:
   using communicator::communicator;
   void init() override {}
-  void launch(const operation& what, stream_ref) override { notes.push_back(describe(what)); }
-  void launch_together(std::span<const operation* const> all, stream_ref stream) override {
+  bool do_launch(const operation& what, stream_ref, completion_word) override {
+    notes.push_back(describe(what));
+    return false;
+  }
+  bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word) override {
     std::string note = std::to_string(all.size()) + " together";
     for (const operation* one : all) note += ": " + describe(*one);
     notes.push_back(note);
     ++batches;
     if (script) script(stream);
+    return false;
   }
   void check() override {}
   void abort() override {}

@@ -225,7 +225,9 @@ TEST_CASE("a launch that fails in a capture is a fault, as any launch that fails
   public:
     using communicator::communicator;
     void init() override {}
-    void launch(const operation&, stream_ref) override { throw exception{errc::device_failed, "no such kernel"}; }
+    bool do_launch(const operation&, stream_ref, completion_word) override {
+      throw exception{errc::device_failed, "no such kernel"};
+    }
     void check() override {}
     void abort() override {}
     void destroy() override {}
@@ -243,9 +245,13 @@ TEST_CASE("consecutive operations of a list that may be fused are one launch on 
   public:
     using communicator::communicator;
     void init() override {}
-    void launch(const operation& what, stream_ref) override { notes.push_back(std::string{name_of(what)}); }
-    void launch_together(std::span<const operation* const> all, stream_ref) override {
+    bool do_launch(const operation& what, stream_ref, completion_word) override {
+      notes.push_back(std::string{name_of(what)});
+      return false;
+    }
+    bool do_launch_together(std::span<const operation* const> all, stream_ref, completion_word) override {
       notes.push_back(std::to_string(all.size()) + " together");
+      return false;
     }
     void check() override {}
     void abort() override {}

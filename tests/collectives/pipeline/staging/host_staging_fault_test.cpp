@@ -32,7 +32,10 @@ class scripted_peers final : public communicator {
 public:
   using communicator::communicator;
   void init() override {}
-  void launch(const operation& what, stream_ref stream) override { script(++launches, what, stream); }
+  bool do_launch(const operation& what, stream_ref stream, completion_word) override {
+    script(++launches, what, stream);
+    return false;
+  }
   void check() override {}
   void abort() override {}
   void destroy() override {}

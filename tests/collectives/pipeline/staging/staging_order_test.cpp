@@ -28,14 +28,15 @@ class slow_peers final : public communicator {
 public:
   slow_peers(std::shared_ptr<device> where, int steps) : communicator{rank{0}, 1, std::move(where)}, steps_{steps} {}
   void init() override {}
-  void launch(const operation& what, stream_ref stream) override {
+  bool do_launch(const operation& what, stream_ref stream, completion_word) override {
     if (const auto* several = std::get_if<group>(&what)) {
       for (const operation& one : several->parts) launch(one, stream);
-      return;
+      return false;
     }
     const auto& sum = std::get<all_reduce>(what);
     for (int i = 0; i < steps_; ++i) stream.call([](void*) {}, nullptr);
     stream.copy(sum.recv.memory.data(), sum.send.memory.data(), sum.count * sizeof(std::int32_t));
+    return false;
   }
   void check() override {}
   void abort() override {}
