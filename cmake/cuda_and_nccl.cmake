@@ -1,6 +1,8 @@
 # Defines TROUPE_HAS_CUDA and, where CUDA is built in, the targets CUDA::cudart_static and troupe_nccl_headers.
-# NCCL is a header at build time only: the library is opened at run time.
+# NCCL is a header at build time only: the library is opened at run time. Kernels of troupe's own need a CUDA compiler, too
+# (TROUPE_HAS_NVCC): without one, small collectives go to NCCL like all others.
 set(TROUPE_HAS_CUDA OFF)
+set(TROUPE_HAS_NVCC OFF)
 if(NOT TROUPE_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit 12.4 QUIET)
   find_path(TROUPE_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -15,5 +17,25 @@ if(NOT TROUPE_CUDA STREQUAL "OFF")
                         "TROUPE_NCCL_INCLUDE_DIR")
   else()
     message(STATUS "CUDA toolkit 12.4+ or nccl.h not found: building without the CUDA and NCCL parts")
+  endif()
+endif()
+
+if(TROUPE_HAS_CUDA AND NOT TROUPE_NVCC STREQUAL "OFF")
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_COMPILER AND CUDAToolkit_NVCC_EXECUTABLE)
+    set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80-real 90) # newer devices compile the code of 90 when they load it
+    endif()
+    enable_language(CUDA)
+    set(TROUPE_HAS_NVCC ON)
+    message(STATUS "${CMAKE_CUDA_COMPILER} found: building the kernels for small collectives (${CMAKE_CUDA_ARCHITECTURES})")
+  elseif(TROUPE_NVCC STREQUAL "ON")
+    message(FATAL_ERROR "TROUPE_NVCC is ON, but no CUDA compiler was found: install nvcc, or name it with CMAKE_CUDA_COMPILER")
+  else()
+    message(STATUS "nvcc not found: building without the kernels for small collectives, which NCCL runs like all others")
   endif()
 endif()

@@ -17,6 +17,7 @@
 namespace troupe {
 
 class file_descriptor;
+struct kernel;
 struct kernel_launch;
 
 /// Stream handle of a driver. With CUDA it *is* the `cudaStream_t`.
@@ -215,6 +216,10 @@ public:
   /// Calls \p function on a thread of the driver, in stream order. \p function must not call the driver.
   virtual void call(device_id id, native_stream stream, host_function function, void* argument) = 0;
 
+  /// Loads \p what on \p id, so that its first launch does not. Returns how many blocks of \p threads threads of it run
+  /// on the device at once if nothing else does. Blocks: CUDA may wait for all work of the device.
+  /// Errors: unsupported (the kernel is not compiled for this driver, or not for this device).
+  [[nodiscard]] virtual unsigned load(device_id id, const kernel& what, unsigned threads) = 0;
   /// Enqueues a kernel. It can be captured; each launch of the graph then runs it with the same arguments.
   /// Errors: invalid_argument; unsupported (the kernel is not compiled for this driver).
   virtual void launch(device_id id, native_stream stream, const kernel_launch& one) = 0;

@@ -549,12 +549,28 @@ public:
     cuda_call(cudaLaunchHostFunc(as_cuda(stream), function, argument), "cudaLaunchHostFunc");
   }
 
+  [[nodiscard]] unsigned load(device_id id, const kernel& what, unsigned threads) override {
+    const cuda_scope here = on(id);
+    require_compiled(what);
+    int per_multiprocessor = 0;
+    const cudaError_t found = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, what.compiled,
+                                                                            static_cast<int>(threads), 0);
+    if (found == cudaErrorNoKernelImageForDevice || found == cudaErrorInvalidDeviceFunction) {
+      static_cast<void>(cudaGetLastError()); // it is not the device that has failed
+      throw exception{errc::unsupported, "the kernel " + std::string{what.name} + " is not compiled for device " +
+                                             to_string(id) + ": add its architecture to CMAKE_CUDA_ARCHITECTURES"};
+    }
+    cuda_call(found, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    int multiprocessors = 0;
+    cuda_call(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, id.value()),
+              "cudaDeviceGetAttribute");
+    return static_cast<unsigned>(per_multiprocessor) * static_cast<unsigned>(multiprocessors);
+  }
+
   void launch(device_id id, native_stream stream, const kernel_launch& one) override {
     const cuda_scope here = on(id); // the function of the current device is launched
     if (one.what == nullptr) throw exception{errc::invalid_argument, "a launch needs a kernel"};
-    if (one.what->compiled == nullptr)
-      throw exception{errc::unsupported, "the kernel " + std::string{one.what->name} +
-                                             " is not compiled: build troupe with a CUDA compiler (nvcc)"};
+    require_compiled(*one.what);
     // CUDA copies the arguments before it returns.
     std::array<void*, 1> arguments{const_cast<void*>(one.arguments)}; // NOLINT(cppcoreguidelines-pro-type-const-cast)
     cuda_call(
@@ -680,6 +696,12 @@ private:
   }
 
   /// Makes the device \p id current. For calls that create something.
+  static void require_compiled(const kernel& what) {
+    if (what.compiled != nullptr) return;
+    throw exception{errc::unsupported, "the kernel " + std::string{what.name} +
+                                           " is not compiled: build troupe with a CUDA compiler (nvcc)"};
+  }
+
   [[nodiscard]] cuda_scope on(device_id id) const {
     return cuda_scope{entry_, context_of(id), cuda_scope::need::this_context};
   }

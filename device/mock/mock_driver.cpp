@@ -365,6 +365,14 @@ void mock_driver::call(device_id id, native_stream stream, host_function functio
   put(id, stream, [=] { return work([=] { function(argument); }); });
 }
 
+unsigned mock_driver::load(device_id id, const kernel& what, unsigned threads) {
+  constexpr unsigned threads_at_once = 132 * 2048; // as an H100
+  engine_->require(id);
+  if (what.start_mock == nullptr)
+    throw exception{errc::unsupported, "the mock cannot run the kernel " + std::string{what.name}};
+  return threads_at_once / threads;
+}
+
 void mock_driver::launch(device_id id, native_stream stream, const kernel_launch& one) {
   if (one.what == nullptr || one.blocks == 0 || one.threads == 0)
     throw exception{errc::invalid_argument, "a launch needs a kernel and at least one block and one thread"};

@@ -108,6 +108,7 @@ public:
   /// Calls \p function on the single thread that runs all streams, so \p function must not block.
   void call(device_id id, native_stream stream, host_function function, void* argument) override;
 
+  [[nodiscard]] unsigned load(device_id id, const kernel& what, unsigned threads) override;
   void launch(device_id id, native_stream stream, const kernel_launch& one) override;
 
   void begin_capture(device_id id, native_stream stream) override;

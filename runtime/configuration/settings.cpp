@@ -121,6 +121,14 @@ constexpr converted<std::optional<std::string>> optional_path{
     [](std::string_view value) { return value.empty() ? std::nullopt : std::optional{plain_path.parse(value)}; },
     [](const std::optional<std::string>& value) { return value.value_or(""); }};
 
+/// A size, or `auto`.
+constexpr converted<std::optional<std::size_t>> size_or_auto{
+    "SIZE|auto",
+    [](std::string_view value) {
+      return value == "auto" ? std::nullopt : std::optional{size(0, std::size_t{16} << 20U).parse(value)};
+    },
+    [](const std::optional<std::size_t>& value) { return value ? format_byte_size(*value) : std::string{"auto"}; }};
+
 constexpr converted<bool> yes_or_no{"yes|no",
                                     [](std::string_view value) {
                                       if (value != "yes" && value != "no") refuse_value(value, "must be yes or no");
@@ -277,6 +285,11 @@ void settings_table::fill() {
   add<&c::fusion, &f::max_bytes>("fusion_max_bytes", "most bytes in one launch of several requests", size(1, tebibyte));
   add<&c::fusion, &f::max_operation_bytes>("fusion_max_operation_bytes",
                                            "an operation with more bytes is launched by itself", size(1, tebibyte));
+  add<&c::limits, &limit_settings::one_shot_bytes>(
+      "one_shot_bytes",
+      "most bytes from one rank to another in a collective that is a kernel of troupe's own (0: none; auto: where it is "
+      "faster than NCCL)",
+      size_or_auto);
   add<&c::host_staging, &h::chunk_bytes>("host_staging.chunk_bytes",
                                          "bytes of host memory in one launch; the same in all processes of a world",
                                          size(1, tebibyte));

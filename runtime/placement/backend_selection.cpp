@@ -3,6 +3,7 @@
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
@@ -24,11 +25,13 @@ std::shared_ptr<driver> make_mock_devices(const configuration& settings) {
 
 namespace {
 
+bool spans_processes(const configuration& settings) {
+  return !settings.control.address.empty() || (settings.position && settings.position->world_size > 1);
+}
+
 selected_backend select_mock(const configuration& settings, std::string why) {
-  const bool spans_processes =
-      !settings.control.address.empty() || (settings.position && settings.position->world_size > 1);
   const auto connect =
-      spans_processes
+      spans_processes(settings)
           ? need_processes_package("the mock over several processes needs worlds over processes").connect_mocks
           : nullptr;
   return {make_mock_devices(settings), make_mock_backend(settings.mock.without, settings.mock.results, connect),
@@ -58,10 +61,20 @@ selected_backend select_library(const configuration& settings) {
   return select_nccl(settings, std::move(api), "there are GPUs");
 }
 
+/// Returns whether small collectives are kernels of troupe's own where the GPUs permit it.
+bool wants_one_shot_kernels(const configuration& settings, const driver& api) {
+  if (spans_processes(settings)) return false; // peers' memory is mapped within a process only
+  if (settings.limits.one_shot_bytes) return *settings.limits.one_shot_bytes != 0;
+  return api.name() == "cuda" && settings.backend != backend_choice::gloo;
+}
+
 } // namespace
 
 selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_library(settings);
+  if (wants_one_shot_kernels(settings, *selected.api))
+    selected.collectives = with_one_shot_kernels(std::move(selected.collectives),
+                                                 {.part_bytes = settings.limits.one_shot_bytes});
   if (const backends_package* const linked = find_backends_package()) {
     linked->compose_over_nodes(selected, settings);
   } else if (settings.hierarchy.mode == hierarchy_mode::always || !settings.hierarchy.nodes.empty()) {

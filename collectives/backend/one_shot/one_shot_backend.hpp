@@ -1,0 +1,30 @@
+/// Adds one-shot kernels to a backend: small collectives of ranks that reach each other's memory are kernels of troupe's
+/// own, which are faster than NCCL's there. Everything else is passed on, in the same stream and order.
+#pragma once
+
+#include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_rule.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace troupe {
+
+/// Settings of one-shot kernels.
+struct one_shot_settings {
+  bool enabled = true;
+  /// See one_shot_limits. Empty: one_shot_limits::usual().
+  std::optional<std::size_t> part_bytes{};
+  /// For tests: the sequence of the first operation of each block (line_protocol.hpp).
+  std::uint32_t first_sequence = 1;
+};
+
+/// Returns a backend whose communicators launch small collectives as one-shot kernels, if the driver has these kernels
+/// and all ranks reach each other's memory; otherwise they pass everything on to those of \p library.
+/// Precondition: all ranks of each communicator are in this process and are created by this backend.
+[[nodiscard]] std::shared_ptr<backend> with_one_shot_kernels(std::shared_ptr<backend> library,
+                                                             const one_shot_settings& settings);
+
+} // namespace troupe

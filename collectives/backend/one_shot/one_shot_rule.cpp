@@ -1,0 +1,52 @@
+#include <troupe/collectives/backend/one_shot/one_shot_rule.hpp>
+
+#include <type_traits>
+#include <variant>
+
+namespace troupe {
+
+namespace {
+
+template <class Operation>
+concept equal_parts = std::is_same_v<Operation, all_reduce> || std::is_same_v<Operation, reduce> ||
+                      std::is_same_v<Operation, broadcast> || std::is_same_v<Operation, all_gather> ||
+                      std::is_same_v<Operation, reduce_scatter> || std::is_same_v<Operation, all_to_all> ||
+                      std::is_same_v<Operation, gather> || std::is_same_v<Operation, scatter>;
+
+void divide(const operation& one, const one_shot_limits& limits, one_shot_split& into) {
+  if (const auto* several = std::get_if<group>(&one)) {
+    for (const operation& part : several->parts) divide(part, limits, into);
+    return;
+  }
+  (is_one_shot(one, limits) ? into.kernels : into.library).push_back(&one);
+}
+
+} // namespace
+
+one_shot_limits one_shot_limits::usual(int world_size) noexcept {
+  if (world_size < 2 || world_size > most_one_shot_ranks) return {};
+  if (world_size == 2) return {std::size_t{1} << 20U};
+  if (world_size <= 4) return {std::size_t{256} << 10U};
+  return {std::size_t{64} << 10U};
+}
+
+bool is_one_shot(const operation& what, const one_shot_limits& limits) noexcept {
+  if (limits.part_bytes == 0) return false;
+  return std::visit(
+      [&]<class Operation>(const Operation& one) {
+        if constexpr (equal_parts<Operation>)
+          return one.count <= limits.part_bytes / size_bytes(one.type);
+        else
+          return std::is_same_v<Operation, barrier>;
+      },
+      what);
+}
+
+one_shot_split split_one_shot(std::span<const operation* const> all, const one_shot_limits& limits) {
+  one_shot_split found;
+  found.kernels.reserve(all.size());
+  for (const operation* one : all) divide(*one, limits, found);
+  return found;
+}
+
+} // namespace troupe

@@ -1,0 +1,44 @@
+/// Decides which operations are one-shot kernels of troupe's own and which go to the library. The decision depends only
+/// on what all ranks' requests have in common (ORD-2) and on limits that are fixed when a communicator forms, never on
+/// an address, an alignment or what one rank sees: ranks that decide differently wait for each other for ever.
+#pragma once
+
+#include <troupe/collectives/operation/operation.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// The largest number of ranks of a communicator with one-shot kernels: they are for the devices of one host.
+inline constexpr int most_one_shot_ranks = 8;
+
+/// The sizes of a communicator's one-shot operations. Fixed when it forms, and equal at all its ranks.
+struct one_shot_limits {
+  /// The most bytes that one rank sends to one other in an operation that is launched as a one-shot kernel, except
+  /// barriers, which send none. 0: no operation is.
+  std::size_t part_bytes = 0;
+
+  /// Returns the limits for \p world_size GPUs that reach each other by NVLink, up to which the kernels are faster than
+  /// NCCL's. (docs/design/0106-one-shot-collectives.md)
+  [[nodiscard]] static one_shot_limits usual(int world_size) noexcept;
+
+  friend bool operator==(const one_shot_limits&, const one_shot_limits&) = default;
+};
+
+/// Returns whether \p what is launched as a one-shot kernel: a collective of equal parts within the limits, or a
+/// barrier. Precondition: it is not a group, whose parts are decided one by one.
+[[nodiscard]] bool is_one_shot(const operation& what, const one_shot_limits& limits) noexcept;
+
+/// Operations that are launched together, by where they are launched.
+struct one_shot_split {
+  std::vector<const operation*> kernels; ///< As one-shot kernels, in their order.
+  std::vector<const operation*> library; ///< By the library, in their order.
+};
+
+/// Divides \p all, and the parts of groups among them.
+[[nodiscard]] one_shot_split split_one_shot(std::span<const operation* const> all, const one_shot_limits& limits);
+
+} // namespace troupe

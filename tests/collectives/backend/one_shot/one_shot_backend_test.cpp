@@ -1,0 +1,387 @@
+// Small collectives as kernels of troupe's own, on the mock: which operations they are, that results are those of the
+// library to the last bit, and that kernels that wait for a peer end when the communicator has failed.
+#include "support/outcomes.hpp"
+
+#include <troupe/collectives/backend/host_reduce.hpp>
+#include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_plan.hpp>
+#include <troupe/device/graph.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/mock/mock_driver.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace troupe::tests::one_shot_backend_test {
+
+namespace {
+
+constexpr std::size_t limit = 4096;
+
+all_reduce sum_of(std::size_t count, dtype type = dtype::f32) {
+  return {.send = {}, .recv = {}, .count = count, .type = type};
+}
+
+/// Counts what reaches the library.
+class counting_backend final : public backend {
+public:
+  [[nodiscard]] std::string_view name() const noexcept override { return real_->name(); }
+  [[nodiscard]] std::string version() const override { return real_->version(); }
+  [[nodiscard]] troupe::capabilities examine(std::span<const std::shared_ptr<device>> devices) override {
+    return real_->examine(devices);
+  }
+  [[nodiscard]] unique_id make_unique_id() override { return real_->make_unique_id(); }
+  [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
+                                                     std::shared_ptr<device> where) override {
+    return std::make_shared<counted>(real_->create(id, self, world_size, std::move(where)), launches);
+  }
+
+  std::shared_ptr<std::atomic<int>> launches = std::make_shared<std::atomic<int>>(0);
+
+private:
+  class counted final : public communicator {
+  public:
+    counted(std::shared_ptr<communicator> real, std::shared_ptr<std::atomic<int>> count)
+      : communicator{real->self(), real->world_size(), real->where()},
+        real_{std::move(real)},
+        count_{std::move(count)} {}
+    void init() override { real_->init(); }
+    void check() override { real_->check(); }
+    void abort() override { real_->abort(); }
+    void destroy() override { real_->destroy(); }
+    [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override {
+      return std::make_shared<counted>(real_->split(as), count_);
+    }
+    void split_none() override { real_->split_none(); }
+
+  private:
+    bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
+      ++*count_;
+      return real_->launch(what, stream, at_end);
+    }
+    bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word word) override {
+      ++*count_;
+      return real_->launch_together(all, stream, word);
+    }
+    std::shared_ptr<communicator> real_;
+    std::shared_ptr<std::atomic<int>> count_;
+  };
+
+  std::shared_ptr<backend> real_ = make_mock_backend();
+};
+
+/// A formed communicator, each rank on a device, a stream and a pool of its own.
+struct small_world {
+  struct member {
+    std::shared_ptr<device> gpu;
+    std::shared_ptr<communicator> comm;
+    stream line;
+    std::shared_ptr<memory_pool> pool;
+  };
+
+  explicit small_world(int size, const one_shot_settings& settings = {.part_bytes = limit}) {
+    const auto api = make_mock_driver({.device_count = size});
+    const auto kind = with_one_shot_kernels(library, settings);
+    const unique_id id = kind->make_unique_id();
+    for (int i = 0; i < size; ++i) {
+      auto gpu = device::open(api, device_id{i});
+      members.push_back({gpu, kind->create(id, rank{i}, size, gpu), stream{gpu}, memory_pool::create(gpu)});
+    }
+    form(members);
+  }
+  small_world(const small_world&) = delete;
+  small_world& operator=(const small_world&) = delete;
+  ~small_world() {
+    for (member& one : members) one.comm->destroy();
+  }
+
+  static void form(std::vector<member>& all) {
+    std::vector<std::jthread> helpers;
+    for (member& one : all) helpers.emplace_back([&one] { one.comm->init(); });
+  }
+
+  void synchronize() {
+    for (member& one : members) one.line.ref().synchronize();
+  }
+
+  /// Launches what \p make returns for each rank, and waits for all.
+  template <class Make>
+  void run(const Make& make) {
+    for (member& one : members) one.comm->launch(make(one), one.line);
+    synchronize();
+  }
+
+  std::shared_ptr<counting_backend> library = std::make_shared<counting_backend>();
+  std::vector<member> members;
+};
+
+/// Bytes that differ for each rank and place; floats among them are finite.
+std::byte pattern(int of_rank, std::size_t at) {
+  return static_cast<std::byte>((at * 37 + static_cast<std::size_t>(of_rank) * 91 + 5) % 59);
+}
+
+enum class shape : std::uint8_t { reduce_all, reduce_one, scattered, gathered, to_one, from_one, spread, exchanged };
+
+/// The operation of one rank on memory that begins \p skew elements behind an aligned address.
+operation make(shape what, std::size_t count, dtype type, reduction op, rank root, const buffer& send,
+               const buffer& recv) {
+  const factor by = [&] {
+    factor made;
+    store_element(made.value.data(), type, 3);
+    return made;
+  }();
+  switch (what) {
+    case shape::reduce_all:
+      return all_reduce{.send = send, .recv = recv, .count = count, .type = type, .op = op, .factor = by};
+    case shape::reduce_one:
+      return reduce{.send = send, .recv = recv, .count = count, .type = type, .op = op, .root = root, .factor = by};
+    case shape::scattered:
+      return reduce_scatter{.send = send, .recv = recv, .count = count, .type = type, .op = op, .factor = by};
+    case shape::gathered: return all_gather{.send = send, .recv = recv, .count = count, .type = type};
+    case shape::to_one: return gather{.send = send, .recv = recv, .count = count, .type = type, .root = root};
+    case shape::from_one: return broadcast{.send = send, .recv = recv, .count = count, .type = type, .root = root};
+    case shape::spread: return scatter{.send = send, .recv = recv, .count = count, .type = type, .root = root};
+    case shape::exchanged: return all_to_all{.send = send, .recv = recv, .count = count, .type = type};
+  }
+  return barrier{};
+}
+
+/// Runs one operation in \p world and returns what the ranks' receive buffers hold afterwards.
+std::vector<std::vector<std::byte>> results(small_world& world, shape what, std::size_t count, dtype type, reduction op,
+                                            rank root, std::size_t skew) {
+  const std::size_t parts = world.members.size();
+  const std::size_t bytes = std::max<std::size_t>(1, parts * count * size_bytes(type));
+  const std::size_t before = skew * size_bytes(type);
+  std::vector<buffer> sends;
+  std::vector<buffer> recvs;
+  for (std::size_t r = 0; r < parts; ++r) {
+    sends.push_back(world.members[r].pool->allocate(bytes + before));
+    recvs.push_back(world.members[r].pool->allocate(bytes + before));
+    for (std::size_t i = 0; i < bytes + before; ++i) sends[r].data()[i] = pattern(static_cast<int>(r), i);
+    std::fill_n(recvs[r].data(), bytes + before, std::byte{0xA5});
+    world.members[r].comm->launch(make(what, count, type, op, root, sends[r].slice(before, bytes),
+                                       recvs[r].slice(before, bytes)),
+                                  world.members[r].line);
+  }
+  world.synchronize();
+  std::vector<std::vector<std::byte>> got;
+  for (const buffer& one : recvs) got.emplace_back(one.data(), one.data() + bytes + before);
+  return got;
+}
+
+} // namespace
+
+TEST_CASE("small collectives of equal parts and barriers are one-shot kernels, by their sizes alone (ORD-2)",
+          "[collectives][one-shot]") {
+  const one_shot_limits limits{.part_bytes = limit};
+  CHECK(is_one_shot(sum_of(limit / 4), limits));
+  CHECK_FALSE(is_one_shot(sum_of(limit / 4 + 1), limits));
+  CHECK(is_one_shot(sum_of(limit, dtype::u8), limits));
+  CHECK_FALSE(is_one_shot(sum_of(limit + 1, dtype::u8), limits));
+  CHECK(is_one_shot(sum_of(0), limits));
+  CHECK(is_one_shot(barrier{}, limits));
+  CHECK_FALSE(is_one_shot(all_gather_v{}, limits));
+  CHECK_FALSE(is_one_shot(send{}, limits));
+  CHECK_FALSE(is_one_shot(copy{}, limits));
+  CHECK_FALSE(is_one_shot(sum_of(SIZE_MAX), limits));
+  CHECK_FALSE(is_one_shot(barrier{}, {}));
+  CHECK_FALSE(is_one_shot(sum_of(0), {}));
+}
+
+TEST_CASE("parts of a group are decided one by one", "[collectives][one-shot]") {
+  const operation small = sum_of(1);
+  const operation large = sum_of(limit);
+  const operation several = group{{large, small, barrier{}}};
+  const std::array all{&small, &several, &large};
+  const one_shot_split found = split_one_shot(all, {.part_bytes = limit});
+  const auto& parts = std::get<group>(several).parts;
+  CHECK(found.kernels == std::vector{&small, &parts[1], &parts[2]});
+  CHECK(found.library == std::vector{&parts[0], &large});
+}
+
+TEST_CASE("operations that are launched together share the blocks of as few launches as possible",
+          "[collectives][one-shot]") {
+  const auto entries = [](std::size_t count, std::size_t bytes) {
+    return std::vector<one_shot_entry>(count, entry_of(sum_of(bytes, dtype::u8), rank{0}));
+  };
+  const auto one = plan_launches(entries(64, 4096), one_shot_blocks);
+  REQUIRE(one.size() == 1);
+  CHECK(one.front().blocks == 64);
+  CHECK(one.front().threads == 512);
+  const auto large = plan_launches(entries(1, 1U << 20U), one_shot_blocks);
+  REQUIRE(large.size() == 1);
+  CHECK(large.front().blocks == 64);
+  CHECK(large.front().entries.front().lines_per_block == 2048);
+  const auto tiny = plan_launches(entries(1, 8), one_shot_blocks);
+  CHECK(tiny.front().blocks == 1);
+  CHECK(tiny.front().threads == 32);
+  const auto many = plan_launches(entries(65, 0), one_shot_blocks);
+  REQUIRE(many.size() == 2);
+  CHECK(many.front().entries.size() == 64);
+  CHECK(many.back().entries.size() == 1);
+  const auto full = plan_launches(entries(3, 512 * 1024), one_shot_blocks);
+  REQUIRE(full.size() == 2);
+  CHECK(full.front().blocks == 64);
+  CHECK(full.front().entries.back().first_block == 32);
+  for (const auto& launch : plan_launches(entries(64, 4096), 8)) CHECK(launch.blocks <= 8);
+}
+
+TEST_CASE("one-shot kernels give the library's results to the last bit, for every operation, dtype, number of ranks, "
+          "size and alignment",
+          "[collectives][one-shot]") {
+  const int size = GENERATE(2, 3, 4, 5, 8);
+  small_world kernels{size};
+  small_world library{size, {.enabled = false}};
+  const auto compare = [&](shape what, std::size_t count, dtype type, reduction op, std::size_t skew) {
+    CAPTURE(size, static_cast<int>(what), count, to_string(type), to_string(op), skew);
+    const rank root{static_cast<int>(count) % size};
+    REQUIRE(results(kernels, what, count, type, op, root, skew) == results(library, what, count, type, op, root, skew));
+  };
+  for (const dtype type : all_dtypes)
+    for (const reduction op : all_reductions)
+      for (const shape what : {shape::reduce_all, shape::reduce_one, shape::scattered})
+        for (const std::size_t count : {1U, 7U, 64U}) compare(what, count, type, op, count % 3);
+  for (const dtype type : {dtype::u8, dtype::f16, dtype::f32, dtype::f64})
+    for (const shape what : {shape::gathered, shape::to_one, shape::from_one, shape::spread, shape::exchanged})
+      for (const std::size_t count : {0U, 1U, 9U, 130U, 512U}) compare(what, count, type, reduction::sum, count % 2);
+  compare(shape::reduce_all, 0, dtype::f32, reduction::sum, 0);
+  compare(shape::reduce_all, limit, dtype::u8, reduction::max, 1);
+  CHECK(*kernels.library->launches == 0);
+}
+
+TEST_CASE("what is too large for a one-shot kernel goes to the library, in the same stream", "[collectives][one-shot]") {
+  small_world world{2};
+  const auto memory_of = [](const small_world::member& one) {
+    const buffer memory = one.pool->allocate(2 * limit);
+    std::fill_n(reinterpret_cast<float*>(memory.data()), limit / 2, 1.0F);
+    return memory;
+  };
+  std::vector<buffer> all;
+  for (auto& one : world.members) all.push_back(memory_of(one));
+  const auto doubled = [&](std::size_t count) {
+    for (std::size_t r = 0; r < 2; ++r)
+      world.members[r].comm->launch(all_reduce{.send = all[r], .recv = all[r], .count = count}, world.members[r].line);
+  };
+  doubled(limit / 4);
+  CHECK(*world.library->launches == 0);
+  doubled(limit / 4 + 1);
+  CHECK(*world.library->launches == 2);
+  doubled(limit / 4);
+  world.synchronize();
+  const auto* const got = reinterpret_cast<const float*>(all[0].data());
+  CHECK(got[0] == 8.0F);
+  CHECK(got[limit / 4] == 2.0F);
+  CHECK(got[limit / 4 + 1] == 1.0F);
+  world.run([&](small_world::member& one) {
+    const buffer& memory = all[static_cast<std::size_t>(one.comm->self().value())];
+    return group{{all_reduce{.send = memory.slice(0, 4), .recv = memory.slice(0, 4), .count = 1},
+                  all_reduce{.send = memory.slice(256, limit + 4), .recv = memory.slice(256, limit + 4),
+                             .count = limit / 4 + 1}}};
+  });
+  CHECK(*world.library->launches == 4);
+  CHECK(got[0] == 16.0F);
+  CHECK(got[64] == 16.0F);
+}
+
+TEST_CASE("sequence numbers wrap", "[collectives][one-shot]") {
+  const int size = GENERATE(2, 3);
+  small_world kernels{size, {.part_bytes = limit, .first_sequence = 0xFFFFFFFA}};
+  small_world library{size, {.enabled = false}};
+  for (std::size_t i = 0; i < 16; ++i) {
+    const std::size_t count = i % 3 == 0 ? 500 : i;
+    CHECK(results(kernels, shape::reduce_all, count, dtype::f32, reduction::sum, rank{0}, 0) ==
+          results(library, shape::reduce_all, count, dtype::f32, reduction::sum, rank{0}, 0));
+  }
+}
+
+TEST_CASE("a captured one-shot kernel runs anew at each replay, between others", "[collectives][one-shot]") {
+  small_world world{2};
+  std::vector<buffer> memory;
+  std::vector<graph> captured;
+  for (auto& one : world.members) {
+    memory.push_back(one.pool->allocate(4));
+    *reinterpret_cast<std::int32_t*>(memory.back().data()) = 1;
+    stream_capture into{one.gpu, one.line};
+    one.comm->launch(all_reduce{.send = memory.back(), .recv = memory.back(), .count = 1, .type = dtype::i32}, one.line);
+    captured.push_back(into.end());
+  }
+  const auto value = [&](std::size_t r) { return *reinterpret_cast<const std::int32_t*>(memory[r].data()); };
+  for (int i = 0; i < 3; ++i) {
+    for (std::size_t r = 0; r < 2; ++r) captured[r].launch(world.members[r].line);
+    world.run([&](small_world::member& one) {
+      const buffer& mine = memory[static_cast<std::size_t>(one.comm->self().value())];
+      return all_reduce{.send = mine, .recv = mine, .count = 1, .type = dtype::i32};
+    });
+  }
+  CHECK(value(0) == 64);
+  CHECK(value(1) == 64);
+}
+
+TEST_CASE("a kernel whose peer never comes ends when the communicator has failed, and writes no completion word",
+          "[collectives][one-shot]") {
+  small_world world{2};
+  auto& alone = world.members[0];
+  const buffer word = allocate_pinned(alone.gpu, 4);
+  auto& seen = word.host_span<std::uint32_t>()[0];
+  seen = 0;
+  CHECK(alone.comm->launch(barrier{}, alone.line, {.word = &seen, .value = 7}));
+  CHECK(alone.comm->launch(barrier{}, alone.line, {.word = &seen, .value = 8})); // queued behind it
+  CHECK_FALSE(alone.line.ref().idle());
+  alone.comm->interrupt();
+  alone.line.ref().synchronize();
+  CHECK(std::atomic_ref{seen}.load() == 0);
+  CHECK(error_of([&] { alone.comm->launch(barrier{}, alone.line); }).code == errc::communicator_failed);
+  for (auto& one : world.members) one.comm->abort();
+}
+
+TEST_CASE("the last kernel of a launch writes the completion word", "[collectives][one-shot]") {
+  small_world world{2};
+  std::vector<buffer> words;
+  for (auto& one : world.members) {
+    words.push_back(allocate_pinned(one.gpu, 4));
+    words.back().host_span<std::uint32_t>()[0] = 0;
+    std::vector<operation> parts(70, operation{barrier{}}); // more than one launch
+    CHECK(one.comm->launch(group{parts}, one.line, {.word = words.back().host_span<std::uint32_t>().data(), .value = 9}));
+  }
+  world.synchronize();
+  for (const buffer& one : words) CHECK(one.host_span<std::uint32_t>()[0] == 9);
+  CHECK_FALSE(world.members[0].comm->launch(all_gather_v{.recv_parts = partition::packed({0, 0})},
+                                            world.members[0].line, {.word = nullptr}));
+  static_cast<void>(world.members[1].comm->launch(all_gather_v{.recv_parts = partition::packed({0, 0})},
+                                                  world.members[1].line));
+  world.synchronize();
+}
+
+TEST_CASE("ranks that split from a communicator have one-shot kernels of their own", "[collectives][one-shot]") {
+  small_world world{4};
+  std::vector<small_world::member> halves;
+  for (int i = 0; i < 4; ++i) {
+    auto& one = world.members[static_cast<std::size_t>(i)];
+    halves.push_back({one.gpu, one.comm->split({.color = i % 2, .self = rank{i / 2}, .world_size = 2}), stream{one.gpu},
+                      one.pool});
+  }
+  small_world::form(halves);
+  std::vector<buffer> memory;
+  for (auto& one : halves) {
+    memory.push_back(one.pool->allocate(4));
+    *reinterpret_cast<std::int32_t*>(memory.back().data()) = static_cast<std::int32_t>(memory.size());
+    one.comm->launch(all_reduce{.send = memory.back(), .recv = memory.back(), .count = 1, .type = dtype::i32}, one.line);
+  }
+  for (auto& one : halves) one.line.ref().synchronize();
+  const auto value = [&](std::size_t r) { return *reinterpret_cast<const std::int32_t*>(memory[r].data()); };
+  CHECK(value(0) == 4);
+  CHECK(value(1) == 6);
+  CHECK(*world.library->launches == 0);
+  for (auto& one : halves) one.comm->destroy();
+}
+
+} // namespace troupe::tests::one_shot_backend_test
