@@ -189,8 +189,8 @@ public:
   [[nodiscard]] virtual file_descriptor export_peer_memory(device_id id, const void* address) = 0;
   /// Maps the peer memory of \p exported, from this process or another, at a new address, accessible to \p id.
   /// \p size_bytes: the size of the allocation, as its mapping tells. The descriptor may be closed afterwards.
-  /// Errors: invalid_argument (no such memory, or its size is another); unsupported (no virtual memory management, or
-  /// \p id has no access to the device that holds the memory); out_of_memory.
+  /// Errors: invalid_argument (no such memory, or its size is another, as far as the driver can tell); unsupported (no
+  /// virtual memory management, or \p id has no access to the device that holds the memory); out_of_memory.
   [[nodiscard]] virtual peer_mapping import_peer_memory(device_id id, const file_descriptor& exported,
                                                         std::size_t size_bytes) = 0;
   /// Ends a mapping that allocate_peer_memory() or import_peer_memory() of \p id returned. Precondition: no work that

@@ -17,9 +17,9 @@ enum class kernel_step : std::uint8_t {
 };
 
 /// One run of a kernel on the mock. It is destroyed after it has ended, or when it is dropped because its device
-/// failed. Threads: created by the thread that launches it. One thread of the engine steps and destroys it. That thread
-/// runs all kernels of the driver, so memory that only they access needs no atomic accesses; memory that kernels of
-/// other drivers and processes or the host access does.
+/// failed. Threads: the launching thread creates it, for a captured launch at each launch of the graph; one thread of
+/// the engine steps and destroys it. That thread runs all kernels of the driver. Memory that the host, or kernels of
+/// other drivers and processes, access at the same time needs atomic accesses.
 class mock_kernel {
 public:
   mock_kernel() = default;
@@ -27,12 +27,15 @@ public:
   mock_kernel& operator=(const mock_kernel&) = delete;
   virtual ~mock_kernel() = default;
 
-  /// Runs until the kernel has to wait, or ends. Never blocks and never calls the driver. After waiting it is called
-  /// again when other work of the driver has made progress, and at intervals of 50 µs to 1 ms in threaded mode, because
-  /// stores of the host and of other processes are not announced. After advanced it is called again soon, so do not
-  /// return that without a store: the engine would never be idle.
-  /// Errors: an exception becomes the asynchronous error of the device.
+  /// Runs until the kernel has to wait, or ends. Never blocks and never calls the driver. After waiting, it is called
+  /// again when other work of its driver has made progress, when a kernel of another driver of this process has stored
+  /// something or ended, and after mock_driver::wake(), which a host that stores must call. After advanced, it is
+  /// called again soon, so do not return that without a store: the engine would never be idle. Errors: an exception
+  /// becomes the asynchronous error of the device.
   virtual kernel_step step() = 0;
+  /// Returns whether it waits for stores of other processes, which nothing announces. In threaded mode it is then also
+  /// called at intervals of 50 µs to 1 ms.
+  [[nodiscard]] virtual bool polls() const noexcept { return false; }
 };
 
 /// Code that a driver can launch. Its address must stay valid as long as graphs hold launches of it, so it is usually a

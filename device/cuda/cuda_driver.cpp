@@ -150,7 +150,8 @@ CUmemAllocationProp peer_memory_on(device_id id) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  wanted.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = id.value()};
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.location.id = id.value();
   return wanted;
 }
 
@@ -482,8 +483,11 @@ public:
     // CUDA takes the descriptor itself in place of a pointer.
     auto* const descriptor =
         reinterpret_cast<void*>(static_cast<std::intptr_t>(exported.native())); // NOLINT(performance-no-int-to-ptr)
-    cuda_call(entry_.memory_import(&imported, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-              "cuMemImportFromShareableHandle");
+    const CUresult result = entry_.memory_import(&imported, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_OPERATING_SYSTEM) // the device is intact
+      throw_cuda_error(errc::invalid_argument, as_runtime_error(result), "cuMemImportFromShareableHandle",
+                       "not a descriptor of peer memory that this process may map");
+    cuda_call(result, "cuMemImportFromShareableHandle");
     const memory_handle memory{entry_, imported};
     return map(memory, in_whole_granules(id, size_bytes), {id});
   }
@@ -659,9 +663,12 @@ private:
                                  const std::vector<device_id>& readers) const {
     std::vector<CUmemAccessDesc> access;
     access.reserve(readers.size());
-    for (const device_id one : readers)
-      access.push_back({.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = one.value()},
-                        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    for (const device_id one : readers) {
+      CUmemAccessDesc& given = access.emplace_back();
+      given.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+      given.location.id = one.value();
+      given.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
     CUdeviceptr address = 0;
     cuda_call(entry_.address_reserve(&address, size_bytes, 0, 0, 0), "cuMemAddressReserve");
     CUresult result = entry_.memory_map(address, size_bytes, 0, memory.native(), 0);

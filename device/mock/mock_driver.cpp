@@ -7,7 +7,6 @@
 #include <troupe/device/mock/mock_handle.hpp>
 #include <troupe/device/mock/mock_memory.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -53,10 +52,11 @@ public:
   explicit kernel_task(std::unique_ptr<mock_kernel> run) noexcept : run_{std::move(run)} {}
   progress step() override {
     last_ = run_->step();
+    if (last_ != kernel_step::waiting) mock_waker::wake_all();
     return last_ == kernel_step::ended ? progress::reached : progress::pending;
   }
   [[nodiscard]] bool advanced() const noexcept override { return last_ == kernel_step::advanced; }
-  [[nodiscard]] bool polls() const noexcept override { return true; }
+  [[nodiscard]] bool polls() const noexcept override { return run_->polls(); }
 
 private:
   std::unique_ptr<mock_kernel> run_;

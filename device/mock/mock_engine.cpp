@@ -19,6 +19,53 @@ constexpr auto slowest_poll = 1000us;
 
 } // namespace
 
+namespace {
+
+/// The wakers of the engines that run in threads, each with the scheduler of its thread. A simulation must not affect
+/// another one in the same process. Never destroyed, because engines may be owned by static objects.
+struct running_wakers {
+  struct entry {
+    mock_waker* waker;
+    const thread_scheduler* scheduler;
+
+    friend bool operator==(const entry&, const entry&) = default;
+  };
+  std::mutex mutex;
+  std::vector<entry> entries;
+};
+
+running_wakers& wakers_of_process() {
+  static auto* const all = new running_wakers;
+  return *all;
+}
+
+/// Enters a waker into the list of this process for the lifetime of the object.
+class listed_waker {
+public:
+  explicit listed_waker(mock_waker& waker) : entry_{&waker, thread_scheduler::current()} {
+    const std::lock_guard lock{wakers_of_process().mutex};
+    wakers_of_process().entries.push_back(entry_);
+  }
+  listed_waker(const listed_waker&) = delete;
+  listed_waker& operator=(const listed_waker&) = delete;
+  ~listed_waker() {
+    const std::lock_guard lock{wakers_of_process().mutex};
+    std::erase(wakers_of_process().entries, entry_);
+  }
+
+private:
+  running_wakers::entry entry_;
+};
+
+} // namespace
+
+void mock_waker::wake_all() noexcept {
+  running_wakers& all = wakers_of_process();
+  const std::lock_guard lock{all.mutex};
+  for (const running_wakers::entry& one : all.entries)
+    if (one.scheduler == thread_scheduler::current()) one.waker->wake();
+}
+
 void mock_waker::wake() noexcept {
   {
     const std::lock_guard lock{mutex_};
@@ -209,6 +256,7 @@ void mock_engine::run_until_blocked() {
 }
 
 void mock_engine::run() {
+  const listed_waker listed{*waker_};
   auto patience = first_poll;
   while (true) {
     waker_->expect(); // reset before the check, so that a later change is not missed

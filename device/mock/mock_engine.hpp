@@ -44,6 +44,8 @@ public:
 class mock_waker {
 public:
   void wake() noexcept;
+  /// Notifies all engines of this process that have a thread, in a simulation those of the simulation.
+  static void wake_all() noexcept;
 
 private:
   friend class mock_engine;

@@ -1,0 +1,174 @@
+// Peer memory: what its mappings share, and how long it lives; on the mock and on CUDA alike.
+#include "support/drivers.hpp"
+#include "support/gate.hpp"
+#include "support/outcomes.hpp"
+
+#include <troupe/device/memory/leak_report.hpp>
+#include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/memory/peer_memory.hpp>
+
+#include <catch2/generators/catch_generators.hpp>
+
+#include <algorithm>
+#include <fcntl.h>
+#include <optional>
+
+namespace troupe::tests::peer_memory_test {
+
+using troupe::tests::code_of;
+using troupe::tests::error_of;
+
+namespace {
+
+constexpr std::size_t some_bytes = 100000;
+
+/// Returns whether \p memory holds only \p value, as a copy that \p by makes sees it.
+bool holds_only(const std::shared_ptr<device>& by, const std::byte* memory, std::uint8_t value) {
+  const buffer host = allocate_pinned(by, some_bytes);
+  const stream work{by};
+  work.ref().copy(host.data(), memory, some_bytes);
+  work.ref().synchronize();
+  return std::ranges::all_of(host.host_span<std::uint8_t>(), [=](std::uint8_t byte) { return byte == value; });
+}
+
+void fill(const std::shared_ptr<device>& by, std::byte* memory, std::uint8_t value) {
+  const stream work{by};
+  work.ref().fill(memory, value, some_bytes);
+  work.ref().synchronize();
+}
+
+} // namespace
+
+TROUPE_DRIVER_TEST(2, "peer memory is read and written by its device and by another one", "[device]") {
+  const auto near = device::open(api, device_id{0});
+  const auto far = device::open(api, device_id{1});
+  const auto leaks = leak_count();
+  {
+    const peer_memory memory{near, some_bytes};
+    CHECK(memory.size_bytes() >= some_bytes);
+    const pointer_description what = api->describe(memory.data() + some_bytes - 1);
+    CHECK(what.kind == memory_kind::device);
+    CHECK(what.device == near->id());
+    fill(near, memory.data(), 1);
+    CHECK(holds_only(far, memory.data(), 1));
+    fill(far, memory.data(), 2);
+    CHECK(holds_only(near, memory.data(), 2));
+  }
+  CHECK(leak_count() == leaks);
+}
+
+TROUPE_DRIVER_TEST(2, "an imported mapping shares its memory, and keeps it when the owner's mapping has ended",
+                   "[device]") {
+  const auto near = device::open(api, device_id{0});
+  const auto far = device::open(api, device_id{1});
+  const auto leaks = leak_count();
+  {
+    std::optional<peer_memory> owner{std::in_place, near, some_bytes};
+    file_descriptor exported = owner->export_handle();
+    const std::size_t size_bytes = owner->size_bytes();
+    const peer_memory second = peer_memory::import(far, exported, size_bytes);
+    const peer_memory third = peer_memory::import(near, exported, size_bytes);
+    exported.close();
+    CHECK(second.size_bytes() == size_bytes);
+    CHECK(second.data() != owner->data());
+    fill(near, owner->data(), 3);
+    CHECK(holds_only(far, second.data(), 3));
+    CHECK(holds_only(near, third.data(), 3));
+    owner.reset();
+    CHECK(holds_only(far, second.data(), 3));
+    fill(far, second.data(), 4);
+    CHECK(holds_only(near, third.data(), 4));
+    const peer_memory fourth = peer_memory::import(far, third.export_handle(), size_bytes);
+    CHECK(holds_only(far, fourth.data(), 4));
+  }
+  CHECK(leak_count() == leaks);
+}
+
+TROUPE_DRIVER_TEST(1, "a descriptor alone keeps the memory", "[device]") {
+  const auto gpu = device::open(api, device_id{0});
+  file_descriptor exported;
+  std::size_t size_bytes = 0;
+  {
+    const peer_memory memory{gpu, some_bytes};
+    fill(gpu, memory.data(), 5);
+    exported = memory.export_handle();
+    size_bytes = memory.size_bytes();
+  }
+  CHECK(holds_only(gpu, peer_memory::import(gpu, exported, size_bytes).data(), 5));
+}
+
+TROUPE_DRIVER_TEST(1, "peer memory is refused for no bytes and for more than the device has, and all of it returns",
+                   "[device]") {
+  const auto gpu = device::open(api, device_id{0});
+  const auto total = static_cast<std::size_t>(api->describe(gpu->id()).total_bytes);
+  CHECK(code_of([&] { const peer_memory none{gpu, 0}; }) == errc::invalid_argument);
+  CHECK(code_of([&] { const peer_memory all{gpu, 2 * total}; }) == errc::out_of_memory);
+  const std::uint64_t left = api->free_bytes(gpu->id());
+  constexpr std::size_t size_bytes = std::size_t{64} << 20U;
+  {
+    const peer_memory memory{gpu, size_bytes};
+    CHECK(api->free_bytes(gpu->id()) <= left - size_bytes);
+  }
+  CHECK(api->free_bytes(gpu->id()) > left - size_bytes / 2);
+}
+
+TEST_CASE("the mock counts peer memory once, until its last mapping ends", "[device][mock]") {
+  const auto api = make_mock_driver({.device_count = 2});
+  const auto near = device::open(api, device_id{0});
+  const auto far = device::open(api, device_id{1});
+  std::optional<peer_memory> owner{std::in_place, near, some_bytes};
+  const std::size_t size_bytes = owner->size_bytes();
+  CHECK(api->used_bytes(near->id()) == size_bytes);
+  std::optional<peer_memory> second = peer_memory::import(far, owner->export_handle(), size_bytes);
+  CHECK(api->used_bytes(near->id()) == size_bytes);
+  CHECK(api->used_bytes(far->id()) == 0);
+  CHECK(api->describe(second->data()).device == near->id());
+  owner.reset();
+  CHECK(api->used_bytes(near->id()) == size_bytes);
+  api->exhaust_after(near->id(), size_bytes);
+  CHECK(memory_pool::create(near)->allocate(size_bytes / 2)); // beside it
+  CHECK(error_of([&] { const peer_memory more{near, size_bytes}; }).code == errc::out_of_memory);
+  second.reset();
+  CHECK(api->used_bytes(near->id()) <= size_bytes / 2);
+  CHECK(peer_memory{near, size_bytes}.size_bytes() == size_bytes);
+}
+
+TEST_CASE("mocks share peer memory, as in two processes", "[device][mock]") {
+  const auto here = device::open(make_mock_driver({.device_count = 1}), device_id{0});
+  const auto driver_there = make_mock_driver({.device_count = 2});
+  const auto there = device::open(driver_there, device_id{1});
+  std::optional<peer_memory> owner{std::in_place, here, some_bytes};
+  const peer_memory imported = peer_memory::import(there, owner->export_handle(), owner->size_bytes());
+  CHECK(driver_there->describe(imported.data()).device == device_id{1});
+  CHECK(driver_there->used_bytes(device_id{1}) == 0); // the other mock counts it
+  fill(here, owner->data(), 6);
+  owner.reset();
+  CHECK(holds_only(there, imported.data(), 6));
+}
+
+TEST_CASE("the mock refuses peer memory where there is none, and what is no peer memory", "[device][mock]") {
+  const auto poor = device::open(make_mock_driver({.traits = {.virtual_memory = false}}), device_id{0});
+  CHECK(error_of([&] { const peer_memory none{poor, some_bytes}; }).code == errc::unsupported);
+
+  const auto apart = make_mock_driver(
+      {.device_count = 2, .peers = [](device_id, device_id) { return peer_description{.access = false}; }});
+  const auto near = device::open(apart, device_id{0});
+  const auto far = device::open(apart, device_id{1});
+  const peer_memory memory{near, some_bytes};
+  const std::size_t size_bytes = memory.size_bytes();
+  const auto import_at = [&](const auto& where, const file_descriptor& from, std::size_t length) {
+    return error_of([&] { static_cast<void>(peer_memory::import(where, from, length)); }).code;
+  };
+  CHECK(import_at(far, memory.export_handle(), size_bytes) == errc::unsupported);
+  CHECK(import_at(near, memory.export_handle(), 2 * size_bytes) == errc::invalid_argument);
+  CHECK(import_at(near, file_descriptor{}, size_bytes) == errc::invalid_argument);
+  CHECK(import_at(near, file_descriptor{::open("/dev/null", O_RDWR | O_CLOEXEC)}, size_bytes) ==
+        errc::invalid_argument);
+
+  const buffer other = memory_pool::create(near)->allocate(64);
+  CHECK(error_of([&] { static_cast<void>(apart->export_peer_memory(near->id(), other.data())); }).code ==
+        errc::invalid_argument);
+  CHECK(error_of([&] { apart->unmap_peer_memory(near->id(), {other.data(), 64}); }).code == errc::invalid_argument);
+}
+
+} // namespace troupe::tests::peer_memory_test
