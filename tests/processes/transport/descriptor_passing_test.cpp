@@ -1,5 +1,6 @@
 // Descriptors that pass between processes, exactly as many as were announced; and the end of processes.
 #include "processes/transport/forked_process.hpp"
+#include "support/process_resources.hpp"
 
 #include <troupe/device/error.hpp>
 #include <troupe/processes/transport/shared_memory/descriptor_passing.hpp>
@@ -16,7 +17,6 @@
 
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -54,12 +54,6 @@ auto soon() {
 }
 auto in_time() {
   return std::chrono::steady_clock::now() + 10s;
-}
-
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator{"/proc/self/fd"}) ++count;
-  return count;
 }
 
 error refusal(const file_descriptor& socket, std::size_t size_bytes, std::size_t count) {
@@ -135,6 +129,7 @@ TEST_CASE("a process without free descriptors is told to raise the limit", "[col
   const auto pipe = a_pipe();
   const std::array<int, 2> passed{pipe.read.native(), pipe.write.native()};
   send_descriptors(ends.one, "four", passed);
+  meet_exception();
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   const file_descriptor first_free{::fcntl(0, F_DUPFD_CLOEXEC, 0)};
