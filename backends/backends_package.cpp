@@ -17,12 +17,12 @@ selected_backend select_gloo(const configuration& settings) {
   auto made = make_gloo_backend(settings.gloo);
   if (settings.gloo.memory == gloo_memory::device) {
     try {
-      return {make_cuda_driver(), std::move(made), "Gloo was asked for, on GPUs"};
+      return {.api = make_cuda_driver(), .collectives = std::move(made), .why = "Gloo was asked for, on GPUs"};
     } catch (const exception& absent) {
       if (absent.why().code != errc::missing) throw;
     }
   }
-  return {make_mock_devices(settings), std::move(made), "Gloo was asked for"};
+  return {.api = make_mock_devices(settings), .collectives = std::move(made), .why = "Gloo was asked for"};
 }
 
 /// Returns the backend that moves data between nodes, or null if it is the one used inside a node.

@@ -281,7 +281,7 @@ driver& runtime::api() noexcept {
 }
 
 backend& runtime::collectives() noexcept {
-  return *parts_->selected.collectives;
+  return *parts_->selected.library;
 }
 
 std::shared_ptr<const metrics_source> runtime::metrics() const noexcept {

@@ -87,7 +87,8 @@ public:
   [[nodiscard]] const configuration& settings() const noexcept;
   /// Returns the driver of its devices: CUDA's, or the mock's.
   [[nodiscard]] driver& api() noexcept;
-  /// Returns the backend that moves the data.
+  /// Returns the library that moves the data, as it is without troupe: for comparisons with it. Small collectives of
+  /// worlds may be kernels of troupe's own (docs/small-collectives.md), and faults are not injected into it.
   [[nodiscard]] troupe::backend& collectives() noexcept;
   /// Returns the source of the metrics of this runtime and its worlds. Its header is internal: programs read the
   /// metrics through <troupe/runtime/metrics.hpp> or the endpoint. It may outlive the runtime and is empty then.

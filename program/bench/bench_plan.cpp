@@ -43,15 +43,22 @@ struct step_memory {
   buffer moved;
 };
 
-/// A number of all_reduces. With work between, each is followed by a device copy, which stands for a client's kernel.
+/// What stands between the all_reduces of a plan.
+enum class between : std::uint8_t {
+  work,    ///< A device copy behind each one, which stands for a client's kernel.
+  order,   ///< Nothing, but each one is launched by itself, behind the one before it.
+  nothing, ///< They can be launched together.
+};
+
+/// A number of all_reduces.
 class workload {
 public:
-  workload(world where, runtime& rt, const plan_bench_options& options, std::size_t bytes, bool with_work)
+  workload(world where, runtime& rt, const plan_bench_options& options, std::size_t bytes, between what)
     : world_{std::move(where)},
       bytes_{bytes},
       stride_{(bytes + 255) / 256 * 256},
       steps_{options.steps},
-      with_work_{with_work},
+      between_{what},
       raw_{rt, world_} {
     for (const rank self : local_) {
       step_memory& mine = memory_.emplace_back();
@@ -62,8 +69,8 @@ public:
       own_lane_.emplace_back(world_, local_.front(), lane::named("plan bench"));
     set_all(&step_memory::sent, [](rank self) { return static_cast<float>(self.value() + 1); });
     build_requests();
-    // Without work between, requests are fused: by troupe if one request has all ranks' parts, else by the function.
-    plan_ = with_work_ || !own_lane_.empty() ? world_.capture([this](rank_capture& one) { capture(one); })
+    // With nothing between, requests are fused: by troupe if one request has all ranks' parts, else by the function.
+    plan_ = between_ != between::nothing || !own_lane_.empty() ? world_.capture([this](rank_capture& one) { capture(one); })
                                              : world_.capture(sums_);
     capture_by_hand();
   }
@@ -71,7 +78,10 @@ public:
   workload& operator=(const workload&) = delete;
   ~workload() = default;
 
-  [[nodiscard]] const char* name() const noexcept { return with_work_ ? "work between" : "requests alone"; }
+  [[nodiscard]] const char* name() const noexcept { 
+    constexpr std::array names{"work between", "one by one", "requests alone"};
+    return names[static_cast<std::size_t>(between_)];
+  }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
 
   /// Runs \p what once and returns its time in microseconds.
@@ -97,7 +107,7 @@ public:
     static_cast<void>(measure(what));
     const int all = world_.size() * (world_.size() + 1) / 2;
     const auto sum = static_cast<float>(all);
-    return count_other(&step_memory::got, sum) + count_other(&step_memory::moved, with_work_ ? sum : untouched);
+    return count_other(&step_memory::got, sum) + count_other(&step_memory::moved, between_ == between::work ? sum : untouched);
   }
 
   std::array<block_figures, plan_contender_count> figures{};
@@ -119,7 +129,7 @@ private:
         moves.emplace_back(copy{part(mine.got, k), part(mine.moved, k)});
       }
       requests.push_back(sums);
-      if (with_work_) requests.push_back(std::move(moves));
+      if (between_ == between::work) requests.push_back(std::move(moves));
     }
     requests_.emplace(std::move(requests));
   }
@@ -130,18 +140,18 @@ private:
 
   void capture(rank_capture& one) const {
     const std::size_t index = index_of(one.self());
-    if (!with_work_) {
+    if (between_ == between::nothing) {
       std::vector<operation> together;
       for (std::size_t k = 0; k < steps_; ++k) together.push_back(sums_[k][index]);
       return one.launch_together(std::move(together));
     }
     for (std::size_t k = 0; k < steps_; ++k) {
       one.launch(sums_[k][index]);
-      work_behind(index, k, one.stream());
+      if (between_ == between::work) work_behind(index, k, one.stream());
     }
   }
 
-  /// Captures each rank's graph around direct NCCL calls. Without work between them, the all_reduces form one group.
+  /// Captures each rank's graph around direct NCCL calls. With nothing between them, the all_reduces form one group.
   void capture_by_hand() {
     by_hand_.resize(memory_.size());
     static_cast<void>(raw_.time([this](std::size_t index, communicator& peers, stream_ref stream) {
@@ -149,11 +159,11 @@ private:
       std::vector<const operation*> all;
       for (std::size_t k = 0; k < steps_; ++k) {
         all.push_back(&sums_[k][index]);
-        if (!with_work_) continue;
+        if (between_ == between::nothing) continue;
         peers.launch(*all.back(), stream);
-        work_behind(index, k, stream);
+        if (between_ == between::work) work_behind(index, k, stream);
       }
-      if (!with_work_) peers.launch_together(all, stream);
+      if (between_ == between::nothing) peers.launch_together(all, stream);
       by_hand_[index] = std::make_unique<graph>(capturing.end());
     }));
   }
@@ -187,7 +197,7 @@ private:
   std::size_t bytes_;
   std::size_t stride_;
   std::size_t steps_;
-  bool with_work_;
+  between between_;
   std::vector<step_memory> memory_;
   plan_steps sums_;
   std::optional<request_burst> requests_;
@@ -231,18 +241,19 @@ int run(const plan_bench_options& options) {
       {std::to_string(options.steps) + " all_reduces of f32, " + std::to_string(where.size()) + " ranks",
        std::to_string(options.common.iterations) + " of each in each of " + std::to_string(options.common.blocks) +
            " interleaved blocks, medians of blocks, us from the first request to the last completion on every rank",
-       "work between: a device copy behind each; requests alone: no copies, so that the requests can be fused",
+       "work between: a device copy behind each; one by one: no copies, each behind the last; requests alone: without "
+       "order, so that they can be fused",
        "plan: captured by troupe, replayed by one message",
        "raw graph: captured by hand, one spinning thread for each GPU",
        "eager: a separate request for every all_reduce and copy, all sent before the first wait, fusion " +
            std::string{to_string(settings.fusion.mode)}},
       {{"steps", options.steps}, {"iterations", options.common.iterations}, {"blocks", options.common.blocks}});
 
-  progress_line progress{stderr, 2};
+  progress_line progress{stderr, 3};
   session.open_table(plan_columns());
   std::size_t wrong = 0;
-  for (const bool with_work : {true, false}) {
-    workload what{where, rt, options, bytes, with_work};
+  for (const between what_stands : {between::work, between::order, between::nothing}) {
+    workload what{where, rt, options, bytes, what_stands};
     std::size_t mine = 0;
     for (std::size_t who = 0; who < plan_contender_count; ++who)
       mine += what.wrong_after(static_cast<plan_contender>(who));

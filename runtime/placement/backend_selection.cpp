@@ -34,13 +34,16 @@ selected_backend select_mock(const configuration& settings, std::string why) {
       spans_processes(settings)
           ? need_processes_package("the mock over several processes needs worlds over processes").connect_mocks
           : nullptr;
-  return {make_mock_devices(settings), make_mock_backend(settings.mock.without, settings.mock.results, connect),
-          std::move(why)};
+  return {.api = make_mock_devices(settings),
+          .collectives = make_mock_backend(settings.mock.without, settings.mock.results, connect),
+          .why = std::move(why)};
 }
 
 selected_backend select_nccl(const configuration& settings, std::shared_ptr<driver> api, std::string why) {
   set_environment(settings.nccl.environment, settings.nccl.library);
-  return {std::move(api), make_nccl_backend(settings.nccl.library, settings.nccl.config), std::move(why)};
+  return {.api = std::move(api),
+          .collectives = make_nccl_backend(settings.nccl.library, settings.nccl.config),
+          .why = std::move(why)};
 }
 
 selected_backend select_library(const configuration& settings) {
@@ -72,6 +75,7 @@ bool wants_one_shot_kernels(const configuration& settings, const driver& api) {
 
 selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_library(settings);
+  selected.library = selected.collectives;
   if (wants_one_shot_kernels(settings, *selected.api))
     selected.collectives = with_one_shot_kernels(std::move(selected.collectives),
                                                  {.part_bytes = settings.limits.one_shot_bytes});

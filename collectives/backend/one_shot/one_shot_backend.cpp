@@ -259,7 +259,7 @@ private:
                    .argument_bytes = sizeof made});
   }
 
-  static constexpr std::size_t stop_word = 128; ///< On a cache line of its own, behind what is copied to the device.
+  static constexpr std::size_t stop_word = 192; ///< On a cache line of its own, behind what is copied to the device.
   static_assert(stop_word > one_shot_control::words);
 
   std::shared_ptr<communicator> library_;

@@ -159,20 +159,24 @@ private:
       std::uint64_t all[N]; // by rank
 #pragma unroll
       for (std::uint32_t r = 0; r < N; ++r) {
-        const std::uint64_t before = got[r == 0 ? 0 : r - 1];
-        const std::uint64_t after = got[r == N - 1 ? N - 2 : r];
-        all[r] = r == self ? own[j] : r < self ? after : before;
+        const std::uint64_t of_later = got[r == 0 ? 0 : r - 1]; // than this rank
+        const std::uint64_t of_earlier = got[r == N - 1 ? N - 2 : r];
+        all[r] = r == self ? own[j] : r < self ? of_earlier : of_later;
       }
-      if (entry_.combines) {
-        store_bytes(entry_.recv + offset(i),
-                    with_element(type_, [&]<class Element>(Element) { return folded<Element>(how_, all, static_cast<int>(ranks_)); }), bytes(i));
-      } else {
-#pragma unroll
-        for (std::uint32_t r = 0; r < N; ++r)
-          if (r < ranks_) store_bytes(entry_.recv + r * entry_.recv_stride + offset(i), all[r], bytes(i));
-      }
+      write_result(i, all);
     }
     return true;
+  }
+
+  __device__ void write_result(std::uint32_t line, const std::uint64_t (&all)[N]) const {
+    if (entry_.combines) {
+      const std::uint64_t sum = with_element(
+          type_, [&]<class Element>(Element) { return folded<Element>(how_, all, static_cast<int>(ranks_)); });
+      return store_bytes(entry_.recv + offset(line), sum, bytes(line));
+    }
+#pragma unroll
+    for (std::uint32_t r = 0; r < N; ++r)
+      if (r < ranks_) store_bytes(entry_.recv + r * entry_.recv_stride + offset(line), all[r], bytes(line));
   }
 
   /// Receives what one root sends, if it does, and the empty lines of all others.

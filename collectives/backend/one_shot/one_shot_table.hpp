@@ -10,8 +10,8 @@
 namespace troupe {
 
 inline constexpr unsigned one_shot_threads = 512; ///< The most threads of a block.
-inline constexpr unsigned one_shot_blocks = 64;   ///< The most blocks of a launch.
-inline constexpr unsigned one_shot_lines = 4;     ///< The most lines that a thread sends to each rank.
+inline constexpr unsigned one_shot_blocks = 128;  ///< The most blocks of a launch.
+inline constexpr unsigned one_shot_lines = 2;     ///< The most lines that a thread sends to each rank.
 inline constexpr unsigned one_shot_entries = 64;  ///< The most operations of a launch.
 inline constexpr unsigned one_shot_ranks = 8;
 

@@ -11,7 +11,7 @@ namespace troupe {
 namespace {
 
 /// Largest number of ranks or operations that a message names.
-constexpr std::size_t most_named = 8;
+constexpr std::size_t most_listed = 8;
 
 std::size_t index(rank one) {
   return static_cast<std::size_t>(one.value());
@@ -19,8 +19,8 @@ std::size_t index(rank one) {
 
 std::string describe_all(std::span<const operation* const> all) {
   std::string text = all.size() == 1 ? "" : std::to_string(all.size()) + " together: ";
-  for (std::size_t i = 0; i < std::min(most_named, all.size()); ++i) text += (i == 0 ? "" : "; ") + describe(*all[i]);
-  return all.size() > most_named ? text + "; …" : text;
+  for (std::size_t i = 0; i < std::min(most_listed, all.size()); ++i) text += (i == 0 ? "" : "; ") + describe(*all[i]);
+  return all.size() > most_listed ? text + "; …" : text;
 }
 
 } // namespace
@@ -150,7 +150,7 @@ bool capture_comparison::all_have_ended() const {
 
 std::string capture_comparison::describe_ranks() const {
   std::string text;
-  for (std::size_t r = 0; r < std::min(most_named, members_.size()); ++r) {
+  for (std::size_t r = 0; r < std::min(most_listed, members_.size()); ++r) {
     const member& one = members_[r];
     text += (r == 0 ? "rank " : "; rank ") + std::to_string(r);
     switch (one.at) {
@@ -161,7 +161,7 @@ std::string capture_comparison::describe_ranks() const {
       case stage::ended: text += " has ended after " + std::to_string(one.launches) + " launches"; break;
     }
   }
-  return members_.size() > most_named ? text + "; and " + std::to_string(members_.size() - most_named) + " more" : text;
+  return members_.size() > most_listed ? text + "; and " + std::to_string(members_.size() - most_listed) + " more" : text;
 }
 
 } // namespace troupe

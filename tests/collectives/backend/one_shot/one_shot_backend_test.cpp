@@ -219,8 +219,8 @@ TEST_CASE("operations that are launched together share the blocks of as few laun
   CHECK(one.front().threads == 512);
   const auto large = plan_launches(entries(1, 1U << 20U), one_shot_blocks);
   REQUIRE(large.size() == 1);
-  CHECK(large.front().blocks == 64);
-  CHECK(large.front().entries.front().lines_per_block == 2048);
+  CHECK(large.front().blocks == 128);
+  CHECK(large.front().entries.front().lines_per_block == 1024);
   const auto tiny = plan_launches(entries(1, 8), one_shot_blocks);
   CHECK(tiny.front().blocks == 1);
   CHECK(tiny.front().threads == 32);
@@ -230,8 +230,8 @@ TEST_CASE("operations that are launched together share the blocks of as few laun
   CHECK(many.back().entries.size() == 1);
   const auto full = plan_launches(entries(3, 512 * 1024), one_shot_blocks);
   REQUIRE(full.size() == 2);
-  CHECK(full.front().blocks == 64);
-  CHECK(full.front().entries.back().first_block == 32);
+  CHECK(full.front().blocks == 128);
+  CHECK(full.front().entries.back().first_block == 64);
   for (const auto& launch : plan_launches(entries(64, 4096), 8)) CHECK(launch.blocks <= 8);
 }
 
