@@ -85,11 +85,11 @@ public:
   /// Throws if an asynchronous error has been observed.
   virtual void check() = 0;
 
-  /// Called when this rank has declared the communicator failed, or closes it after its work has finished. Only a launch
-  /// in progress may still follow. Operations that wait for peers in kernels of the communicator's own end within
-  /// microseconds and write no completion word. Those of a library such as NCCL run on until abort(). Idempotent. The
-  /// default implementation does nothing.
-  /// Threads: any, at any time, also while another call is stuck and after abort() or destroy(). Never blocks.
+  /// Called when this rank has declared the communicator failed, or closes it after its work has finished. Only a
+  /// launch in progress may still follow. Operations that wait for peers in kernels of the communicator's own end
+  /// within microseconds and write no completion word. Those of a library such as NCCL run on until abort().
+  /// Idempotent. The default implementation does nothing. Threads: any, at any time, also while another call is stuck
+  /// and after abort() or destroy(). Never blocks.
   virtual void interrupt() noexcept {}
 
   /// Ends all work of this rank: operations in flight leave the device, successful or not. Their completion then does
