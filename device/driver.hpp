@@ -224,6 +224,10 @@ public:
   /// Errors: invalid_argument; unsupported (the kernel is not compiled for this driver).
   virtual void launch(device_id id, native_stream stream, const kernel_launch& one) = 0;
 
+  /// States that the host has stored something that a running kernel may wait for. Threads: any, at any time. Never
+  /// blocks. The default implementation does nothing: CUDA's kernels see it by themselves.
+  virtual void note_host_store() noexcept {}
+
   /// Begins a capture. From now on, work enqueued in \p stream, and in streams that wait for its events, is captured
   /// instead of executed. An operation that cannot be captured (a query of the stream, waiting for the stream) throws
   /// and breaks the capture. Calls of other threads neither break the capture nor fail because of it.

@@ -183,10 +183,14 @@ void flag_source::arm(stream_ref stream, std::uint64_t sequence) {
   side_stream_->mark.record(stream);
   side_stream_->writer.ref().wait(side_stream_->mark);
   write(side_stream_->writer, sequence);
+  side_mark_ = sequence;
 }
 
 completion_word flag_source::word_for(std::uint64_t sequence) {
-  if (!slot_.reached(sequence - 1)) return {}; // an earlier write may still wait in the side stream, as in arm()
+  // As in arm(), a write must not overtake one that still waits in the side stream. Those in the stream itself are in
+  // order, and a launch that writes its word delays nothing behind it.
+  if (side_mark_ != 0 && !slot_.reached(side_mark_)) return {};
+  side_mark_ = 0;
   armed_ = true;
   return {slot_.word(), slot_.value_for(sequence)};
 }

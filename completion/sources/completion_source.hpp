@@ -122,6 +122,8 @@ private:
   std::shared_ptr<slot_table> slots_;
   slot slot_;
   std::optional<side_stream> side_stream_;
+  /// The last operation whose word the side stream writes; 0 once that has been seen. Accessed only by the launcher.
+  std::uint64_t side_mark_ = 0;
   bool armed_ = false;
   bool drained_ = false;
 };

@@ -110,6 +110,7 @@ public:
 
   [[nodiscard]] unsigned load(device_id id, const kernel& what, unsigned threads) override;
   void launch(device_id id, native_stream stream, const kernel_launch& one) override;
+  void note_host_store() noexcept override { wake(); }
 
   void begin_capture(device_id id, native_stream stream) override;
   [[nodiscard]] native_graph end_capture(device_id id, native_stream stream) override;

@@ -106,7 +106,10 @@ public:
 
   void interrupt() noexcept override {
     stopped_ = true;
-    if (auto* const word = stop_address_.load()) std::atomic_ref{*word}.store(1, std::memory_order_release);
+    if (auto* const word = stop_address_.load()) {
+      std::atomic_ref{*word}.store(1, std::memory_order_release);
+      where()->api().note_host_store();
+    }
     library_->interrupt();
   }
   void abort() override {
@@ -194,8 +197,7 @@ private:
     if (std::holds_alternative<group>(what)) return do_launch_together(std::array{&what}, stream, at_end);
     if (!is_one_shot(what, limits_)) return library_->launch(what, stream, at_end);
     require_running();
-    const one_shot_entry entry = entry_of(what, self());
-    launch_kernels({&entry, 1}, stream, at_end);
+    launch_table<1>(plan_alone(entry_of(what, self()), peers_.blocks), stream, at_end);
     return static_cast<bool>(at_end);
   }
 
@@ -229,29 +231,33 @@ private:
     for (const one_shot_launch& one : launches) {
       const completion_word word = &one == &launches.back() ? at_end : completion_word{};
       if (one.entries.size() == 1)
-        launch_table<1>(one, stream, word);
+        launch_table<1>(one_shot_single{one.entries.front(), one.blocks, one.threads}, stream, word);
       else
         launch_table<one_shot_entries>(one, stream, word);
     }
   }
 
-  template <unsigned Capacity>
-  void launch_table(const one_shot_launch& one, stream_ref stream, completion_word word) const {
+  template <unsigned Capacity, class Launch>
+  void launch_table(const Launch& one, stream_ref stream, completion_word word) const {
     one_shot_arguments<Capacity> made{.layout = layout_for(world_size()),
                                       .control = control_,
                                       .stop = stop_address_.load(std::memory_order_relaxed),
                                       .word = word.word,
                                       .value = word.value,
                                       .self = static_cast<std::uint8_t>(self().value()),
-                                      .ranks = static_cast<std::uint8_t>(world_size()),
-                                      .entry_count = static_cast<std::uint8_t>(one.entries.size())};
+                                      .ranks = static_cast<std::uint8_t>(world_size())};
     std::ranges::copy(scratch_, made.scratch);
-    std::ranges::copy(one.entries, made.entries);
-    if constexpr (Capacity > 1)
+    if constexpr (Capacity == 1) {
+      made.entry_count = 1;
+      made.entries[0] = one.entry;
+    } else {
+      made.entry_count = static_cast<std::uint8_t>(one.entries.size());
+      std::ranges::copy(one.entries, made.entries);
       for (std::size_t i = 0; i < one.entries.size(); ++i) {
         const unsigned end = i + 1 < one.entries.size() ? one.entries[i + 1].first_block : one.blocks;
         std::fill(made.entry_of + one.entries[i].first_block, made.entry_of + end, static_cast<std::uint8_t>(i));
       }
+    }
     stream.launch({.what = &one_shot_kernel(world_size(), Capacity),
                    .blocks = one.blocks,
                    .threads = one.threads,

@@ -81,7 +81,26 @@ unsigned blocks_of(std::span<const one_shot_entry> all, unsigned lines_per_threa
   return sum;
 }
 
+/// Gives \p one its blocks, from \p first on. Returns their number.
+unsigned place(one_shot_entry& one, unsigned first, unsigned lines_per_thread) noexcept {
+  const unsigned count = blocks_of(one, lines_per_thread);
+  one.first_block = static_cast<std::uint16_t>(first);
+  one.lines_per_block = static_cast<std::uint16_t>((line_count_of(one.part_bytes) + count - 1) / count);
+  return count;
+}
+
+unsigned threads_for(unsigned lines_per_block) noexcept {
+  return std::min(one_shot_threads, (lines_per_block + warp - 1) / warp * warp);
+}
+
 } // namespace
+
+one_shot_single plan_alone(one_shot_entry one, unsigned most_blocks) noexcept {
+  unsigned lines_per_thread = 1;
+  while (lines_per_thread < one_shot_lines && blocks_of(one, lines_per_thread) > most_blocks) lines_per_thread *= 2;
+  const unsigned blocks = place(one, 0, lines_per_thread);
+  return {one, blocks, threads_for(one.lines_per_block)};
+}
 
 one_shot_entry entry_of(const operation& what, rank self) {
   one_shot_entry made;
@@ -124,14 +143,11 @@ std::vector<one_shot_launch> plan_launches(std::span<const one_shot_entry> all, 
     one_shot_launch made;
     unsigned most_lines = 0;
     for (one_shot_entry one : together) {
-      one.first_block = static_cast<std::uint16_t>(made.blocks);
-      const unsigned blocks_here = blocks_of(one, lines_per_thread);
-      one.lines_per_block = static_cast<std::uint16_t>((line_count_of(one.part_bytes) + blocks_here - 1) / blocks_here);
-      made.blocks += blocks_here;
+      made.blocks += place(one, made.blocks, lines_per_thread);
       most_lines = std::max<unsigned>(most_lines, one.lines_per_block);
       made.entries.push_back(one);
     }
-    made.threads = std::min(one_shot_threads, (most_lines + warp - 1) / warp * warp);
+    made.threads = threads_for(most_lines);
     launches.push_back(std::move(made));
     all = all.subspan(taken);
   }
