@@ -1,6 +1,7 @@
 #include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/stress/stress_client.hpp>
+#include <troupe/program/stress/stress_small.hpp>
 #include <troupe/program/support/launched_ranks.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
@@ -390,6 +391,7 @@ int run_processes(const order_options& options) {
 void add_stress(CLI::App& program, action& chosen) {
   CLI::App* stress = program.add_subcommand("stress", "run the runtime under load, and verify every result");
   stress->require_subcommand(1);
+  add_stress_small(*stress, chosen);
   auto options = std::make_shared<order_options>();
   CLI::App* order = stress->add_subcommand(
       "order", "many clients send requests to every rank in any order; verify that all ranks launch in one order");

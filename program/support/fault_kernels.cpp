@@ -133,6 +133,10 @@ public:
     auto in_kernel = static_cast<std::uint64_t>(span.count());
     launch(where, spin_, &in_kernel);
   }
+  void occupy(stream_ref where, nanoseconds span) override {
+    auto in_kernel = static_cast<std::uint64_t>(span.count());
+    launch(where, spin_, &in_kernel, 512, 1024); // more threads than any device can run at once
+  }
   void poison(stream_ref where, sticky_error how) override {
     std::uint64_t nowhere = 64;
     how == sticky_error::illegal_address ? launch(where, store_, &nowhere) : launch(where, fail_, nullptr);
@@ -143,10 +147,10 @@ private:
   void find(void* module, void*& function, const char* name) const {
     expect_cuda_success("cuModuleGetFunction", cuda_.get_function(&function, module, name));
   }
-  void launch(stream_ref where, void* function, void* argument) {
+  void launch(stream_ref where, void* function, void* argument, unsigned blocks = 1, unsigned threads = 1) {
     enter();
     std::array<void*, 1> arguments{argument};
-    expect_cuda_success("cuLaunchKernel", cuda_.launch(function, 1, 1, 1, 1, 1, 1, 0, where.native(),
+    expect_cuda_success("cuLaunchKernel", cuda_.launch(function, blocks, 1, 1, threads, 1, 1, 0, where.native(),
                                                        argument != nullptr ? arguments.data() : nullptr, nullptr));
   }
 
@@ -171,6 +175,11 @@ public:
       std::atomic_ref{*word_.host_span<std::uint32_t>().data()}.store(value, std::memory_order_release);
       api_.wake();
     });
+  }
+  void occupy(stream_ref where, nanoseconds span) override { // the mock's devices have room for any number of kernels
+    constexpr std::size_t most = 16;
+    if (endings_.size() >= most) endings_.clear(); // waits for their ends
+    spin(where, span);
   }
   void poison(stream_ref where, sticky_error how) override {
     api_.fail_next(where_->id(), {.code = errc::process_poisoned,

@@ -28,6 +28,8 @@ public:
 
   /// Enqueues work that occupies \p where for \p span, even if communicators are aborted meanwhile.
   virtual void spin(stream_ref where, nanoseconds span) = 0;
+  /// Enqueues work that leaves no room for other kernels, for \p span or a few times as long.
+  virtual void occupy(stream_ref where, nanoseconds span) = 0;
   /// Enqueues work that fails.
   virtual void poison(stream_ref where, sticky_error how) = 0;
 };
