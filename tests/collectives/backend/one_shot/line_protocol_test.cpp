@@ -119,7 +119,7 @@ std::string run_rank(shared_scratch& all, const line_layout& layout, std::uint32
     if (all.is_over) return {};
     for (auto& row : lines)
       for (std::uint32_t& one : row) one = line_count_of(drawn() % (line_payload_bytes * layout.lines_per_block + 1));
-    const std::uint32_t blocks = drawn() % layout.blocks + 1;
+    const auto blocks = static_cast<std::uint32_t>(drawn() % layout.blocks + 1);
     const auto send = [&](std::uint32_t block, std::uint32_t thread) {
       const line_operation operation = begin_operation(memory, layout, block);
       for (std::uint32_t peer = 0; peer < layout.ranks; ++peer)

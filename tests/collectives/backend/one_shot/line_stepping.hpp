@@ -179,10 +179,11 @@ struct thread_place {
 
 enum class kernel_end : std::uint8_t { completed, aborted, ended_before, wrong };
 
-/// Returns the payload of a line, distinct for each operation, sender, receiver and line.
-inline std::uint64_t payload_for(std::size_t kernel, std::uint32_t source, std::uint32_t destination,
+/// Returns the payload of a line, distinct for each operation, block, sender, receiver and line.
+inline std::uint64_t payload_for(const thread_place& place, std::uint32_t source, std::uint32_t destination,
                                  std::uint32_t index) {
-  const std::uint64_t part = 0x1000 * (kernel + 1) + 0x100 * (source + 1) + 0x10 * (destination + 1) + index;
+  const std::uint64_t part = 0x10000 * (place.block + 1) + 0x1000 * (place.kernel + 1) + 0x100 * (source + 1) +
+                             0x10 * (destination + 1) + index;
   return part << 32U | part;
 }
 
@@ -198,7 +199,7 @@ inline kernel_end run_kernel(stepped_memory& memory, const scenario& played, con
   };
   for (std::uint32_t peer = 0; peer < layout.ranks; ++peer)
     for (std::uint32_t i = place.thread; peer != place.rank && i < lines(place.rank, peer); i += played.threads)
-      send_line(memory, operation, place.rank, peer, i, payload_for(place.kernel, place.rank, peer, i));
+      send_line(memory, operation, place.rank, peer, i, payload_for(place, place.rank, peer, i));
   bool has_received = true;
   if (planted == fault::sequence_early && place.thread == 0)
     memory.store_sequence(place.block, next_sequence(operation.sequence));
@@ -208,7 +209,7 @@ inline kernel_end run_kernel(stepped_memory& memory, const scenario& played, con
       expected.emplace_back(source, i);
   const auto line_at = [&](std::size_t at) { return operation.line(expected[at].first, expected[at].second); };
   const auto is_right = [&](std::size_t at, std::uint64_t payload) {
-    return payload == payload_for(place.kernel, expected[at].first, place.rank, expected[at].second);
+    return payload == payload_for(place, expected[at].first, place.rank, expected[at].second);
   };
   for (std::size_t at = 0; at < expected.size() && has_received; at += 2) {
     memory.begin_receive();
