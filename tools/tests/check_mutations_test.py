@@ -10,6 +10,9 @@ project(small CXX)
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include)
+file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/include/troupe SYMBOLIC)
+include_directories(${PROJECT_BINARY_DIR}/include)
 add_library(small STATIC actors/budget.cpp)
 add_subdirectory(tests)
 """
@@ -19,15 +22,23 @@ bool may_go_on(std::size_t taken, std::size_t most) {
   return taken < most;
 }
 """
-BUDGET_TEST = """#include <cstddef>
+LIMIT = """#pragma once
+#include <cstddef>
+inline bool is_large(std::size_t taken) {
+  return taken > 3;
+}
+"""
+BUDGET_TEST = """#include <troupe/actors/limit.hpp>
+#include <cstddef>
 #include <cstring>
 bool may_go_on(std::size_t taken, std::size_t most);
-// TEST_CASE("a budget ends") TEST_CASE("a budget begins")
+// TEST_CASE("a budget ends") TEST_CASE("a budget begins") TEST_CASE("four is large")
 int main(int, char** words) {
   if (std::strstr(words[1], "no such test") != nullptr) return 2;
   bool good = true;
   if (std::strstr(words[1], "a budget ends") != nullptr) good = good && !may_go_on(3, 3);
   if (std::strstr(words[1], "a budget begins") != nullptr) good = good && may_go_on(0, 3);
+  if (std::strstr(words[1], "four is large") != nullptr) good = good && is_large(4) && !is_large(3);
   while (may_go_on(99, 3)) {}
   return good ? 0 : 42;
 }
@@ -46,6 +57,7 @@ class CheckMutations(TreeTest):
         self.plant("CMakeLists.txt", PROJECT)
         self.plant("tests/CMakeLists.txt", TESTS)
         self.plant("actors/budget.cpp", BUDGET)
+        self.plant("actors/limit.hpp", LIMIT)
         self.plant("tests/budget_test.cpp", BUDGET_TEST)
         made = subprocess.run(["cmake", "-G", "Ninja", "-B", "build/edit"], cwd=self.root, capture_output=True, text=True,
                               check=False)
@@ -63,6 +75,19 @@ class CheckMutations(TreeTest):
         self.assertRegex(result.stdout, r"caught +[0-9.]+ s  one-too-many")
         self.assertTrue(result.stdout.endswith("1 passed, 0 failed, 0 skipped\n"), result.stdout)
         self.assertFalse((self.root / "build/edit/mutations").exists())
+
+    def test_a_header_is_changed_in_the_sources_of_the_named_tests(self):
+        large = entry("three-is-large", "taken > 3", "taken > 2", caught_by="four is large")
+        result = self.check(large.replace("budget.cpp", "limit.hpp"))
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertRegex(result.stdout, r"caught +[0-9.]+ s  three-is-large")
+        survivor = entry("three-is-large", "taken > 3", "taken > 2")
+        result = self.check(survivor.replace("budget.cpp", "limit.hpp"))
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("survived", result.stdout)
+        tagged = entry("three-is-large", "taken > 3", "taken > 2", caught_by="[budget]")
+        result = self.check(tagged.replace("budget.cpp", "limit.hpp"), "--no-build")
+        self.assertIn("names its tests, not tags", result.stdout)
 
     def test_a_survivor_fails_and_its_tests_are_named(self):
         result = self.check(entry("one-too-many", "taken < most", "taken <= most", caught_by="a budget begins"))

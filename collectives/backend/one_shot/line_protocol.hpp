@@ -10,33 +10,32 @@
 /// A thread block owns the lines (buffer, every source, block) of its rank's scratch and has a sequence number of its
 /// own, kept in its rank's device memory. Blocks of the same number of all ranks exchange lines with each other only.
 ///
-/// | step of an operation with sequence s                                       | access | |
-/// -------------------------------------------------------------------------- | ------------------------------------- |
-/// | B1 load the block's sequence s; 0: an earlier operation was aborted, end   | weak | | B2 store lines to every
-/// peer: buffer s & 1, source self, flag s            | relaxed, system scope, 64 bits each   | | B3 poll the lines of
-/// every source until all flags are s; now and then      | relaxed, system scope, 64 bits each   | |    look at the
-/// abort word                                                  | relaxed, system scope, in host memory | | B4 block
-/// barrier; did all threads receive everything?                      | block scope                           | | B5 no:
-/// store sequence 0, and report nothing complete                       | weak, one thread                      | | B6
-/// the last operations before the wrap: clear the buffer's lines           | weak, all threads                     | |
-/// B7 store the next sequence                                                 | weak, one thread                      |
+/// An operation with sequence s, in each block (record 0104 has the accesses as a table):
+/// - B1 Load the block's sequence s (weak). If it is 0, an earlier operation was aborted: end.
+/// - B2 Store lines to every peer: buffer s & 1, source self, flag s (relaxed, system scope, 64 bits each).
+/// - B3 Poll the lines of every source until all flags are s (relaxed, system scope, 64 bits each). Now and then look
+///   at the abort word in host memory (relaxed, system scope).
+/// - B4 Block barrier: have all threads received everything?
+/// - B5 In the last two sequences before the wrap, all threads: clear the buffer's lines (weak).
+/// - B6 One thread: if all have received everything, store the next sequence, else 0, and complete nothing (weak).
 ///
 /// Rules that callers keep:
 /// - R1 In each operation, each rank sends at least one line to each peer, and receives every line that it is sent. A
 ///   rank without payload for a peer sends an empty line (line_count_of()). So a rank that has completed s knows that
 ///   every peer has begun s, hence has completed s - 1 and reads no line of s - 1 any more.
-/// - R2 Kernels of a communicator run one after the other: all accesses of one are performed, at system scope, before
-/// the
-///   first of the next (stream order; no programmatic dependent launch before B1). This orders B7 and B6 before what
+/// - R2 Kernels of a communicator run one after the other: all accesses of one are performed at system scope before the
+///   first of the next (stream order; no programmatic dependent launch before B1). This orders B5 and B6 before what
 ///   the next kernel loads and stores.
 /// - R3 The launch geometry of an operation, and so the blocks that take part in it, is the same at all ranks.
+/// - R4 A launch is complete when all its blocks have received everything. Where blocks are counted, an aborted one
+///   spoils the counts of later launches, too: else the blocks of two aborted launches add up to a complete one.
 ///
 /// Why two buffers suffice: a rank stores lines of s into the buffer that s - 2 used. It begins s when it has completed
 /// s - 1, so by R1 every peer has completed s - 2 and reads none of its lines any more.
 ///
 /// The wrap: flags of 32 bits repeat. After 0xFFFFFFFF comes 2, because 0 is the flag of a zeroed line and 1 would use
 /// the buffer of 0xFFFFFFFF again. A line that was last written in the previous cycle must not match, so the last
-/// operation in each buffer before the wrap clears that buffer (B6). It does so when it has received all lines of the
+/// operation in each buffer before the wrap clears that buffer (B5). It does so when it has received all lines of the
 /// operation, so by R1 no store to the buffer is on its way. The next store to it belongs to s + 2, before which its
 /// sender has received this rank's lines of s + 1, which this rank sends after the clearing kernel has ended.
 ///
@@ -191,14 +190,14 @@ template <std::uint32_t Count, class Memory>
   }
 }
 
-/// B5 to B7: every thread of the block calls this last, behind a block barrier that all have reached after their last
+/// B5 and B6: every thread of the block calls this last, behind a block barrier that all have reached after their last
 /// receive. \p has_received says whether all threads of the block have received everything (__syncthreads_and()).
 /// If not, nothing of this operation is reported as complete.
 template <class Memory>
 TROUPE_HOST_DEVICE void end_operation(Memory& memory, const line_layout& layout, const line_operation& operation,
                                       std::uint32_t block, bool has_received, std::uint32_t thread,
                                       std::uint32_t threads) {
-  if (has_received && is_before_wrap(operation.sequence))
+  if (is_before_wrap(operation.sequence))
     for (std::uint32_t source = 0; source < layout.ranks; ++source)
       for (std::uint32_t index = thread; index < layout.lines_per_block; index += threads)
         memory.clear_line(operation.line(source, index));

@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <future>
 #include <random>
@@ -18,12 +19,32 @@ using namespace std::chrono_literals;
 
 namespace {
 
+/// Counts rounds of operations: at least two, and then as many as take a second. With fewer cores than ranks, each
+/// operation may take a turn of the scheduler.
+struct round_count {
+  static constexpr std::uint32_t operations = 500;
+  static constexpr std::uint32_t fewest = 2;
+  static constexpr std::uint32_t most = 200;
+
+  void operator()() noexcept {
+    if (*rounds < fewest || (*rounds < most && std::chrono::steady_clock::now() < until))
+      ++*rounds;
+    else
+      *is_over = true;
+  }
+
+  std::uint32_t* rounds;
+  bool* is_over;
+  std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now() + 1s;
+};
+
 /// The memory of all ranks.
 struct shared_scratch {
   explicit shared_scratch(const line_layout& layout, std::uint32_t first_sequence)
     : words(layout.ranks, std::vector<std::uint64_t>(layout.line_count() * 2)),
       sequences(layout.ranks, std::vector<std::uint32_t>(layout.blocks, first_sequence)),
-      sends(layout.ranks) {}
+      sends(layout.ranks),
+      round{layout.ranks, round_count{.rounds = &rounds, .is_over = &is_over}} {}
 
   /// Wakes the ranks that wait for lines.
   void wake(std::uint32_t rank) {
@@ -39,6 +60,9 @@ struct shared_scratch {
   std::vector<std::vector<std::uint32_t>> sequences;
   std::vector<std::atomic<std::uint32_t>> sends; ///< To each rank, by all its peers.
   std::atomic<bool> is_aborted = false;
+  std::uint32_t rounds = 0;
+  bool is_over = false;
+  std::barrier<round_count> round;
 };
 
 /// The memory as one rank sees it.
@@ -86,14 +110,16 @@ std::uint64_t payload_for(std::uint64_t kernel, std::uint32_t source, std::uint3
 }
 
 /// Runs random operations at one rank; all ranks draw the same. Returns what is wrong.
-std::string run_rank(shared_scratch& all, const line_layout& layout, std::uint32_t self, std::uint64_t kernels) {
+std::string run_rank(shared_scratch& all, const line_layout& layout, std::uint32_t self) {
   host_memory memory{all, self};
   std::mt19937 drawn{7};
   std::vector<std::vector<std::uint32_t>> lines(layout.ranks, std::vector<std::uint32_t>(layout.ranks));
-  for (std::uint64_t kernel = 0; kernel < kernels; ++kernel) {
+  for (std::uint64_t kernel = 0;; ++kernel) {
+    if (kernel % round_count::operations == 0) all.round.arrive_and_wait();
+    if (all.is_over) return {};
     for (auto& row : lines)
       for (std::uint32_t& one : row) one = line_count_of(drawn() % (line_payload_bytes * layout.lines_per_block + 1));
-    const std::uint32_t blocks = drawn() % layout.blocks + 1;
+    const auto blocks = static_cast<std::uint32_t>(drawn() % layout.blocks + 1);
     const auto send = [&](std::uint32_t block, std::uint32_t thread) {
       const line_operation operation = begin_operation(memory, layout, block);
       for (std::uint32_t peer = 0; peer < layout.ranks; ++peer)
@@ -116,14 +142,16 @@ std::string run_rank(shared_scratch& all, const line_layout& layout, std::uint32
     for (std::uint32_t peer = 0; peer < layout.ranks; ++peer) all.wake(peer);
     for (std::uint32_t block = 0; block < blocks; ++block) {
       for (std::uint32_t thread = 0; thread < threads_of_block; ++thread)
-        if (const std::string wrong = receive(block, thread); !wrong.empty())
+        if (const std::string wrong = receive(block, thread); !wrong.empty()) {
+          all.abort();
+          all.round.arrive_and_drop();
           return wrong + " in operation " + std::to_string(kernel) + " of rank " + std::to_string(self);
+        }
       const line_operation operation = begin_operation(memory, layout, block);
       for (std::uint32_t thread = 0; thread < threads_of_block; ++thread)
         end_operation(memory, layout, operation, block, true, thread, threads_of_block);
     }
   }
-  return {};
 }
 
 } // namespace
@@ -179,9 +207,7 @@ TEST_CASE("no two lines of a scratch have the same place", "[collectives][one-sh
 
 TEST_CASE("threads exchange random operations over real memory, and over the wrap", "[collectives][one-shot]") {
   const line_layout layout{.ranks = GENERATE(2U, 3U, 4U), .blocks = 2, .lines_per_block = 4};
-  // With fewer cores than ranks, each operation takes a turn of the scheduler.
-  const std::uint32_t kernels = layout.ranks == 2 ? 100'000 : 2'000;
-  const std::uint32_t before_wrap = kernels / 3;
+  constexpr std::uint32_t before_wrap = round_count::operations + 100;
   shared_scratch all{layout, last_sequence - before_wrap};
   // What the previous cycle of sequences may have left: any flag that comes again.
   for (auto& words : all.words)
@@ -189,13 +215,14 @@ TEST_CASE("threads exchange random operations over real memory, and over the wra
       words[i] = std::uint64_t{2 + 2 * (i % 97) + (i < words.size() / 2 ? 0U : 1U)} << 32U;
   std::vector<std::future<std::string>> ranks;
   for (std::uint32_t self = 0; self < layout.ranks; ++self)
-    ranks.push_back(std::async(std::launch::async, [&, self] { return run_rank(all, layout, self, kernels); }));
+    ranks.push_back(std::async(std::launch::async, [&, self] { return run_rank(all, layout, self); }));
   const auto deadline = std::chrono::steady_clock::now() + 100s;
   for (auto& one : ranks) {
     if (one.wait_until(deadline) != std::future_status::ready) all.abort();
     CHECK(one.get() == "");
   }
-  for (const auto& sequences : all.sequences) CHECK(sequences[0] == kernels - before_wrap + 1);
+  for (const auto& sequences : all.sequences)
+    CHECK(sequences[0] == all.rounds * round_count::operations - before_wrap + 1);
 }
 
 } // namespace troupe::tests::line_protocol_test

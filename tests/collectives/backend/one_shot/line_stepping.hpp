@@ -179,10 +179,11 @@ struct thread_place {
 
 enum class kernel_end : std::uint8_t { completed, aborted, ended_before, wrong };
 
-/// Returns the payload of a line, distinct for each operation, sender, receiver and line.
-inline std::uint64_t payload_for(std::size_t kernel, std::uint32_t source, std::uint32_t destination,
+/// Returns the payload of a line, distinct for each operation, block, sender, receiver and line.
+inline std::uint64_t payload_for(const thread_place& place, std::uint32_t source, std::uint32_t destination,
                                  std::uint32_t index) {
-  const std::uint64_t part = 0x1000 * (kernel + 1) + 0x100 * (source + 1) + 0x10 * (destination + 1) + index;
+  const std::uint64_t part = 0x10000 * (place.block + 1) + 0x1000 * (place.kernel + 1) + 0x100 * (source + 1) +
+                             0x10 * (destination + 1) + index;
   return part << 32U | part;
 }
 
@@ -198,19 +199,32 @@ inline kernel_end run_kernel(stepped_memory& memory, const scenario& played, con
   };
   for (std::uint32_t peer = 0; peer < layout.ranks; ++peer)
     for (std::uint32_t i = place.thread; peer != place.rank && i < lines(place.rank, peer); i += played.threads)
-      send_line(memory, operation, place.rank, peer, i, payload_for(place.kernel, place.rank, peer, i));
+      send_line(memory, operation, place.rank, peer, i, payload_for(place, place.rank, peer, i));
   bool has_received = true;
   if (planted == fault::sequence_early && place.thread == 0)
     memory.store_sequence(place.block, next_sequence(operation.sequence));
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> expected; // source, index
   for (std::uint32_t source = 0; source < layout.ranks; ++source)
-    for (std::uint32_t i = place.thread; source != place.rank && has_received && i < lines(source, place.rank);
-         i += played.threads) {
-      const std::uint32_t line[1] = {operation.line(source, i)};
+    for (std::uint32_t i = place.thread; source != place.rank && i < lines(source, place.rank); i += played.threads)
+      expected.emplace_back(source, i);
+  const auto line_at = [&](std::size_t at) { return operation.line(expected[at].first, expected[at].second); };
+  const auto is_right = [&](std::size_t at, std::uint64_t payload) {
+    return payload == payload_for(place, expected[at].first, place.rank, expected[at].second);
+  };
+  for (std::size_t at = 0; at < expected.size() && has_received; at += 2) {
+    memory.begin_receive();
+    if (at + 1 == expected.size()) {
+      const std::uint32_t line[1] = {line_at(at)};
       std::uint64_t payload[1] = {};
-      memory.begin_receive();
       has_received = receive_lines(memory, operation, line, payload);
-      if (has_received && payload[0] != payload_for(place.kernel, source, place.rank, i)) return kernel_end::wrong;
+      if (has_received && !is_right(at, payload[0])) return kernel_end::wrong;
+    } else {
+      const std::uint32_t line[2] = {line_at(at), line_at(at + 1)};
+      std::uint64_t payload[2] = {};
+      has_received = receive_lines(memory, operation, line, payload);
+      if (has_received && (!is_right(at, payload[0]) || !is_right(at + 1, payload[1]))) return kernel_end::wrong;
     }
+  }
   if (planted == fault::cleared_early && is_before_wrap(operation.sequence))
     for (std::uint32_t source = 0; source < layout.ranks; ++source)
       for (std::uint32_t i = played.threads - 1 - place.thread; i < layout.lines_per_block; i += played.threads)
@@ -413,7 +427,7 @@ private:
         }
         return true;
       }
-      case access_kind::receive: made.agents[which].results.add(0); return poll(made, which, true);
+      case access_kind::receive: made.agents[which].results.add(0); return poll(made, which, true, true);
       case access_kind::store_sequence: store(made, which, sequence_word(rank, next->at), next->value.first); break;
       case access_kind::store_line: {
         if ((from.ranks[rank].aborted_blocks >> place_of(from, which).block & 1U) != 0)
@@ -484,7 +498,7 @@ private:
 
   /// Pushes what follows if the thread's poll succeeds, or finds the abort word set. Returns whether the newest stores
   /// let it do one of both.
-  bool poll(const execution& from, std::size_t which, bool is_newest) {
+  bool poll(const execution& from, std::size_t which, bool is_newest, bool is_oldest) {
     kernel_end end{};
     const std::optional<access> next = next_of(from, which, end);
     if (!next || (next->kind != access_kind::load_line && next->kind != access_kind::look)) {
@@ -494,10 +508,12 @@ private:
     }
     bool can_go_on = false;
     if (next->kind == access_kind::look) {
-      if (played_.stopped != stops::aborts && !from.has_killed) return false;
+      // What a thread has loaded before it is aborted makes no difference: it has loaded the oldest.
+      if (!is_oldest || (played_.stopped != stops::aborts && !from.has_killed)) return false;
       execution made = from;
       made.agents[which].results.add(1);
-      return poll(made, which, is_newest);
+      poll(made, which, false, true);
+      return true;
     }
     const std::size_t word = line_word(next->rank, next->at);
     for (std::size_t i = from.agents[which].now[word]; i < from.words[word].count; ++i)
@@ -506,7 +522,8 @@ private:
         load(made, which, word, i);
         load(made, which, word + 1, j);
         const bool are_newest = i + 1U == from.words[word].count && j + 1U == from.words[word + 1].count;
-        if (poll(made, which, is_newest && are_newest)) can_go_on = true;
+        const bool are_oldest = i == from.agents[which].now[word] && j == from.agents[which].now[word + 1];
+        if (poll(made, which, is_newest && are_newest, is_oldest && are_oldest)) can_go_on = true;
       }
     return can_go_on;
   }

@@ -50,7 +50,7 @@ scenario two_ranks_of_two_blocks() {
 scenario three_ranks() {
   return {.layout = {.ranks = 3, .blocks = 1, .lines_per_block = 2},
           .threads = 2,
-          .operations = {from_root(16), all(0), from_root(8), all(8)}};
+          .operations = {from_root(16), all(0), from_root(8)}};
 }
 
 scenario three_ranks_at_the_wrap() {
