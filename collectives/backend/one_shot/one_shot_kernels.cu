@@ -208,11 +208,12 @@ private:
   std::uint32_t count_;
 };
 
-/// Writes the completion word once all blocks are done.
+/// Writes the completion word once all blocks are done. \p spoilt: an earlier operation was aborted, so that this one's
+/// completion would stand for that one, too.
 template <unsigned Capacity>
-__device__ void tell(const one_shot_arguments<Capacity>& given) {
+__device__ void tell(const one_shot_arguments<Capacity>& given, std::uint32_t* arrived, bool spoilt) {
+  if (spoilt) return;
   if (gridDim.x > 1) {
-    std::uint32_t* const arrived = given.control + one_shot_control::arrived;
     __threadfence();
     if (atomicAdd(arrived, 1U) != gridDim.x - 1) return;
     *arrived = 0;
@@ -224,14 +225,18 @@ __device__ void tell(const one_shot_arguments<Capacity>& given) {
 template <int N, unsigned Capacity>
 __global__ void __launch_bounds__(one_shot_threads)
     run_one_shot(const __grid_constant__ one_shot_arguments<Capacity> given) {
+  std::uint32_t* const arrived = given.control + one_shot_control::arrived;
   device_lines<Capacity> memory{given};
   const line_operation now = begin_operation(memory, given.layout, blockIdx.x);
   if (now.is_ended()) return;
+  const bool tells = given.word != nullptr && threadIdx.x == 0;
+  const bool spoilt = tells && (*static_cast<volatile std::uint32_t*>(arrived) & one_shot_control::spoilt) != 0;
   const one_shot_entry& entry = given.entries[Capacity == 1 ? 0 : given.entry_of[blockIdx.x]];
   const bool received = block_exchange<N, Capacity>{given, entry, memory, now}.run();
   const bool has_received = __syncthreads_and(received) != 0;
   end_operation(memory, given.layout, now, blockIdx.x, has_received, threadIdx.x, blockDim.x);
-  if (has_received && threadIdx.x == 0 && given.word != nullptr) tell(given);
+  if (!has_received && threadIdx.x == 0) atomicOr(arrived, one_shot_control::spoilt);
+  if (has_received && tells) tell(given, arrived, spoilt);
 }
 
 template <unsigned Capacity>

@@ -62,15 +62,15 @@ public:
       begin();
       return kernel_step::advanced;
     }
-    if (memory_.is_aborted()) return end(false);
     std::erase_if(waiting_, [this](const expected_line& one) { return receive(one); });
-    return waiting_.empty() ? end(true) : kernel_step::waiting;
+    return waiting_.empty() || memory_.is_aborted() ? end() : kernel_step::waiting;
   }
 
 private:
   /// A line that has not been received yet.
   struct expected_line {
     std::size_t entry;
+    std::uint32_t block;
     std::uint32_t source;
     line_operation now;
     std::uint32_t index;   ///< In the block.
@@ -96,7 +96,7 @@ private:
         parts_[i][given_.self].assign(mine.begin() + static_cast<std::ptrdiff_t>(given_.self * stride),
                                       mine.begin() + static_cast<std::ptrdiff_t>(given_.self * stride + one.part_bytes));
       for (std::uint32_t block = 0; block < blocks_of(one); ++block)
-        if (!begin(i, block, mine)) return;
+        begin(i, block, mine);
     }
   }
 
@@ -117,11 +117,14 @@ private:
     return made;
   }
 
-  bool begin(std::size_t entry, std::uint32_t block, const std::vector<std::byte>& mine) {
+  void begin(std::size_t entry, std::uint32_t block, const std::vector<std::byte>& mine) {
     const one_shot_entry& one = given_.entries[entry];
     const std::uint32_t number = one.first_block + block;
     const line_operation now = begin_operation(memory_, given_.layout, number);
-    if (now.is_ended()) return false; // an earlier operation was aborted, and so is this one
+    if (now.is_ended()) { // an earlier operation of the block was aborted
+      is_ended_ = true;
+      return;
+    }
     began_.push_back({now, number});
     const std::uint32_t first = block * one.lines_per_block;
     const std::uint32_t count = std::min<std::uint32_t>(one.lines_per_block, line_count_of(one.part_bytes) - first);
@@ -139,9 +142,8 @@ private:
       const bool gets_payload = sends(one, peer, given_.self);
       if (gets_payload) parts_[entry][peer].resize(one.part_bytes);
       for (std::uint32_t i = 0; i < (gets_payload ? count : 1); ++i)
-        waiting_.push_back({entry, peer, now, i, gets_payload ? first + i : line_count_of(one.part_bytes)});
+        waiting_.push_back({entry, number, peer, now, i, gets_payload ? first + i : line_count_of(one.part_bytes)});
     }
-    return true;
   }
 
   /// Returns whether the line has arrived.
@@ -156,12 +158,17 @@ private:
     return true;
   }
 
-  kernel_step end(bool has_received) {
+  kernel_step end() {
+    const bool has_received = waiting_.empty() && !is_ended_;
     if (has_received)
       for (std::size_t i = 0; i < parts_.size(); ++i) write_result(given_.entries[i], parts_[i]);
-    for (const auto& [now, block] : began_)
-      end_operation(memory_, given_.layout, now, block, has_received, 0, 1);
-    if (has_received && !began_.empty() && given_.word != nullptr)
+    for (const auto& began : began_) {
+      const auto is_of_block = [&](const expected_line& one) { return one.block == began.second; };
+      end_operation(memory_, given_.layout, began.first, began.second, std::ranges::none_of(waiting_, is_of_block), 0, 1);
+    }
+    std::uint32_t& arrived = given_.control[one_shot_control::arrived];
+    if (!has_received) arrived |= one_shot_control::spoilt;
+    if (arrived == 0 && given_.word != nullptr)
       std::atomic_ref{*given_.word}.store(given_.value, std::memory_order_release);
     return kernel_step::ended;
   }
@@ -185,6 +192,7 @@ private:
   one_shot_arguments<Capacity> given_{};
   host_lines<Capacity> memory_{given_};
   bool has_sent_ = false;
+  bool is_ended_ = false; ///< Some of its blocks do nothing.
   std::vector<std::pair<line_operation, std::uint32_t>> began_; ///< With the number of the block.
   std::vector<expected_line> waiting_;
   std::vector<std::vector<std::vector<std::byte>>> parts_; ///< By entry and source: what this rank gets.

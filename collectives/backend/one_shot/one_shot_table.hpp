@@ -58,6 +58,10 @@ struct one_shot_control {
   static constexpr unsigned sequences = 0; ///< The sequence of each block's next operation: one_shot_blocks words.
   static constexpr unsigned arrived = one_shot_blocks; ///< Blocks of the running kernel that are done; 0 between kernels.
   static constexpr unsigned words = arrived + 1;
+
+  /// A bit of `arrived`, set for good when a block was aborted: the blocks of two launches, of each of which some were
+  /// aborted, must not add up to a complete one.
+  static constexpr std::uint32_t spoilt = 1U << 31U;
 };
 
 } // namespace troupe

@@ -334,12 +334,34 @@ TEST_CASE("a kernel whose peer never comes ends when the communicator has failed
   auto& seen = word.host_span<std::uint32_t>()[0];
   seen = 0;
   CHECK(alone.comm->launch(barrier{}, alone.line, {.word = &seen, .value = 7}));
-  CHECK(alone.comm->launch(barrier{}, alone.line, {.word = &seen, .value = 8})); // queued behind it
+  const buffer memory = alone.pool->allocate(64);
+  CHECK(alone.comm->launch(all_reduce{.send = memory, .recv = memory, .count = 16}, alone.line,
+                           {.word = &seen, .value = 8})); // queued behind it
   CHECK_FALSE(alone.line.ref().idle());
   alone.comm->interrupt();
   alone.line.ref().synchronize();
   CHECK(std::atomic_ref{seen}.load() == 0);
   CHECK(error_of([&] { alone.comm->launch(barrier{}, alone.line); }).code == errc::communicator_failed);
+  for (auto& one : world.members) one.comm->abort();
+}
+
+TEST_CASE("blocks of two aborted launches do not add up to a complete one", "[collectives][one-shot]") {
+  small_world world{2};
+  auto& behind = world.members[0];
+  auto& ahead = world.members[1];
+  const buffer word = allocate_pinned(behind.gpu, 4);
+  auto& seen = word.host_span<std::uint32_t>()[0];
+  seen = 0;
+  // The first launch has two blocks here, but the peer comes for one of them only. The second one has that block alone.
+  const operation two = group{{barrier{}, barrier{}}};
+  CHECK(ahead.comm->launch(barrier{}, ahead.line, {}) == false);
+  CHECK(behind.comm->launch(two, behind.line, {.word = &seen, .value = 1}));
+  CHECK(behind.comm->launch(barrier{}, behind.line, {.word = &seen, .value = 2}));
+  ahead.line.ref().synchronize();
+  static_cast<void>(ahead.comm->launch(barrier{}, ahead.line)); // would complete the second launch's block
+  behind.comm->interrupt();
+  behind.line.ref().synchronize();
+  CHECK(std::atomic_ref{seen}.load() == 0);
   for (auto& one : world.members) one.comm->abort();
 }
 
