@@ -22,7 +22,7 @@ constexpr std::size_t limit_bytes = 512;
 small_totals run_client(std::size_t operations, small_client::meddling meddle = {}, int ranks = 3,
                         const std::shared_ptr<testing::fault_script>& faults = {}) {
   auto settings = mock_settings(ranks);
-  if (faults) settings.deadlines.operation = std::chrono::milliseconds{100};
+  if (faults) settings.deadlines.operation = settings.deadlines.drain = std::chrono::milliseconds{100};
   settings.faults = faults;
   settings.mock.memory_bytes = 64U << 20U;
   settings.limits.one_shot_bytes = limit_bytes;
@@ -122,7 +122,7 @@ TEST_CASE("any byte that is not as computed is found, also between results", "[s
   for (std::size_t r = 0; r < 2; ++r) {
     std::vector<std::byte> seen(script.image(r).begin(), script.image(r).end());
     REQUIRE(script.find_faults(r, 0, seen, what) == 0);
-    for (std::size_t at = 0; at < seen.size(); at += 61) {
+    for (std::size_t at = 0; at < seen.size(); at += 211) {
       seen[at] ^= std::byte{0x10};
       CHECK(script.find_faults(r, 0, seen, what) == 1);
       seen[at] ^= std::byte{0x10};
