@@ -2,6 +2,7 @@
 #include "support/runtimes.hpp"
 
 #include <troupe/program/stress/small_client.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -18,8 +19,11 @@ using Catch::Matchers::ContainsSubstring;
 
 constexpr std::size_t limit_bytes = 512;
 
-small_totals run_client(std::size_t operations, small_client::meddling meddle = {}, int ranks = 3) {
+small_totals run_client(std::size_t operations, small_client::meddling meddle = {}, int ranks = 3,
+                        const std::shared_ptr<testing::fault_script>& faults = {}) {
   auto settings = mock_settings(ranks);
+  if (faults) settings.deadlines.operation = settings.deadlines.drain = std::chrono::milliseconds{100};
+  settings.faults = faults;
   settings.mock.memory_bytes = 64U << 20U;
   settings.limits.one_shot_bytes = limit_bytes;
   runtime rt{settings};
@@ -28,7 +32,9 @@ small_totals run_client(std::size_t operations, small_client::meddling meddle = 
                       {.ranks = ranks, .seed = 3, .largest = 2 * limit_bytes, .limits = {limit_bytes}, .rounded = true},
                       8,
                       std::move(meddle)};
-  return client.run([operations](std::size_t so_far) { return so_far >= operations; });
+  const small_totals found = client.run([operations](std::size_t so_far) { return so_far >= operations; });
+  if (faults) faults->release();
+  return found;
 }
 
 /// Changes the parts of the first request, of any size, that is a group with an \p Operation of elements.
@@ -70,15 +76,15 @@ TEST_CASE("random small collectives, kernels and the library's, leave what the s
 }
 
 TEST_CASE("an operation that leaves one element out is wrong", "[small-stress]") {
-  const small_totals found = run_client(2'000, once<all_gather>([](all_gather& one) { --one.count; }));
+  const small_totals found = run_client(2'000, once<all_to_all>([](all_to_all& one) { --one.count; }));
   CHECK(found.wrong > 0);
-  CHECK_THAT(found.first, ContainsSubstring("all_gather"));
+  CHECK_THAT(found.first, ContainsSubstring("all_to_all"));
   CHECK(found.operations < 2'000);
 }
 
 TEST_CASE("an operation that takes another rank's elements is wrong", "[small-stress]") {
   const auto meddle = once<broadcast>([](broadcast& one) {
-    if (one.send.memory.empty()) return;
+    if (one.send.memory.size_bytes() == 0) return;
     one.send.memory = one.recv.memory; // in place: the elements stay what they were
   });
   const small_totals found = run_client(2'000, meddle);
@@ -98,7 +104,16 @@ TEST_CASE("a request that fails ends the client", "[small-stress]") {
   const auto meddle = once<gather>([](gather& one) { one.root = rank{7}; });
   const small_totals found = run_client(2'000, meddle);
   CHECK(found.failed == 1);
-  CHECK_THAT(found.first, ContainsSubstring("rank 7"));
+  CHECK_THAT(found.first, ContainsSubstring("root 7"));
+}
+
+TEST_CASE("an operation that hangs ends the client by its deadline", "[small-stress]") {
+  const auto script = std::make_shared<testing::fault_script>();
+  script->on(rank{1}).operation(40).hang();
+  const small_totals found = run_client(2'000, {}, 3, script);
+  CHECK(found.hung > 0);
+  CHECK(found.wrong == 0);
+  CHECK_FALSE(found.first.empty());
 }
 
 TEST_CASE("any byte that is not as computed is found, also between results", "[small-stress]") {
@@ -107,7 +122,7 @@ TEST_CASE("any byte that is not as computed is found, also between results", "[s
   for (std::size_t r = 0; r < 2; ++r) {
     std::vector<std::byte> seen(script.image(r).begin(), script.image(r).end());
     REQUIRE(script.find_faults(r, 0, seen, what) == 0);
-    for (std::size_t at = 0; at < seen.size(); at += 61) {
+    for (std::size_t at = 0; at < seen.size(); at += 211) {
       seen[at] ^= std::byte{0x10};
       CHECK(script.find_faults(r, 0, seen, what) == 1);
       seen[at] ^= std::byte{0x10};
