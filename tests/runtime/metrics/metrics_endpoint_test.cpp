@@ -330,14 +330,23 @@ TEST_CASE("an endpoint without a descriptor for a connection sleeps until there 
   address.sin_family = AF_INET;
   address.sin_port = htons(endpoint->where().port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  // The log and Catch2's checks have classes that a sanitizer must have met (meet_exception()).
+  log_warning("the first line");
+  REQUIRE(flush_log(20s));
+  int connected = -1;
+  long slept = 0;
   {
     const no_descriptors_left none;
-    REQUIRE(::connect(client.native(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-    const long slept = *sleeps_of(status);
+    connected = ::connect(client.native(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    const long before = *sleeps_of(status);
     const auto until = std::chrono::steady_clock::now() + 20s;
-    while (*sleeps_of(status) < slept + 5 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
-    CHECK(*sleeps_of(status) >= slept + 5);
+    while (slept < 5 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::yield();
+      slept = *sleeps_of(status) - before;
+    }
   }
+  REQUIRE(connected == 0);
+  CHECK(slept >= 5);
   const std::string request = "GET /other HTTP/1.0\r\n\r\n";
   REQUIRE(::send(client.native(), request.data(), request.size(), MSG_NOSIGNAL) ==
           static_cast<ssize_t>(request.size()));
@@ -347,7 +356,7 @@ TEST_CASE("an endpoint without a descriptor for a connection sleeps until there 
   endpoint.reset();
   const std::string all = logged.text();
   CHECK(all.find("metrics are not served at 127.0.0.1:") != std::string::npos);
-  CHECK(std::ranges::count(all, '\n') == 1);
+  CHECK(std::ranges::count(all, '\n') == 2);
 }
 
 TEST_CASE("a request that is not for metrics is told so", "[runtime][metrics]") {
