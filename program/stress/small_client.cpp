@@ -12,7 +12,7 @@ namespace troupe::program {
 
 namespace {
 
-constexpr std::size_t most_in_flight = 4;
+constexpr std::size_t most_requests_in_flight = 4;
 constexpr std::size_t most_plans = 3;
 
 /// Returns whether \p code is how a world ends a request that did not finish in time, or one behind it.
@@ -100,7 +100,7 @@ void small_client::await(std::size_t most_left) {
 }
 
 void small_client::send(std::vector<operation> parts) {
-  await(most_in_flight - 1);
+  await(most_requests_in_flight - 1);
   in_flight_.push_back(where_.ask(std::move(parts)));
 }
 
