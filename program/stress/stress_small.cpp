@@ -126,7 +126,7 @@ void add_stress_small(CLI::App& stress, action& chosen) {
              std::size_t{1'000'000'000'000});
   add_size(*small, "--largest", options->largest, "largest part that a rank sends to another, and one element more",
            "8");
-  add_time(*small, "--time", options->time, "run for this time instead of --operations", "1ms", "365d");
+  add_time(*small, "--time", options->time, "run for this time instead of --operations", "1ms", "525600min");
   small->add_option("--seed", options->seed, "seed of operations, sizes and places")
       ->capture_default_str()
       ->check(any_seed());

@@ -258,7 +258,7 @@ TEST_CASE("one-shot kernels give the library's results to the last bit, for ever
   CHECK(*kernels.library->launches == 0);
 }
 
-TEST_CASE("what is too large for a one-shot kernel goes to the library, in the same stream", "[collectives][one-shot]") {
+TEST_CASE("collectives too large for a one-shot kernel go to the library, in the same stream", "[collectives][one-shot]") {
   small_world world{2};
   const auto memory_of = [](const small_world::member& one) {
     const buffer memory = one.pool->allocate(2 * limit);
