@@ -125,9 +125,9 @@ struct limit_settings : track_limits {
   sequencer_limits sequencing; ///< Of requests that wait for their peers.
   pending_limits pending;      ///< Of unanswered requests.
   /// The most bytes that one rank sends to another in a collective that is launched as a one-shot kernel, in worlds of
-  /// one process whose GPUs reach each other. Empty: the sizes up to which that is faster than NCCL; none on the mock.
-  /// (docs/small-collectives.md)
-  std::optional<std::size_t> one_shot_bytes{};
+  /// one process whose devices reach each other. 0: none. Empty: the sizes up to which that is faster than NCCL, where
+  /// NVLink connects the GPUs. (docs/small-collectives.md)
+  std::optional<std::size_t> one_shot_bytes = 0;
 };
 
 /// The flight recorder.

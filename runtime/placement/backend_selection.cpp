@@ -64,11 +64,10 @@ selected_backend select_library(const configuration& settings) {
   return select_nccl(settings, std::move(api), "there are GPUs");
 }
 
-/// Returns whether small collectives are kernels of troupe's own where the GPUs permit it.
-bool wants_one_shot_kernels(const configuration& settings, const driver& api) {
-  if (spans_processes(settings)) return false; // peers' memory is mapped within a process only
-  if (settings.limits.one_shot_bytes) return *settings.limits.one_shot_bytes != 0;
-  return api.name() == "cuda" && settings.backend != backend_choice::gloo;
+/// Returns whether small collectives are kernels of troupe's own where the devices permit it. Peers' memory is mapped
+/// within a process only.
+bool wants_one_shot_kernels(const configuration& settings) {
+  return settings.limits.one_shot_bytes != 0 && settings.backend != backend_choice::gloo && !spans_processes(settings);
 }
 
 } // namespace
@@ -76,7 +75,7 @@ bool wants_one_shot_kernels(const configuration& settings, const driver& api) {
 selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_library(settings);
   selected.library = selected.collectives;
-  if (wants_one_shot_kernels(settings, *selected.api))
+  if (wants_one_shot_kernels(settings))
     selected.collectives = with_one_shot_kernels(std::move(selected.collectives),
                                                  {.part_bytes = settings.limits.one_shot_bytes});
   if (const backends_package* const linked = find_backends_package()) {

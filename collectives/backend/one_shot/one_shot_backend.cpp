@@ -17,18 +17,23 @@ namespace troupe {
 
 namespace {
 
-/// Divides the blocks that a device can run at once among the communicators with ranks on it. Kernels that wait for
-/// peers must all run at the same time: if those of one communicator kept out another's, which at another device keeps
-/// out theirs, none would ever end (docs/design/0015). Half of the device is left to NCCL's kernels.
+/// Divides the blocks that a device can run at once among the process's communicators with ranks on it. Kernels that
+/// wait for peers must all run at the same time: if those of one communicator kept out another's, which at another
+/// device keeps out theirs, none would ever end (docs/design/0015). Half of the device is left to NCCL's kernels.
 /// Threads: safe from any.
 class block_budget {
 public:
   static constexpr unsigned least = 8;
 
+  [[nodiscard]] static block_budget& of_process() {
+    static block_budget one;
+    return one;
+  }
+
   /// Returns how many blocks a communicator on \p where may use, of at most \p resident at once. 0: there are none left.
   [[nodiscard]] unsigned take(const std::shared_ptr<device>& where, unsigned resident) {
     const std::lock_guard lock{mutex_};
-    unsigned& used = used_[where->id()];
+    unsigned& used = used_[key_of(*where)];
     const unsigned left = resident / 2 > used ? resident / 2 - used : 0;
     unsigned taken = one_shot_blocks;
     while (taken > least && taken > left / 2) taken /= 2; // later communicators get some, too
@@ -38,35 +43,42 @@ public:
   }
   void give_back(const std::shared_ptr<device>& where, unsigned taken) {
     const std::lock_guard lock{mutex_};
-    used_[where->id()] -= taken;
+    const auto found = used_.find(key_of(*where));
+    if ((found->second -= taken) == 0) used_.erase(found);
   }
 
 private:
+  using key = std::pair<const driver*, device_id>; ///< CUDA's devices are the process's, those of a mock its own.
+  [[nodiscard]] static key key_of(device& where) {
+    return {where.api().name() == "cuda" ? nullptr : &where.api(), where.id()};
+  }
+
   std::mutex mutex_;
-  std::map<device_id, unsigned> used_;
+  std::map<key, unsigned> used_;
 };
 
-/// Blocks of a budget.
+/// Blocks of the budget. Threads: give_back() from any.
 class held_blocks {
 public:
-  held_blocks(std::shared_ptr<block_budget> of, std::shared_ptr<device> where, unsigned resident)
-    : of_{std::move(of)}, where_{std::move(where)}, count_{of_->take(where_, resident)} {}
+  held_blocks(std::shared_ptr<device> where, unsigned resident)
+    : where_{std::move(where)}, count_{block_budget::of_process().take(where_, resident)} {}
   held_blocks(const held_blocks&) = delete;
   held_blocks& operator=(const held_blocks&) = delete;
-  ~held_blocks() { of_->give_back(where_, count_); }
+  ~held_blocks() { give_back(); }
 
   [[nodiscard]] unsigned count() const noexcept { return count_; }
+  void give_back() noexcept {
+    if (const unsigned taken = count_.exchange(0); taken != 0) block_budget::of_process().give_back(where_, taken);
+  }
 
 private:
-  std::shared_ptr<block_budget> of_;
   std::shared_ptr<device> where_;
-  unsigned count_;
+  std::atomic<unsigned> count_;
 };
 
 /// What all communicators of a backend share.
 struct one_shot_shared {
   one_shot_settings settings;
-  std::shared_ptr<block_budget> budget = std::make_shared<block_budget>();
 
   [[nodiscard]] one_shot_limits limits(int world_size) const {
     if (!settings.enabled || world_size < 2 || world_size > most_one_shot_ranks) return {};
@@ -94,7 +106,7 @@ public:
     const one_shot_limits wanted = shared_->limits(world_size());
     if (wanted.part_bytes == 0) return;
     peers_ = meeting_->meet(self(), offer());
-    if (peers_.scratch.empty()) return;
+    if (peers_.scratch.empty()) return give_blocks_back();
     const std::size_t most = std::size_t{peers_.blocks} * one_shot_lines * one_shot_threads * line_payload_bytes;
     limits_ = {std::min(wanted.part_bytes, most)};
     for (std::size_t r = 0; r < peers_.scratch.size(); ++r) scratch_.at(r) = peers_.scratch[r]->data();
@@ -110,6 +122,7 @@ public:
       std::atomic_ref{*word}.store(1, std::memory_order_release);
       where()->api().note_host_store();
     }
+    give_blocks_back(); // from now on its kernels end without their peers, so they keep out nobody
     library_->interrupt();
   }
   void abort() override {
@@ -119,6 +132,7 @@ public:
   }
   void destroy() override {
     stopped_ = true;
+    give_blocks_back();
     library_->destroy();
   }
 
@@ -156,11 +170,30 @@ private:
     one_shot_offer mine{.where = where()};
     try {
       prepare(mine);
-    } catch (const exception& failure) { // then no rank has one-shot kernels
+    } catch (...) { // then no rank has one-shot kernels
       mine.scratch.reset();
-      mine.why = failure.why().text;
+      mine.why = current_error().text;
     }
     return mine;
+  }
+
+  void give_blocks_back() noexcept {
+    const std::lock_guard lock{blocks_guard_};
+    if (blocks_) blocks_->give_back();
+  }
+
+  /// Returns the devices whose memory this rank's kernels may use. Without a given size, only those behind NVLink, for
+  /// which the usual sizes are.
+  [[nodiscard]] std::vector<device_id> reached_devices() const {
+    std::vector<device_id> found;
+    driver& api = where()->api();
+    for (int i = 0; i < api.device_count(); ++i) {
+      const peer_description peer = api.describe_peer(where()->id(), device_id{i});
+      const bool is_self = device_id{i} == where()->id();
+      if (peer.access && (is_self || shared_->settings.part_bytes || peer.nvlink.value_or(false)))
+        found.push_back(device_id{i});
+    }
+    return found;
   }
 
   void prepare(one_shot_offer& mine) {
@@ -169,8 +202,13 @@ private:
     const unsigned resident = std::min(api.load(where()->id(), one_shot_kernel(world_size(), 1), one_shot_threads),
                                        api.load(where()->id(), one_shot_kernel(world_size(), one_shot_entries),
                                                 one_shot_threads));
-    blocks_.emplace(shared_->budget, where(), resident);
-    if (blocks_->count() == 0)
+    {
+      const std::lock_guard lock{blocks_guard_};
+      blocks_.emplace(where(), resident);
+    }
+    mine.reaches = reached_devices();
+    mine.blocks = blocks_->count();
+    if (mine.blocks == 0)
       throw exception{errc::out_of_memory, "the kernels of this process's other communicators on device " +
                                                to_string(where()->id()) + " leave no room for more"};
     const line_layout layout = layout_for(world_size());
@@ -189,7 +227,6 @@ private:
     stop_address_ = &words[stop_word];
     if (stopped_) one_shot_communicator::interrupt(); // abort() ran meanwhile
     mine.scratch = scratch;
-    mine.blocks = blocks_->count();
   }
 
   bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
@@ -271,6 +308,7 @@ private:
   std::shared_ptr<communicator> library_;
   std::shared_ptr<const one_shot_shared> shared_;
   std::shared_ptr<one_shot_meeting> meeting_;
+  std::mutex blocks_guard_;
   std::optional<held_blocks> blocks_;
   buffer words_; ///< Pinned: the words that the control begins with, and the stop word.
   one_shot_peers peers_;

@@ -16,7 +16,7 @@ using namespace one_shot_numbers;
 template <unsigned Capacity>
 class device_lines {
 public:
-  static constexpr std::uint32_t polls_per_look = 1024;
+  static constexpr std::uint32_t polls_per_look = 64; // one look in some 30 us, where nothing else is to be done
 
   explicit __device__ device_lines(const one_shot_arguments<Capacity>& given)
     : given_{given}, own_{given.scratch[given.self]} {}

@@ -28,9 +28,9 @@ one_shot_peers one_shot_meeting::concluded() const {
   for (const auto& one : offers_) {
     if (one->scratch == nullptr) return {.why = one->why};
     for (const auto& other : offers_)
-      if (!one->where->api().describe_peer(one->where->id(), other->where->id()).access)
-        return {.why = "device " + to_string(one->where->id()) + " has no peer access to device " +
-                       to_string(other->where->id())};
+      if (std::ranges::find(one->reaches, other->where->id()) == one->reaches.end())
+        return {.why = "device " + to_string(one->where->id()) + " does not reach device " +
+                       to_string(other->where->id()) + " by peer access over NVLink"};
     all.scratch.push_back(one->scratch);
     all.blocks = std::min(all.blocks, one->blocks);
   }
@@ -38,9 +38,15 @@ one_shot_peers one_shot_meeting::concluded() const {
 }
 
 void one_shot_meeting::abort() noexcept {
-  const std::lock_guard lock{mutex_};
-  aborted_ = true;
-  changed_.notify_all();
+  std::vector<std::shared_ptr<one_shot_meeting>> forming;
+  {
+    const std::lock_guard lock{mutex_};
+    aborted_ = true;
+    changed_.notify_all();
+    for (const auto& [name, one] : derived_)
+      if (auto alive = one.lock()) forming.push_back(std::move(alive));
+  }
+  for (const auto& one : forming) one->abort(); // nothing else ends those that wait there (communicator::split())
 }
 
 std::shared_ptr<one_shot_meeting> one_shot_meeting::derived(const derivation& name, int world_size) {
@@ -48,7 +54,10 @@ std::shared_ptr<one_shot_meeting> one_shot_meeting::derived(const derivation& na
   std::erase_if(derived_, [](const auto& one) { return one.second.expired(); });
   auto& slot = derived_[name];
   auto found = slot.lock();
-  if (found == nullptr) slot = found = std::make_shared<one_shot_meeting>(world_size);
+  if (found == nullptr) {
+    slot = found = std::make_shared<one_shot_meeting>(world_size);
+    found->aborted_ = aborted_;
+  }
   return found;
 }
 

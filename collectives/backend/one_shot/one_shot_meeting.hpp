@@ -23,6 +23,7 @@ namespace troupe {
 struct one_shot_offer {
   std::shared_ptr<device> where;
   std::shared_ptr<const peer_memory> scratch; ///< Zeroed. Null: this rank cannot take part.
+  std::vector<device_id> reaches{};           ///< The devices whose memory kernels on \p where may use.
   unsigned blocks = 0;                        ///< The most blocks of a launch at this rank.
   std::string why{};                          ///< For people: why it cannot.
 };
@@ -42,7 +43,7 @@ public:
   /// Waits until every rank has called it. If one of them cannot take part, or two devices do not reach each other's
   /// memory, none does. Blocks; abort() ends it. Errors: communicator_failed (aborted).
   [[nodiscard]] one_shot_peers meet(rank self, one_shot_offer mine);
-  /// Ends the waiting of all ranks, now and later.
+  /// Ends the waiting of all ranks, now and later, here and in derived communicators.
   void abort() noexcept;
 
   /// Names a communicator that is derived from this one: which call of its kind, and its color.

@@ -5,6 +5,7 @@
 #include <troupe/collectives/backend/host_reduce.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_plan.hpp>
 #include <troupe/device/graph.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
@@ -404,6 +405,42 @@ TEST_CASE("ranks that split from a communicator have one-shot kernels of their o
   CHECK(value(1) == 6);
   CHECK(*world.library->launches == 0);
   for (auto& one : halves) one.comm->destroy();
+}
+
+TEST_CASE("an abort ends the ranks that wait where a derived communicator forms, and those that come later",
+          "[collectives][one-shot]") {
+  const auto all = std::make_shared<one_shot_meeting>(2);
+  const auto half = all->derived({'s', 0, 1}, 2);
+  error waited;
+  {
+    const std::jthread waits{[&] { waited = error_of([&] { static_cast<void>(half->meet(rank{0}, {})); }); }};
+    all->abort();
+  }
+  CHECK(waited.code == errc::communicator_failed);
+  const auto later = all->derived({'s', 1, 1}, 2);
+  CHECK(error_of([&] { static_cast<void>(later->meet(rank{0}, {})); }).code == errc::communicator_failed);
+}
+
+TEST_CASE("a communicator that has failed leaves its blocks to the one that forms beside it", "[collectives][one-shot]") {
+  const auto api = make_mock_driver({.device_count = 2});
+  const auto kind = with_one_shot_kernels(make_mock_backend(), {.part_bytes = 1U << 20U});
+  std::vector<std::vector<small_world::member>> epochs;
+  for (int epoch = 0; epoch < 12; ++epoch) {
+    const unique_id id = kind->make_unique_id();
+    auto& now = epochs.emplace_back();
+    for (int i = 0; i < 2; ++i) {
+      auto gpu = device::open(api, device_id{i});
+      now.push_back({gpu, kind->create(id, rank{i}, 2, gpu), stream{gpu}, memory_pool::create(gpu)});
+    }
+    small_world::form(now);
+    const buffer word = allocate_pinned(now[0].gpu, 4);
+    auto& seen = word.host_span<std::uint32_t>()[0];
+    CHECK(now[0].comm->launch(barrier{}, now[0].line, {.word = &seen, .value = 1})); // a kernel, so there were blocks
+    for (auto& one : now) one.comm->interrupt();
+    now[0].line.ref().synchronize();
+  }
+  for (auto& epoch : epochs)
+    for (auto& one : epoch) one.comm->abort();
 }
 
 } // namespace troupe::tests::one_shot_backend_test
