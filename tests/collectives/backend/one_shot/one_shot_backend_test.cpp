@@ -384,6 +384,25 @@ TEST_CASE("the last kernel of a launch writes the completion word", "[collective
   world.synchronize();
 }
 
+TEST_CASE("the last of several launches writes the completion word, not an earlier one", "[collectives][one-shot]") {
+  small_world world{2};
+  auto& first = world.members[0];
+  const buffer word = allocate_pinned(first.gpu, 4);
+  auto& seen = word.host_span<std::uint32_t>()[0];
+  seen = 0;
+  const std::vector<operation> parts(one_shot_entries + 1, operation{barrier{}}); // two launches
+  CHECK(first.comm->launch(group{parts}, first.line, {.word = &seen, .value = 9}));
+  const std::vector<operation> of_first_launch(one_shot_entries, operation{barrier{}});
+  static_cast<void>(world.members[1].comm->launch(group{of_first_launch}, world.members[1].line));
+  world.members[1].line.ref().synchronize(); // this rank's first launch has what it needs, the second has not
+  for (int i = 0; i < 2000; ++i) std::this_thread::yield(); // a word of the first launch would be there by then
+  CHECK_FALSE(first.line.ref().idle());
+  CHECK(std::atomic_ref{seen}.load() == 0);
+  static_cast<void>(world.members[1].comm->launch(barrier{}, world.members[1].line));
+  world.synchronize();
+  CHECK(std::atomic_ref{seen}.load() == 9);
+}
+
 TEST_CASE("ranks that split from a communicator have one-shot kernels of their own", "[collectives][one-shot]") {
   small_world world{4};
   std::vector<small_world::member> halves;
