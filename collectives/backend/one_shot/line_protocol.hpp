@@ -166,15 +166,15 @@ template <class Memory>
 
 /// B2: stores one line of rank \p self into the scratch of \p peer.
 template <class Memory>
-TROUPE_HOST_DEVICE void send_line(Memory& memory, const line_operation& operation, std::uint32_t self,
-                                  std::uint32_t peer, std::uint32_t index, std::uint64_t payload) {
-  memory.store_line(peer, operation.line(self, index), line_of(payload, operation.sequence));
+TROUPE_HOST_DEVICE void send_line(Memory& memory, const line_operation& now, std::uint32_t self, std::uint32_t peer,
+                                  std::uint32_t index, std::uint64_t payload) {
+  memory.store_line(peer, now.line(self, index), line_of(payload, now.sequence));
 }
 
 /// B3: polls these lines of the own scratch, as line_operation::line() numbers them, until all have arrived. The loads
 /// of one round do not wait for each other. Returns false when the operation is aborted: the payloads are undefined.
 template <std::uint32_t Count, class Memory>
-[[nodiscard]] TROUPE_HOST_DEVICE bool receive_lines(Memory& memory, const line_operation& operation,
+[[nodiscard]] TROUPE_HOST_DEVICE bool receive_lines(Memory& memory, const line_operation& now,
                                                     const std::uint32_t (&lines)[Count],
                                                     std::uint64_t (&payloads)[Count]) {
   for (std::uint32_t polls = 1;; ++polls) {
@@ -182,7 +182,7 @@ template <std::uint32_t Count, class Memory>
     line_halves got[Count];
     for (std::uint32_t i = 0; i < Count; ++i) got[i] = memory.load_line(lines[i]);
     for (std::uint32_t i = 0; i < Count; ++i) {
-      have_arrived = have_arrived && has_arrived(got[i], operation.sequence);
+      have_arrived = have_arrived && has_arrived(got[i], now.sequence);
       payloads[i] = payload_of(got[i]);
     }
     if (have_arrived) return true;
@@ -194,14 +194,14 @@ template <std::uint32_t Count, class Memory>
 /// receive. \p has_received says whether all threads of the block have received everything (__syncthreads_and()).
 /// If not, nothing of this operation is reported as complete.
 template <class Memory>
-TROUPE_HOST_DEVICE void end_operation(Memory& memory, const line_layout& layout, const line_operation& operation,
+TROUPE_HOST_DEVICE void end_operation(Memory& memory, const line_layout& layout, const line_operation& now,
                                       std::uint32_t block, bool has_received, std::uint32_t thread,
                                       std::uint32_t threads) {
-  if (is_before_wrap(operation.sequence))
+  if (is_before_wrap(now.sequence))
     for (std::uint32_t source = 0; source < layout.ranks; ++source)
       for (std::uint32_t index = thread; index < layout.lines_per_block; index += threads)
-        memory.clear_line(operation.line(source, index));
-  if (thread == 0) memory.store_sequence(block, has_received ? next_sequence(operation.sequence) : ended_sequence);
+        memory.clear_line(now.line(source, index));
+  if (thread == 0) memory.store_sequence(block, has_received ? next_sequence(now.sequence) : ended_sequence);
 }
 
 } // namespace troupe

@@ -30,7 +30,8 @@ public:
     return one;
   }
 
-  /// Returns how many blocks a communicator on \p where may use, of at most \p resident at once. 0: there are none left.
+  /// Returns how many blocks a communicator on \p where may use, of at most \p resident at once. 0: there are none
+  /// left.
   [[nodiscard]] unsigned take(const std::shared_ptr<device>& where, unsigned resident) {
     const std::lock_guard lock{mutex_};
     unsigned& used = used_[key_of(*where)];
@@ -199,9 +200,9 @@ private:
   void prepare(one_shot_offer& mine) {
     driver& api = where()->api();
     // Also loads the kernels: CUDA may wait for all work of a device when it loads one.
-    const unsigned resident = std::min(api.load(where()->id(), one_shot_kernel(world_size(), 1), one_shot_threads),
-                                       api.load(where()->id(), one_shot_kernel(world_size(), one_shot_entries),
-                                                one_shot_threads));
+    const unsigned resident =
+        std::min(api.load(where()->id(), one_shot_kernel(world_size(), 1), one_shot_threads),
+                 api.load(where()->id(), one_shot_kernel(world_size(), one_shot_entries), one_shot_threads));
     {
       const std::lock_guard lock{blocks_guard_};
       blocks_.emplace(where(), resident);
@@ -258,9 +259,8 @@ private:
 
   void require_running() const {
     if (stopped_)
-      throw exception{error{.code = errc::communicator_failed,
-                            .text = "the communicator has been aborted or destroyed",
-                            .rank = self()}};
+      throw exception{error{
+          .code = errc::communicator_failed, .text = "the communicator has been aborted or destroyed", .rank = self()}};
   }
 
   void launch_kernels(std::span<const one_shot_entry> entries, stream_ref stream, completion_word at_end) const {

@@ -1,5 +1,5 @@
-/// Adds one-shot kernels to a backend: small collectives of ranks that reach each other's memory are kernels of troupe's
-/// own, which are faster than NCCL's there. Everything else is passed on, in the same stream and order.
+/// Adds one-shot kernels to a backend: small collectives of ranks that reach each other's memory are kernels of
+/// troupe's own, which are faster than NCCL's there. Everything else is passed on, in the same stream and order.
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>

@@ -1,5 +1,5 @@
-// The one-shot kernels. A rank stores its parts of all operations into its peers' scratch, polls its own, and combines or
-// copies what it gets (line_protocol.hpp). One thread moves up to one_shot_lines lines of eight bytes to each peer.
+// The one-shot kernels. A rank stores its parts of all operations into its peers' scratch, polls its own, and combines
+// or copies what it gets (line_protocol.hpp). One thread moves up to one_shot_lines lines of eight bytes to each peer.
 #include <troupe/collectives/backend/one_shot/line_protocol.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_numbers.cuh>
 #include <troupe/collectives/backend/one_shot/one_shot_table.hpp>
@@ -126,7 +126,9 @@ public:
   }
 
 private:
-  [[nodiscard]] __device__ std::uint32_t last_peer() const { return given_.self + 1U == ranks_ ? ranks_ - 2 : ranks_ - 1; }
+  [[nodiscard]] __device__ std::uint32_t last_peer() const {
+    return given_.self + 1U == ranks_ ? ranks_ - 2 : ranks_ - 1;
+  }
   [[nodiscard]] __device__ std::uint32_t offset(std::uint32_t line) const {
     return (first_ + line) * static_cast<std::uint32_t>(line_payload_bytes);
   }

@@ -21,17 +21,17 @@ namespace troupe {
 
 /// What a rank brings, or why it brings nothing.
 struct one_shot_offer {
-  std::shared_ptr<device> where;
-  std::shared_ptr<const peer_memory> scratch; ///< Zeroed. Null: this rank cannot take part.
-  std::vector<device_id> reaches{};           ///< The devices whose memory kernels on \p where may use.
-  unsigned blocks = 0;                        ///< The most blocks of a launch at this rank.
-  std::string why{};                          ///< For people: why it cannot.
+  std::shared_ptr<device> where{};
+  std::shared_ptr<const peer_memory> scratch{}; ///< Zeroed. Null: this rank cannot take part.
+  std::vector<device_id> reaches{};             ///< The devices whose memory kernels on \p where may use.
+  unsigned blocks = 0;                          ///< The most blocks of a launch at this rank.
+  std::string why{};                            ///< For people: why it cannot.
 };
 
 /// What all ranks have. The same at each of them.
 struct one_shot_peers {
-  std::vector<std::shared_ptr<const peer_memory>> scratch; ///< By rank. Empty: no rank uses one-shot kernels.
-  unsigned blocks = 0;                                     ///< The most blocks of a launch.
+  std::vector<std::shared_ptr<const peer_memory>> scratch{}; ///< By rank. Empty: no rank uses one-shot kernels.
+  unsigned blocks = 0;                                       ///< The most blocks of a launch.
   std::string why{};
 };
 

@@ -94,9 +94,9 @@ private:
       const std::size_t stride = one.send_stride;
       if (sends(one, given_.self, given_.self))
         parts_[i][given_.self].assign(mine.begin() + static_cast<std::ptrdiff_t>(given_.self * stride),
-                                      mine.begin() + static_cast<std::ptrdiff_t>(given_.self * stride + one.part_bytes));
-      for (std::uint32_t block = 0; block < blocks_of(one); ++block)
-        begin(i, block, mine);
+                                      mine.begin() +
+                                          static_cast<std::ptrdiff_t>(given_.self * stride + one.part_bytes));
+      for (std::uint32_t block = 0; block < blocks_of(one); ++block) begin(i, block, mine);
     }
   }
 
@@ -164,7 +164,8 @@ private:
       for (std::size_t i = 0; i < parts_.size(); ++i) write_result(given_.entries[i], parts_[i]);
     for (const auto& began : began_) {
       const auto is_of_block = [&](const expected_line& one) { return one.block == began.second; };
-      end_operation(memory_, given_.layout, began.first, began.second, std::ranges::none_of(waiting_, is_of_block), 0, 1);
+      end_operation(memory_, given_.layout, began.first, began.second, std::ranges::none_of(waiting_, is_of_block), 0,
+                    1);
     }
     std::uint32_t& arrived = given_.control[one_shot_control::arrived];
     if (!has_received) arrived |= one_shot_control::spoilt;
@@ -192,7 +193,7 @@ private:
   one_shot_arguments<Capacity> given_{};
   host_lines<Capacity> memory_{given_};
   bool has_sent_ = false;
-  bool is_ended_ = false; ///< Some of its blocks do nothing.
+  bool is_ended_ = false;                                       ///< Some of its blocks do nothing.
   std::vector<std::pair<line_operation, std::uint32_t>> began_; ///< With the number of the block.
   std::vector<expected_line> waiting_;
   std::vector<std::vector<std::vector<std::byte>>> parts_; ///< By entry and source: what this rank gets.

@@ -41,19 +41,25 @@ struct brain_float : element<std::uint16_t, float> {
 /// f8e4m3 has no infinity: what is too large becomes the largest number. f8e5m2 has one.
 template <__nv_fp8_interpretation_t Format, __nv_saturation_t Overflow>
 struct eight_bits : element<std::uint8_t, float> {
-  static __device__ float load(std::uint8_t one) {
-    return __half2float(__half{__nv_cvt_fp8_to_halfraw(one, Format)});
-  }
+  static __device__ float load(std::uint8_t one) { return __half2float(__half{__nv_cvt_fp8_to_halfraw(one, Format)}); }
   static __device__ std::uint8_t store(float one) { return __nv_cvt_float_to_fp8(one, Overflow, Format); }
 };
 using f8e4m3_element = eight_bits<__NV_E4M3, __NV_SATFINITE>;
 using f8e5m2_element = eight_bits<__NV_E5M2, __NV_NOSAT>;
 
 // Intrinsics, because the compiler would fuse a product and a sum into one instruction that rounds once.
-inline __device__ float add(float a, float b) { return __fadd_rn(a, b); }
-inline __device__ double add(double a, double b) { return __dadd_rn(a, b); }
-inline __device__ float multiply(float a, float b) { return __fmul_rn(a, b); }
-inline __device__ double multiply(double a, double b) { return __dmul_rn(a, b); }
+inline __device__ float add(float a, float b) {
+  return __fadd_rn(a, b);
+}
+inline __device__ double add(double a, double b) {
+  return __dadd_rn(a, b);
+}
+inline __device__ float multiply(float a, float b) {
+  return __fmul_rn(a, b);
+}
+inline __device__ double multiply(double a, double b) {
+  return __dmul_rn(a, b);
+}
 
 /// Integers wrap: signed overflow is undefined, and narrow types are promoted.
 template <class T>
@@ -115,8 +121,10 @@ template <class Stored>
 __device__ Stored lane(std::uint64_t line, int index) {
   const auto bits = line >> (static_cast<unsigned>(index) * 8U * sizeof(Stored));
   if constexpr (sizeof(Stored) == 8) {
-    if constexpr (is_float<Stored>) return __longlong_as_double(static_cast<long long>(bits));
-    else return static_cast<Stored>(bits);
+    if constexpr (is_float<Stored>)
+      return __longlong_as_double(static_cast<long long>(bits));
+    else
+      return static_cast<Stored>(bits);
   } else if constexpr (is_float<Stored>)
     return __uint_as_float(static_cast<std::uint32_t>(bits));
   else
@@ -127,8 +135,10 @@ template <class Stored>
 __device__ std::uint64_t as_lane(Stored one, int index) {
   std::uint64_t bits = 0;
   if constexpr (sizeof(Stored) == 8) {
-    if constexpr (is_float<Stored>) bits = static_cast<std::uint64_t>(__double_as_longlong(one));
-    else bits = static_cast<std::uint64_t>(one);
+    if constexpr (is_float<Stored>)
+      bits = static_cast<std::uint64_t>(__double_as_longlong(one));
+    else
+      bits = static_cast<std::uint64_t>(one);
   } else if constexpr (is_float<Stored>)
     bits = __float_as_uint(one);
   else if constexpr (sizeof(Stored) == 4)

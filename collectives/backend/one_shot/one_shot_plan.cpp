@@ -106,7 +106,10 @@ one_shot_entry entry_of(const operation& what, rank self) {
   one_shot_entry made;
   std::visit(
       [&](const auto& one) {
-        if constexpr (requires { one.count; one.type; }) {
+        if constexpr (requires {
+                        one.count;
+                        one.type;
+                      }) {
           made.part_bytes = static_cast<std::uint32_t>(one.count * size_bytes(one.type));
           made.type = static_cast<std::uint8_t>(one.type);
         }

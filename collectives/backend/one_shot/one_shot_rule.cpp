@@ -9,9 +9,9 @@ namespace {
 
 template <class Operation>
 concept equal_parts = std::is_same_v<Operation, all_reduce> || std::is_same_v<Operation, reduce> ||
-                      std::is_same_v<Operation, broadcast> || std::is_same_v<Operation, all_gather> ||
-                      std::is_same_v<Operation, reduce_scatter> || std::is_same_v<Operation, all_to_all> ||
-                      std::is_same_v<Operation, gather> || std::is_same_v<Operation, scatter>;
+    std::is_same_v<Operation, broadcast> || std::is_same_v<Operation, all_gather> ||
+    std::is_same_v<Operation, reduce_scatter> || std::is_same_v<Operation, all_to_all> ||
+    std::is_same_v<Operation, gather> || std::is_same_v<Operation, scatter>;
 
 void divide(const operation& one, const one_shot_limits& limits, one_shot_split& into) {
   if (const auto* several = std::get_if<group>(&one)) {

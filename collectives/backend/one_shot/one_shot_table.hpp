@@ -27,11 +27,11 @@ struct one_shot_entry {
   std::uint32_t recv_stride = 0; ///< In bytes from the part of one rank to that of the next, if they are not combined.
   std::uint16_t first_block = 0;
   std::uint16_t lines_per_block = 1; ///< In the last block fewer, if part_bytes says so; at least 1 in each.
-  std::int8_t from = -1; ///< The only rank that sends its part; -1: all do.
-  std::int8_t to = -1;   ///< The only rank that gets parts; -1: all do.
-  std::uint8_t type = 0; ///< A dtype.
-  std::uint8_t op = 0;   ///< A reduction.
-  bool combines = false; ///< The parts are combined by \p op. Otherwise each one is copied to its place.
+  std::int8_t from = -1;             ///< The only rank that sends its part; -1: all do.
+  std::int8_t to = -1;               ///< The only rank that gets parts; -1: all do.
+  std::uint8_t type = 0;             ///< A dtype.
+  std::uint8_t op = 0;               ///< A reduction.
+  bool combines = false;             ///< The parts are combined by \p op. Otherwise each one is copied to its place.
   bool factor_on_device = false;
 };
 
@@ -56,7 +56,8 @@ struct one_shot_arguments {
 /// The words of one_shot_arguments::control.
 struct one_shot_control {
   static constexpr unsigned sequences = 0; ///< The sequence of each block's next operation: one_shot_blocks words.
-  static constexpr unsigned arrived = one_shot_blocks; ///< Blocks of the running kernel that are done; 0 between kernels.
+  static constexpr unsigned arrived =
+      one_shot_blocks; ///< Blocks of the running kernel that are done; 0 between kernels.
   static constexpr unsigned words = arrived + 1;
 
   /// A bit of `arrived`, set for good when a block was aborted: the blocks of two launches, of each of which some were
