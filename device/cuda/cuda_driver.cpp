@@ -557,8 +557,8 @@ public:
     const cuda_scope here = on(id);
     require_compiled(what);
     int per_multiprocessor = 0;
-    const cudaError_t found = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, what.compiled,
-                                                                            static_cast<int>(threads), 0);
+    const cudaError_t found =
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, what.compiled, static_cast<int>(threads), 0);
     if (found == cudaErrorNoKernelImageForDevice || found == cudaErrorInvalidDeviceFunction) {
       static_cast<void>(cudaGetLastError()); // it is not the device that has failed
       throw exception{errc::unsupported, "the kernel " + std::string{what.name} + " is not compiled for device " +

@@ -70,15 +70,16 @@ public:
     set_all(&step_memory::sent, [](rank self) { return static_cast<float>(self.value() + 1); });
     build_requests();
     // With nothing between, requests are fused: by troupe if one request has all ranks' parts, else by the function.
-    plan_ = between_ != between::nothing || !own_lane_.empty() ? world_.capture([this](rank_capture& one) { capture(one); })
-                                             : world_.capture(sums_);
+    plan_ = between_ != between::nothing || !own_lane_.empty()
+                ? world_.capture([this](rank_capture& one) { capture(one); })
+                : world_.capture(sums_);
     capture_by_hand();
   }
   workload(const workload&) = delete;
   workload& operator=(const workload&) = delete;
   ~workload() = default;
 
-  [[nodiscard]] const char* name() const noexcept { 
+  [[nodiscard]] const char* name() const noexcept {
     constexpr std::array names{"work between", "one by one", "requests alone"};
     return names[static_cast<std::size_t>(between_)];
   }
@@ -107,7 +108,8 @@ public:
     static_cast<void>(measure(what));
     const int all = world_.size() * (world_.size() + 1) / 2;
     const auto sum = static_cast<float>(all);
-    return count_other(&step_memory::got, sum) + count_other(&step_memory::moved, between_ == between::work ? sum : untouched);
+    return count_other(&step_memory::got, sum) +
+           count_other(&step_memory::moved, between_ == between::work ? sum : untouched);
   }
 
   std::array<block_figures, plan_contender_count> figures{};

@@ -285,11 +285,11 @@ void settings_table::fill() {
   add<&c::fusion, &f::max_bytes>("fusion_max_bytes", "most bytes in one launch of several requests", size(1, tebibyte));
   add<&c::fusion, &f::max_operation_bytes>("fusion_max_operation_bytes",
                                            "an operation with more bytes is launched by itself", size(1, tebibyte));
-  add<&c::limits, &limit_settings::one_shot_bytes>(
-      "one_shot_bytes",
-      "most bytes from one rank to another in a collective that is a kernel of troupe's own (0: none; auto: where it is "
-      "faster than NCCL)",
-      size_or_auto);
+  add<&c::limits, &limit_settings::one_shot_bytes>("one_shot_bytes",
+                                                   "most bytes from one rank to another in a collective that is a "
+                                                   "kernel of troupe's own (0: none; auto: where it is "
+                                                   "faster than NCCL)",
+                                                   size_or_auto);
   add<&c::host_staging, &h::chunk_bytes>("host_staging.chunk_bytes",
                                          "bytes of host memory in one launch; the same in all processes of a world",
                                          size(1, tebibyte));

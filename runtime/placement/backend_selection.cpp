@@ -76,8 +76,8 @@ selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_library(settings);
   selected.library = selected.collectives;
   if (wants_one_shot_kernels(settings))
-    selected.collectives = with_one_shot_kernels(std::move(selected.collectives),
-                                                 {.part_bytes = settings.limits.one_shot_bytes});
+    selected.collectives =
+        with_one_shot_kernels(std::move(selected.collectives), {.part_bytes = settings.limits.one_shot_bytes});
   if (const backends_package* const linked = find_backends_package()) {
     linked->compose_over_nodes(selected, settings);
   } else if (settings.hierarchy.mode == hierarchy_mode::always || !settings.hierarchy.nodes.empty()) {

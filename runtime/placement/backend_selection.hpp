@@ -19,7 +19,7 @@ struct selected_backend {
   std::shared_ptr<driver> api;
   std::shared_ptr<backend> collectives;
   std::shared_ptr<backend> library{}; ///< What it passes large collectives to; the same backend if nothing is between.
-  std::string why; ///< The reason for the choice: one line for the log.
+  std::string why;                    ///< The reason for the choice: one line for the log.
   /// Notes the host of each rank of a formation. Empty: no operation is composed over nodes.
   std::function<void(const unique_id& formation, std::span<const std::string> hosts)> note_hosts{};
 };

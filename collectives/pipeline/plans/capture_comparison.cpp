@@ -161,7 +161,8 @@ std::string capture_comparison::describe_ranks() const {
       case stage::ended: text += " has ended after " + std::to_string(one.launches) + " launches"; break;
     }
   }
-  return members_.size() > most_listed ? text + "; and " + std::to_string(members_.size() - most_listed) + " more" : text;
+  return members_.size() > most_listed ? text + "; and " + std::to_string(members_.size() - most_listed) + " more"
+                                       : text;
 }
 
 } // namespace troupe

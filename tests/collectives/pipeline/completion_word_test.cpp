@@ -133,8 +133,8 @@ TEST_CASE("the word is offered only when the side stream's last mark has been se
   const outcome_log second = one.submit();
   const outcome_log third = one.submit();
   one.settle(true);
-  CHECK(one.peers->words[0]); // and the launch did not use it
-  CHECK(one.peers->words[1]); // the first one's mark is in the stream itself, so it cannot come later
+  CHECK(one.peers->words[0]);       // and the launch did not use it
+  CHECK(one.peers->words[1]);       // the first one's mark is in the stream itself, so it cannot come later
   CHECK_FALSE(one.peers->words[2]); // the second one's is not
   CHECK(first.count() + second.count() + third.count() == 0);
   closed->open();
@@ -149,7 +149,7 @@ TEST_CASE("the word is offered only when the side stream's last mark has been se
   const outcome_log fifth = one.submit(); // behind a word that is not written yet
   one.settle();
   CHECK(one.peers->words[4]); // not used by the launch, so it is marked
-  await(fourth); // by the mark of the fifth, because the fourth never writes its word
+  await(fourth);              // by the mark of the fifth, because the fourth never writes its word
   await(fifth);
   CHECK(std::atomic_ref{*last.word}.load() == last.value + 1);
   CHECK(one.rig.close());
