@@ -43,7 +43,7 @@ struct step_memory {
   buffer moved;
 };
 
-/// What stands between the all_reduces of a plan.
+/// How the all_reduces of a plan follow each other.
 enum class between : std::uint8_t {
   work,    ///< A device copy behind each one, which stands for a client's kernel.
   order,   ///< Nothing, but each one is launched by itself, behind the one before it.

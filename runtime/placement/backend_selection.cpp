@@ -77,7 +77,10 @@ selected_backend select_backend(const configuration& settings) {
   selected.library = selected.collectives;
   if (wants_one_shot_kernels(settings))
     selected.collectives =
-        with_one_shot_kernels(std::move(selected.collectives), {.part_bytes = settings.limits.one_shot_bytes});
+        with_one_shot_kernels(std::move(selected.collectives),
+                              {.part_bytes = settings.limits.one_shot_bytes, .on_absent = [](const std::string& why) {
+                                 log_warning("small collectives are left to the library: " + why);
+                               }});
   if (const backends_package* const linked = find_backends_package()) {
     linked->compose_over_nodes(selected, settings);
   } else if (settings.hierarchy.mode == hierarchy_mode::always || !settings.hierarchy.nodes.empty()) {

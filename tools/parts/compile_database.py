@@ -10,8 +10,9 @@ import shlex
 import subprocess
 import sys
 
-LAYERS = ("device", "completion", "collectives", "actors", "runtime", "program")
-FOLDERS = (*LAYERS, "tests", "examples", "bench")
+from parts.packages import LAYERS
+
+FOLDERS = (*LAYERS, "tests", "examples")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 

@@ -134,7 +134,7 @@ struct line_operation {
 
   /// Returns whether an earlier operation of the block was aborted: the block stores nothing and ends.
   [[nodiscard]] TROUPE_HOST_DEVICE constexpr bool is_ended() const noexcept { return sequence == ended_sequence; }
-  /// Returns the number in a scratch of the \p index'th line from \p source.
+  /// Returns the position, in a scratch, of line \p index of those that \p source sends to this block.
   [[nodiscard]] TROUPE_HOST_DEVICE constexpr std::uint32_t line(std::uint32_t source,
                                                                 std::uint32_t index) const noexcept {
     return first_line + source * source_stride + index;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,12 +80,27 @@ private:
 
 /// What all communicators of a backend share.
 struct one_shot_shared {
-  one_shot_settings settings;
+  explicit one_shot_shared(one_shot_settings given) : settings{std::move(given)} {}
+
+  /// Passes on why a communicator has no kernels, each reason once.
+  void report(const std::string& why) const {
+    {
+      const std::lock_guard lock{reported_guard_};
+      if (!reported_.insert(why).second) return;
+    }
+    if (settings.on_absent) settings.on_absent(why);
+  }
 
   [[nodiscard]] one_shot_limits limits(int world_size) const {
     if (!settings.enabled || world_size < 2 || world_size > most_one_shot_ranks) return {};
     return settings.part_bytes ? one_shot_limits{*settings.part_bytes} : one_shot_limits::usual(world_size);
   }
+
+  const one_shot_settings settings;
+
+private:
+  mutable std::mutex reported_guard_;
+  mutable std::set<std::string> reported_;
 };
 
 [[nodiscard]] constexpr line_layout layout_for(int world_size) noexcept {
@@ -107,7 +123,10 @@ public:
     const one_shot_limits wanted = shared_->limits(world_size());
     if (wanted.part_bytes == 0) return;
     peers_ = meeting_->meet(self(), offer());
-    if (peers_.scratch.empty()) return give_blocks_back();
+    if (peers_.scratch.empty()) {
+      if (self() == rank{0}) shared_->report(peers_.why);
+      return give_blocks_back();
+    }
     const std::size_t most = std::size_t{peers_.blocks} * one_shot_lines * one_shot_threads * line_payload_bytes;
     limits_ = {std::min(wanted.part_bytes, most)};
     for (std::size_t r = 0; r < peers_.scratch.size(); ++r) scratch_.at(r) = peers_.scratch[r]->data();
@@ -138,17 +157,17 @@ public:
   }
 
   [[nodiscard]] std::shared_ptr<communicator> split(const split_spec& as) override {
-    return derived(library_->split(as), {'s', splits_++, as.color});
+    return derived(library_->split(as), {one_shot_meeting::derivation_kind::split, splits_++, as.color});
   }
   void split_none() override {
     ++splits_;
     library_->split_none();
   }
   [[nodiscard]] std::shared_ptr<communicator> shrink(const shrink_spec& as) override {
-    return derived(library_->shrink(as), {'h', 0, 0});
+    return derived(library_->shrink(as), {one_shot_meeting::derivation_kind::shrink, 0, 0});
   }
   [[nodiscard]] std::shared_ptr<communicator> revoke_and_split() override {
-    return derived(library_->revoke_and_split(), {'r', 0, 0});
+    return derived(library_->revoke_and_split(), {one_shot_meeting::derivation_kind::revoke, 0, 0});
   }
 
   [[nodiscard]] std::shared_ptr<registered_region> allocate_region(std::size_t size_bytes) override {
@@ -322,11 +341,8 @@ private:
 
 class one_shot_backend final : public backend {
 public:
-  one_shot_backend(std::shared_ptr<backend> library, const one_shot_settings& settings) : library_{std::move(library)} {
-    auto made = std::make_shared<one_shot_shared>();
-    made->settings = settings;
-    shared_ = std::move(made);
-  }
+  one_shot_backend(std::shared_ptr<backend> library, one_shot_settings settings)
+    : library_{std::move(library)}, shared_{std::make_shared<const one_shot_shared>(std::move(settings))} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return library_->name(); }
   [[nodiscard]] std::string version() const override { return library_->version(); }
@@ -359,8 +375,8 @@ private:
 
 } // namespace
 
-std::shared_ptr<backend> with_one_shot_kernels(std::shared_ptr<backend> library, const one_shot_settings& settings) {
-  return std::make_shared<one_shot_backend>(std::move(library), settings);
+std::shared_ptr<backend> with_one_shot_kernels(std::shared_ptr<backend> library, one_shot_settings settings) {
+  return std::make_shared<one_shot_backend>(std::move(library), std::move(settings));
 }
 
 } // namespace troupe

@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace troupe {
 
@@ -19,12 +21,15 @@ struct one_shot_settings {
   std::optional<std::size_t> part_bytes{};
   /// For tests: the sequence of the first operation of each block (line_protocol.hpp).
   std::uint32_t first_sequence = 1;
+  /// Called when a communicator has no kernels although it is small enough, with the reason for people: once for each
+  /// reason. Called on the thread of its init(). May be empty.
+  std::function<void(const std::string& why)> on_absent{};
 };
 
 /// Returns a backend whose communicators launch small collectives as one-shot kernels, if the driver has these kernels
 /// and all ranks reach each other's memory; otherwise they pass everything on to those of \p library.
 /// Precondition: all ranks of each communicator are in this process and are created by this backend.
 [[nodiscard]] std::shared_ptr<backend> with_one_shot_kernels(std::shared_ptr<backend> library,
-                                                             const one_shot_settings& settings);
+                                                             one_shot_settings settings);
 
 } // namespace troupe

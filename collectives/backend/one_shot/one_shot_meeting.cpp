@@ -44,7 +44,8 @@ void one_shot_meeting::abort() noexcept {
     aborted_ = true;
     changed_.notify_all();
     for (const auto& [name, one] : derived_)
-      if (auto alive = one.lock()) forming.push_back(std::move(alive));
+      if (auto alive = one.lock(); alive && std::get<0>(name) == derivation_kind::split)
+        forming.push_back(std::move(alive));
   }
   for (const auto& one : forming) one->abort(); // nothing else ends those that wait there (communicator::split())
 }
@@ -56,7 +57,7 @@ std::shared_ptr<one_shot_meeting> one_shot_meeting::derived(const derivation& na
   auto found = slot.lock();
   if (found == nullptr) {
     slot = found = std::make_shared<one_shot_meeting>(world_size);
-    found->aborted_ = aborted_;
+    found->aborted_ = aborted_ && std::get<0>(name) == derivation_kind::split;
   }
   return found;
 }

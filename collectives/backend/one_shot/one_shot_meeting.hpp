@@ -43,11 +43,13 @@ public:
   /// Waits until every rank has called it. If one of them cannot take part, or two devices do not reach each other's
   /// memory, none does. Blocks; abort() ends it. Errors: communicator_failed (aborted).
   [[nodiscard]] one_shot_peers meet(rank self, one_shot_offer mine);
-  /// Ends the waiting of all ranks, now and later, here and in derived communicators.
+  /// Ends the waiting of all ranks, now and later, here and in communicators that split from this one. A successor of a
+  /// failed one (shrink, revoke) is not ended: the failed one's ranks may be aborted while it forms.
   void abort() noexcept;
 
-  /// Names a communicator that is derived from this one: which call of its kind, and its color.
-  using derivation = std::tuple<char, std::uint64_t, int>;
+  /// Names a communicator that is derived from this one: how, by which call of this kind, and its color.
+  enum class derivation_kind : std::uint8_t { split, shrink, revoke };
+  using derivation = std::tuple<derivation_kind, std::uint64_t, int>;
   /// Returns the meeting of a derived communicator, the same for all ranks that name it.
   [[nodiscard]] std::shared_ptr<one_shot_meeting> derived(const derivation& name, int world_size);
 

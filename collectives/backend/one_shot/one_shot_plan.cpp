@@ -19,7 +19,8 @@ std::byte* writable(const operand& one) noexcept {
   return const_cast<std::byte*>(static_cast<const std::byte*>(one.memory.data()));
 }
 
-/// Fills what the operations' kinds differ in. A rank's memory is named only where it is used.
+/// Sets the fields of an entry that depend on the kind of operation. The addresses are set only where this rank uses
+/// the memory.
 struct entry_maker {
   std::int8_t self;
   one_shot_entry& made;

@@ -32,7 +32,7 @@ all_reduce sum_of(std::size_t count, dtype type = dtype::f32) {
   return {.send = {}, .recv = {}, .count = count, .type = type};
 }
 
-/// Counts what reaches the library.
+/// Counts the launches that are passed on to the library.
 class counting_backend final : public backend {
 public:
   [[nodiscard]] std::string_view name() const noexcept override { return real_->name(); }
@@ -434,15 +434,46 @@ TEST_CASE("ranks that split from a communicator have one-shot kernels of their o
 TEST_CASE("an abort ends the ranks that wait where a derived communicator forms, and those that come later",
           "[collectives][one-shot]") {
   const auto all = std::make_shared<one_shot_meeting>(2);
-  const auto half = all->derived({'s', 0, 1}, 2);
+  const auto half = all->derived({one_shot_meeting::derivation_kind::split, 0, 1}, 2);
   error waited;
   {
     const std::jthread waits{[&] { waited = error_of([&] { static_cast<void>(half->meet(rank{0}, {})); }); }};
     all->abort();
   }
   CHECK(waited.code == errc::communicator_failed);
-  const auto later = all->derived({'s', 1, 1}, 2);
+  const auto later = all->derived({one_shot_meeting::derivation_kind::split, 1, 1}, 2);
   CHECK(error_of([&] { static_cast<void>(later->meet(rank{0}, {})); }).code == errc::communicator_failed);
+}
+
+TEST_CASE("an abort of a failed communicator does not end the one that replaces it", "[collectives][one-shot]") {
+  const auto failed = std::make_shared<one_shot_meeting>(2);
+  const auto next = failed->derived({one_shot_meeting::derivation_kind::shrink, 0, 0}, 1);
+  failed->abort();
+  CHECK(error_of([&] { static_cast<void>(next->meet(rank{0}, {})); }).code == errc::none);
+}
+
+TEST_CASE("a world without one-shot kernels is told why, once", "[collectives][one-shot]") {
+  std::vector<std::string> told;
+  // Without a given size, NVLink must connect the devices, and the mock has none.
+  const auto kind =
+      with_one_shot_kernels(make_mock_backend(), {.on_absent = [&](const std::string& why) { told.push_back(why); }});
+  const auto api = make_mock_driver({.device_count = 2});
+  for (int k = 0; k < 2; ++k) {
+    std::vector<small_world::member> all;
+    const unique_id id = kind->make_unique_id();
+    for (int i = 0; i < 2; ++i) {
+      auto gpu = device::open(api, device_id{i});
+      all.push_back({gpu, kind->create(id, rank{i}, 2, gpu), stream{gpu}, memory_pool::create(gpu)});
+    }
+    small_world::form(all);
+    for (auto& one : all) one.comm->launch(barrier{}, one.line);
+    for (auto& one : all) {
+      one.line.ref().synchronize();
+      one.comm->destroy();
+    }
+  }
+  REQUIRE(told.size() == 1);
+  CHECK(told.front().find("NVLink") != std::string::npos);
 }
 
 TEST_CASE("a communicator that has failed leaves its blocks to the one that forms beside it",
