@@ -244,6 +244,7 @@ TEST_CASE("start, stop and answer at once end an operation once", "[runtime][int
   std::shared_ptr<answering_world> world;
   std::stop_source source;
   stoppable<std::stop_token>* operation = nullptr;
+  std::atomic<bool> has_started = false;
   // By the last thread of each round, while the others wait: it judges the round, and prepares the next.
   const auto turn_over = [&]() noexcept {
     if (round >= 0) {
@@ -262,6 +263,7 @@ TEST_CASE("start, stop and answer at once end an operation once", "[runtime][int
     world = std::make_shared<answering_world>();
     source = std::stop_source{};
     operation = new stoppable<std::stop_token>{world, record};
+    has_started = false;
   };
   std::barrier begin{stoppers + 2, turn_over};
   const auto taking_part = [&](auto what) {
@@ -276,12 +278,17 @@ TEST_CASE("start, stop and answer at once end an operation once", "[runtime][int
   };
   {
     std::vector<std::jthread> threads;
-    threads.push_back(taking_part([&](int) { operation->start(source.get_token()); }));
+    threads.push_back(taking_part([&](int) {
+      operation->start(source.get_token());
+      has_started = true;
+      has_started.notify_all();
+    }));
     threads.push_back(taking_part([&](int i) {
       if (i % 3 != 0) world->finish(false);
     }));
     for (int k = 0; k < stoppers; ++k)
       threads.push_back(taking_part([&](int i) {
+        if (i % 5 == 0) has_started.wait(false); // in some rounds the stop surely finds an operation to take back
         if (i % 4 != 3) source.request_stop();
       }));
   }
