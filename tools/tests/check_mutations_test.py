@@ -117,6 +117,12 @@ class CheckMutations(TreeTest):
                 self.assertIn(said, result.stdout)
         self.assertEqual(self.check(entry("broken", "taken > most", "true"), "--applies").returncode, 1)
 
+    def test_a_mutation_whose_test_has_another_name_does_not_apply(self):
+        renamed = self.check(entry("one-too-many", "taken < most", "taken <= most", caught_by="a budget is"), "--applies")
+        self.assertEqual(renamed.returncode, 1, renamed.stdout)
+        self.assertIn("there is no test of the name 'a budget is'", renamed.stdout)
+        self.assertEqual(self.check(entry("one-too-many", "taken < most", "taken <= most"), "--applies").returncode, 0)
+
     def test_tests_that_fail_without_a_mutation_catch_nothing(self):
         result = self.check(entry("one-too-many", "taken < most", "taken <= most", caught_by="no such test"))
         self.assertEqual(result.returncode, 2, result.stdout)
