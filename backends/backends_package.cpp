@@ -53,8 +53,9 @@ void compose_over_nodes(selected_backend& selected, const configuration& setting
   if (!is_asked && !composes_by_itself(settings, *selected.collectives)) return;
   const auto nodes = is_asked ? std::make_shared<node_directory>(node_map::of_sizes(settings.hierarchy.nodes))
                               : std::make_shared<node_directory>();
-  selected.collectives = make_hierarchical_backend(std::move(selected.collectives), nodes, settings.hierarchy,
-                                                   select_across(settings, *selected.api));
+  const hierarchy_terms& terms = settings.hierarchy;
+  selected.collectives =
+      make_hierarchical_backend(std::move(selected.collectives), nodes, terms, select_across(settings, *selected.api));
   selected.note_hosts = [nodes](const unique_id& formation, std::span<const std::string> hosts) {
     nodes->note(formation, node_map::of_hosts(hosts));
   };

@@ -89,11 +89,13 @@ public:
   /// Opens the order of a sub-world. \p number: from the turn of its split (opened_world::number). \p pipeline: the
   /// rank's pipeline there. Null without opens_sub_worlds().
   [[nodiscard]] virtual std::shared_ptr<world_order>
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the value
   open_world([[maybe_unused]] std::uint64_t number, [[maybe_unused]] std::shared_ptr<rank_pipeline> pipeline) {
     return nullptr;
   }
   /// Leaves the sub-world \p number, which the turn of a split has opened and this process does not open: requests of
   /// other ranks that need its rank are refused with \p why. Does nothing without opens_sub_worlds().
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the value
   virtual void decline_world([[maybe_unused]] std::uint64_t number, [[maybe_unused]] error why) {}
 
   /// Ends this process's part in the order of this world. Its requests that are not released, and all later ones, are
@@ -114,6 +116,7 @@ public:
   /// Returns how requests to all ranks enter this order.
   [[nodiscard]] virtual world_entry entry() = 0;
   /// Begins to serve requests of other processes to this process's rank, first those that have arrived already.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the value
   virtual void serve([[maybe_unused]] rank_services what) {}
   /// Returns errc::none, or why the order cannot be opened for these groups of a split (invalid_argument).
   [[nodiscard]] virtual error objection_to([[maybe_unused]] std::span<const rank_group> split) const { return {}; }

@@ -61,7 +61,7 @@ private:
 
   /// Returns the first slot in whose lane no rank has or will have requests; nullopt if there is none.
   [[nodiscard]] std::optional<int> free_slot();
-  void attach(sessions::value_type& to, epoch of);
+  void attach(sessions::value_type& which, epoch of);
   /// Sends a driver the reason why it is detached, and forgets it.
   void refuse(sessions::iterator which, error why);
   void forget(sessions::iterator which);

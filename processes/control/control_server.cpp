@@ -101,7 +101,8 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (const auto host = hosts_.find(frame->session); host != hosts_.end()) return hear_of_host(*host, frame->what);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
-  if (const auto* notice = std::get_if<gate_notice>(&frame->what); notice && state_.has_member(frame->session))
+  if (const auto* notice = std::get_if<gate_notice>(&frame->what);
+      notice != nullptr && state_.has_member(frame->session))
     note_gate(sessions_.at(frame->session), notice->nonce);
   carry_out(state_.on_message(frame->session, frame->what, boot_clock::now()));
 }

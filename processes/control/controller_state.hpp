@@ -82,25 +82,25 @@ class controller_state {
 public:
   controller_state(controller_terms terms, boot_time now);
 
-  [[nodiscard]] control_effects on_join(session_id from, const join_request& asked, boot_time now,
+  [[nodiscard]] control_effects on_join(session_id from, const join_request& asked, boot_time real,
                                         std::int64_t wall_clock_ns);
   /// Handles a message from the process behind \p from. A process whose session has ended is sent a fence_notice.
-  [[nodiscard]] control_effects on_message(session_id from, const process_message& what, boot_time now);
+  [[nodiscard]] control_effects on_message(session_id from, const process_message& what, boot_time real);
   /// Handles data from the process behind \p from that is no concern of this class. An ended session is answered as by
   /// on_message().
   [[nodiscard]] control_effects on_sign_of_life(session_id from, boot_time now);
-  [[nodiscard]] control_effects on_session_lost(session_id which, boot_time now);
+  [[nodiscard]] control_effects on_session_lost(session_id which, boot_time real);
   /// Handles the report that the process called \p name, with this pid, has ended, as observed by the program that
   /// started it.
   [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
-                                                 boot_time now);
+                                                 boot_time real);
   /// Handles the failure of a rank in epoch \p of, as observed by the controller or by the order service of its host.
   /// If \p why is errc::rank_lost, its process has ended; else that says nothing about whether it is alive.
-  [[nodiscard]] control_effects on_rank_failed(session_id which, epoch of, error why, boot_time now);
+  [[nodiscard]] control_effects on_rank_failed(session_id which, epoch of, error why, boot_time real);
   /// Notes that an operation between these two ranks of the present epoch does not end, although both have launched it.
   /// Call it before on_message() with the failed_report about that.
   void suspect_link(rank one, rank other);
-  [[nodiscard]] control_effects on_tick(boot_time now);
+  [[nodiscard]] control_effects on_tick(boot_time real);
   [[nodiscard]] control_effects on_stop(boot_time now);
   /// Returns the present time of this controller's running_clock.
   [[nodiscard]] running_time read_clock(boot_time now);

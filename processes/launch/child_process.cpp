@@ -203,7 +203,7 @@ child_process::child_process(const process_spec& what, const sigset_t& signals) 
   await_exec(std::move(told), what);
 }
 
-void child_process::await_exec(file_descriptor told, const process_spec& what) {
+void child_process::await_exec(file_descriptor told, const process_spec& what) const {
   exec_failure why{};
   const ssize_t count = TEMP_FAILURE_RETRY(::read(told.native(), &why, sizeof why));
   if (count != static_cast<ssize_t>(sizeof why)) return; // exec closed the pipe

@@ -94,7 +94,7 @@ public:
   [[nodiscard]] std::optional<exit_status> reap() noexcept;
 
 private:
-  void await_exec(file_descriptor told, const process_spec& what);
+  void await_exec(file_descriptor told, const process_spec& what) const;
 
   pid_t pid_ = 0;
   file_descriptor ended_; ///< Closed when the process has been reaped.

@@ -22,7 +22,7 @@ launched_job::launched_job(launch_plan plan, job_terms terms)
   : plan_{std::move(plan)},
     signals_{terms.supervisor.signals},
     course_{plan_, terms.respawns, terms.grace, *this},
-    supervisor_{std::move(terms.supervisor)},
+    supervisor_{terms.supervisor},
     control_{control_options(std::move(terms.control), terms.respawns), control_hooks(std::move(terms.heard))} {
   plan_.control = control_.address();
   // Before run() there is nothing to drain. The process must still react to these signals while other parts are

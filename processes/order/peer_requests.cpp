@@ -232,7 +232,7 @@ peer_requests::answered_part peer_requests::take_part(std::uint64_t number, proc
 
 std::shared_ptr<peer_requests::asked_request>
 peer_requests::take_out(std::map<std::uint64_t, std::shared_ptr<asked_request>>::iterator place) {
-  const auto one = std::move(place->second);
+  auto one = std::move(place->second);
   awaited_bytes_ -= one->read_bytes;
   asked_.erase(place);
   return one;
