@@ -238,7 +238,7 @@ private:
     words_ = allocate_pinned(where(), (stop_word + 1) * sizeof(std::uint32_t));
     const auto words = words_.host_span<std::uint32_t>();
     std::ranges::fill(words, shared_->settings.first_sequence);
-    words[one_shot_control::arrived] = words[stop_word] = 0;
+    words[one_shot_control::arrived] = words[one_shot_control::aborted] = words[stop_word] = 0;
     const stream filler{where()};
     filler.ref().fill(scratch->data(), 0, control_at);
     filler.ref().copy(scratch->data() + control_at, words.data(), control_bytes);

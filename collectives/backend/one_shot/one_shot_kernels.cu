@@ -16,7 +16,7 @@ using namespace one_shot_numbers;
 template <unsigned Capacity>
 class device_lines {
 public:
-  static constexpr std::uint32_t polls_per_look = 64; // one look in some 30 us, where nothing else is to be done
+  static constexpr std::uint32_t polls_per_look = 64; // some 30 us
 
   explicit __device__ device_lines(const one_shot_arguments<Capacity>& given)
     : given_{given}, own_{given.scratch[given.self]} {}
@@ -43,9 +43,28 @@ public:
   __device__ void store_sequence(std::uint32_t block, std::uint32_t sequence) {
     given_.control[one_shot_control::sequences + block] = sequence;
   }
-  __device__ bool is_aborted() { return *static_cast<const volatile std::uint32_t*>(given_.stop) != 0; }
+  /// Loads of the same word in host memory wait for each other, 0.7 us each. If all warps loaded it, ranks would wait
+  /// so long for each other that they look again in the next operation, for ever. So one thread of the communicator
+  /// does, now and then, and tells the others in device memory.
+  __device__ bool is_aborted() {
+    volatile std::uint32_t* const control = given_.control;
+    if (control[one_shot_control::aborted] != 0) return true;
+    if (threadIdx.x % one_shot_lanes != static_cast<std::uint32_t>(__ffs(static_cast<int>(__activemask()))) - 1)
+      return false;
+    std::uint64_t nanoseconds = 0;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(nanoseconds));
+    const auto now = static_cast<std::uint32_t>(nanoseconds);
+    const std::uint32_t last = control[one_shot_control::looked];
+    if (now - last < nanoseconds_per_look || atomicCAS(given_.control + one_shot_control::looked, last, now) != last)
+      return false;
+    if (*static_cast<const volatile std::uint32_t*>(given_.stop) == 0) return false;
+    control[one_shot_control::aborted] = 1;
+    return true;
+  }
 
 private:
+  static constexpr std::uint32_t nanoseconds_per_look = 20'000;
+
   const one_shot_arguments<Capacity>& given_;
   std::byte* own_;
 };

@@ -79,8 +79,10 @@ struct one_shot_arguments {
 struct one_shot_control {
   static constexpr unsigned sequences = 0; ///< The sequence of each block's next operation: one_shot_blocks words.
   static constexpr unsigned arrived =
-      one_shot_blocks; ///< Blocks of the running kernel that are done; 0 between kernels.
-  static constexpr unsigned words = arrived + 1;
+      one_shot_blocks;                             ///< Blocks of the running kernel that are done; 0 between kernels.
+  static constexpr unsigned aborted = arrived + 1; ///< Not 0 once a thread has seen the stop word set.
+  static constexpr unsigned looked = aborted + 1;  ///< When a thread last looked at it; any value at first.
+  static constexpr unsigned words = looked + 1;
 
   /// A bit of `arrived`, set for good when a block was aborted: the blocks of two launches, of each of which some were
   /// aborted, must not add up to a complete one.
