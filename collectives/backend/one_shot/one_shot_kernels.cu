@@ -104,6 +104,49 @@ __device__ void store_bytes(std::byte* to, std::uint64_t line, std::uint32_t byt
     store_words<std::uint8_t>(to, line, bytes);
 }
 
+/// Writes the completion word once all blocks are done. \p spoilt: an earlier operation was aborted, so that this one's
+/// completion would stand for that one, too.
+template <unsigned Capacity>
+__device__ void tell(const one_shot_arguments<Capacity>& given, std::uint32_t* arrived, bool spoilt) {
+  if (spoilt) return;
+  if (gridDim.x > 1) {
+    __threadfence();
+    if (atomicAdd(arrived, 1U) != gridDim.x - 1) return;
+    *arrived = 0;
+  }
+  __threadfence_system();
+  *static_cast<volatile std::uint32_t*>(given.word) = given.value;
+}
+
+/// One block's operation: what it does before its lines are exchanged, and after it.
+template <unsigned Capacity>
+class block_operation {
+public:
+  explicit __device__ block_operation(const one_shot_arguments<Capacity>& given)
+    : memory{given}, now{begin_operation(memory, given.layout, blockIdx.x)}, given_{given} {}
+
+  /// The lines of this thread's warp are on their way: loads what end() needs, while they are.
+  __device__ void sent() {
+    if (tells_) spoilt_ = (*static_cast<volatile std::uint32_t*>(arrived_) & one_shot_control::spoilt) != 0;
+  }
+  /// This thread has received everything, or nothing if not \p received.
+  __device__ void end(bool received) {
+    const bool has_received = __syncthreads_and(received) != 0;
+    end_operation(memory, given_.layout, now, blockIdx.x, has_received, threadIdx.x, blockDim.x);
+    if (!has_received && threadIdx.x == 0) atomicOr(arrived_, one_shot_control::spoilt);
+    if (has_received && tells_) tell(given_, arrived_, spoilt_);
+  }
+
+  device_lines<Capacity> memory;
+  const line_operation now;
+
+private:
+  const one_shot_arguments<Capacity>& given_;
+  std::uint32_t* const arrived_ = given_.control + one_shot_control::arrived;
+  const bool tells_ = given_.word != nullptr && threadIdx.x == 0;
+  bool spoilt_ = false; ///< An earlier operation was aborted.
+};
+
 /// Receives these lines of all other ranks, of which there are at most \p N − 1, and puts them beside the own ones:
 /// \p all is by line and rank. Returns false if the operation is aborted.
 template <int N, std::uint32_t Count, unsigned Capacity>
@@ -163,11 +206,10 @@ template <int N, unsigned Capacity>
 class warp_exchange {
 public:
   __device__ warp_exchange(const one_shot_arguments<Capacity>& given, const one_shot_entry& entry,
-                           device_lines<Capacity>& memory, const line_operation& now)
+                           block_operation<Capacity>& block)
     : given_{given},
       entry_{entry},
-      memory_{memory},
-      now_{now},
+      block_{block},
       ranks_{N < 5 ? std::uint32_t{N} : given.ranks},
       how_{static_cast<reduce_kind>(entry.op)},
       type_{static_cast<dtype>(entry.type)},
@@ -186,11 +228,13 @@ public:
         if (k >= ranks_) break;
         const std::uint32_t peer = self + k < ranks_ ? self + k : self + k - ranks_;
         if (sends && (entry_.to < 0 || entry_.to == static_cast<int>(peer)))
-          send_line(memory_, now_, self, peer, mine_.place + i, entry_.send_stride == 0 ? same : own_line(peer, i));
+          send_line(block_.memory, block_.now, self, peer, mine_.place + i,
+                    entry_.send_stride == 0 ? same : own_line(peer, i));
         else if (i == 0)
-          send_line(memory_, now_, self, peer, mine_.place, 0);
+          send_line(block_.memory, block_.now, self, peer, mine_.place, 0);
       }
     }
+    block_.sent();
     if (entry_.from < 0 && (entry_.to < 0 || entry_.to == given_.self)) return receive_all();
     return receive_from_one();
   }
@@ -219,7 +263,8 @@ private:
 #pragma unroll 1
     for (std::uint32_t i = mine_.lane; i < mine_.count; i += one_shot_lanes) {
       std::uint64_t all[1][N]; // by rank
-      if (!receive_of_all<N, 1>(memory_, now_, given_.self, ranks_, {mine_.place + i}, {own_line(given_.self, i)}, all))
+      if (!receive_of_all<N, 1>(block_.memory, block_.now, given_.self, ranks_, {mine_.place + i},
+                                {own_line(given_.self, i)}, all))
         return false;
       write_result(i, all[0]);
     }
@@ -246,8 +291,8 @@ private:
       for (std::uint32_t i = mine_.lane; i < (has_payload ? mine_.count : 1); i += one_shot_lanes) {
         std::uint64_t got[1];
         if (source != given_.self) {
-          const std::uint32_t lines[1] = {now_.line(source, mine_.place + i)};
-          if (!receive_lines(memory_, now_, lines, got)) return false;
+          const std::uint32_t lines[1] = {block_.now.line(source, mine_.place + i)};
+          if (!receive_lines(block_.memory, block_.now, lines, got)) return false;
         }
         if (!has_payload || entry_.recv == nullptr) continue;
         if (source == given_.self) got[0] = sent_line(source, i);
@@ -259,52 +304,11 @@ private:
 
   const one_shot_arguments<Capacity>& given_;
   const one_shot_entry& entry_;
-  device_lines<Capacity>& memory_;
-  const line_operation& now_;
+  block_operation<Capacity>& block_;
   std::uint32_t ranks_; ///< A constant where N is the number of ranks.
   reduce_kind how_;
   dtype type_;
   warp_lines mine_;
-};
-
-/// Writes the completion word once all blocks are done. \p spoilt: an earlier operation was aborted, so that this one's
-/// completion would stand for that one, too.
-template <unsigned Capacity>
-__device__ void tell(const one_shot_arguments<Capacity>& given, std::uint32_t* arrived, bool spoilt) {
-  if (spoilt) return;
-  if (gridDim.x > 1) {
-    __threadfence();
-    if (atomicAdd(arrived, 1U) != gridDim.x - 1) return;
-    *arrived = 0;
-  }
-  __threadfence_system();
-  *static_cast<volatile std::uint32_t*>(given.word) = given.value;
-}
-
-/// What a block does before its part of the operation, and after it.
-template <unsigned Capacity>
-class block_operation {
-public:
-  explicit __device__ block_operation(const one_shot_arguments<Capacity>& given)
-    : given_{given}, memory{given}, now{begin_operation(memory, given.layout, blockIdx.x)} {}
-
-  /// The block has exchanged its lines.
-  __device__ void end(bool received) {
-    const bool has_received = __syncthreads_and(received) != 0;
-    end_operation(memory, given_.layout, now, blockIdx.x, has_received, threadIdx.x, blockDim.x);
-    if (!has_received && threadIdx.x == 0) atomicOr(arrived_, one_shot_control::spoilt);
-    if (has_received && tells_) tell(given_, arrived_, spoilt_);
-  }
-
-private:
-  const one_shot_arguments<Capacity>& given_;
-  std::uint32_t* const arrived_ = given_.control + one_shot_control::arrived;
-  const bool tells_ = given_.word != nullptr && threadIdx.x == 0;
-  const bool spoilt_ = tells_ && (*static_cast<volatile std::uint32_t*>(arrived_) & one_shot_control::spoilt) != 0;
-
-public:
-  device_lines<Capacity> memory;
-  const line_operation now;
 };
 
 /// Returns the entry of this thread's warp: the last one that begins with it or before it.
@@ -324,34 +328,37 @@ __global__ void __launch_bounds__(one_shot_threads, 1)
     run_one_shot(const __grid_constant__ one_shot_arguments<Capacity> given) {
   block_operation<Capacity> block{given};
   if (block.now.is_ended()) return;
-  block.end(warp_exchange<N, Capacity>{given, own_entry(given), block.memory, block.now}.run());
+  block.end(warp_exchange<N, Capacity>{given, own_entry(given), block}.run());
 }
 
 /// One all_reduce by sum of whole lines in aligned memory: \p Lines lines by each thread. All loads are on their way
 /// before the first is needed, as far as registers permit.
 template <int N, class Element, std::uint32_t Lines>
-__device__ bool exchange_sums(const one_shot_arguments<1>& given, device_lines<1>& memory, const line_operation& now) {
+__device__ bool exchange_sums(const one_shot_arguments<1>& given, block_operation<1>& block) {
   constexpr std::uint32_t at_once = N == 2 ? Lines : 1;
   const std::uint32_t self = given.self;
   const std::uint32_t ranks = N < 5 ? std::uint32_t{N} : given.ranks;
   const one_shot_entry& entry = given.entries[0];
   const warp_lines mine{given.shape, entry};
-  const auto* const from = reinterpret_cast<const std::uint64_t*>(entry.send) + mine.first + mine.lane;
+  const std::uint32_t last_line = line_count_of(entry.part_bytes) - 1;
+  const auto* const from = reinterpret_cast<const volatile std::uint64_t*>(entry.send);
   auto* const to = reinterpret_cast<std::uint64_t*>(entry.recv) + mine.first + mine.lane;
   const auto has_line = [&](std::uint32_t which) { return mine.lane + which * one_shot_lanes < mine.count; };
-  std::uint64_t own[Lines] = {};
+  // The block's sequence takes as long as these loads, so they must be on their way before anything looks at it:
+  // volatile, or the compiler moves them behind the branch.
+  std::uint64_t own[Lines];
 #pragma unroll
-  for (std::uint32_t j = 0; j < Lines; ++j)
-    if (has_line(j)) own[j] = from[j * one_shot_lanes];
-  if (now.is_ended()) return false; // after the loads, because the sequence takes as long as they
+  for (std::uint32_t j = 0; j < Lines; ++j) own[j] = from[min(mine.first + mine.lane + j * one_shot_lanes, last_line)];
+  if (block.now.is_ended()) return false;
 #pragma unroll
   for (std::uint32_t j = 0; j < Lines; ++j)
 #pragma unroll
     for (std::uint32_t k = 1; k < N; ++k) {
       const std::uint32_t peer = self + k < ranks ? self + k : self + k - ranks;
       if (k < ranks && has_line(j))
-        send_line(memory, now, self, peer, mine.place + mine.lane + j * one_shot_lanes, own[j]);
+        send_line(block.memory, block.now, self, peer, mine.place + mine.lane + j * one_shot_lanes, own[j]);
     }
+  block.sent();
 #pragma unroll
   for (std::uint32_t j = 0; j < Lines; j += at_once) {
     if (!has_line(j)) break;
@@ -363,7 +370,7 @@ __device__ bool exchange_sums(const one_shot_arguments<1>& given, device_lines<1
       index[c] = mine.place + mine.lane + (has_line(j + c) ? j + c : j) * one_shot_lanes;
       own_now[c] = own[j + c];
     }
-    if (!receive_of_all<N>(memory, now, self, ranks, index, own_now, all)) return false;
+    if (!receive_of_all<N>(block.memory, block.now, self, ranks, index, own_now, all)) return false;
 #pragma unroll
     for (std::uint32_t c = 0; c < at_once; ++c)
       if (has_line(j + c))
@@ -377,11 +384,12 @@ __global__ void __launch_bounds__(one_shot_threads, 1)
     run_one_shot_sum(const __grid_constant__ one_shot_arguments<1> given) {
   block_operation<1> block{given};
   bool received = false;
-  switch (given.shape.lines_per_warp / one_shot_lanes) {
-    case 1: received = exchange_sums<N, Element, 1>(given, block.memory, block.now); break;
-    case 2: received = exchange_sums<N, Element, 2>(given, block.memory, block.now); break;
-    default: received = exchange_sums<N, Element, one_shot_lines>(given, block.memory, block.now); break;
-  }
+  if (given.shape.lines_per_warp == one_shot_lanes)
+    received = exchange_sums<N, Element, 1>(given, block);
+  else if (given.shape.lines_per_warp == 2 * one_shot_lanes)
+    received = exchange_sums<N, Element, 2>(given, block);
+  else
+    received = exchange_sums<N, Element, one_shot_lines>(given, block);
   if (!block.now.is_ended()) block.end(received);
 }
 
