@@ -93,7 +93,7 @@ struct one_shot_shared {
 
   [[nodiscard]] one_shot_limits limits(int world_size) const {
     if (!settings.enabled || world_size < 2 || world_size > most_one_shot_ranks) return {};
-    return settings.part_bytes ? one_shot_limits{*settings.part_bytes} : one_shot_limits::usual(world_size);
+    return settings.part_bytes ? one_shot_limits{*settings.part_bytes, world_size} : one_shot_limits::usual(world_size);
   }
 
   const one_shot_settings settings;
@@ -128,7 +128,7 @@ public:
       return give_blocks_back();
     }
     const std::size_t most = std::size_t{peers_.blocks} * one_shot_lines * one_shot_threads * line_payload_bytes;
-    limits_ = {std::min(wanted.part_bytes, most)};
+    limits_ = {std::min(wanted.part_bytes, most), world_size()};
     for (std::size_t r = 0; r < peers_.scratch.size(); ++r) scratch_.at(r) = peers_.scratch[r]->data();
   }
 
@@ -251,7 +251,8 @@ private:
 
   bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
     if (limits_.part_bytes == 0) return library_->launch(what, stream, at_end);
-    if (std::holds_alternative<group>(what)) return do_launch_together(std::array{&what}, stream, at_end);
+    if (std::holds_alternative<group>(what) || is_two_shot(what, limits_))
+      return do_launch_together(std::array{&what}, stream, at_end);
     if (!is_one_shot(what, limits_)) return library_->launch(what, stream, at_end);
     require_running();
     launch_alone(entry_of(what, self()), stream, at_end);
@@ -265,14 +266,21 @@ private:
     };
     if (limits_.part_bytes == 0) return pass_on(all, at_end);
     const one_shot_split found = split_one_shot(all, limits_);
-    if (found.kernels.empty()) return pass_on(all, at_end);
+    if (found.kernels.empty() && found.two_shots.empty()) return pass_on(all, at_end);
     require_running();
     // The kernels are last, so that their word stands for the library's operations, too.
     if (!found.library.empty()) pass_on(found.library, {});
     std::vector<one_shot_entry> entries;
-    entries.reserve(found.kernels.size());
+    std::vector<one_shot_entry> behind;
+    entries.reserve(found.kernels.size() + found.two_shots.size());
     for (const operation* one : found.kernels) entries.push_back(entry_of(*one, self()));
-    launch_kernels(entries, stream, at_end);
+    for (const operation* one : found.two_shots) {
+      const auto [first, second] = two_shot_entries(*one, self(), world_size());
+      entries.push_back(first);
+      behind.push_back(second);
+    }
+    launch_kernels(entries, stream, behind.empty() ? at_end : completion_word{});
+    if (!behind.empty()) launch_kernels(behind, stream, at_end);
     return static_cast<bool>(at_end);
   }
 

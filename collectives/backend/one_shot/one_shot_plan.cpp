@@ -140,6 +140,20 @@ one_shot_entry entry_of(const operation& what, rank self) {
   return made;
 }
 
+std::array<one_shot_entry, 2> two_shot_entries(const operation& what, rank self, int ranks) {
+  one_shot_entry reduced = entry_of(what, self);
+  std::byte* const whole = reduced.recv;
+  reduced.part_bytes /= static_cast<std::uint32_t>(ranks);
+  reduced.send_stride = reduced.part_bytes;
+  reduced.recv += static_cast<std::size_t>(self.value()) * reduced.part_bytes;
+  one_shot_entry gathered;
+  gathered.type = reduced.type;
+  gathered.part_bytes = gathered.recv_stride = reduced.part_bytes;
+  gathered.send = reduced.recv;
+  gathered.recv = whole;
+  return {reduced, gathered};
+}
+
 std::vector<one_shot_launch> plan_launches(std::span<const one_shot_entry> all, unsigned most_blocks) {
   std::vector<one_shot_launch> launches;
   while (!all.empty()) {

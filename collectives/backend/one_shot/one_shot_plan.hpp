@@ -4,6 +4,7 @@
 #include <troupe/collectives/backend/one_shot/one_shot_table.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -18,6 +19,10 @@ struct one_shot_launch {
 
 /// Returns the entry of \p what, without its warps. Precondition: is_one_shot().
 [[nodiscard]] one_shot_entry entry_of(const operation& what, rank self);
+
+/// Returns the entries of an all_reduce in two shots, of which the second is launched behind the first: each rank
+/// reduces a part, then all gather the parts. Precondition: is_two_shot() with as many \p ranks.
+[[nodiscard]] std::array<one_shot_entry, 2> two_shot_entries(const operation& what, rank self, int ranks);
 
 /// Returns the fastest kernel for \p one by itself.
 [[nodiscard]] one_shot_form form_of(const one_shot_entry& one) noexcept;

@@ -18,16 +18,17 @@ void divide(const operation& one, const one_shot_limits& limits, one_shot_split&
     for (const operation& part : several->parts) divide(part, limits, into);
     return;
   }
-  (is_one_shot(one, limits) ? into.kernels : into.library).push_back(&one);
+  auto& way = is_one_shot(one, limits) ? into.kernels : is_two_shot(one, limits) ? into.two_shots : into.library;
+  way.push_back(&one);
 }
 
 } // namespace
 
 one_shot_limits one_shot_limits::usual(int world_size) noexcept {
   if (world_size < 2 || world_size > most_one_shot_ranks) return {};
-  if (world_size == 2) return {std::size_t{1} << 20U};
-  if (world_size <= 4) return {std::size_t{256} << 10U};
-  return {std::size_t{64} << 10U};
+  if (world_size == 2) return {std::size_t{1} << 20U, world_size};
+  if (world_size <= 4) return {std::size_t{256} << 10U, world_size};
+  return {std::size_t{64} << 10U, world_size};
 }
 
 bool is_one_shot(const operation& what, const one_shot_limits& limits) noexcept {
@@ -40,6 +41,13 @@ bool is_one_shot(const operation& what, const one_shot_limits& limits) noexcept 
           return std::is_same_v<Operation, barrier>;
       },
       what);
+}
+
+bool is_two_shot(const operation& what, const one_shot_limits& limits) noexcept {
+  const auto* const one = std::get_if<all_reduce>(&what);
+  if (one == nullptr || limits.ranks < 3 || is_one_shot(what, limits)) return false;
+  const auto ranks = static_cast<std::size_t>(limits.ranks);
+  return one->count % ranks == 0 && one->count / ranks <= limits.part_bytes / size_bytes(one->type);
 }
 
 one_shot_split split_one_shot(std::span<const operation* const> all, const one_shot_limits& limits) {

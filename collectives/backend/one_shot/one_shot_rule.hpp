@@ -20,6 +20,7 @@ struct one_shot_limits {
   /// The most bytes that one rank sends to one other in an operation that is launched as a one-shot kernel, except
   /// barriers, which send none. 0: no operation is.
   std::size_t part_bytes = 0;
+  int ranks = 2; ///< Of the communicator.
 
   /// Returns the limits for \p world_size GPUs that reach each other by NVLink, up to which the kernels are faster than
   /// NCCL's. (docs/design/0106-one-shot-collectives.md)
@@ -32,10 +33,15 @@ struct one_shot_limits {
 /// barrier. Precondition: it is not a group, whose parts are decided one by one.
 [[nodiscard]] bool is_one_shot(const operation& what, const one_shot_limits& limits) noexcept;
 
-/// Operations that are launched together, by where they are launched.
+/// Returns whether \p what is launched as two kernels, a reduce_scatter and an all_gather of its result: an all_reduce
+/// too large for one, whose parts are equal and within the limits. Two ranks send each other as much in one kernel.
+[[nodiscard]] bool is_two_shot(const operation& what, const one_shot_limits& limits) noexcept;
+
+/// Operations that are launched together, by where they are launched. Each list is in their order.
 struct one_shot_split {
-  std::vector<const operation*> kernels; ///< As one-shot kernels, in their order.
-  std::vector<const operation*> library; ///< By the library, in their order.
+  std::vector<const operation*> kernels;   ///< As one-shot kernels.
+  std::vector<const operation*> two_shots; ///< As two kernels.
+  std::vector<const operation*> library;   ///< By the library.
 };
 
 /// Divides \p all, and the parts of groups among them.

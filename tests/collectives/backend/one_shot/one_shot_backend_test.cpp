@@ -198,6 +198,61 @@ TEST_CASE("small collectives of equal parts and barriers are one-shot kernels, b
   CHECK_FALSE(is_one_shot(sum_of(0), {}));
 }
 
+TEST_CASE("larger all_reduces of three ranks and more are two kernels, if the ranks divide them",
+          "[collectives][one-shot]") {
+  const one_shot_limits three{.part_bytes = limit, .ranks = 3};
+  constexpr std::size_t most = limit / 4;        // elements of a part
+  CHECK_FALSE(is_two_shot(sum_of(most), three)); // one kernel
+  CHECK_FALSE(is_two_shot(sum_of(most + 1), three));
+  CHECK(is_two_shot(sum_of(most + 2), three));
+  CHECK(is_two_shot(sum_of(3 * most), three));
+  CHECK_FALSE(is_two_shot(sum_of(3 * most + 3), three));
+  CHECK_FALSE(is_two_shot(sum_of(SIZE_MAX), three));
+  CHECK_FALSE(is_two_shot(sum_of(2 * most), {.part_bytes = limit, .ranks = 2}));
+  CHECK_FALSE(is_two_shot(sum_of(3 * most), {.part_bytes = 0, .ranks = 3}));
+  CHECK_FALSE(is_two_shot(all_gather{.send = {}, .recv = {}, .count = 3 * most}, three));
+  CHECK_FALSE(is_two_shot(barrier{}, three));
+}
+
+TEST_CASE("two kernels give the result of one to the last bit, in place and in groups, and complete once",
+          "[collectives][one-shot]") {
+  const int size = GENERATE(3, 4, 8);
+  constexpr std::size_t small = 512;
+  small_world two{size, {.part_bytes = small}};
+  small_world one{size, {.part_bytes = small * 8}};
+  const auto elements = static_cast<std::size_t>(size) * small;
+  for (const dtype type : {dtype::u8, dtype::f16, dtype::f32, dtype::f64, dtype::bf16})
+    for (const reduction op : all_reductions)
+      for (const std::size_t skew : {0U, 1U}) {
+        CAPTURE(size, to_string(type), to_string(op), skew);
+        const std::size_t count = elements / size_bytes(type);
+        REQUIRE(results(two, shape::reduce_all, count, type, op, rank{0}, skew) ==
+                results(one, shape::reduce_all, count, type, op, rank{0}, skew));
+      }
+  const auto grouped = [&](small_world& world) {
+    constexpr std::array<std::size_t, 3> parts{1, 8, 3}; // in small sizes: one kernel, then two, then two or one
+    std::vector<buffer> all;
+    for (auto& member : world.members) {
+      std::vector<operation> made;
+      for (const std::size_t part : parts) {
+        const std::size_t count = std::min(part, static_cast<std::size_t>(size)) * small / 4 / 24 * 24;
+        const buffer& memory = all.emplace_back(member.pool->allocate(count * 4));
+        for (std::size_t k = 0; k < memory.size_bytes(); ++k)
+          memory.data()[k] = pattern(member.comm->self().value(), k);
+        made.emplace_back(all_reduce{.send = memory, .recv = memory, .count = count, .type = dtype::i32});
+      }
+      member.comm->launch(group{std::move(made)}, member.line);
+    }
+    world.synchronize();
+    std::vector<std::vector<std::byte>> got;
+    for (const buffer& each : all) got.emplace_back(each.data(), each.data() + each.size_bytes());
+    return got;
+  };
+  CHECK(grouped(two) == grouped(one));
+  CHECK(*two.library->launches == 0);
+  CHECK(*one.library->launches == 0);
+}
+
 TEST_CASE("parts of a group are decided one by one", "[collectives][one-shot]") {
   const operation small = sum_of(1);
   const operation large = sum_of(limit);
@@ -503,6 +558,36 @@ TEST_CASE("the last of several launches writes the completion word, not an earli
   static_cast<void>(world.members[1].comm->launch(barrier{}, world.members[1].line));
   world.synchronize();
   CHECK(std::atomic_ref{seen}.load() == 9);
+}
+
+TEST_CASE("the second of an all_reduce's two kernels writes the completion word", "[collectives][one-shot]") {
+  small_world world{3};
+  auto& first = world.members[0];
+  const buffer word = allocate_pinned(first.gpu, 4);
+  auto& seen = word.host_span<std::uint32_t>()[0];
+  seen = 0;
+  constexpr std::size_t part = limit / 4;
+  std::vector<buffer> all;
+  for (auto& one : world.members) all.push_back(one.pool->allocate(3 * limit));
+  for (const buffer& one : all) std::fill_n(reinterpret_cast<float*>(one.data()), 3 * part, 1.0F);
+  CHECK(first.comm->launch(all_reduce{.send = all[0], .recv = all[0], .count = 3 * part}, first.line,
+                           {.word = &seen, .value = 9}));
+  const auto others = [&](const auto& make) {
+    for (std::size_t r : {1U, 2U})
+      world.members[r].comm->launch(make(all[r], all[r].slice(r * limit, limit)), world.members[r].line);
+    for (std::size_t r : {1U, 2U}) world.members[r].line.ref().synchronize();
+  };
+  others(
+      [](const buffer& whole, const buffer& own) { return reduce_scatter{.send = whole, .recv = own, .count = part}; });
+  for (int i = 0; i < 2000; ++i) std::this_thread::yield(); // a word of the first kernel would be there by then
+  CHECK_FALSE(first.line.ref().idle());
+  CHECK(std::atomic_ref{seen}.load() == 0);
+  others([](const buffer& whole, const buffer& own) { return all_gather{.send = own, .recv = whole, .count = part}; });
+  world.synchronize();
+  CHECK(std::atomic_ref{seen}.load() == 9);
+  for (const buffer& one : all)
+    for (const std::size_t at : {std::size_t{0}, part, 3 * part - 1})
+      CHECK(reinterpret_cast<const float*>(one.data())[at] == 3.0F);
 }
 
 TEST_CASE("ranks that split from a communicator have one-shot kernels of their own", "[collectives][one-shot]") {
