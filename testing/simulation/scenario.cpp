@@ -301,6 +301,9 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
       made.faults.push_back(draw_fault(chance, made, kinds, i));
   std::ranges::stable_sort(made.requests, {}, &planned_request::at);
   number_commits(made);
+  // The smaller sizes divide the requests, and the parts of groups, between kernels and library.
+  constexpr std::array<std::size_t, 4> one_shot_sizes{0, 8, 64, std::size_t{1} << 20U};
+  made.one_shot_bytes = one_shot_sizes[prng{mix(seed, 33)}.below(one_shot_sizes.size())];
   return made;
 }
 
@@ -311,6 +314,7 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
   prng chance{mix(seed, 12)};
   made.processes = {.orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
                     .stops_by_itself = chance.one_in(2)};
+  made.one_shot_bytes = 0;
   if (made.recovery.policy != recovery_policy::shrink) made.recovery.policy = recovery_policy::keep_size;
   if (chance.one_in(8)) made.recovery.policy = recovery_policy::fail_fast;
   made.recovery.smallest = ranks == 2 || prng{mix(seed, 23)}.one_in(2) ? 1 : 2;

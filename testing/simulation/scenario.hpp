@@ -182,7 +182,8 @@ struct scenario {
   simulated_limits limits{};
   recovery_terms recovery{};
   nanoseconds length{};    ///< All requests are made within this time.
-  bool stops_busy = false; ///< Whether the world is stopped after the last request, before all answers.
+  std::size_t one_shot_bytes = 0; ///< The setting of that name; 0 in worlds over processes.
+  bool stops_busy = false;        ///< Whether the world is stopped after the last request, before all answers.
   std::vector<planned_request> requests{};
   std::vector<planned_fault> faults{};
   std::vector<planned_credit> credits{};    ///< Only over processes.

@@ -1,5 +1,6 @@
 #include <troupe/collectives/backend/faults/fault_injector.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
 #include <troupe/testing/simulation/simulated_world.hpp>
 
 #include <algorithm>
@@ -34,6 +35,7 @@ simulated_terms terms_of(const scenario& of) {
           .pending = of.processes && of.processes->pending_operations > 0
                          ? pending_limits{.operations = of.processes->pending_operations}
                          : pending_limits{},
+          .one_shot_bytes = of.one_shot_bytes,
           .seed = of.seed};
 }
 
@@ -140,7 +142,8 @@ private:
 
 world_plan make_plan(const simulated_terms& of, const simulated_machine& on, std::shared_ptr<world_status> status,
                      std::shared_ptr<fault_injector> faults) {
-  const auto sound = make_mock_backend();
+  auto sound = make_mock_backend();
+  if (of.one_shot_bytes > 0) sound = with_one_shot_kernels(std::move(sound), {.part_bytes = of.one_shot_bytes});
   const auto observer = observer_of(faults);
   world_plan plan{.world_size = of.ranks,
                   .backend = make_faulty_backend(sound, std::move(faults)),
