@@ -20,6 +20,26 @@ if(NOT TROUPE_CUDA STREQUAL "OFF")
   endif()
 endif()
 
+# Sets CMAKE_CUDA_ARCHITECTURES where it is not set. Newer devices compile the code of 90 when they load it.
+macro(troupe_choose_cuda_architectures)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+    if(TROUPE_CUDA_HERE)
+      # Each architecture takes as long as the others. Where there is no GPU, one shows that the kernels can be compiled.
+      # Not every toolkit has a code for newer devices than 90.
+      execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+        OUTPUT_VARIABLE troupe_devices OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+      string(REPLACE "\n" ";" troupe_devices "${troupe_devices}")
+      string(REPLACE "." "" troupe_devices "${troupe_devices}")
+      list(REMOVE_DUPLICATES troupe_devices)
+      if(NOT "${troupe_devices}" MATCHES "^(8[0-9]|90)(;(8[0-9]|90))*$")
+        set(troupe_devices 90)
+      endif()
+      set(CMAKE_CUDA_ARCHITECTURES ${troupe_devices})
+    endif()
+  endif()
+endmacro()
+
 if(TROUPE_HAS_CUDA AND NOT TROUPE_NVCC STREQUAL "OFF")
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND CUDAToolkit_NVCC_EXECUTABLE)
@@ -27,9 +47,7 @@ if(TROUPE_HAS_CUDA AND NOT TROUPE_NVCC STREQUAL "OFF")
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80-real 90) # newer devices compile the code of 90 when they load it
-    endif()
+    troupe_choose_cuda_architectures()
     enable_language(CUDA)
     set(TROUPE_HAS_NVCC ON)
     message(STATUS "${CMAKE_CUDA_COMPILER} found: building the kernels for small collectives (${CMAKE_CUDA_ARCHITECTURES})")

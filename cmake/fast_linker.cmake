@@ -1,8 +1,11 @@
-# LLVM's linker, where it is installed: it links a test program in one second, GNU's in several. Sanitized and optimised
-# builds use the compiler's own linker.
-option(TROUPE_LLD "Link with lld where it is found" OFF)
+# LLVM's linker or else gold, where one is installed: LLVM's links a test program in a fifth of the time that GNU's other
+# linker takes, gold in half of it. Builds with sanitizers and those for packages use the compiler's own linker.
+option(TROUPE_FAST_LINKER "Link with lld or gold where one is found" OFF)
 find_program(TROUPE_LLD_PATH ld.lld)
-mark_as_advanced(TROUPE_LLD_PATH)
-if(TROUPE_LLD AND TROUPE_LLD_PATH)
+find_program(TROUPE_GOLD_PATH ld.gold)
+mark_as_advanced(TROUPE_LLD_PATH TROUPE_GOLD_PATH)
+if(TROUPE_FAST_LINKER AND TROUPE_LLD_PATH)
   add_link_options(-fuse-ld=lld)
+elseif(TROUPE_FAST_LINKER AND TROUPE_GOLD_PATH)
+  add_link_options(-fuse-ld=gold)
 endif()

@@ -14,7 +14,6 @@ using namespace troupe;
 using namespace troupe::program;
 using namespace troupe::tests;
 using Catch::Matchers::ContainsSubstring;
-using nlohmann::json;
 
 namespace {
 
@@ -58,28 +57,28 @@ TEST_CASE("the doctor's text has each device's place and a table of links", "[ru
 }
 
 TEST_CASE("the doctor's JSON has the same, with null for what is not known", "[runtime]") {
-  const json said = json::parse(as_json(findings_of(*three_devices())));
+  const nlohmann::json said = nlohmann::json::parse(as_json(findings_of(*three_devices())));
   CHECK(said["troupe"]["version"] == "1.2.3");
-  CHECK(said["host"]["usable_cpus"] == json{0, 1, 4});
+  CHECK(said["host"]["usable_cpus"] == nlohmann::json{0, 1, 4});
   CHECK(said["driver"] == "driver 1");
   REQUIRE(said["devices"].size() == 3);
   CHECK(said["devices"][2]["pci_bus_id"] == "0000:81:00.0");
   CHECK(said["devices"][2]["numa_node"] == 1);
-  CHECK(said["devices"][2]["local_cpus"] == json{4, 5, 6, 7});
+  CHECK(said["devices"][2]["local_cpus"] == nlohmann::json{4, 5, 6, 7});
   REQUIRE(said["pairs"].size() == 6);
-  CHECK(said["pairs"][0] == json{{"from", 0},
-                                 {"to", 1},
-                                 {"peer_access", true},
-                                 {"link", "nvlink"},
-                                 {"nvlink_count", 18},
-                                 {"nvlink_source", "NVML"}});
+  CHECK(said["pairs"][0] == nlohmann::json{{"from", 0},
+                                           {"to", 1},
+                                           {"peer_access", true},
+                                           {"link", "nvlink"},
+                                           {"nvlink_count", 18},
+                                           {"nvlink_source", "NVML"}});
   CHECK(said["pairs"][5]["link"] == "numa");
   CHECK(said["pairs"][5]["nvlink_count"].is_null());
   CHECK(said["nccl"]["version"] == "2.28.9");
   CHECK(said["missing"].empty());
-  CHECK(said["ready"] == json{{"mock", true}, {"gpus", true}});
+  CHECK(said["ready"] == nlohmann::json{{"mock", true}, {"gpus", true}});
 
-  const json elsewhere = json::parse(as_json(findings_of(*make_mock_driver({.device_count = 1}))));
+  const nlohmann::json elsewhere = nlohmann::json::parse(as_json(findings_of(*make_mock_driver({.device_count = 1}))));
   CHECK(elsewhere["devices"][0]["numa_node"].is_null());
   CHECK(elsewhere["devices"][0]["local_cpus"].is_null());
   CHECK(elsewhere["pairs"].empty());
@@ -91,7 +90,7 @@ TEST_CASE("a device that cannot be opened is missing with its code and remedy, a
   api->occupy(device_id{1});
   const auto findings = findings_of(*api);
   CHECK_FALSE(findings.ready_for_gpus());
-  const json said = json::parse(as_json(findings));
+  const nlohmann::json said = nlohmann::json::parse(as_json(findings));
   REQUIRE(said["missing"].size() == 1);
   CHECK(said["missing"][0]["part"] == "GPU 1");
   CHECK(said["missing"][0]["code"] == "device_occupied");
@@ -115,7 +114,7 @@ TEST_CASE("a foreign call that failed is in the doctor's JSON with its own code 
                                .call = "cudaGetDeviceCount",
                                .native_code = 35,
                                .native_text = "insufficient \xff"}});
-  const json said = json::parse(as_json(findings));
+  const nlohmann::json said = nlohmann::json::parse(as_json(findings));
   CHECK(said["missing"][0]["call"]["name"] == "cudaGetDeviceCount");
   CHECK(said["missing"][0]["call"]["code"] == 35);
   CHECK(said["host"].is_null());
