@@ -186,6 +186,22 @@ __device__ std::uint64_t folded(reduce_kind how, const std::uint64_t (&lines)[N]
   return made;
 }
 
+/// folded() by sum, without a loop.
+template <class Element, int N>
+__device__ std::uint64_t summed(const std::uint64_t (&lines)[N], std::uint32_t ranks) {
+  using stored = typename Element::stored;
+  std::uint64_t made = 0;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(8 / sizeof(stored)); ++i) {
+    auto sum = Element::load(lane<stored>(lines[0], i));
+#pragma unroll
+    for (std::uint32_t r = 1; r < N; ++r)
+      if (r < ranks) sum = add(sum, Element::load(lane<stored>(lines[r], i)));
+    made |= as_lane<stored>(Element::store(sum), i);
+  }
+  return made;
+}
+
 /// Calls \p use with the element of \p type.
 template <class Use>
 __device__ std::uint64_t with_element(dtype type, const Use& use) {
