@@ -3,7 +3,7 @@
 
 namespace troupe {
 
-const void* compiled_one_shot_kernel(int, unsigned) noexcept {
+const void* compiled_one_shot_kernel(int, one_shot_form) noexcept {
   return nullptr;
 }
 

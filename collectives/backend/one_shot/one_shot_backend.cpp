@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -219,9 +219,9 @@ private:
   void prepare(one_shot_offer& mine) {
     driver& api = where()->api();
     // Also loads the kernels: CUDA may wait for all work of a device when it loads one.
-    const unsigned resident =
-        std::min(api.load(where()->id(), one_shot_kernel(world_size(), 1), one_shot_threads),
-                 api.load(where()->id(), one_shot_kernel(world_size(), one_shot_entries), one_shot_threads));
+    unsigned resident = std::numeric_limits<unsigned>::max();
+    for (const one_shot_form form : all_one_shot_forms)
+      resident = std::min(resident, api.load(where()->id(), one_shot_kernel(world_size(), form), one_shot_threads));
     {
       const std::lock_guard lock{blocks_guard_};
       blocks_.emplace(where(), resident);
@@ -238,7 +238,7 @@ private:
     words_ = allocate_pinned(where(), (stop_word + 1) * sizeof(std::uint32_t));
     const auto words = words_.host_span<std::uint32_t>();
     std::ranges::fill(words, shared_->settings.first_sequence);
-    words[one_shot_control::arrived] = words[stop_word] = 0;
+    words[one_shot_control::arrived] = words[one_shot_control::aborted] = words[stop_word] = 0;
     const stream filler{where()};
     filler.ref().fill(scratch->data(), 0, control_at);
     filler.ref().copy(scratch->data() + control_at, words.data(), control_bytes);
@@ -254,7 +254,7 @@ private:
     if (std::holds_alternative<group>(what)) return do_launch_together(std::array{&what}, stream, at_end);
     if (!is_one_shot(what, limits_)) return library_->launch(what, stream, at_end);
     require_running();
-    launch_table<1>(plan_alone(entry_of(what, self()), peers_.blocks), stream, at_end);
+    launch_alone(entry_of(what, self()), stream, at_end);
     return static_cast<bool>(at_end);
   }
 
@@ -287,36 +287,34 @@ private:
     for (const one_shot_launch& one : launches) {
       const completion_word word = &one == &launches.back() ? at_end : completion_word{};
       if (one.entries.size() == 1)
-        launch_table<1>(one_shot_single{one.entries.front(), one.blocks, one.threads}, stream, word);
+        launch_alone(one.entries.front(), stream, word);
       else
-        launch_table<one_shot_entries>(one, stream, word);
+        launch_table<one_shot_entries>(one_shot_form::several, one.entries, one.shape, stream, word);
     }
   }
 
-  template <unsigned Capacity, class Launch>
-  void launch_table(const Launch& one, stream_ref stream, completion_word word) const {
+  void launch_alone(const one_shot_entry& one, stream_ref stream, completion_word word) const {
+    launch_table<1>(form_of(one), {&one, 1}, plan_alone(one, peers_.blocks), stream, word);
+  }
+
+  template <unsigned Capacity>
+  void launch_table(one_shot_form form, std::span<const one_shot_entry> entries, const one_shot_shape& shape,
+                    stream_ref stream, completion_word word) const {
     one_shot_arguments<Capacity> made{.layout = layout_for(world_size()),
                                       .control = control_,
                                       .stop = stop_address_.load(std::memory_order_relaxed),
                                       .word = word.word,
                                       .value = word.value,
                                       .self = static_cast<std::uint8_t>(self().value()),
-                                      .ranks = static_cast<std::uint8_t>(world_size())};
+                                      .ranks = static_cast<std::uint8_t>(world_size()),
+                                      .entry_count = static_cast<std::uint8_t>(entries.size()),
+                                      .shape = shape};
     std::ranges::copy(scratch_, made.scratch);
-    if constexpr (Capacity == 1) {
-      made.entry_count = 1;
-      made.entries[0] = one.entry;
-    } else {
-      made.entry_count = static_cast<std::uint8_t>(one.entries.size());
-      std::ranges::copy(one.entries, made.entries);
-      for (std::size_t i = 0; i < one.entries.size(); ++i) {
-        const unsigned end = i + 1 < one.entries.size() ? one.entries[i + 1].first_block : one.blocks;
-        std::fill(made.entry_of + one.entries[i].first_block, made.entry_of + end, static_cast<std::uint8_t>(i));
-      }
-    }
-    stream.launch({.what = &one_shot_kernel(world_size(), Capacity),
-                   .blocks = one.blocks,
-                   .threads = one.threads,
+    std::ranges::copy(entries, made.entries);
+    std::ranges::transform(entries, made.first_warps, &one_shot_entry::first_warp);
+    stream.launch({.what = &one_shot_kernel(world_size(), form),
+                   .blocks = shape.blocks,
+                   .threads = shape.warps_per_block * one_shot_lanes,
                    .arguments = &made,
                    .argument_bytes = sizeof made});
   }

@@ -72,19 +72,22 @@ private:
     std::size_t entry;
     std::uint32_t block;
     std::uint32_t source;
-    line_operation now;
     std::uint32_t index;   ///< In the block.
     std::uint32_t of_part; ///< In the part. Of an empty line it is behind the part's end.
   };
 
-  [[nodiscard]] std::uint32_t blocks_of(const one_shot_entry& one) const {
-    return (line_count_of(one.part_bytes) + one.lines_per_block - 1) / one.lines_per_block;
+  [[nodiscard]] std::uint32_t warps_of(const one_shot_entry& one) const {
+    return (line_count_of(one.part_bytes) + given_.shape.lines_per_warp - 1) / given_.shape.lines_per_warp;
   }
   [[nodiscard]] static bool sends(const one_shot_entry& one, std::uint32_t source, std::uint32_t to) {
     return (one.from < 0 || one.from == static_cast<int>(source)) && (one.to < 0 || one.to == static_cast<int>(to));
   }
 
   void begin() {
+    for (std::uint32_t block = 0; block < given_.shape.blocks; ++block) {
+      blocks_.push_back(begin_operation(memory_, given_.layout, block));
+      is_ended_ = is_ended_ || blocks_.back().is_ended(); // an earlier operation of the block was aborted
+    }
     const std::size_t count = Capacity == 1 ? 1 : std::size_t{given_.entry_count};
     parts_.resize(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -96,7 +99,7 @@ private:
         parts_[i][given_.self].assign(mine.begin() + static_cast<std::ptrdiff_t>(given_.self * stride),
                                       mine.begin() +
                                           static_cast<std::ptrdiff_t>(given_.self * stride + one.part_bytes));
-      for (std::uint32_t block = 0; block < blocks_of(one); ++block) begin(i, block, mine);
+      for (std::uint32_t warp = 0; warp < warps_of(one); ++warp) begin(i, warp, mine);
     }
   }
 
@@ -117,17 +120,16 @@ private:
     return made;
   }
 
-  void begin(std::size_t entry, std::uint32_t block, const std::vector<std::byte>& mine) {
+  /// Begins the part of the operation's warp \p warp.
+  void begin(std::size_t entry, std::uint32_t warp, const std::vector<std::byte>& mine) {
     const one_shot_entry& one = given_.entries[entry];
-    const std::uint32_t number = one.first_block + block;
-    const line_operation now = begin_operation(memory_, given_.layout, number);
-    if (now.is_ended()) { // an earlier operation of the block was aborted
-      is_ended_ = true;
-      return;
-    }
-    began_.push_back({now, number});
-    const std::uint32_t first = block * one.lines_per_block;
-    const std::uint32_t count = std::min<std::uint32_t>(one.lines_per_block, line_count_of(one.part_bytes) - first);
+    const std::uint32_t number = one.first_warp + warp;
+    const std::uint32_t block = number / given_.shape.warps_per_block;
+    if (blocks_[block].is_ended()) return;
+    const std::uint32_t lines = given_.shape.lines_per_warp;
+    const std::uint32_t place = number % given_.shape.warps_per_block * lines;
+    const std::uint32_t first = warp * lines;
+    const std::uint32_t count = std::min(lines, line_count_of(one.part_bytes) - first);
     for (std::uint32_t peer = 0; peer < given_.ranks; ++peer) {
       if (peer == given_.self) continue;
       const bool has_payload = sends(one, given_.self, peer);
@@ -137,19 +139,20 @@ private:
         if (has_payload && at < one.part_bytes)
           std::memcpy(&payload, mine.data() + peer * std::size_t{one.send_stride} + at,
                       std::min<std::size_t>(line_payload_bytes, one.part_bytes - at));
-        send_line(memory_, now, given_.self, peer, i, payload);
+        send_line(memory_, blocks_[block], given_.self, peer, place + i, payload);
       }
       const bool gets_payload = sends(one, peer, given_.self);
       if (gets_payload) parts_[entry][peer].resize(one.part_bytes);
       for (std::uint32_t i = 0; i < (gets_payload ? count : 1); ++i)
-        waiting_.push_back({entry, number, peer, now, i, gets_payload ? first + i : line_count_of(one.part_bytes)});
+        waiting_.push_back({entry, block, peer, place + i, gets_payload ? first + i : line_count_of(one.part_bytes)});
     }
   }
 
   /// Returns whether the line has arrived.
   bool receive(const expected_line& one) {
-    const line_halves got = memory_.load_line(one.now.line(one.source, one.index));
-    if (!has_arrived(got, one.now.sequence)) return false;
+    const line_operation& now = blocks_[one.block];
+    const line_halves got = memory_.load_line(now.line(one.source, one.index));
+    if (!has_arrived(got, now.sequence)) return false;
     std::vector<std::byte>& part = parts_[one.entry][one.source];
     const std::size_t at = std::size_t{one.of_part} * line_payload_bytes;
     const std::uint64_t payload = payload_of(got);
@@ -162,10 +165,10 @@ private:
     const bool has_received = waiting_.empty() && !is_ended_;
     if (has_received)
       for (std::size_t i = 0; i < parts_.size(); ++i) write_result(given_.entries[i], parts_[i]);
-    for (const auto& began : began_) {
-      const auto is_of_block = [&](const expected_line& one) { return one.block == began.second; };
-      end_operation(memory_, given_.layout, began.first, began.second, std::ranges::none_of(waiting_, is_of_block), 0,
-                    1);
+    for (std::uint32_t block = 0; block < blocks_.size(); ++block) {
+      if (blocks_[block].is_ended()) continue;
+      const auto is_of_block = [=](const expected_line& one) { return one.block == block; };
+      end_operation(memory_, given_.layout, blocks_[block], block, std::ranges::none_of(waiting_, is_of_block), 0, 1);
     }
     std::uint32_t& arrived = given_.control[one_shot_control::arrived];
     if (!has_received) arrived |= one_shot_control::spoilt;
@@ -193,8 +196,8 @@ private:
   one_shot_arguments<Capacity> given_{};
   host_lines<Capacity> memory_{given_};
   bool has_sent_ = false;
-  bool is_ended_ = false;                                       ///< Some of its blocks do nothing.
-  std::vector<std::pair<line_operation, std::uint32_t>> began_; ///< With the number of the block.
+  bool is_ended_ = false; ///< Some of its blocks do nothing.
+  std::vector<line_operation> blocks_;
   std::vector<expected_line> waiting_;
   std::vector<std::vector<std::vector<std::byte>>> parts_; ///< By entry and source: what this rank gets.
 };
@@ -204,23 +207,25 @@ std::unique_ptr<mock_kernel> start_mock(const void* arguments) {
   return std::make_unique<mock_one_shot<Capacity>>(arguments);
 }
 
-/// Returns the kernels for each number of ranks from 2 on.
-template <unsigned Capacity>
-std::array<kernel, one_shot_ranks - 1> make_kernels() noexcept {
+/// Returns the kernels of a form for each number of ranks from 2 on.
+std::array<kernel, one_shot_ranks - 1> make_kernels(one_shot_form form) noexcept {
   std::array<kernel, one_shot_ranks - 1> made;
   for (std::size_t i = 0; i < made.size(); ++i)
     made[i] = {.name = "one_shot",
-               .compiled = compiled_one_shot_kernel(static_cast<int>(i) + 2, Capacity),
-               .start_mock = start_mock<Capacity>};
+               .compiled = compiled_one_shot_kernel(static_cast<int>(i) + 2, form),
+               .start_mock = form == one_shot_form::several ? start_mock<one_shot_entries> : start_mock<1>};
   return made;
 }
 
 } // namespace
 
-const kernel& one_shot_kernel(int ranks, unsigned capacity) noexcept {
-  static const auto single = make_kernels<1>();
-  static const auto several = make_kernels<one_shot_entries>();
-  return (capacity == 1 ? single : several)[static_cast<std::size_t>(ranks - 2)];
+const kernel& one_shot_kernel(int ranks, one_shot_form form) noexcept {
+  static const auto all = [] {
+    std::array<std::array<kernel, one_shot_ranks - 1>, all_one_shot_forms.size()> made;
+    std::ranges::transform(all_one_shot_forms, made.begin(), make_kernels);
+    return made;
+  }();
+  return all[static_cast<std::size_t>(form)][static_cast<std::size_t>(ranks - 2)];
 }
 
 } // namespace troupe

@@ -9,8 +9,6 @@ namespace troupe {
 
 namespace {
 
-constexpr unsigned warp = 32;
-
 const std::byte* address(const operand& one) noexcept {
   return one.memory.data();
 }
@@ -71,36 +69,50 @@ private:
   }
 };
 
-unsigned blocks_of(const one_shot_entry& one, unsigned lines_per_thread) noexcept {
-  const unsigned each = one_shot_threads * lines_per_thread;
-  return (line_count_of(one.part_bytes) + each - 1) / each;
+/// Blocks have this many warps as long as there are enough blocks: a few multiprocessors answer faster than one, and
+/// large blocks start later than small ones.
+constexpr unsigned usual_warps = 8;
+constexpr unsigned most_warps = one_shot_threads / one_shot_lanes;
+
+unsigned warps_of(const one_shot_entry& one, unsigned lines_per_warp) noexcept {
+  return (line_count_of(one.part_bytes) + lines_per_warp - 1) / lines_per_warp;
 }
 
-unsigned blocks_of(std::span<const one_shot_entry> all, unsigned lines_per_thread) noexcept {
+unsigned warps_of(std::span<const one_shot_entry> all, unsigned lines_per_warp) noexcept {
   unsigned sum = 0;
-  for (const one_shot_entry& one : all) sum += blocks_of(one, lines_per_thread);
+  for (const one_shot_entry& one : all) sum += warps_of(one, lines_per_warp);
   return sum;
 }
 
-/// Gives \p one its blocks, from \p first on. Returns their number.
-unsigned place(one_shot_entry& one, unsigned first, unsigned lines_per_thread) noexcept {
-  const unsigned count = blocks_of(one, lines_per_thread);
-  one.first_block = static_cast<std::uint16_t>(first);
-  one.lines_per_block = static_cast<std::uint16_t>((line_count_of(one.part_bytes) + count - 1) / count);
-  return count;
-}
-
-unsigned threads_for(unsigned lines_per_block) noexcept {
-  return std::min(one_shot_threads, (lines_per_block + warp - 1) / warp * warp);
+/// Returns the shape of a launch of \p all: with as few lines for each thread as \p most_blocks permit.
+one_shot_shape shape_of(std::span<const one_shot_entry> all, unsigned most_blocks) noexcept {
+  unsigned lines = 1;
+  while (lines < one_shot_lines && warps_of(all, lines * one_shot_lanes) > most_blocks * most_warps) lines *= 2;
+  const unsigned warps = warps_of(all, lines * one_shot_lanes);
+  const unsigned each = std::max((warps + most_blocks - 1) / most_blocks, std::min(usual_warps, warps));
+  return {.blocks = static_cast<std::uint16_t>((warps + each - 1) / each),
+          .warps_per_block = static_cast<std::uint16_t>(each),
+          .lines_per_warp = static_cast<std::uint16_t>(lines * one_shot_lanes)};
 }
 
 } // namespace
 
-one_shot_single plan_alone(one_shot_entry one, unsigned most_blocks) noexcept {
-  unsigned lines_per_thread = 1;
-  while (lines_per_thread < one_shot_lines && blocks_of(one, lines_per_thread) > most_blocks) lines_per_thread *= 2;
-  const unsigned blocks = place(one, 0, lines_per_thread);
-  return {one, blocks, threads_for(one.lines_per_block)};
+one_shot_form form_of(const one_shot_entry& one) noexcept {
+  const auto shape = reinterpret_cast<std::uintptr_t>(one.send) | reinterpret_cast<std::uintptr_t>(one.recv);
+  const bool all_send_all = one.from < 0 && one.to < 0 && one.send_stride == 0;
+  if (!one.combines || !all_send_all || static_cast<reduction>(one.op) != reduction::sum || one.part_bytes == 0 ||
+      ((shape | one.part_bytes) & (line_payload_bytes - 1)) != 0)
+    return one_shot_form::any;
+  switch (static_cast<dtype>(one.type)) {
+    case dtype::f32: return one_shot_form::f32_sum;
+    case dtype::f16: return one_shot_form::f16_sum;
+    case dtype::bf16: return one_shot_form::bf16_sum;
+    default: return one_shot_form::any;
+  }
+}
+
+one_shot_shape plan_alone(const one_shot_entry& one, unsigned most_blocks) noexcept {
+  return shape_of({&one, 1}, most_blocks);
 }
 
 one_shot_entry entry_of(const operation& what, rank self) {
@@ -131,27 +143,22 @@ one_shot_entry entry_of(const operation& what, rank self) {
 std::vector<one_shot_launch> plan_launches(std::span<const one_shot_entry> all, unsigned most_blocks) {
   std::vector<one_shot_launch> launches;
   while (!all.empty()) {
-    // As many as fit if each thread has as many lines as it can; then as few lines for each thread as these permit.
+    // As many as fit if each thread has as many lines as it can.
     std::size_t taken = 0;
-    unsigned blocks = 0;
+    unsigned warps = 0;
     while (taken < all.size() && taken < one_shot_entries) {
-      const unsigned more = blocks_of(all[taken], one_shot_lines);
-      if (taken > 0 && blocks + more > most_blocks) break;
-      blocks += more;
+      const unsigned more = warps_of(all[taken], one_shot_lines * one_shot_lanes);
+      if (taken > 0 && warps + more > most_blocks * most_warps) break;
+      warps += more;
       ++taken;
     }
     const auto together = all.first(taken);
-    unsigned lines_per_thread = 1;
-    while (lines_per_thread < one_shot_lines && blocks_of(together, lines_per_thread) > most_blocks)
-      lines_per_thread *= 2;
-    one_shot_launch made;
-    unsigned most_lines = 0;
-    for (one_shot_entry one : together) {
-      made.blocks += place(one, made.blocks, lines_per_thread);
-      most_lines = std::max<unsigned>(most_lines, one.lines_per_block);
-      made.entries.push_back(one);
+    one_shot_launch made{.entries = {together.begin(), together.end()}, .shape = shape_of(together, most_blocks)};
+    unsigned first = 0;
+    for (one_shot_entry& one : made.entries) {
+      one.first_warp = static_cast<std::uint16_t>(first);
+      first += warps_of(one, made.shape.lines_per_warp);
     }
-    made.threads = threads_for(most_lines);
     launches.push_back(std::move(made));
     all = all.subspan(taken);
   }

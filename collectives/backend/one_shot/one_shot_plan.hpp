@@ -10,25 +10,20 @@
 
 namespace troupe {
 
-/// The entries of one launch, with their blocks, and its size.
+/// The entries of one launch, with their warps, and its shape.
 struct one_shot_launch {
   std::vector<one_shot_entry> entries;
-  unsigned blocks = 0;
-  unsigned threads = 0; ///< In each block.
+  one_shot_shape shape;
 };
 
-/// The launch of a single operation.
-struct one_shot_single {
-  one_shot_entry entry;
-  unsigned blocks = 0;
-  unsigned threads = 0;
-};
-
-/// Returns the entry of \p what, without its blocks. Precondition: is_one_shot().
+/// Returns the entry of \p what, without its warps. Precondition: is_one_shot().
 [[nodiscard]] one_shot_entry entry_of(const operation& what, rank self);
 
-/// Returns the launch of \p one by itself, with at most \p most_blocks blocks. Allocates nothing.
-[[nodiscard]] one_shot_single plan_alone(one_shot_entry one, unsigned most_blocks) noexcept;
+/// Returns the fastest kernel for \p one by itself.
+[[nodiscard]] one_shot_form form_of(const one_shot_entry& one) noexcept;
+
+/// Returns the shape of a launch of \p one by itself, with at most \p most_blocks blocks.
+[[nodiscard]] one_shot_shape plan_alone(const one_shot_entry& one, unsigned most_blocks) noexcept;
 
 /// Divides \p all into as few launches of at most \p most_blocks blocks each as there is room for, in their order. The
 /// division depends on their sizes alone, so that it is the same at all ranks.

@@ -209,31 +209,90 @@ TEST_CASE("parts of a group are decided one by one", "[collectives][one-shot]") 
   CHECK(found.library == std::vector{&parts[0], &large});
 }
 
-TEST_CASE("operations that are launched together share the blocks of as few launches as possible",
+TEST_CASE("operations that are launched together share the warps of as few launches as possible",
           "[collectives][one-shot]") {
   const auto entries = [](std::size_t count, std::size_t bytes) {
     return std::vector<one_shot_entry>(count, entry_of(sum_of(bytes, dtype::u8), rank{0}));
   };
   const auto one = plan_launches(entries(64, 4096), one_shot_blocks);
   REQUIRE(one.size() == 1);
-  CHECK(one.front().blocks == 64);
-  CHECK(one.front().threads == 512);
-  const auto large = plan_launches(entries(1, 1U << 20U), one_shot_blocks);
-  REQUIRE(large.size() == 1);
-  CHECK(large.front().blocks == 128);
-  CHECK(large.front().entries.front().lines_per_block == 1024);
-  const auto tiny = plan_launches(entries(1, 8), one_shot_blocks);
-  CHECK(tiny.front().blocks == 1);
-  CHECK(tiny.front().threads == 32);
+  CHECK(one.front().shape.blocks == 32);
+  CHECK(one.front().shape.warps_per_block == 32);
+  CHECK(one.front().shape.lines_per_warp == 32);
+  CHECK(one.front().entries[1].first_warp == 16);
+  const auto large = plan_alone(entries(1, 1U << 20U).front(), one_shot_blocks);
+  CHECK(large.blocks == 32);
+  CHECK(large.warps_per_block == 32);
+  CHECK(large.lines_per_warp == 128);
+  const auto tiny = plan_alone(entries(1, 8).front(), one_shot_blocks);
+  CHECK(tiny.blocks == 1);
+  CHECK(tiny.warps_per_block == 1);
   const auto many = plan_launches(entries(65, 0), one_shot_blocks);
   REQUIRE(many.size() == 2);
   CHECK(many.front().entries.size() == 64);
   CHECK(many.back().entries.size() == 1);
   const auto full = plan_launches(entries(3, 512 * 1024), one_shot_blocks);
   REQUIRE(full.size() == 2);
-  CHECK(full.front().blocks == 128);
-  CHECK(full.front().entries.back().first_block == 64);
-  for (const auto& launch : plan_launches(entries(64, 4096), 8)) CHECK(launch.blocks <= 8);
+  CHECK(full.front().shape.blocks == 32);
+  CHECK(full.front().entries.back().first_warp == 512);
+  const auto few = plan_launches(entries(64, 4096), 8);
+  REQUIRE(few.size() == 1);
+  CHECK(few.front().shape.blocks == 8);
+  CHECK(few.front().shape.lines_per_warp == 128);
+}
+
+TEST_CASE("every line of every operation has a place of its own in the blocks that the communicator has",
+          "[collectives][one-shot]") {
+  const unsigned most_blocks = GENERATE(1U, 4U, 8U, one_shot_blocks);
+  CAPTURE(most_blocks);
+  const std::size_t most = std::size_t{most_blocks} * one_shot_threads * one_shot_lines * line_payload_bytes;
+  const std::vector<std::size_t> sizes{0, 1, 8, 255, 256, 257, 2048, 2049, most / 3, most / 2, most - 1, most};
+  std::vector<one_shot_entry> all;
+  for (std::size_t i = 0; i < 3 * sizes.size(); ++i)
+    all.push_back(entry_of(sum_of(sizes[i * 7 % sizes.size()], dtype::u8), rank{0}));
+  std::size_t seen = 0;
+  for (const one_shot_launch& launch : plan_launches(all, most_blocks)) {
+    const one_shot_shape& shape = launch.shape;
+    CHECK(shape.blocks <= most_blocks);
+    CHECK(shape.warps_per_block <= one_shot_threads / one_shot_lanes);
+    CHECK(shape.lines_per_warp <= one_shot_lanes * one_shot_lines);
+    std::size_t next_warp = 0;
+    for (const one_shot_entry& one : launch.entries) {
+      REQUIRE(one.part_bytes == all[seen++].part_bytes);
+      CHECK(one.first_warp == next_warp);
+      next_warp += (line_count_of(one.part_bytes) + shape.lines_per_warp - 1) / shape.lines_per_warp;
+    }
+    const std::size_t warps = std::size_t{shape.blocks} * shape.warps_per_block;
+    CHECK(next_warp <= warps);
+    CHECK(next_warp + shape.warps_per_block > warps); // no block without a warp that has something to do
+  }
+  CHECK(seen == all.size());
+}
+
+TEST_CASE("only sums of whole lines in aligned memory have kernels of their own", "[collectives][one-shot]") {
+  const auto at = [](std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); };
+  const auto form_at = [&](all_reduce what, std::uintptr_t send, std::uintptr_t recv) {
+    one_shot_entry made = entry_of(what, rank{0});
+    made.send = at(send);
+    made.recv = at(recv);
+    return form_of(made);
+  };
+  CHECK(form_at(sum_of(2), 256, 264) == one_shot_form::f32_sum);
+  CHECK(form_at(sum_of(4, dtype::f16), 256, 264) == one_shot_form::f16_sum);
+  CHECK(form_at(sum_of(4, dtype::bf16), 256, 264) == one_shot_form::bf16_sum);
+  CHECK(form_at(sum_of(3), 256, 264) == one_shot_form::any);
+  CHECK(form_at(sum_of(0), 256, 264) == one_shot_form::any);
+  CHECK(form_at(sum_of(2), 260, 264) == one_shot_form::any);
+  CHECK(form_at(sum_of(2), 256, 260) == one_shot_form::any);
+  CHECK(form_at(sum_of(2, dtype::i32), 256, 264) == one_shot_form::any);
+  CHECK(form_at({.send = {}, .recv = {}, .count = 2, .type = dtype::f32, .op = reduction::max}, 256, 264) ==
+        one_shot_form::any);
+  const reduce_scatter scattered{.send = {}, .recv = {}, .count = 2, .type = dtype::f32};
+  CHECK(form_of(entry_of(scattered, rank{0})) == one_shot_form::any);
+  const reduce to_root{.send = {}, .recv = {}, .count = 2, .type = dtype::f32, .root = rank{0}};
+  CHECK(form_of(entry_of(to_root, rank{0})) == one_shot_form::any);
+  const all_gather gathered{.send = {}, .recv = {}, .count = 2, .type = dtype::f32};
+  CHECK(form_of(entry_of(gathered, rank{0})) == one_shot_form::any);
 }
 
 TEST_CASE("one-shot kernels give the library's results to the last bit, for every operation, dtype, number of ranks, "
@@ -256,6 +315,38 @@ TEST_CASE("one-shot kernels give the library's results to the last bit, for ever
       for (const std::size_t count : {0U, 1U, 9U, 130U, 512U}) compare(what, count, type, reduction::sum, count % 2);
   compare(shape::reduce_all, 0, dtype::f32, reduction::sum, 0);
   compare(shape::reduce_all, limit, dtype::u8, reduction::max, 1);
+  CHECK(*kernels.library->launches == 0);
+}
+
+TEST_CASE(
+    "one-shot kernels of several lines for each thread, and of operations of many sizes, give the library's results",
+    "[collectives][one-shot]") {
+  constexpr std::size_t most = std::size_t{1} << 20U;
+  small_world kernels{2, {.part_bytes = most}};
+  small_world library{2, {.enabled = false}};
+  for (const std::size_t count : {most / 4 + 1, most / 2 + 13}) // two and four lines
+    CHECK(results(kernels, shape::reduce_all, count, dtype::u8, reduction::sum, rank{0}, 1) ==
+          results(library, shape::reduce_all, count, dtype::u8, reduction::sum, rank{0}, 1));
+  const auto sums = [](small_world& world) {
+    constexpr std::array<std::size_t, 6> sizes{1, 300, 70'000, 8, 0, 2049};
+    std::vector<buffer> all;
+    for (auto& one : world.members) {
+      std::vector<operation> parts;
+      for (int i = 0; i < 40; ++i) {
+        const std::size_t count = sizes[static_cast<std::size_t>(i) % sizes.size()];
+        const buffer& memory = all.emplace_back(one.pool->allocate(std::max<std::size_t>(1, count)));
+        for (std::size_t k = 0; k < memory.size_bytes(); ++k)
+          memory.data()[k] = pattern(one.comm->self().value() + i, k);
+        parts.emplace_back(all_reduce{.send = memory, .recv = memory, .count = count, .type = dtype::u8});
+      }
+      one.comm->launch(group{std::move(parts)}, one.line);
+    }
+    world.synchronize();
+    std::vector<std::vector<std::byte>> got;
+    for (const buffer& one : all) got.emplace_back(one.data(), one.data() + one.size_bytes());
+    return got;
+  };
+  CHECK(sums(kernels) == sums(library));
   CHECK(*kernels.library->launches == 0);
 }
 
@@ -350,16 +441,23 @@ TEST_CASE("a kernel whose peer never comes ends when the communicator has failed
 }
 
 TEST_CASE("blocks of two aborted launches do not add up to a complete one", "[collectives][one-shot]") {
-  small_world world{2};
+  constexpr std::size_t most = std::size_t{64} << 10U;
+  small_world world{2, {.part_bytes = most}};
   auto& behind = world.members[0];
   auto& ahead = world.members[1];
+  std::size_t two_blocks = 1; // the least size that has them
+  while (plan_alone(entry_of(sum_of(two_blocks, dtype::u8), rank{0}), one_shot_blocks).blocks == 1) ++two_blocks;
+  std::vector<buffer> all;
+  const auto sum = [&](const small_world::member& one, std::size_t count) {
+    const buffer& memory = all.emplace_back(one.pool->allocate(count));
+    return all_reduce{.send = memory, .recv = memory, .count = count, .type = dtype::u8};
+  };
   const buffer word = allocate_pinned(behind.gpu, 4);
   auto& seen = word.host_span<std::uint32_t>()[0];
   seen = 0;
   // The first launch has two blocks here, but the peer comes for one of them only. The second one has that block alone.
-  const operation two = group{{barrier{}, barrier{}}};
-  CHECK(ahead.comm->launch(barrier{}, ahead.line, {}) == false);
-  CHECK(behind.comm->launch(two, behind.line, {.word = &seen, .value = 1}));
+  CHECK(ahead.comm->launch(sum(ahead, two_blocks - 1), ahead.line, {}) == false);
+  CHECK(behind.comm->launch(sum(behind, two_blocks), behind.line, {.word = &seen, .value = 1}));
   CHECK(behind.comm->launch(barrier{}, behind.line, {.word = &seen, .value = 2}));
   ahead.line.ref().synchronize();
   static_cast<void>(ahead.comm->launch(barrier{}, ahead.line)); // would complete the second launch's block
