@@ -46,6 +46,7 @@ struct device_description {
   std::uint64_t free_bytes = 0;
   int compute_major = 0; ///< Compute capability; 0 for a device of the mock.
   int compute_minor = 0;
+  unsigned multiprocessors = 0; ///< Those that this process can use.
   std::string pci_bus_id;
   device_traits traits{};
   /// The locality if the driver itself knows it. If empty, the locality is looked up by PCI address (topology.hpp).

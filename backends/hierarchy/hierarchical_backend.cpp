@@ -316,6 +316,7 @@ public:
     end_each(all_parts(), [](communicator& one) { one.abort(); });
   }
 
+  void drained() noexcept override { flat_->drained(); } // its parts have no warm-up, so no kernels of their own
   void destroy() override {
     end_each(all_parts(), [](communicator& one) { one.destroy(); });
   }

@@ -172,6 +172,7 @@ public:
     } catch (const exception&) { // a device in error no longer accesses memory
     }
   }
+  void drained() noexcept override { peers_->drained(); }
   void destroy() override { peers_->destroy(); }
   [[nodiscard]] std::string_view capture_objection() const noexcept override { return objection_of_host_memory; }
 

@@ -60,7 +60,8 @@ public:
 
   /// Launches a first operation in \p stream, so that no request pays for one-time work of the library (connections,
   /// loading of kernels). Does not wait until the operation is done. All ranks call it once, after init() and before
-  /// anything else is launched, on the thread of init(). The default implementation does nothing.
+  /// anything else is launched, on the thread of init(). Where a communicator is used without, the first requests pay.
+  /// The default implementation does nothing.
   virtual void warm_up(stream_ref stream);
 
   /// Enqueues a validated collective. Returns when it is in the stream.
@@ -95,6 +96,12 @@ public:
   /// Ends all work of this rank: operations in flight leave the device, successful or not. Their completion then does
   /// not mean success. Idempotent.
   virtual void abort() = 0;
+
+  /// Called when no work of this rank is in flight and none will follow: its stream has been synchronized behind the
+  /// last launch, and nobody launches any more. Memory that such work stores to may then be released. Without this call
+  /// it is kept for good. Idempotent. The default implementation does nothing. Threads: helper threads, also after
+  /// abort(). May block.
+  virtual void drained() noexcept {}
 
   /// Releases all resources after all work has finished and all ranks have stopped launching. Idempotent. Has no effect
   /// after abort().
@@ -153,6 +160,14 @@ private:
   std::shared_ptr<device> device_;
 };
 
+/// What kernels of a backend that wait for peers need, so that other kernels that wait cannot exclude them.
+struct kernel_needs {
+  unsigned blocks = 0;         ///< The most blocks of a kernel. Each takes up to a whole multiprocessor.
+  unsigned cluster_blocks = 1; ///< How many of them need multiprocessors in the same part of the GPU.
+  /// Why kernels may begin in another order than they were launched in on their device, for people. Empty: they do not.
+  std::string disorder{};
+};
+
 /// A kind of communicator: mock, nccl or gloo. Threads: safe from any.
 class backend {
 public:
@@ -169,6 +184,9 @@ public:
   /// process knows its own devices only. Cheap enough to call for each world. Forms no communicator and does not block.
   /// Errors: the driver's.
   [[nodiscard]] virtual troupe::capabilities examine(std::span<const std::shared_ptr<device>> devices) = 0;
+
+  /// Returns what the kernels of its communicators need; by default nothing.
+  [[nodiscard]] virtual kernel_needs needs_of_kernels() const { return {}; }
 
   /// Makes a new id for one formation. Call it once per formation and give the id to every rank.
   [[nodiscard]] virtual unique_id make_unique_id() = 0;

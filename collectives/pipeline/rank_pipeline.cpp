@@ -92,7 +92,12 @@ void rank_pipeline::init() {
 }
 
 void rank_pipeline::init_formed() {
-  static_cast<void>(prepare_device());
+  const auto line = prepare_device();
+  try {
+    peers_->warm_up(line->ref());
+  } catch (const exception& failure) {
+    throw exception{judged(failure.why())};
+  }
   begin();
 }
 
@@ -158,18 +163,23 @@ void rank_pipeline::abort() {
   peers_->abort();
   // No buffer may be released while the device can still access it. A failed device accesses nothing any more.
   try {
-    if (const auto last = take_stream()) last->ref().synchronize();
+    const auto last = take_stream();
+    if (last) last->ref().synchronize();
     track_->source().drained();
-  } catch (const exception&) { // the fault that led here was reported
+    if (last) peers_->drained(); // else another thread may be waiting for the stream
+  } catch (const exception&) {   // the fault that led here was reported
   }
   end_staging();
   release_buffers();
 }
 
 void rank_pipeline::close() {
+  bool was_drained = false;
   try {
     where()->api().enter_thread(where()->id());
-    if (const auto last = take_stream()) last->ref().synchronize();
+    const auto last = take_stream();
+    if (last) last->ref().synchronize();
+    was_drained = last != nullptr;
   } catch (...) {
     fail(current_error());
     graphs_->close();
@@ -186,6 +196,7 @@ void rank_pipeline::close() {
   fail(error{.code = errc::stopping, .text = "the rank's communicator has been closed", .rank = self()});
   release_buffers();
   graphs_->close();
+  if (was_drained) peers_->drained();
   peers_->destroy();
 }
 

@@ -100,7 +100,7 @@ public:
 
   /// Makes the stream and forms the communicator with the other ranks. Blocks.
   void init();
-  /// As init(), for a communicator that is formed already. Does not wait for other ranks.
+  /// As init(), for a communicator that is formed already. Waits for other ranks only if its warm-up does.
   void init_formed();
 
   /// Prepares a validated operation for submit(), as far as possible before its place in the order is known.

@@ -217,6 +217,7 @@ public:
                              .total_bytes = found.totalGlobalMem,
                              .compute_major = found.major,
                              .compute_minor = found.minor,
+                             .multiprocessors = static_cast<unsigned>(found.multiProcessorCount),
                              .pci_bus_id = bus.data(),
                              .traits = traits_of(entry_, id)};
     if (contexts_[static_cast<std::size_t>(id.value())].load(std::memory_order_acquire) != nullptr)

@@ -113,6 +113,7 @@ device_description mock_driver::describe(device_id id) {
   return {.name = "mock GPU",
           .total_bytes = memory_->limit_bytes(id),
           .free_bytes = memory_->free_bytes(id),
+          .multiprocessors = options_.multiprocessors,
           .pci_bus_id = place.pci_bus_id.empty() ? "mock:" + to_string(id) : place.pci_bus_id,
           .traits = options_.traits,
           .local = place.local};
@@ -130,6 +131,11 @@ std::size_t mock_driver::used_bytes(device_id id) {
 
 std::size_t mock_driver::refused_allocations() const {
   return memory_->refused_count();
+}
+
+std::size_t mock_driver::loaded_kernel_count() const {
+  const std::lock_guard lock{loaded_guard_};
+  return loaded_.size();
 }
 
 peer_description mock_driver::describe_peer(device_id from, device_id to) {
@@ -366,11 +372,15 @@ void mock_driver::call(device_id id, native_stream stream, host_function functio
 }
 
 unsigned mock_driver::load(device_id id, const kernel& what, unsigned threads) {
-  constexpr unsigned threads_at_once = 132 * 2048; // as an H100
+  constexpr unsigned threads_of_multiprocessor = 2048; // as an H100
   engine_->require(id);
   if (what.start_mock == nullptr)
     throw exception{errc::unsupported, "the mock cannot run the kernel " + std::string{what.name}};
-  return threads_at_once / threads;
+  {
+    const std::lock_guard lock{loaded_guard_};
+    loaded_.insert(&what);
+  }
+  return options_.multiprocessors * (threads_of_multiprocessor / threads);
 }
 
 void mock_driver::launch(device_id id, native_stream stream, const kernel_launch& one) {

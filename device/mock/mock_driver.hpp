@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -44,6 +45,7 @@ struct mock_options {
   int device_count = 4;
   std::size_t memory_bytes = std::size_t{1} << 30U; ///< Per device.
   engine_mode mode = engine_mode::threaded;
+  unsigned multiprocessors = 132;   ///< Of each device; 132 as an H100.
   bool word_operations = true;      ///< False: the devices lack word operations, as some GPUs do.
   device_traits traits{};           ///< The same for each device; by default all are unknown.
   std::vector<mock_place> places{}; ///< Indexed by device. Devices beyond its end have no simulated position.
@@ -123,6 +125,8 @@ public:
   [[nodiscard]] std::size_t used_bytes(device_id id);
   /// Returns the number of allocations for which a pool took all that its device had left, in vain.
   [[nodiscard]] std::size_t refused_allocations() const;
+  /// Returns the number of kernels that load() has loaded, on any device.
+  [[nodiscard]] std::size_t loaded_kernel_count() const;
   /// Returns the number of graphs that have not been destroyed.
   [[nodiscard]] std::size_t graph_count() const;
 
@@ -170,7 +174,9 @@ private:
   mock_options options_;
   std::atomic<int> occupied_{-1};
   std::unique_ptr<mock_memory> memory_; // declared before the engine, whose tasks hold memory
-  std::mutex events_guard_;             ///< Locked before the engine's mutex.
+  mutable std::mutex loaded_guard_;
+  std::set<const kernel*> loaded_;
+  std::mutex events_guard_; ///< Locked before the engine's mutex.
   std::unordered_map<native_event, event_entry> events_;
   std::unique_ptr<mock_captures> captures_;
   mutable std::mutex graphs_guard_;

@@ -69,6 +69,7 @@ public:
     real_->abort();
     injector_->after_abort(place_);
   }
+  void drained() noexcept override { real_->drained(); }
   void destroy() override {
     injector_->before_destroy(place_);
     real_->destroy();

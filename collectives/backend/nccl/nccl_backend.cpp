@@ -2,6 +2,7 @@
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_capabilities.hpp>
 #include <troupe/collectives/backend/nccl/nccl_communicator.hpp>
+#include <troupe/collectives/backend/nccl/nccl_config.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 
 #include <cstring>
@@ -37,6 +38,10 @@ public:
         facts.all_peers = facts.all_peers && one->api().describe_peer(one->id(), other->id()).access;
     }
     return nccl_capabilities(facts);
+  }
+
+  [[nodiscard]] kernel_needs needs_of_kernels() const override {
+    return nccl_kernel_needs(config_, library_->version_number(), nccl_process_variables());
   }
 
   [[nodiscard]] unique_id make_unique_id() override {

@@ -135,6 +135,27 @@ nccl_native_config native_config(const nccl_values& fields, int version) {
   return made;
 }
 
+kernel_needs nccl_kernel_needs(const nccl_native_config& config, int version, const nccl_variable_lookup& environment) {
+  constexpr unsigned most_channels = 64; // MAXCHANNELS: one block for each
+  constexpr int usual_cluster = 4;       // src/init.cc, where the GPU has clusters
+  constexpr int largest_cluster = 8;
+  constexpr int first_with_field = 23102;
+  int cluster = config.cgaClusterSize == nccl_native_config::unset ? usual_cluster : config.cgaClusterSize;
+  if (const auto set = environment("NCCL_CGA_CLUSTER_SIZE")) {
+    cluster = largest_cluster; // what cannot be read
+    std::from_chars(set->data(), set->data() + set->size(), cluster);
+  }
+  kernel_needs found{.blocks = most_channels,
+                     .cluster_blocks = static_cast<unsigned>(std::clamp(cluster, 1, largest_cluster))};
+  const auto order = environment("NCCL_LAUNCH_ORDER_IMPLICIT");
+  const bool is_ordered = order ? *order == "1" : version >= first_with_field && config.launchOrderImplicit == 1;
+  if (!is_ordered)
+    found.disorder = "NCCL keeps no order between its communicators, because NCCL_LAUNCH_ORDER_IMPLICIT is " +
+                     (order ? *order : std::string{"not set"}) +
+                     ": set it to 1 in the environment of the process, or do not load NCCL before the first runtime";
+  return found;
+}
+
 void check_environment(const nccl_values& variables) {
   const auto is_part = [](char letter) {
     return (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') || letter == '_';

@@ -1,6 +1,7 @@
 /// The configuration of NCCL's communicators, without NCCL's header.
 #pragma once
 
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 
 #include <climits>
@@ -44,5 +45,10 @@ static_assert(std::has_unique_object_representations_v<nccl_native_config>, "the
 /// Returns the configuration of a blocking communicator with \p fields, for a library of \p version (22809 is 2.28.9).
 /// Errors: those of check_config(); too_old (the library would ignore a field).
 [[nodiscard]] nccl_native_config native_config(const nccl_values& fields, int version = INT_MAX);
+
+/// Returns what the kernels of communicators with \p config need, for a library of \p version and the environment \p
+/// environment, whose variables take precedence.
+[[nodiscard]] kernel_needs nccl_kernel_needs(const nccl_native_config& config, int version,
+                                             const nccl_variable_lookup& environment);
 
 } // namespace troupe

@@ -1,7 +1,9 @@
+#include <troupe/collectives/backend/one_shot/block_budget.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_kernels.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_plan.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,69 +21,10 @@ namespace troupe {
 
 namespace {
 
-/// Divides the blocks that a device can run at once among the process's communicators with ranks on it. Kernels that
-/// wait for peers must all run at the same time: if those of one communicator kept out another's, which at another
-/// device keeps out theirs, none would ever end (docs/design/0015). Half of the device is left to NCCL's kernels.
-/// Threads: safe from any.
-class block_budget {
-public:
-  static constexpr unsigned least = 8;
-
-  [[nodiscard]] static block_budget& of_process() {
-    static block_budget one;
-    return one;
-  }
-
-  /// Returns how many blocks a communicator on \p where may use, of at most \p resident at once. 0: there are none
-  /// left.
-  [[nodiscard]] unsigned take(const std::shared_ptr<device>& where, unsigned resident) {
-    const std::lock_guard lock{mutex_};
-    unsigned& used = used_[key_of(*where)];
-    const unsigned left = resident / 2 > used ? resident / 2 - used : 0;
-    unsigned taken = one_shot_blocks;
-    while (taken > least && taken > left / 2) taken /= 2; // later communicators get some, too
-    if (taken > left) return 0;
-    used += taken;
-    return taken;
-  }
-  void give_back(const std::shared_ptr<device>& where, unsigned taken) {
-    const std::lock_guard lock{mutex_};
-    const auto found = used_.find(key_of(*where));
-    if ((found->second -= taken) == 0) used_.erase(found);
-  }
-
-private:
-  using key = std::pair<const driver*, device_id>; ///< CUDA's devices are the process's, those of a mock its own.
-  [[nodiscard]] static key key_of(device& where) {
-    return {where.api().name() == "cuda" ? nullptr : &where.api(), where.id()};
-  }
-
-  std::mutex mutex_;
-  std::map<key, unsigned> used_;
-};
-
-/// Blocks of the budget. Threads: give_back() from any.
-class held_blocks {
-public:
-  held_blocks(std::shared_ptr<device> where, unsigned resident)
-    : where_{std::move(where)}, count_{block_budget::of_process().take(where_, resident)} {}
-  held_blocks(const held_blocks&) = delete;
-  held_blocks& operator=(const held_blocks&) = delete;
-  ~held_blocks() { give_back(); }
-
-  [[nodiscard]] unsigned count() const noexcept { return count_; }
-  void give_back() noexcept {
-    if (const unsigned taken = count_.exchange(0); taken != 0) block_budget::of_process().give_back(where_, taken);
-  }
-
-private:
-  std::shared_ptr<device> where_;
-  std::atomic<unsigned> count_;
-};
-
 /// What all communicators of a backend share.
 struct one_shot_shared {
-  explicit one_shot_shared(one_shot_settings given) : settings{std::move(given)} {}
+  one_shot_shared(one_shot_settings given, kernel_needs of_library)
+    : settings{std::move(given)}, library{std::move(of_library)} {}
 
   /// Passes on why a communicator has no kernels, each reason once.
   void report(const std::string& why) const {
@@ -97,6 +41,7 @@ struct one_shot_shared {
   }
 
   const one_shot_settings settings;
+  const kernel_needs library;
 
 private:
   mutable std::mutex reported_guard_;
@@ -118,21 +63,44 @@ public:
       shared_{std::move(shared)},
       meeting_{std::move(meeting)} {}
 
+  ~one_shot_communicator() override {
+    if (!has_warmed_up_ || is_drained_) return;
+    // Its kernels may still run, and store into the scratch of all ranks.
+    return_or_report("the scratch memory of one-shot kernels", [this] {
+      keep_for_good();
+      throw exception{
+          error{.code = errc::internal,
+                .text = "it is kept for good, because it is not known whether the rank's kernels have ended",
+                .rank = self()}};
+    });
+  }
+
   void init() override {
+    if (shared_->settings.enabled) load_kernels();
     library_->init();
     const one_shot_limits wanted = shared_->limits(world_size());
     if (wanted.part_bytes == 0) return;
-    peers_ = meeting_->meet(self(), offer());
-    if (peers_.scratch.empty()) {
-      if (self() == rank{0}) shared_->report(peers_.why);
+    one_shot_peers peers = meeting_->meet(self(), offer());
+    if (peers.scratch.empty()) {
+      if (self() == rank{0}) shared_->report(peers.why);
       return give_blocks_back();
     }
-    const std::size_t most = std::size_t{peers_.blocks} * one_shot_lines * one_shot_threads * line_payload_bytes;
-    limits_ = {std::min(wanted.part_bytes, most), world_size()};
-    for (std::size_t r = 0; r < peers_.scratch.size(); ++r) scratch_.at(r) = peers_.scratch[r]->data();
+    const std::size_t most = std::size_t{peers.blocks} * one_shot_lines * one_shot_threads * line_payload_bytes;
+    wanted_ = {std::min(wanted.part_bytes, most), world_size()};
+    for (std::size_t r = 0; r < peers.scratch.size(); ++r) scratch_.at(r) = peers.scratch[r]->data();
+    const std::lock_guard lock{scratch_guard_};
+    peers_ = std::move(peers);
   }
 
-  void warm_up(stream_ref stream) override { library_->warm_up(stream); }
+  /// Only now are there kernels: a communicator that is used without a warm-up leaves everything to the library.
+  void warm_up(stream_ref stream) override {
+    if (wanted_.part_bytes == 0) return library_->warm_up(stream);
+    clear_scratch(stream);
+    // In the order of the streams, no rank's kernel is before the clearing of another one's scratch. A wait of the host
+    // would be one for the GPU (docs/design/0075-first-operation.md).
+    library_->launch(barrier{}, stream);
+    limits_ = wanted_;
+  }
   void check() override { library_->check(); }
   [[nodiscard]] std::string_view capture_objection() const noexcept override { return library_->capture_objection(); }
 
@@ -148,7 +116,16 @@ public:
   void abort() override {
     one_shot_communicator::interrupt();
     meeting_->abort();
+    { const std::lock_guard lock{scratch_guard_}; } // a warm-up that has begun enqueues nothing after abort()
     library_->abort();
+  }
+  void drained() noexcept override {
+    stopped_ = true;
+    is_drained_ = true;
+    std::vector<std::shared_ptr<const peer_memory>> released;
+    const std::lock_guard lock{scratch_guard_};
+    released.swap(peers_.scratch); // the last rank's unmaps it
+    library_->drained();
   }
   void destroy() override {
     stopped_ = true;
@@ -185,14 +162,30 @@ private:
     return std::make_shared<one_shot_communicator>(std::move(library), shared_, std::move(meeting));
   }
 
-  /// Prepares what this rank brings.
+  /// Loads the kernels for all numbers of ranks. CUDA may wait for all work of a device when it loads one, so it must
+  /// not be left to a communicator that forms beside one that hangs.
+  void load_kernels() {
+    try {
+      for (int ranks = 2; ranks <= static_cast<int>(one_shot_ranks); ++ranks)
+        for (const one_shot_form form : all_one_shot_forms)
+          resident_ =
+              std::min(resident_, where()->api().load(where()->id(), one_shot_kernel(ranks, form), one_shot_threads));
+    } catch (const exception& failed) {
+      if (failed.why().code != errc::unsupported) throw;
+      unloaded_ = failed.why().text;
+    }
+  }
+
+  /// Prepares what this rank brings. Errors: those of the device, which are not reasons to do without kernels.
   [[nodiscard]] one_shot_offer offer() {
     one_shot_offer mine{.where = where()};
     try {
       prepare(mine);
-    } catch (...) { // then no rank has one-shot kernels
+    } catch (const exception& failed) { // then no rank has one-shot kernels
+      const errc code = failed.why().code;
+      if (code != errc::unsupported && code != errc::out_of_memory) throw;
       mine.scratch.reset();
-      mine.why = current_error().text;
+      mine.why = failed.why().text;
     }
     return mine;
   }
@@ -216,37 +209,56 @@ private:
     return found;
   }
 
+  /// Returns how many blocks all communicators may have on the device. Errors: unsupported (none).
+  [[nodiscard]] unsigned room() const {
+    if (!unloaded_.empty()) throw exception{errc::unsupported, unloaded_};
+    if (!shared_->library.disorder.empty()) throw exception{errc::unsupported, shared_->library.disorder};
+    const unsigned multiprocessors = where()->api().describe(where()->id()).multiprocessors;
+    const unsigned found = room_for_blocks(multiprocessors, resident_, shared_->library);
+    if (found == 0)
+      throw exception{errc::unsupported, "device " + to_string(where()->id()) + " has " +
+                                             std::to_string(multiprocessors) +
+                                             " multiprocessors, which the library's kernels may need"};
+    return found;
+  }
+
   void prepare(one_shot_offer& mine) {
-    driver& api = where()->api();
-    // Also loads the kernels: CUDA may wait for all work of a device when it loads one.
-    unsigned resident = std::numeric_limits<unsigned>::max();
-    for (const one_shot_form form : all_one_shot_forms)
-      resident = std::min(resident, api.load(where()->id(), one_shot_kernel(world_size(), form), one_shot_threads));
+    const unsigned all = room();
     {
       const std::lock_guard lock{blocks_guard_};
-      blocks_.emplace(where(), resident);
+      blocks_.emplace(where(), all, one_shot_blocks);
     }
     mine.reaches = reached_devices();
     mine.blocks = blocks_->count();
     if (mine.blocks == 0)
       throw exception{errc::out_of_memory, "the kernels of this process's other communicators on device " +
                                                to_string(where()->id()) + " leave no room for more"};
-    const line_layout layout = layout_for(world_size());
-    const std::size_t control_at = layout.scratch_bytes();
-    constexpr std::size_t control_bytes = one_shot_control::words * sizeof(std::uint32_t);
-    const auto scratch = std::make_shared<const peer_memory>(where(), control_at + control_bytes);
+    const std::size_t lines = layout_for(world_size()).scratch_bytes();
+    const auto scratch = std::make_shared<const peer_memory>(where(), lines + control_bytes);
     words_ = allocate_pinned(where(), (stop_word + 1) * sizeof(std::uint32_t));
     const auto words = words_.host_span<std::uint32_t>();
     std::ranges::fill(words, shared_->settings.first_sequence);
     words[one_shot_control::arrived] = words[one_shot_control::aborted] = words[stop_word] = 0;
-    const stream filler{where()};
-    filler.ref().fill(scratch->data(), 0, control_at);
-    filler.ref().copy(scratch->data() + control_at, words.data(), control_bytes);
-    filler.ref().synchronize();
-    control_ = reinterpret_cast<std::uint32_t*>(scratch->data() + control_at);
+    control_ = reinterpret_cast<std::uint32_t*>(scratch->data() + lines);
     stop_address_ = &words[stop_word];
     if (stopped_) one_shot_communicator::interrupt(); // abort() ran meanwhile
     mine.scratch = scratch;
+  }
+
+  void clear_scratch(stream_ref stream) {
+    const std::lock_guard lock{scratch_guard_};
+    require_running();
+    has_warmed_up_ = true;
+    std::byte* const own = scratch_.at(static_cast<std::size_t>(self().value()));
+    stream.fill(own, 0, layout_for(world_size()).scratch_bytes());
+    stream.copy(reinterpret_cast<std::byte*>(control_), words_.data(), control_bytes);
+  }
+
+  void keep_for_good() {
+    static auto* const kept = new std::vector<std::pair<one_shot_peers, buffer>>;
+    static std::mutex guard;
+    const std::lock_guard lock{guard};
+    kept->emplace_back(std::move(peers_), std::move(words_));
   }
 
   bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
@@ -327,6 +339,7 @@ private:
                    .argument_bytes = sizeof made});
   }
 
+  static constexpr std::size_t control_bytes = one_shot_control::words * sizeof(std::uint32_t);
   static constexpr std::size_t stop_word = 192; ///< On a cache line of its own, behind what is copied to the device.
   static_assert(stop_word > one_shot_control::words);
 
@@ -336,19 +349,26 @@ private:
   std::mutex blocks_guard_;
   std::optional<held_blocks> blocks_;
   buffer words_; ///< Pinned: the words that the control begins with, and the stop word.
+  unsigned resident_ = std::numeric_limits<unsigned>::max(); ///< Blocks of any kernel that the device runs at once.
+  std::string unloaded_;                                     ///< Why the kernels cannot be loaded. Empty: they are.
+  std::mutex scratch_guard_;                                 ///< Of what warm_up() enqueues, and of peers_.scratch.
   one_shot_peers peers_;
-  one_shot_limits limits_{};
+  one_shot_limits wanted_{};                         ///< From init() on.
+  one_shot_limits limits_{};                         ///< From warm_up() on.
   std::array<std::byte*, one_shot_ranks> scratch_{}; ///< By rank.
   std::uint32_t* control_ = nullptr;                 ///< Behind this rank's scratch.
   std::atomic<std::uint32_t*> stop_address_ = nullptr;
   std::atomic<bool> stopped_ = false;
+  std::atomic<bool> has_warmed_up_ = false; ///< Work of its own is in its stream.
+  std::atomic<bool> is_drained_ = false;    ///< That work has ended.
   std::uint64_t splits_ = 0;
 };
 
 class one_shot_backend final : public backend {
 public:
   one_shot_backend(std::shared_ptr<backend> library, one_shot_settings settings)
-    : library_{std::move(library)}, shared_{std::make_shared<const one_shot_shared>(std::move(settings))} {}
+    : library_{std::move(library)},
+      shared_{std::make_shared<const one_shot_shared>(std::move(settings), library_->needs_of_kernels())} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return library_->name(); }
   [[nodiscard]] std::string version() const override { return library_->version(); }

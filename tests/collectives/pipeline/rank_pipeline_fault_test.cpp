@@ -26,6 +26,8 @@ class scripted_peers final : public communicator {
 public:
   using communicator::communicator;
   void init() override { ++inits; }
+  void warm_up(stream_ref) override { ++warm_ups; }
+  void drained() noexcept override { was_drained = true; }
   bool do_launch(const operation& what, stream_ref stream, completion_word) override {
     ++launches;
     if (script) script(what, stream);
@@ -40,6 +42,8 @@ public:
 
   std::function<void(const operation&, stream_ref)> script;
   std::atomic<int> inits{0};
+  std::atomic<int> warm_ups{0};
+  std::atomic<bool> was_drained{false};
   std::atomic<int> launches{0};
   std::atomic<bool> aborted{false};
   bool abort_fails = false;
@@ -307,6 +311,37 @@ TEST_CASE("a rank that was aborted before it had a stream makes none later, and 
   CHECK(rig.api->stream_count(device_id{0}) == streams);
 }
 
+TEST_CASE("a communicator is warmed up however its world forms, and told when its rank's stream is drained",
+          "[collectives]") {
+  const bool is_formed = GENERATE(false, true);
+  const bool is_aborted = GENERATE(false, true);
+  pipeline_rig rig{1};
+  const auto peers = std::make_shared<scripted_peers>(rank{0}, 1, rig.devices[0]);
+  const auto one = rank_pipeline::create(rig.services, peers, rig.launchers[0], rig_epoch, [](const error&) {});
+  is_formed ? one->init_formed() : one->init();
+  CHECK(peers->warm_ups == 1);
+  CHECK_FALSE(peers->was_drained);
+  is_aborted ? one->abort() : one->close();
+  CHECK(peers->was_drained);
+}
+
+TEST_CASE("a communicator is not told of a drained stream if its device has failed", "[collectives]") {
+  scripted_rig one;
+  pipeline_rig& rig = one.rig;
+  outcome_log log;
+  const buffer memory = rig.numbers(0, 8, 1);
+  one.peers->script = [&rig](const operation& what, stream_ref stream) {
+    rig.api->fail_next(device_id{0}, {.code = errc::process_poisoned, .text = "injected"});
+    const auto& sum = std::get<all_reduce>(what);
+    stream.fill(sum.recv.memory.data(), 0, sum.recv.memory.size_bytes());
+  };
+  rig.submit(0, sum_of(memory, memory, 8), log);
+  static_cast<void>(rig.faults->await());
+  rig.abort({.code = errc::communicator_failed, .text = "the test says so"});
+  CHECK(one.peers->aborted);
+  CHECK_FALSE(one.peers->was_drained);
+}
+
 TEST_CASE("a rank that is aborted and gone before the poller looks has its requests answered with the fault",
           "[collectives][mock][ONE-1][ONE-2][BUF-1]") {
   std::weak_ptr<void> owner;
@@ -343,6 +378,7 @@ TEST_CASE("a rank whose abort fails is let go of with its buffers, once its requ
   one.peers->abort_fails = true;
   rig.ranks[0]->fail({.code = errc::communicator_failed, .text = "the test says so"});
   CHECK_THROWS_AS(rig.ranks[0]->abort(), exception);
+  CHECK_FALSE(one.peers->was_drained); // its stream has not been waited for
   rig.ended = true;
   rig.services.poller->step();
   CHECK(log.failure().code == errc::communicator_failed);

@@ -111,6 +111,24 @@ TEST_CASE("once NCCL is in the process, only what it may have read already is ac
   CHECK(algo.value() == "tree");
 }
 
+TEST_CASE("what NCCL's kernels need follows its cluster size, and its order from the environment and the version",
+          "[collectives][nccl]") {
+  const auto needs = [](const nccl_values& fields, int version, const nccl_values& variables) {
+    return nccl_kernel_needs(native_config(fields), version,
+                             [=](const std::string& name) { return find_value(variables, name); });
+  };
+  const nccl_values ordered{{"NCCL_LAUNCH_ORDER_IMPLICIT", "1"}};
+  CHECK(needs({}, 22809, ordered).blocks == 64);
+  CHECK(needs({}, 22809, ordered).cluster_blocks == 4);
+  CHECK(needs({{"cgaClusterSize", "0"}}, 22809, ordered).cluster_blocks == 1);
+  CHECK(needs({{"cgaClusterSize", "2"}}, 22809, {{"NCCL_CGA_CLUSTER_SIZE", "16"}}).cluster_blocks == 8);
+  CHECK(needs({}, 22809, ordered).disorder.empty());
+  CHECK(needs({}, 23102, {}).disorder.empty()); // by a field of the configuration
+  CHECK_FALSE(needs({}, 22809, {}).disorder.empty());
+  CHECK_FALSE(needs({{"launchOrderImplicit", "0"}}, 23102, {}).disorder.empty());
+  CHECK_FALSE(needs({}, 23102, {{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}}).disorder.empty());
+}
+
 #if TROUPE_TEST_HAS_NCCL
 TEST_CASE("fields become NCCL's structure by their names, and what is not set is NCCL's default",
           "[collectives][nccl]") {

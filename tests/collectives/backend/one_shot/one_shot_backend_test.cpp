@@ -5,9 +5,11 @@
 #include <troupe/collectives/backend/host_reduce.hpp>
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_kernels.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_plan.hpp>
 #include <troupe/device/graph.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 
@@ -98,16 +100,26 @@ struct small_world {
       members.push_back({gpu, kind->create(id, rank{i}, size, gpu), stream{gpu}, memory_pool::create(gpu)});
     }
     form(members);
+    *library->launches = 0; // of the warm-up
   }
   small_world(const small_world&) = delete;
   small_world& operator=(const small_world&) = delete;
-  ~small_world() {
-    for (member& one : members) one.comm->destroy();
-  }
+  ~small_world() { close(members); }
 
   static void form(std::vector<member>& all) {
     std::vector<std::jthread> helpers;
-    for (member& one : all) helpers.emplace_back([&one] { one.comm->init(); });
+    for (member& one : all)
+      helpers.emplace_back([&one] {
+        one.comm->init();
+        one.comm->warm_up(one.line);
+      });
+  }
+  static void close(std::vector<member>& all) {
+    for (member& one : all) {
+      one.line.ref().synchronize();
+      one.comm->drained();
+      one.comm->destroy();
+    }
   }
 
   void synchronize() {
@@ -599,6 +611,7 @@ TEST_CASE("ranks that split from a communicator have one-shot kernels of their o
         {one.gpu, one.comm->split({.color = i % 2, .self = rank{i / 2}, .world_size = 2}), stream{one.gpu}, one.pool});
   }
   small_world::form(halves);
+  *world.library->launches = 0;
   std::vector<buffer> memory;
   for (auto& one : halves) {
     memory.push_back(one.pool->allocate(4));
@@ -611,7 +624,7 @@ TEST_CASE("ranks that split from a communicator have one-shot kernels of their o
   CHECK(value(0) == 4);
   CHECK(value(1) == 6);
   CHECK(*world.library->launches == 0);
-  for (auto& one : halves) one.comm->destroy();
+  small_world::close(halves);
 }
 
 TEST_CASE("an abort ends the ranks that wait where a derived communicator forms, and those that come later",
@@ -650,10 +663,7 @@ TEST_CASE("a world without one-shot kernels is told why, once", "[collectives][o
     }
     small_world::form(all);
     for (auto& one : all) one.comm->launch(barrier{}, one.line);
-    for (auto& one : all) {
-      one.line.ref().synchronize();
-      one.comm->destroy();
-    }
+    small_world::close(all);
   }
   REQUIRE(told.size() == 1);
   CHECK(told.front().find("NVLink") != std::string::npos);
@@ -676,10 +686,191 @@ TEST_CASE("a communicator that has failed leaves its blocks to the one that form
     auto& seen = word.host_span<std::uint32_t>()[0];
     CHECK(now[0].comm->launch(barrier{}, now[0].line, {.word = &seen, .value = 1})); // a kernel, so there were blocks
     for (auto& one : now) one.comm->interrupt();
-    now[0].line.ref().synchronize();
+    for (auto& one : now) one.line.ref().synchronize();
   }
   for (auto& epoch : epochs)
-    for (auto& one : epoch) one.comm->abort();
+    for (auto& one : epoch) {
+      one.comm->abort();
+      one.comm->drained();
+    }
+}
+
+namespace {
+
+/// Makes a world of two on a mock that is run by hand. Its ranks are formed, without a warm-up.
+struct manual_world {
+  explicit manual_world(const std::shared_ptr<backend>& library = make_mock_backend()) {
+    const auto kind = with_one_shot_kernels(library, {.part_bytes = limit});
+    const unique_id id = kind->make_unique_id();
+    for (int i = 0; i < 2; ++i) {
+      auto gpu = device::open(api, device_id{i});
+      members.push_back({gpu, kind->create(id, rank{i}, 2, gpu), stream{gpu}, memory_pool::create(gpu)});
+    }
+    std::vector<std::jthread> helpers;
+    for (auto& one : members) helpers.emplace_back([&one] { one.comm->init(); });
+  }
+
+  void sum(small_world::member& one) {
+    const buffer& memory = all.emplace_back(one.pool->allocate(4));
+    *reinterpret_cast<std::int32_t*>(memory.data()) = 7;
+    one.comm->launch(all_reduce{.send = memory, .recv = memory, .count = 1, .type = dtype::i32}, one.line);
+  }
+  void end() {
+    for (auto& one : members) one.comm->interrupt();
+    api->run_until_blocked();
+    for (auto& one : members) {
+      one.comm->abort();
+      one.comm->drained();
+    }
+  }
+
+  std::shared_ptr<mock_driver> api =
+      std::make_shared<mock_driver>(mock_options{.device_count = 2, .mode = engine_mode::manual});
+  std::vector<small_world::member> members;
+  std::vector<buffer> all;
+};
+
+/// A library whose communicators fail their device while they form.
+class failing_backend final : public backend {
+public:
+  failing_backend(std::shared_ptr<mock_driver> api, error why) : api_{std::move(api)}, why_{std::move(why)} {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return real_->name(); }
+  [[nodiscard]] std::string version() const override { return real_->version(); }
+  [[nodiscard]] troupe::capabilities examine(std::span<const std::shared_ptr<device>> devices) override {
+    return real_->examine(devices);
+  }
+  [[nodiscard]] unique_id make_unique_id() override { return real_->make_unique_id(); }
+  [[nodiscard]] std::shared_ptr<communicator> create(const unique_id&, rank self, int world_size,
+                                                     std::shared_ptr<device> where) override {
+    return std::make_shared<failing>(self, world_size, std::move(where), *this);
+  }
+
+private:
+  class failing final : public communicator {
+  public:
+    failing(rank self, int world_size, std::shared_ptr<device> where, const failing_backend& of)
+      : communicator{self, world_size, std::move(where)}, of_{of} {}
+    void init() override {
+      of_.api_->fail_next(where()->id(), of_.why_);
+      const stream line{where()};
+      line.ref().call([](void*) {}, nullptr);
+      of_.api_->run_until_blocked();
+    }
+    void check() override {}
+    void abort() override {}
+    void destroy() override {}
+
+  private:
+    const failing_backend& of_;
+  };
+
+  std::shared_ptr<backend> real_ = make_mock_backend();
+  std::shared_ptr<mock_driver> api_;
+  error why_;
+};
+
+} // namespace
+
+TEST_CASE("no rank's kernel runs before all scratch has been cleared, and forming waits for no device",
+          "[collectives][one-shot]") {
+  manual_world world;
+  auto& early = world.members[0];
+  auto& late = world.members[1];
+  early.comm->warm_up(early.line);
+  world.sum(early);
+  world.api->run_until_blocked(); // what it stores before the other one's warm-up would be lost
+  late.comm->warm_up(late.line);
+  world.sum(late);
+  world.api->run_until_blocked();
+  CHECK(early.line.ref().idle());
+  CHECK(late.line.ref().idle());
+  for (const buffer& one : world.all) CHECK(*reinterpret_cast<const std::int32_t*>(one.data()) == 14);
+  world.end();
+}
+
+TEST_CASE("a communicator that is used without a warm-up has no one-shot kernels", "[collectives][one-shot]") {
+  const auto library = std::make_shared<counting_backend>();
+  manual_world world{library};
+  for (auto& one : world.members) world.sum(one);
+  world.api->run_until_blocked();
+  CHECK(*library->launches == 2);
+  world.end();
+}
+
+TEST_CASE("the first communicator on a device loads the kernels of all numbers of ranks", "[collectives][one-shot]") {
+  manual_world world;
+  const std::size_t loaded = world.api->loaded_kernel_count();
+  for (int ranks = 2; ranks <= static_cast<int>(one_shot_ranks); ++ranks)
+    for (const one_shot_form form : all_one_shot_forms)
+      static_cast<void>(world.api->load(device_id{0}, one_shot_kernel(ranks, form), one_shot_threads));
+  CHECK(loaded > 0);
+  CHECK(world.api->loaded_kernel_count() == loaded);
+  world.end();
+}
+
+TEST_CASE("scratch is released once every rank's stream has been drained, and kept for good without",
+          "[collectives][one-shot]") {
+  const bool is_drained = GENERATE(true, false);
+  const std::size_t leaks = leak_count();
+  manual_world world;
+  const auto used = [&] { return world.api->used_bytes(device_id{0}); };
+  const std::size_t while_formed = used();
+  for (auto& one : world.members) one.comm->warm_up(one.line);
+  world.sum(world.members[0]); // waits for its peer
+  world.api->run_until_blocked();
+  world.all.clear();
+  for (auto& one : world.members) one.comm->abort();
+  if (is_drained) world.api->run_until_blocked();
+  world.members[0].comm->drained();
+  CHECK(used() >= while_formed); // the other rank's kernels may still store there
+  if (is_drained) {
+    world.members[1].comm->drained();
+    CHECK(used() < while_formed);
+  }
+  for (auto& one : world.members) one.comm.reset();
+  CHECK(leak_count() - leaks == (is_drained ? 0 : 1));
+  if (!is_drained) CHECK(used() >= while_formed);
+}
+
+TEST_CASE("what a communicator without a warm-up holds is released with it", "[collectives][one-shot]") {
+  const std::size_t leaks = leak_count();
+  manual_world world;
+  for (auto& one : world.members) {
+    one.comm->abort();
+    one.comm.reset();
+  }
+  CHECK(leak_count() == leaks);
+  CHECK(world.api->used_bytes(device_id{0}) == 0);
+}
+
+TEST_CASE("a device that fails while one-shot kernels are prepared fails the forming", "[collectives][one-shot]") {
+  const auto api = std::make_shared<mock_driver>(mock_options{.device_count = 2, .mode = engine_mode::manual});
+  const auto kind = with_one_shot_kernels(
+      std::make_shared<failing_backend>(api, error{.code = errc::process_poisoned, .text = "planted"}),
+      {.part_bytes = limit});
+  const auto gpu = device::open(api, device_id{0});
+  const auto lost = kind->create({}, rank{0}, 2, gpu);
+  // With an offer without kernels it would wait for the other rank, which has none here.
+  const std::jthread helper{
+      [&](const std::stop_token&) { CHECK(error_of([&] { lost->init(); }).code == errc::process_poisoned); }};
+}
+
+TEST_CASE("a device without memory for scratch is a reason to do without kernels", "[collectives][one-shot]") {
+  std::vector<std::string> told;
+  const auto api = std::make_shared<mock_driver>(mock_options{.device_count = 2});
+  const auto kind = with_one_shot_kernels(
+      make_mock_backend(), {.part_bytes = limit, .on_absent = [&](const std::string& why) { told.push_back(why); }});
+  const unique_id id = kind->make_unique_id();
+  std::vector<small_world::member> all;
+  for (int i = 0; i < 2; ++i) {
+    auto gpu = device::open(api, device_id{i});
+    all.push_back({gpu, kind->create(id, rank{i}, 2, gpu), stream{gpu}, memory_pool::create(gpu)});
+  }
+  api->exhaust_after(device_id{1}, 0);
+  small_world::form(all);
+  CHECK(told.size() == 1);
+  small_world::close(all);
 }
 
 } // namespace troupe::tests::one_shot_backend_test
