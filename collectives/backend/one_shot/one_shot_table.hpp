@@ -49,6 +49,7 @@ struct one_shot_arguments {
   std::uint8_t self = 0;
   std::uint8_t ranks = 0;
   std::uint8_t entry_count = 0;
+  bool has_other_processes = false; ///< Some ranks are in other processes: the mock must poll for their stores.
   std::uint8_t entry_of[Capacity == 1 ? 1 : one_shot_blocks] = {}; ///< The entry of each block.
   one_shot_entry entries[Capacity] = {};
 };
