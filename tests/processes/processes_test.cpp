@@ -402,7 +402,7 @@ TEST_CASE("a process with another one_shot_bytes may not join", "[processes][one
   small_bytes = 0;
   runtime other{settings};
   const error why = error_of([&] { static_cast<void>(other.form_world()); });
-  CHECK_THAT(why.text, ContainsSubstring("one_shot_bytes") && ContainsSubstring("auto") && ContainsSubstring("1024"));
+  CHECK_THAT(why.text, ContainsSubstring("one_shot_bytes") && ContainsSubstring("auto") && ContainsSubstring("1K"));
 }
 
 TEST_CASE("worlds that grow under load let every request that was released finish", "[processes][ORD-1]") {
