@@ -5,12 +5,14 @@
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/processes/control/control_server.hpp>
+#include <troupe/processes/meeting/meeting_service.hpp>
 #include <troupe/processes/transport/transport.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -54,6 +56,16 @@ std::shared_ptr<order_gate> open_gate(std::uint16_t port) {
     return std::make_shared<order_gate>(port);
   } catch (const exception& failure) {
     log_warning("requests do not go through shared memory: " + to_string(failure.why()));
+    return nullptr;
+  }
+}
+
+/// Serves the meetings of this node's ranks. Returns null if that is not possible: they then have no one-shot kernels.
+std::unique_ptr<meeting_service> open_meetings(std::uint16_t port) {
+  try {
+    return std::make_unique<meeting_service>(meeting_address(port));
+  } catch (const exception& failure) {
+    log_warning("worlds over processes have no one-shot kernels: " + to_string(failure.why()));
     return nullptr;
   }
 }
@@ -115,6 +127,7 @@ struct controller::parts {
                                .wait = wait_of_order(options),
                                .on_news = [this] { post([this] { server->hear_of_order(); }); }},
         open_gate(transport->port()), std::move(inner));
+    meetings = open_meetings(transport->port());
     thread = worker{[this] { run(); }};
   }
 
@@ -182,6 +195,7 @@ struct controller::parts {
   condition changed;
   std::unique_ptr<transport_listener> transport; ///< Outlives the server, which sends through it.
   std::unique_ptr<control_server> server;        ///< Used by the thread below, once that runs.
+  std::unique_ptr<meeting_service> meetings;     ///< Null if it cannot listen.
   worker thread;
 };
 

@@ -1,5 +1,9 @@
+#include <troupe/processes/meeting/meeting_service.hpp>
+#include <troupe/processes/meeting/process_meetings.hpp>
 #include <troupe/processes/membership/controlled_membership.hpp>
 #include <troupe/processes/mock/process_rendezvous.hpp>
+#include <troupe/processes/transport/shared_memory/local_socket.hpp>
+#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/packages.hpp>
 
 #include <memory>
@@ -14,12 +18,20 @@ std::shared_ptr<membership> join(const membership_terms& terms) {
       terms.helpers, terms.selected, terms.time, terms.wait);
 }
 
+std::shared_ptr<one_shot_meeting_place> make_meetings(const configuration& settings) {
+  if (settings.control.address.empty()) return std::make_shared<process_meetings>([] { return file_descriptor{}; });
+  return std::make_shared<process_meetings>(
+      [address = meeting_address(parse_control_address(settings.control.address).port)] {
+        return connect_locally(address);
+      });
+}
+
 } // namespace
 
 } // namespace troupe
 
 const troupe::processes_package* troupe_processes_package() noexcept {
-  static constexpr troupe::processes_package package{.join = troupe::join,
-                                                     .connect_mocks = troupe::connect_over_processes};
+  static constexpr troupe::processes_package package{
+      .join = troupe::join, .connect_mocks = troupe::connect_over_processes, .make_meetings = troupe::make_meetings};
   return &package;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
 #include <troupe/collectives/pipeline/deadline_pool.hpp>
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
@@ -35,6 +36,8 @@ struct processes_package {
   std::shared_ptr<membership> (*join)(const membership_terms& terms);
   /// Connects mock ranks in several processes.
   mock_rendezvous_maker connect_mocks;
+  /// Returns where the ranks of communicators with one-shot kernels meet if they are in several processes.
+  std::shared_ptr<one_shot_meeting_place> (*make_meetings)(const configuration& settings);
 };
 
 /// Gloo, and operations composed over nodes.

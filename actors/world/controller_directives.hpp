@@ -30,6 +30,7 @@ struct formation_directive {
   bool has_newcomers = false;       ///< Whether some process was not part of the previous epoch.
   std::vector<std::string> hosts{}; ///< The host of each rank.
   bool has_rings = false;           ///< Whether the process has been sent rings for its requests in this epoch.
+  bool is_on_one_node = false;      ///< Whether all ranks have been sent rings by the same order service.
   /// Where the lanes stood when the previous epoch ended; null if there was none.
   std::shared_ptr<const resume_points> resume{};
 };

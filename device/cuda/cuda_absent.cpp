@@ -8,4 +8,8 @@ std::shared_ptr<driver> make_cuda_driver() {
                                  "toolkit 12.4 or newer, or set the backend to mock"};
 }
 
+std::optional<bool> find_nvlink_between(const std::string&, const std::string&) {
+  return std::nullopt;
+}
+
 } // namespace troupe

@@ -748,4 +748,11 @@ std::shared_ptr<driver> make_cuda_driver() {
   return std::make_shared<cuda_api>(count_devices());
 }
 
+std::optional<bool> find_nvlink_between(const std::string& from, const std::string& to) {
+  const nvml_access& nvml = open_nvml();
+  const auto here = pci_address::parse(from), there = pci_address::parse(to);
+  if (!nvml.functions || !here || !there) return std::nullopt;
+  return find_nvlink(*nvml.functions, *here, *there).joined;
+}
+
 } // namespace troupe

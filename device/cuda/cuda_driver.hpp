@@ -4,6 +4,8 @@
 #include <troupe/device/driver.hpp>
 
 #include <memory>
+#include <optional>
+#include <string>
 
 namespace troupe {
 
@@ -12,5 +14,10 @@ namespace troupe {
 /// Threads: may be called from any thread. libcuda is opened at run time and never linked, so the program also starts
 /// on a machine without it.
 [[nodiscard]] std::shared_ptr<driver> make_cuda_driver();
+
+/// Returns whether NVLink connects two GPUs of this node, which this process need not be able to use. \p from, \p to:
+/// their PCI addresses. Empty if NVML does not know one of them, as in a container that has only its own GPU, or is not
+/// there. Threads: may be called from any thread.
+[[nodiscard]] std::optional<bool> find_nvlink_between(const std::string& from, const std::string& to);
 
 } // namespace troupe

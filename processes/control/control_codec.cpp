@@ -130,7 +130,7 @@ void fields(Wire& io, Message& what) {
     each(io, what.session, what.heartbeat, what.suspicion, what.is_spare);
   } else if constexpr (std::is_same_v<type, formation_directive>) {
     each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
-         what.resume);
+         what.is_on_one_node, what.resume);
   } else if constexpr (std::is_same_v<type, attach_request>) {
     io.field(what.token, most_of_name);
     each(io, what.who, what.is_order_service, what.nonce);

@@ -178,6 +178,7 @@ void control_server::finish_opening() {
   std::vector<host_route> hosts;
   std::set<rank> taken;
   resume_ = nullptr;
+  is_on_one_node_ = std::ranges::all_of(begun.routes, [](const order_route& one) { return one.rings.has_value(); });
   for (auto& one : hosts_) {
     order_host& host = one.second;
     std::erase_if(host.ranks, [&](rank each) {
@@ -185,7 +186,10 @@ void control_server::finish_opening() {
     });
     if (host.ranks.empty()) continue; // or it has not answered
     host.served = begun.of;
-    if (host.ranks.size() == begun.routes.size()) resume_ = host.resume;
+    if (host.ranks.size() == begun.routes.size()) {
+      resume_ = host.resume;
+      is_on_one_node_ = true;
+    }
     host.index = hosts.size();
     hosts.push_back({.ranks = host.ranks, .send = hosts_.batch_sender_to(one, begun.of)});
   }
@@ -289,6 +293,7 @@ controller_message control_server::mark(session_id to, const controller_message&
                  [&](formation_directive& one) {
                    if (one.of != opened_) return;
                    one.has_rings = order_.has_rings(one.self);
+                   one.is_on_one_node = is_on_one_node_;
                    one.resume = resume_ ? resume_ : order_.points();
                  },
                  [&](quiesce_directive& one) { one.decided = decided(one.of); },

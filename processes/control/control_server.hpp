@@ -176,6 +176,7 @@ private:
   std::optional<opening> opening_;
   control_effects held_;                          ///< Effects for processes, held while opening_ is set.
   std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.
+  bool is_on_one_node_ = false;                   ///< See formation_directive. Of opened_.
   running_time beat_{};                           ///< The time of the latest heartbeat to order services and drivers.
   std::map<peer_id, session_id> latest_; ///< The latest session of each connected process; it may join several times.
   worker ordering_;                      ///< Runs order_. Ended by end_order().

@@ -35,6 +35,7 @@ constexpr std::array settings_of_all_processes{std::string_view{"ordering"},
                                                std::string_view{"fusion_max_operations"},
                                                std::string_view{"fusion_max_bytes"},
                                                std::string_view{"fusion_max_operation_bytes"},
+                                               std::string_view{"one_shot_bytes"},
                                                std::string_view{"host_staging.chunk_bytes"},
                                                std::string_view{"host_staging.slots"},
                                                std::string_view{"hierarchy.mode"},
@@ -154,8 +155,9 @@ controlled_membership::controlled_membership(join_request who, const configurati
                            .ends_with_controller = settings.control.orphaned == orphan_policy::leave};
   process_services services{
       .deliver =
-          [world = world_, note = selected.note_hosts](controller_directive what) {
+          [world = world_, note = selected.note_hosts, meetings = selected.meetings](controller_directive what) {
             const auto* const directive = std::get_if<formation_directive>(&what.what);
+            if (meetings && directive != nullptr) meetings->note_node(directive->id, directive->is_on_one_node);
             if (note && directive != nullptr && !directive->hosts.empty()) note(directive->id, directive->hosts);
             world->hear(std::move(what));
           },

@@ -3,6 +3,7 @@
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/processes/control/host_session.hpp>
+#include <troupe/processes/meeting/meeting_service.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
@@ -33,6 +34,7 @@ struct order_host::parts {
   parts(const control_settings& settings, std::string token, const wait_profile& wait, const sequencer_limits& limits,
         std::function<void(epoch of, std::size_t ranks)> serving)
     : gate{open_gate_of(settings)},
+      meetings{meeting_address(parse_control_address(settings.address).port)},
       service{std::make_shared<order_service>(order_service_settings{.limits = limits, .wait = wait})},
       controller{settings, token, settings.patience} {
     const std::string host = host_name();
@@ -77,6 +79,7 @@ struct order_host::parts {
 
   std::mutex gate_guard;
   order_gate gate;
+  meeting_service meetings;
   std::shared_ptr<order_service> service;
   std::shared_ptr<host_session> session;
   worker ordering;

@@ -59,6 +59,14 @@ bool is_same(const join_digest& one, const join_digest& other) noexcept {
   return CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;
 }
 
+join_digest digest_of(std::string_view bytes) {
+  join_digest made{};
+  unsigned length = 0;
+  if (EVP_Digest(bytes.data(), bytes.size(), made.data(), &length, EVP_sha256(), nullptr) != 1 || length != made.size())
+    throw exception{errc::internal, "OpenSSL could not compute a SHA-256"};
+  return made;
+}
+
 join_nonce fresh_nonce() {
   join_nonce made{};
   if (RAND_bytes(made.data(), static_cast<int>(made.size())) != 1)

@@ -72,6 +72,9 @@ private:
 /// Compares two digests in constant time.
 [[nodiscard]] bool is_same(const join_digest& one, const join_digest& other) noexcept;
 
+/// Returns the SHA-256 of \p bytes. Errors: internal, if OpenSSL fails.
+[[nodiscard]] join_digest digest_of(std::string_view bytes);
+
 /// Returns 32 random bytes. Errors: internal, if the system has no randomness.
 [[nodiscard]] join_nonce fresh_nonce();
 

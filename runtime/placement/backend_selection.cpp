@@ -64,10 +64,9 @@ selected_backend select_library(const configuration& settings) {
   return select_nccl(settings, std::move(api), "there are GPUs");
 }
 
-/// Returns whether small collectives are kernels of troupe's own where the devices permit it. Peers' memory is mapped
-/// within a process only.
+/// Returns whether small collectives are kernels of troupe's own where the devices permit it.
 bool wants_one_shot_kernels(const configuration& settings) {
-  return settings.limits.one_shot_bytes != 0 && settings.backend != backend_choice::gloo && !spans_processes(settings);
+  return settings.limits.one_shot_bytes != 0 && settings.backend != backend_choice::gloo;
 }
 
 } // namespace
@@ -75,12 +74,16 @@ bool wants_one_shot_kernels(const configuration& settings) {
 selected_backend select_backend(const configuration& settings) {
   selected_backend selected = select_library(settings);
   selected.library = selected.collectives;
-  if (wants_one_shot_kernels(settings))
-    selected.collectives =
-        with_one_shot_kernels(std::move(selected.collectives),
-                              {.part_bytes = settings.limits.one_shot_bytes, .on_absent = [](const std::string& why) {
-                                 log_warning("small collectives are left to the library: " + why);
-                               }});
+  if (wants_one_shot_kernels(settings)) {
+    if (spans_processes(settings))
+      selected.meetings = need_processes_package("one_shot_bytes needs worlds over processes").make_meetings(settings);
+    selected.collectives = with_one_shot_kernels(std::move(selected.collectives),
+                                                 {.part_bytes = settings.limits.one_shot_bytes,
+                                                  .meetings = selected.meetings,
+                                                  .on_absent = [](const std::string& why) {
+                                                    log_warning("small collectives are left to the library: " + why);
+                                                  }});
+  }
   if (const backends_package* const linked = find_backends_package()) {
     linked->compose_over_nodes(selected, settings);
   } else if (settings.hierarchy.mode == hierarchy_mode::always || !settings.hierarchy.nodes.empty()) {

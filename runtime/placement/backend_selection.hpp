@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
 #include <troupe/device/driver.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -22,6 +23,9 @@ struct selected_backend {
   std::string why;                    ///< The reason for the choice: one line for the log.
   /// Notes the host of each rank of a formation. Empty: no operation is composed over nodes.
   std::function<void(const unique_id& formation, std::span<const std::string> hosts)> note_hosts{};
+  /// Is to be told which formations over processes are on one node (note_node()). Null: no one-shot kernels are wanted
+  /// in worlds over processes.
+  std::shared_ptr<one_shot_meeting_place> meetings{};
 };
 
 /// Returns the driver and the backend for \p settings. `automatic` selects the mock only if the machine has no GPU. A

@@ -163,6 +163,7 @@ void draw_services(scenario& made, const std::vector<fault_kind>& kinds) {
   prng chance{mix(made.seed, 28)};
   if (!chance.one_in(3)) return;
   made.processes->has_services = true;
+  made.processes->one_shot_bytes = prng{mix(made.seed, 34)}.one_in(2) ? 256 : 0;
   std::vector<fault_kind> own;
   std::ranges::copy_if(kinds, std::back_inserter(own), is_of_service);
   if (own.empty()) return;

@@ -171,6 +171,8 @@ struct process_terms {
   std::size_t pending_operations = 0; ///< Limit of the pending requests of each world; 0: that of production.
   /// Whether each host, which has two processes, has an order service (troupe order-service).
   bool has_services = false;
+  /// one_shot_bytes of all processes: kernels where all ranks of an epoch have one order service.
+  std::size_t one_shot_bytes = 0;
 };
 
 struct scenario {

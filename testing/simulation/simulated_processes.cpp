@@ -1,4 +1,6 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_local_meeting.hpp>
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/processes/control/driver_session.hpp>
 #include <troupe/processes/control/host_session.hpp>
@@ -115,6 +117,37 @@ private:
   std::shared_ptr<fault_injector> to_;
   std::uint64_t formation_;
   std::shared_ptr<const bool> is_dead_;
+};
+
+/// The meetings of a simulated process: those of its node if all ranks of the formation are there, as in
+/// process_meetings.
+class node_meetings final : public one_shot_meeting_place {
+public:
+  explicit node_meetings(std::shared_ptr<one_shot_meeting_place> of_node) : of_node_{std::move(of_node)} {}
+
+  [[nodiscard]] std::shared_ptr<one_shot_meeting> meeting_of(const unique_id& id, int world_size) override {
+    if (is_one_ && noted_ == id.bytes) return of_node_->meeting_of(id, world_size);
+    return std::make_shared<no_meeting>();
+  }
+  void note_node(const unique_id& formation, bool is_one) override {
+    noted_ = formation.bytes;
+    is_one_ = is_one;
+  }
+
+private:
+  class no_meeting final : public one_shot_meeting {
+  public:
+    [[nodiscard]] std::string absence() const override { return "the processes are on several hosts"; }
+    [[nodiscard]] one_shot_peers meet(rank, one_shot_offer) override { return {.why = absence()}; }
+    void abort() noexcept override {}
+    [[nodiscard]] std::shared_ptr<one_shot_meeting> derived(const derivation&, int) override {
+      return std::make_shared<no_meeting>();
+    }
+  };
+
+  const std::shared_ptr<one_shot_meeting_place> of_node_;
+  decltype(unique_id::bytes) noted_{};
+  bool is_one_ = false;
 };
 
 } // namespace
@@ -316,6 +349,11 @@ private:
   [[nodiscard]] process_services services();
   void live();
   void hear(controller_directive what) const {
+    if (const auto* const directive = std::get_if<formation_directive>(&what.what)) {
+      meetings_->note_node(directive->id, directive->is_on_one_node);
+      if (directive->is_on_one_node && above_.of_.processes->one_shot_bytes > 0)
+        above_.log_.note(name() + " forms with one-shot kernels");
+    }
     if (simulated_world* const mine = world()) mine->tell(std::move(what));
   }
   /// Ends the process soon, because the controller has removed it from the world.
@@ -332,6 +370,7 @@ private:
   time_point joined_at_ = time_point::max();
   std::unique_ptr<simulated_machine> machine_;
   std::shared_ptr<process_session> link_;
+  const std::shared_ptr<node_meetings> meetings_ = std::make_shared<node_meetings>(above_.meetings_);
   std::unique_ptr<simulated_world> world_;
 };
 
@@ -389,14 +428,16 @@ void simulated_processes::process::begin() {
   plan.world_size = above_.of_.ranks;
   plan.locals.front().self = rank{place_};
   // A communicator knows its epoch and its process.
-  plan.backend =
-      make_faulty_backend(make_mock_backend(),
-                          [faults = above_.faults_, of = std::weak_ptr{shared()}]() -> std::shared_ptr<fault_injector> {
-                            const auto mine = of.lock();
-                            simulated_world* const world = mine ? mine->world() : nullptr;
-                            if (world == nullptr) throw exception{errc::abandoned, "the process has been killed"};
-                            return std::make_shared<process_faults>(faults, world->current_epoch(), mine->is_dead());
-                          });
+  plan.backend = make_faulty_backend(
+      with_one_shot_kernels(make_mock_backend(), {.enabled = above_.of_.processes->one_shot_bytes > 0,
+                                                  .part_bytes = above_.of_.processes->one_shot_bytes,
+                                                  .meetings = meetings_}),
+      [faults = above_.faults_, of = std::weak_ptr{shared()}]() -> std::shared_ptr<fault_injector> {
+        const auto mine = of.lock();
+        simulated_world* const world = mine ? mine->world() : nullptr;
+        if (world == nullptr) throw exception{errc::abandoned, "the process has been killed"};
+        return std::make_shared<process_faults>(faults, world->current_epoch(), mine->is_dead());
+      });
   plan.to_controller = link_;
   plan.exported = exported_;
   world_ = std::make_unique<simulated_world>(std::move(plan), terms.seed, above_.log_, name());
@@ -649,6 +690,7 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
   : of_{of},
     on_{on},
     faults_{std::move(faults)},
+    meetings_{std::make_shared<one_shot_local_place>()},
     ledger_{ledger},
     log_{log},
     chance_{mix(of.seed, 18)},

@@ -2,6 +2,7 @@
 /// order services of their hosts, and the controller.
 #pragma once
 
+#include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
 #include <troupe/processes/control/control_server.hpp>
 #include <troupe/testing/simulation/scenario.hpp>
 #include <troupe/testing/simulation/simulated_trace.hpp>
@@ -108,6 +109,8 @@ private:
   const scenario& of_;
   simulated_machine& on_;
   std::shared_ptr<fault_injector> faults_;
+  /// Where the ranks of a node meet: its processes are one, so they can share memory without descriptors.
+  const std::shared_ptr<one_shot_meeting_place> meetings_;
   simulation_ledger& ledger_;
   trace& log_;
   prng chance_;

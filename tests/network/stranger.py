@@ -15,6 +15,7 @@ import contextlib
 import encodings.idna  # noqa: F401  (a forked child of another user could not load it)
 import fnmatch
 import functools
+import itertools
 import os
 import pathlib
 import re
@@ -246,7 +247,8 @@ def all_ports(job):
     found = []
     for pid in (job.launcher.pid, *job.members()):
         ports, names = listening_ports(pid)
-        gate = [[f"@troupe-order-{job.port}"]] if pid == job.launcher.pid else [] # docs/security.md
+        gate = [f"@troupe-meetings-{job.port}", f"@troupe-order-{job.port}"] if pid == job.launcher.pid else [] # docs/security.md
+        names = sorted(name for line in names for name in line)
         expect(names == gate, f"process {pid} listens at the Unix sockets {names}, where {gate} is expected")
         found += ports
     expect(found == [job.port], f"the launcher listens at {found}, where the control port {job.port} is expected alone")
@@ -261,11 +263,11 @@ def _():
         job.require_untouched("a frame of a stranger")
 
 
-@case("frames/garbage and silence at the gate of the order", in_slice=True)
+@case("frames/garbage and silence at the gate of the order and at the meetings", in_slice=True)
 def _():
     with Job() as job:
-        name = f"\0troupe-order-{job.port}"
-        for user in (NOBODY, os.getuid()):
+        for user, service in itertools.product((NOBODY, os.getuid()), ("order", "meetings")):
+            name = f"\0troupe-{service}-{job.port}"
             child = os.fork()
             if child == 0:
                 with contextlib.suppress(OSError):

@@ -10,7 +10,9 @@
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/processes/controller.hpp>
+#include <troupe/processes/meeting/meeting_service.hpp>
 #include <troupe/processes/transport/certificates.hpp>
+#include <troupe/processes/transport/shared_memory/local_socket.hpp>
 #include <troupe/processes/transport/shared_memory/order_gate.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/rank_lane.hpp>
@@ -21,6 +23,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +53,7 @@ using Catch::Matchers::ContainsSubstring;
 
 constexpr std::size_t count = 256;
 ordering kept_by = ordering::agreed; ///< In the present case.
+std::size_t small_bytes = 0;         ///< one_shot_bytes in the present case.
 
 controller_options options_of(int size, recovery_policy policy = recovery_policy::keep_size) {
   controller_options made{.terms = {.world_size = size}};
@@ -64,6 +68,7 @@ configuration settings_of(const controller& control, int place) {
   made.backend = backend_choice::mock;
   made.profile = latency_profile::frugal;
   made.ordering = kept_by;
+  made.limits.one_shot_bytes = small_bytes;
   made.mock.devices = 1;
   made.log_level = "off";
   made.control = {.address = control.address(), .patience = 10s};
@@ -126,6 +131,8 @@ public:
   [[nodiscard]] std::uint64_t used_bytes() {
     return dynamic_cast<mock_driver&>(runtime_->api()).used_bytes(device_id{0});
   }
+  /// Returns whether it holds scratch of one-shot kernels: 4 MiB for each rank.
+  [[nodiscard]] bool has_scratch() { return used_bytes() > (std::uint64_t{8} << 20U); }
 
 private:
   std::unique_ptr<runtime> runtime_;
@@ -327,6 +334,75 @@ TEST_CASE("without a gate the requests of processes go through their connections
   member first{settings_of(control, 0)}, second{settings_of(control, 1)};
   check_sum({&first, &second});
   CHECK(log.ring_ranks(epoch{1}) == 0);
+}
+
+TEST_CASE("small collectives of processes on one node are kernels, also with a process that has come",
+          "[processes][one-shot]") {
+  kept_by = ordering::agreed;
+  small_bytes = 1024;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  member spare{settings_of_spare(control)};
+  check_sum({&first, &second});
+  CHECK(first.has_scratch());
+  CHECK(second.has_scratch());
+  control.process_ended("1", ::getpid(), "the test says so");
+  REQUIRE(is_ready(first.in(), epoch{2}, 2));
+  REQUIRE(is_ready(spare.in(), epoch{2}, 2));
+  check_sum({&first, &spare});
+  CHECK(first.has_scratch());
+  CHECK(spare.has_scratch());
+  small_bytes = 0;
+}
+
+TEST_CASE("small collectives of processes without a common order service are the library's", "[processes][one-shot]") {
+  kept_by = ordering::caller;
+  small_bytes = 1024;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  check_sum({&first, &second});
+  CHECK_FALSE(first.has_scratch());
+  CHECK_FALSE(second.has_scratch());
+  small_bytes = 0;
+}
+
+TEST_CASE("small collectives of processes whose controller cannot serve their meetings are the library's",
+          "[processes][one-shot]") {
+  kept_by = ordering::agreed;
+  small_bytes = 1024;
+  controller_options options = options_of(2);
+  file_descriptor holder; // another process has the name
+  std::optional<controller> found;
+  for (int attempt = 0; attempt < 50 && !found; ++attempt) {
+    options.port = parse_control_address(controller{options_of(2)}.address()).port;
+    holder = listen_locally(meeting_address(options.port), 1);
+    try {
+      if (holder) found.emplace(options);
+    } catch (const exception&) { // another program has been given the port meanwhile
+    }
+  }
+  REQUIRE(found);
+  // Nobody serves at the name, as after the end of that process.
+  REQUIRE(::shutdown(holder.native(), SHUT_RDWR) == 0);
+  member first{settings_of(*found, 0)}, second{settings_of(*found, 1)};
+  check_sum({&first, &second});
+  CHECK_FALSE(first.has_scratch());
+  small_bytes = 0;
+}
+
+TEST_CASE("a process with another one_shot_bytes may not join", "[processes][one-shot]") {
+  kept_by = ordering::agreed;
+  std::promise<void> joined;
+  controller control{options_of(2), {.joined = [&](const process_identity&) { joined.set_value(); }}};
+  small_bytes = 1024;
+  const member first{settings_of(control, 0)};
+  REQUIRE(joined.get_future().wait_for(20s) == std::future_status::ready);
+  configuration settings = settings_of(control, 1);
+  settings.limits.one_shot_bytes = std::nullopt;
+  small_bytes = 0;
+  runtime other{settings};
+  const error why = error_of([&] { static_cast<void>(other.form_world()); });
+  CHECK_THAT(why.text, ContainsSubstring("one_shot_bytes") && ContainsSubstring("auto") && ContainsSubstring("1K"));
 }
 
 TEST_CASE("worlds that grow under load let every request that was released finish", "[processes][ORD-1]") {
@@ -794,15 +870,15 @@ TEST_CASE("processes of one host compose nothing", "[processes][hierarchy]") {
   CHECK(first.used_bytes() < std::size_t{32} << 20U);
 }
 
-TEST_CASE("SEC-2: a controller without certificates has one port and a gate, and its processes have none",
+TEST_CASE("SEC-2: a controller without certificates has one port, a gate and meetings, and its processes have none",
           "[processes]") {
   kept_by = ordering::agreed;
   const std::set<std::string> before = listening_sockets();
   controller control{options_of(2)};
-  CHECK(listening_sockets().size() == before.size() + 2);
+  CHECK(listening_sockets().size() == before.size() + 3);
   member first{settings_of(control, 0)}, second{settings_of(control, 1)};
   check_sum({&first, &second});
-  CHECK(listening_sockets().size() == before.size() + 2);
+  CHECK(listening_sockets().size() == before.size() + 3);
 
   // A frame without a payload, and one of 4 GiB, before the sender has proved that it knows the token.
   const std::uint16_t port = parse_control_address(control.address()).port;

@@ -1,7 +1,7 @@
 #include <troupe/collectives/backend/one_shot/block_budget.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_kernels.hpp>
-#include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_local_meeting.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_plan.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 
@@ -80,7 +80,11 @@ public:
     library_->init();
     const one_shot_limits wanted = shared_->limits(world_size());
     if (wanted.part_bytes == 0) return;
-    one_shot_peers peers = meeting_->meet(self(), offer());
+    one_shot_peers peers;
+    if (std::string why = meeting_->absence(); why.empty())
+      peers = meeting_->meet(self(), offer());
+    else
+      peers.why = std::move(why);
     if (peers.scratch.empty()) {
       if (self() == rank{0}) shared_->report(peers.why);
       return give_blocks_back();
@@ -178,7 +182,10 @@ private:
 
   /// Prepares what this rank brings. Errors: those of the device, which are not reasons to do without kernels.
   [[nodiscard]] one_shot_offer offer() {
-    one_shot_offer mine{.where = where()};
+    one_shot_offer mine{.where = where(),
+                        .needs_nvlink = !shared_->settings.part_bytes,
+                        .layout = layout_for(world_size()),
+                        .part_bytes = shared_->limits(world_size()).part_bytes};
     try {
       prepare(mine);
     } catch (const exception& failed) { // then no rank has one-shot kernels
@@ -328,6 +335,7 @@ private:
                                       .self = static_cast<std::uint8_t>(self().value()),
                                       .ranks = static_cast<std::uint8_t>(world_size()),
                                       .entry_count = static_cast<std::uint8_t>(entries.size()),
+                                      .has_other_processes = peers_.are_in_processes,
                                       .shape = shape};
     std::ranges::copy(scratch_, made.scratch);
     std::ranges::copy(entries, made.entries);
@@ -368,6 +376,7 @@ class one_shot_backend final : public backend {
 public:
   one_shot_backend(std::shared_ptr<backend> library, one_shot_settings settings)
     : library_{std::move(library)},
+      meetings_{settings.meetings ? settings.meetings : std::make_shared<one_shot_local_place>()},
       shared_{std::make_shared<const one_shot_shared>(std::move(settings), library_->needs_of_kernels())} {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return library_->name(); }
@@ -380,23 +389,13 @@ public:
   [[nodiscard]] std::shared_ptr<communicator> create(const unique_id& id, rank self, int world_size,
                                                      std::shared_ptr<device> where) override {
     return std::make_shared<one_shot_communicator>(library_->create(id, self, world_size, std::move(where)), shared_,
-                                                   meeting_of(id, world_size));
+                                                   meetings_->meeting_of(id, world_size));
   }
 
 private:
-  [[nodiscard]] std::shared_ptr<one_shot_meeting> meeting_of(const unique_id& id, int world_size) {
-    const std::lock_guard lock{mutex_};
-    std::erase_if(meetings_, [](const auto& one) { return one.second.expired(); });
-    auto& slot = meetings_[id.bytes];
-    auto found = slot.lock();
-    if (found == nullptr) slot = found = std::make_shared<one_shot_meeting>(world_size);
-    return found;
-  }
-
   std::shared_ptr<backend> library_;
+  std::shared_ptr<one_shot_meeting_place> meetings_;
   std::shared_ptr<const one_shot_shared> shared_;
-  std::mutex mutex_;
-  std::map<decltype(unique_id::bytes), std::weak_ptr<one_shot_meeting>> meetings_;
 };
 
 } // namespace

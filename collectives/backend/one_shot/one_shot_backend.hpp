@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/collectives/backend/communicator.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_rule.hpp>
 
 #include <cstddef>
@@ -21,6 +22,8 @@ struct one_shot_settings {
   std::optional<std::size_t> part_bytes{};
   /// For tests: the sequence of the first operation of each block (line_protocol.hpp).
   std::uint32_t first_sequence = 1;
+  /// Where the ranks of a communicator meet. Null: all ranks of each are created by this backend.
+  std::shared_ptr<one_shot_meeting_place> meetings{};
   /// Called when a communicator has no kernels although it is small enough, with the reason for people: once for each
   /// reason. Called on the thread of its init(). May be empty.
   std::function<void(const std::string& why)> on_absent{};
@@ -28,7 +31,6 @@ struct one_shot_settings {
 
 /// Returns a backend whose communicators launch small collectives as one-shot kernels, if the driver has these kernels
 /// and all ranks reach each other's memory; otherwise they pass everything on to those of \p library.
-/// Precondition: all ranks of each communicator are in this process and are created by this backend.
 [[nodiscard]] std::shared_ptr<backend> with_one_shot_kernels(std::shared_ptr<backend> library,
                                                              one_shot_settings settings);
 

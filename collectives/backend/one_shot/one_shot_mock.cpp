@@ -65,6 +65,7 @@ public:
     std::erase_if(waiting_, [this](const expected_line& one) { return receive(one); });
     return waiting_.empty() || memory_.is_aborted() ? end() : kernel_step::waiting;
   }
+  [[nodiscard]] bool polls() const noexcept override { return given_.has_other_processes; }
 
 private:
   /// A line that has not been received yet.

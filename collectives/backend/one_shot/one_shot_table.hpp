@@ -70,6 +70,7 @@ struct one_shot_arguments {
   std::uint8_t self = 0;
   std::uint8_t ranks = 0;
   std::uint8_t entry_count = 0;
+  bool has_other_processes = false; ///< Some ranks are in other processes: the mock must poll for their stores.
   one_shot_shape shape{};
   std::uint16_t first_warps[Capacity] = {}; ///< one_shot_entry::first_warp of each, which a warp finds its entry by.
   one_shot_entry entries[Capacity] = {};

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace troupe {
 
@@ -93,17 +94,25 @@ void send_descriptors(const file_descriptor& socket, std::string_view bytes, std
     throw exception{errc::busy, "the peer has not read what it was sent before"};
 }
 
-passed_descriptors receive_descriptors(const file_descriptor& socket, std::size_t size_bytes, std::size_t count,
-                                       std::chrono::steady_clock::time_point until) {
-  check_passing(socket, size_bytes, count);
-  passed_descriptors got;
+namespace {
+
+/// A message, and whether the limits have cut it.
+struct received_message {
+  passed_descriptors what;
+  bool is_whole = true;
+};
+
+received_message receive_message(const file_descriptor& socket, std::size_t most_bytes, std::size_t most_descriptors,
+                                 std::chrono::steady_clock::time_point until) {
+  check_passing(socket, most_bytes, most_descriptors);
+  received_message got;
   ssize_t size = -1;
   msghdr message{};
   control_room room;
-  // One byte more than expected, so that a longer message is seen.
-  std::string bytes(size_bytes + 1, '\0');
+  // One byte more than allowed, so that a longer message is seen.
+  std::string bytes(most_bytes + 1, '\0');
   iovec payload{.iov_base = bytes.data(), .iov_len = bytes.size()};
-  while (size < 0) {
+  for (bool was_reset = false; size < 0;) {
     await_message(socket, until);
     message = {};
     message.msg_iov = &payload;
@@ -111,23 +120,46 @@ passed_descriptors receive_descriptors(const file_descriptor& socket, std::size_
     message.msg_control = room.bytes.data();
     message.msg_controllen = room.bytes.size();
     size = ::recvmsg(socket.native(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    // A peer that has not read all before it closed. What it sent before is still there.
+    if (size < 0 && errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
     if (size < 0 && errno == ECONNRESET) throw exception{errc::rank_lost, "the peer has closed its socket"};
     if (size < 0 && errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)
       throw_system_error(errc::unsupported, "recvmsg", "descriptors could not be received");
   }
-  const bool is_pure = take_descriptors(message, got.descriptors); // owned before anything is checked
-  if (size == 0 && got.descriptors.empty()) throw exception{errc::rank_lost, "the peer has closed its socket"};
-  if ((message.msg_flags & MSG_CTRUNC) != 0 && got.descriptors.size() <= most_passed_descriptors)
+  std::vector<file_descriptor>& descriptors = got.what.descriptors;
+  const bool is_pure = take_descriptors(message, descriptors); // owned before anything is checked
+  if (size == 0 && descriptors.empty()) throw exception{errc::rank_lost, "the peer has closed its socket"};
+  if ((message.msg_flags & MSG_CTRUNC) != 0 && descriptors.size() <= most_passed_descriptors)
     throw exception{errc::out_of_memory, "a descriptor from the peer could not be received, because this process has "
                                          "none left: raise the limit (ulimit -n)"};
-  if (!is_pure || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || static_cast<std::size_t>(size) != size_bytes ||
-      got.descriptors.size() != count)
-    throw exception{errc::internal, "the peer has sent " + std::to_string(size) + " bytes and " +
-                                        std::to_string(got.descriptors.size()) + " descriptors in place of " +
-                                        std::to_string(size_bytes) + " bytes and " + std::to_string(count)};
-  bytes.resize(size_bytes);
-  got.bytes = std::move(bytes);
+  got.is_whole = is_pure && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+  bytes.resize(static_cast<std::size_t>(size));
+  got.what.bytes = std::move(bytes);
   return got;
+}
+
+[[noreturn]] void refuse(const passed_descriptors& got, const std::string& expected) {
+  throw exception{errc::internal, "the peer has sent " + std::to_string(got.bytes.size()) + " bytes and " +
+                                      std::to_string(got.descriptors.size()) + " descriptors in place of " + expected};
+}
+
+} // namespace
+
+passed_descriptors receive_passed(const file_descriptor& socket, std::size_t most_bytes, std::size_t most_descriptors,
+                                  std::chrono::steady_clock::time_point until) {
+  received_message got = receive_message(socket, most_bytes, most_descriptors, until);
+  if (!got.is_whole || got.what.bytes.empty() || got.what.bytes.size() > most_bytes ||
+      got.what.descriptors.size() > most_descriptors)
+    refuse(got.what, "1 to " + std::to_string(most_bytes) + " bytes and up to " + std::to_string(most_descriptors));
+  return std::move(got.what);
+}
+
+passed_descriptors receive_descriptors(const file_descriptor& socket, std::size_t size_bytes, std::size_t count,
+                                       std::chrono::steady_clock::time_point until) {
+  received_message got = receive_message(socket, size_bytes, count, until);
+  if (!got.is_whole || got.what.bytes.size() != size_bytes || got.what.descriptors.size() != count)
+    refuse(got.what, std::to_string(size_bytes) + " bytes and " + std::to_string(count));
+  return std::move(got.what);
 }
 
 } // namespace troupe

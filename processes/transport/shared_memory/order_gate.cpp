@@ -3,12 +3,8 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
-#include <cstring>
 #include <string>
 
 namespace troupe {
@@ -26,29 +22,8 @@ static_assert(sizeof(gate_greeting) == 24);
 
 constexpr int pending_connections = 128; ///< Limit of the kernel's queue. A process that finds it full uses no rings.
 
-/// The address of the gate of a controller: abstract, so there is no file that could be left behind or replaced.
-struct gate_address {
-  sockaddr_un native{};
-  socklen_t size = 0;
-
-  explicit gate_address(std::uint16_t port) {
-    const std::string name = "troupe-order-" + std::to_string(port);
-    native.sun_family = AF_UNIX;
-    name.copy(native.sun_path + 1, sizeof native.sun_path - 1);
-    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  }
-  [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&native); }
-};
-
-file_descriptor make_socket() noexcept {
-  return file_descriptor{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-}
-
-bool is_of_this_user(const file_descriptor& socket) noexcept {
-  ucred who{};
-  socklen_t size = sizeof who;
-  return ::getsockopt(socket.native(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
-         is_admissible_peer(who.uid, ::geteuid());
+std::string address_of(std::uint16_t port) {
+  return "troupe-order-" + std::to_string(port);
 }
 
 /// Reads the greeting if it has arrived. Returns whether the connection is kept. Descriptors that come with it are
@@ -64,13 +39,11 @@ bool read_greeting(const file_descriptor& socket, std::optional<ring_session>& n
 
 } // namespace
 
-order_gate::order_gate(std::uint16_t port, const gate_limits& limits) : listener_{make_socket()}, unclaimed_{limits} {
-  const gate_address address{port};
-  if (listener_ && ::bind(listener_.native(), address.get(), address.size) == 0 &&
-      ::listen(listener_.native(), pending_connections) == 0)
-    return;
+order_gate::order_gate(std::uint16_t port, const gate_limits& limits)
+  : listener_{listen_locally(address_of(port), pending_connections)}, unclaimed_{limits} {
+  if (listener_) return;
   throw_system_error(errc::unsupported, "bind",
-                     "the Unix socket @troupe-order-" + std::to_string(port) +
+                     "the Unix socket @" + address_of(port) +
                          ", at which processes of this host get rings in shared memory, cannot be opened");
 }
 
@@ -78,11 +51,8 @@ void order_gate::drain(time_point now) {
   unclaimed_.expire(now);
   // Bounded, so that a process that connects again and again cannot occupy the controller.
   for (int i = 0; i < pending_connections; ++i) {
-    file_descriptor one{::accept4(listener_.native(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (!one) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      break;
-    }
+    file_descriptor one = accept_locally(listener_);
+    if (!one) break;
     if (is_of_this_user(one)) unclaimed_.add(std::move(one), now);
   }
   unclaimed_.look(read_greeting);
@@ -102,10 +72,8 @@ bool has_left(const gate_connection& one) noexcept {
 
 std::optional<gate_connection> knock_at_gate(std::uint16_t port) noexcept {
   try {
-    gate_connection made{make_socket(), ring_session::make()};
-    const gate_address address{port};
-    if (!made.socket || ::connect(made.socket.native(), address.get(), address.size) != 0) return std::nullopt;
-    if (!is_of_this_user(made.socket)) return std::nullopt;
+    gate_connection made{connect_locally(address_of(port)), ring_session::make()};
+    if (!made.socket) return std::nullopt;
     const gate_greeting said{.nonce = made.nonce};
     if (::send(made.socket.native(), &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof said)
       return std::nullopt;

@@ -10,9 +10,8 @@
 #include <troupe/device/file_descriptor.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
+#include <troupe/processes/transport/shared_memory/local_socket.hpp>
 #include <troupe/processes/transport/shared_memory/shared_ring.hpp>
-
-#include <sys/types.h>
 
 #include <algorithm>
 #include <chrono>
@@ -75,12 +74,6 @@ private:
   gate_limits limits_;
   std::deque<entry> all_; ///< The oldest first.
 };
-
-/// Returns whether a process of user \p theirs may be at the other end. Only processes of the same user may, because a
-/// process that can write a rank's ring can make requests for that rank.
-[[nodiscard]] constexpr bool is_admissible_peer(uid_t theirs, uid_t own) noexcept {
-  return theirs == own;
-}
 
 /// Returns the session of the rings that are handed over for one epoch. Rings of another epoch are refused (EPO-1).
 [[nodiscard]] constexpr ring_session session_in(const ring_session& nonce, epoch of) noexcept {

@@ -88,6 +88,7 @@ std::vector<controller_frame> controller_frames() {
                                   .has_newcomers = true,
                                   .hosts = {"here", "there"},
                                   .has_rings = true,
+                                  .is_on_one_node = true,
                                   .resume = sample_points()}},
           {1, failure_directive{epoch{3}, sample_error}},
           {1, quiesce_directive{epoch{3}, sample_error, 1ULL << 40U}},
@@ -236,6 +237,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(directive.has_newcomers);
   CHECK(directive.hosts == std::vector<std::string>{"here", "there"});
   CHECK(directive.has_rings);
+  CHECK(directive.is_on_one_node);
   REQUIRE(directive.resume);
   CHECK(describe(*directive.resume) == describe(*sample_points()));
   CHECK(directive.resume->counted_from == epoch{3});

@@ -269,6 +269,7 @@ TEST_CASE("directives to form wait until the order services of other hosts have 
   at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
   REQUIRE(at.told<formation_directive>(second).size() == 1);
   CHECK(at.told<formation_directive>(second)[0].has_rings);
+  CHECK(at.told<formation_directive>(second)[0].is_on_one_node);
   at.hear(first, one, formed_report{epoch{1}});
   at.hear(second, other, formed_report{epoch{1}});
   CHECK(at.server.state().event().phase == control_phase::serving);
@@ -413,6 +414,7 @@ TEST_CASE("an order service that does not answer in time does not serve that epo
   pass(200ms);
   REQUIRE(at.told<formation_directive>(second).size() == 1);
   CHECK_FALSE(at.told<formation_directive>(second)[0].has_rings);
+  CHECK_FALSE(at.told<formation_directive>(second)[0].is_on_one_node);
   at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}}); // too late
   at.hear(first, one, formed_report{epoch{1}});
   at.hear(second, other, formed_report{epoch{1}});
@@ -789,6 +791,9 @@ TEST_CASE("processes of the controller's host have rings, and one that has left 
     at.hear(first, of_one, formed_report{of});
     at.hear(second, of_other, formed_report{of});
     REQUIRE(at.heard.back().phase == control_phase::serving);
+    const bool has_all = at.told<formation_directive>(second).back().has_rings; // rank 0 has them always
+    for (const peer_id each : {first, second})
+      CHECK(at.told<formation_directive>(each).back().is_on_one_node == has_all);
     return std::pair{at.told<formation_directive>(first).back().has_rings,
                      at.told<formation_directive>(second).back().has_rings};
   };

@@ -5,7 +5,9 @@
 #include "support/comes_true.hpp"
 #include "support/outcomes.hpp"
 
+#include <troupe/processes/meeting/meeting_service.hpp>
 #include <troupe/processes/membership/order_host.hpp>
+#include <troupe/processes/transport/shared_memory/local_socket.hpp>
 #include <troupe/processes/transport/shared_memory/order_gate.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -119,6 +121,8 @@ TEST_CASE("an order service introduces itself to its controller, and lives until
   CHECK(at.control.said_in() == scripted_controller::session);
   CHECK(has_thread("troupe/host"));
   CHECK(has_thread("troupe/order"));
+  CHECK(has_thread("troupe/meetings"));
+  CHECK(connect_locally(meeting_address(at.control.port())));
   CHECK_FALSE(at.host->wait(0s));
   at.control.say(stop_directive{});
   const auto why = at.host->wait(20s);

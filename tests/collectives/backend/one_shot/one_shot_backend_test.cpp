@@ -6,7 +6,7 @@
 #include <troupe/collectives/backend/mock/mock_backend.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_kernels.hpp>
-#include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_local_meeting.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_plan.hpp>
 #include <troupe/device/graph.hpp>
 #include <troupe/device/memory/leak_report.hpp>
@@ -629,7 +629,7 @@ TEST_CASE("ranks that split from a communicator have one-shot kernels of their o
 
 TEST_CASE("an abort ends the ranks that wait where a derived communicator forms, and those that come later",
           "[collectives][one-shot]") {
-  const auto all = std::make_shared<one_shot_meeting>(2);
+  const auto all = std::make_shared<one_shot_local_meeting>(2);
   const auto half = all->derived({one_shot_meeting::derivation_kind::split, 0, 1}, 2);
   error waited;
   {
@@ -642,7 +642,7 @@ TEST_CASE("an abort ends the ranks that wait where a derived communicator forms,
 }
 
 TEST_CASE("an abort of a failed communicator does not end the one that replaces it", "[collectives][one-shot]") {
-  const auto failed = std::make_shared<one_shot_meeting>(2);
+  const auto failed = std::make_shared<one_shot_local_meeting>(2);
   const auto next = failed->derived({one_shot_meeting::derivation_kind::shrink, 0, 0}, 1);
   failed->abort();
   CHECK(error_of([&] { static_cast<void>(next->meet(rank{0}, {})); }).code == errc::none);

@@ -1,11 +1,11 @@
-#include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_local_meeting.hpp>
 
 #include <algorithm>
 #include <utility>
 
 namespace troupe {
 
-one_shot_peers one_shot_meeting::meet(rank self, one_shot_offer mine) {
+one_shot_peers one_shot_local_meeting::meet(rank self, one_shot_offer mine) {
   std::unique_lock lock{mutex_};
   offers_[static_cast<std::size_t>(self.value())] = std::move(mine);
   if (++arrived_ == offers_.size()) {
@@ -23,7 +23,7 @@ one_shot_peers one_shot_meeting::meet(rank self, one_shot_offer mine) {
   return got;
 }
 
-one_shot_peers one_shot_meeting::concluded() const {
+one_shot_peers one_shot_local_meeting::concluded() const {
   one_shot_peers all{.blocks = one_shot_blocks};
   for (const auto& one : offers_) {
     if (one->scratch == nullptr) return {.why = one->why};
@@ -37,8 +37,8 @@ one_shot_peers one_shot_meeting::concluded() const {
   return all;
 }
 
-void one_shot_meeting::abort() noexcept {
-  std::vector<std::shared_ptr<one_shot_meeting>> forming;
+void one_shot_local_meeting::abort() noexcept {
+  std::vector<std::shared_ptr<one_shot_local_meeting>> forming;
   {
     const std::lock_guard lock{mutex_};
     aborted_ = true;
@@ -50,15 +50,24 @@ void one_shot_meeting::abort() noexcept {
   for (const auto& one : forming) one->abort(); // nothing else ends those that wait there (communicator::split())
 }
 
-std::shared_ptr<one_shot_meeting> one_shot_meeting::derived(const derivation& name, int world_size) {
+std::shared_ptr<one_shot_meeting> one_shot_local_meeting::derived(const derivation& name, int world_size) {
   const std::lock_guard lock{mutex_};
   std::erase_if(derived_, [](const auto& one) { return one.second.expired(); });
   auto& slot = derived_[name];
   auto found = slot.lock();
   if (found == nullptr) {
-    slot = found = std::make_shared<one_shot_meeting>(world_size);
+    slot = found = std::make_shared<one_shot_local_meeting>(world_size);
     found->aborted_ = aborted_ && std::get<0>(name) == derivation_kind::split;
   }
+  return found;
+}
+
+std::shared_ptr<one_shot_meeting> one_shot_local_place::meeting_of(const unique_id& id, int world_size) {
+  const std::lock_guard lock{mutex_};
+  std::erase_if(meetings_, [](const auto& one) { return one.second.expired(); });
+  auto& slot = meetings_[id.bytes];
+  auto found = slot.lock();
+  if (found == nullptr) slot = found = std::make_shared<one_shot_local_meeting>(world_size);
   return found;
 }
 
