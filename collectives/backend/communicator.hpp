@@ -1,6 +1,7 @@
 /// The interface between troupe and a library that moves data between ranks.
 #pragma once
 
+#include <troupe/collectives/backend/one_shot/one_shot_status.hpp>
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/operation.hpp>
@@ -137,6 +138,12 @@ public:
   /// Returns what the library reports about a failure. Empty if it reports nothing.
   /// Threads: any, at any time, also while another call is stuck and after abort(). Never blocks.
   [[nodiscard]] virtual library_diagnostics last_diagnostics() const { return {}; }
+
+  /// Returns what it has of one-shot kernels; null if none were asked for. Call it after init(). Threads: any.
+  [[nodiscard]] virtual std::shared_ptr<const one_shot_status> one_shot() const { return nullptr; }
+  /// Returns what it has launched so far, captured launches included; all 0 if one-shot kernels were not asked for.
+  /// Threads: that of launch().
+  [[nodiscard]] virtual launch_counts launched() const { return {}; }
 
   [[nodiscard]] rank self() const noexcept { return self_; }
   [[nodiscard]] int world_size() const noexcept { return world_size_; }

@@ -121,15 +121,25 @@ public:
   void init() override {
     library_->init();
     const one_shot_limits wanted = shared_->limits(world_size());
-    if (wanted.part_bytes == 0) return;
+    if (wanted.part_bytes == 0) {
+      if (world_size() > most_one_shot_ranks)
+        status_ = std::make_shared<const one_shot_status>(
+            one_shot_status{.why = "they are for at most " + std::to_string(most_one_shot_ranks) + " ranks"});
+      return;
+    }
     peers_ = meeting_->meet(self(), offer());
     if (peers_.scratch.empty()) {
       if (self() == rank{0}) shared_->report(peers_.why);
+      status_ = std::make_shared<const one_shot_status>(one_shot_status{.why = peers_.why});
       return give_blocks_back();
     }
     const std::size_t most = std::size_t{peers_.blocks} * one_shot_lines * one_shot_threads * line_payload_bytes;
     limits_ = {std::min(wanted.part_bytes, most)};
     for (std::size_t r = 0; r < peers_.scratch.size(); ++r) scratch_.at(r) = peers_.scratch[r]->data();
+    status_ =
+        std::make_shared<const one_shot_status>(one_shot_status{.part_bytes = limits_.part_bytes,
+                                                                .blocks = peers_.blocks,
+                                                                .scratch_bytes = peers_.scratch.front()->size_bytes()});
   }
 
   void warm_up(stream_ref stream) override { library_->warm_up(stream); }
@@ -177,6 +187,8 @@ public:
   std::size_t suspend() override { return library_->suspend(); }
   void resume() override { library_->resume(); }
   [[nodiscard]] library_diagnostics last_diagnostics() const override { return library_->last_diagnostics(); }
+  [[nodiscard]] std::shared_ptr<const one_shot_status> one_shot() const override { return status_; }
+  [[nodiscard]] launch_counts launched() const override { return launched_; }
 
 private:
   [[nodiscard]] std::shared_ptr<communicator> derived(std::shared_ptr<communicator> library,
@@ -250,30 +262,35 @@ private:
   }
 
   bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
-    if (limits_.part_bytes == 0) return library_->launch(what, stream, at_end);
     if (std::holds_alternative<group>(what)) return do_launch_together(std::array{&what}, stream, at_end);
-    if (!is_one_shot(what, limits_)) return library_->launch(what, stream, at_end);
+    if (!is_one_shot(what, limits_)) return pass_on(std::array{&what}, 1, stream, at_end);
     require_running();
+    ++launched_.one_shot_operations;
     launch_table<1>(plan_alone(entry_of(what, self()), peers_.blocks), stream, at_end);
     return static_cast<bool>(at_end);
   }
 
   bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end) override {
-    const auto pass_on = [&](std::span<const operation* const> some, completion_word word) {
-      return some.size() == 1 ? library_->launch(*some.front(), stream, word)
-                              : library_->launch_together(some, stream, word);
-    };
-    if (limits_.part_bytes == 0) return pass_on(all, at_end);
     const one_shot_split found = split_one_shot(all, limits_);
-    if (found.kernels.empty()) return pass_on(all, at_end);
+    if (found.kernels.empty()) return pass_on(all, found.library.size(), stream, at_end);
     require_running();
     // The kernels are last, so that their word stands for the library's operations, too.
-    if (!found.library.empty()) pass_on(found.library, {});
+    if (!found.library.empty()) pass_on(found.library, found.library.size(), stream, {});
     std::vector<one_shot_entry> entries;
     entries.reserve(found.kernels.size());
     for (const operation* one : found.kernels) entries.push_back(entry_of(*one, self()));
     launch_kernels(entries, stream, at_end);
+    launched_.one_shot_operations += entries.size();
     return static_cast<bool>(at_end);
+  }
+
+  /// Leaves \p all, which are \p operations with the parts of groups counted one by one, to the library.
+  bool pass_on(std::span<const operation* const> all, std::size_t operations, stream_ref stream,
+               completion_word at_end) {
+    ++launched_.library_launches;
+    launched_.library_operations += operations;
+    return all.size() == 1 ? library_->launch(*all.front(), stream, at_end)
+                           : library_->launch_together(all, stream, at_end);
   }
 
   void require_running() const {
@@ -282,7 +299,7 @@ private:
           .code = errc::communicator_failed, .text = "the communicator has been aborted or destroyed", .rank = self()}};
   }
 
-  void launch_kernels(std::span<const one_shot_entry> entries, stream_ref stream, completion_word at_end) const {
+  void launch_kernels(std::span<const one_shot_entry> entries, stream_ref stream, completion_word at_end) {
     const auto launches = plan_launches(entries, peers_.blocks);
     for (const one_shot_launch& one : launches) {
       const completion_word word = &one == &launches.back() ? at_end : completion_word{};
@@ -294,7 +311,7 @@ private:
   }
 
   template <unsigned Capacity, class Launch>
-  void launch_table(const Launch& one, stream_ref stream, completion_word word) const {
+  void launch_table(const Launch& one, stream_ref stream, completion_word word) {
     one_shot_arguments<Capacity> made{.layout = layout_for(world_size()),
                                       .control = control_,
                                       .stop = stop_address_.load(std::memory_order_relaxed),
@@ -319,6 +336,7 @@ private:
                    .threads = one.threads,
                    .arguments = &made,
                    .argument_bytes = sizeof made});
+    ++launched_.one_shot_launches;
   }
 
   static constexpr std::size_t stop_word = 192; ///< On a cache line of its own, behind what is copied to the device.
@@ -332,6 +350,8 @@ private:
   buffer words_; ///< Pinned: the words that the control begins with, and the stop word.
   one_shot_peers peers_;
   one_shot_limits limits_{};
+  std::shared_ptr<const one_shot_status> status_; ///< Set by init().
+  launch_counts launched_{};
   std::array<std::byte*, one_shot_ranks> scratch_{}; ///< By rank.
   std::uint32_t* control_ = nullptr;                 ///< Behind this rank's scratch.
   std::atomic<std::uint32_t*> stop_address_ = nullptr;
@@ -374,6 +394,11 @@ private:
 };
 
 } // namespace
+
+std::string describe(const one_shot_status& one) {
+  if (one.part_bytes == 0) return "no one-shot kernels (" + one.why + ")";
+  return "one-shot kernels up to " + std::to_string(one.part_bytes) + " B, " + std::to_string(one.blocks) + " blocks";
+}
 
 std::shared_ptr<backend> with_one_shot_kernels(std::shared_ptr<backend> library, one_shot_settings settings) {
   return std::make_shared<one_shot_backend>(std::move(library), std::move(settings));
