@@ -1,7 +1,7 @@
 /// The interface between troupe and a library that moves data between ranks.
 #pragma once
 
-#include <troupe/collectives/backend/one_shot/one_shot_status.hpp>
+#include <troupe/collectives/backend/one_shot_status.hpp>
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/operation.hpp>

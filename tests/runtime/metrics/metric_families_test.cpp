@@ -53,8 +53,7 @@ rank_reading busy_rank(int origin, std::uint64_t submitted, std::uint64_t finish
   one.tally.failed[static_cast<std::size_t>(errc::busy)] = 5;
   one.tally.launches = 2;
   one.tally.launched = 3;
-  one.tally.ways = {
-      .one_shot_launches = 4, .one_shot_operations = 9, .library_launches = 2, .library_operations = 3};
+  one.tally.ways = {.one_shot_launches = 4, .one_shot_operations = 9, .library_launches = 2, .library_operations = 3};
   return one;
 }
 
@@ -66,8 +65,8 @@ runtime_reading made_up() {
   world.status.world_size = 3;
   world.status.local_ranks = {rank{0}, rank{1}};
   world.status.lost = {{rank{1}, epoch{1}}};
-  world.status.one_shot = std::make_shared<const one_shot_status>(
-      one_shot_status{.part_bytes = 4096, .blocks = 16, .scratch_bytes = 8192});
+  world.status.one_shot =
+      std::make_shared<const one_shot_status>(one_shot_status{.part_bytes = 4096, .blocks = 16, .scratch_bytes = 8192});
   world.history.faults[static_cast<std::size_t>(errc::communicator_failed)] = 2;
   rung_times& rung = world.history.came_back[static_cast<std::size_t>(recovery_rung::form_beside)];
   rung.tries = 2;

@@ -309,11 +309,10 @@ TEST_CASE("a communicator says what it has of one-shot kernels, and counts its l
   CHECK(world.members[0].comm->launched() == launch_counts{});
   world.run([](small_world::member& one) {
     const buffer memory = one.pool->allocate(2 * limit);
-    return group{{all_reduce{.send = memory.slice(0, 4), .recv = memory.slice(0, 4), .count = 1},
-                  all_reduce{.send = memory.slice(256, limit + 4),
-                             .recv = memory.slice(256, limit + 4),
-                             .count = limit / 4 + 1},
-                  barrier{}}};
+    return group{
+        {all_reduce{.send = memory.slice(0, 4), .recv = memory.slice(0, 4), .count = 1},
+         all_reduce{.send = memory.slice(256, limit + 4), .recv = memory.slice(256, limit + 4), .count = limit / 4 + 1},
+         barrier{}}};
   });
   world.run([](small_world::member&) { return barrier{}; });
   CHECK(world.members[0].comm->launched() == launch_counts{2, 3, 1, 1});
