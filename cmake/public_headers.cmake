@@ -29,7 +29,6 @@ set(TROUPE_PUBLIC_HEADERS
   collectives/backend/launch_observer.hpp
   collectives/backend/mock/mock_backend.hpp
   collectives/backend/nccl/nccl_backend.hpp
-  collectives/backend/one_shot_status.hpp
   collectives/backend/registered_pool.hpp
   collectives/collective_settings.hpp
   collectives/operation/capabilities.hpp

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
-#include <troupe/collectives/backend/one_shot_status.hpp>
+#include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/device/enum_names.hpp>

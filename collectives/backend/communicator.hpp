@@ -1,7 +1,6 @@
 /// The interface between troupe and a library that moves data between ranks.
 #pragma once
 
-#include <troupe/collectives/backend/one_shot_status.hpp>
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/operation.hpp>
@@ -10,6 +9,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,6 +41,16 @@ struct library_diagnostics {
 /// The capture_objection() of backends that move data through host memory.
 inline constexpr std::string_view objection_of_host_memory =
     "operations through host memory cannot be captured: submit them as requests";
+
+/// What a communicator has launched, by the way that it went. Parts of a group are operations of their own.
+struct launch_counts {
+  std::uint64_t one_shot_launches = 0;
+  std::uint64_t one_shot_operations = 0;
+  std::uint64_t library_launches = 0;
+  std::uint64_t library_operations = 0;
+
+  friend bool operator==(const launch_counts&, const launch_counts&) = default;
+};
 
 /// One rank's end of a communicator.
 ///

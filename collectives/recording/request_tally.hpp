@@ -1,7 +1,7 @@
 /// Counts one rank's requests and their durations, by operation and size.
 #pragma once
 
-#include <troupe/collectives/backend/one_shot_status.hpp>
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/time.hpp>

@@ -395,11 +395,6 @@ private:
 
 } // namespace
 
-std::string describe(const one_shot_status& one) {
-  if (one.part_bytes == 0) return "no one-shot kernels (" + one.why + ")";
-  return "one-shot kernels up to " + std::to_string(one.part_bytes) + " B, " + std::to_string(one.blocks) + " blocks";
-}
-
 std::shared_ptr<backend> with_one_shot_kernels(std::shared_ptr<backend> library, one_shot_settings settings) {
   return std::make_shared<one_shot_backend>(std::move(library), std::move(settings));
 }
