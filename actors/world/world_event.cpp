@@ -46,6 +46,7 @@ std::string describe(const world_event& event) {
                      " (epoch " + to_string(event.epoch) + ", " + std::to_string(event.local_ranks.size()) +
                      " ranks here)";
   if (event.is_suspended) line += "; suspended, its memory released";
+  if (event.one_shot) line += "; " + describe(*event.one_shot);
   if (event.is_degraded()) line += describe_loss(event);
   if (event.recovery) line += describe_tries(*event.recovery);
   if (event.restored) line += "; restoration: " + describe(*event.restored);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
+#include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/device/enum_names.hpp>
@@ -132,6 +133,9 @@ struct world_event {
   /// null in the first epoch, under ordering `caller`, and, in a world over processes whose controller was restarted,
   /// if none of its processes was part of an earlier epoch.
   std::shared_ptr<const resume_points> resume{};
+  /// In `ready`: what this epoch has of one-shot kernels, or why it has none. null if limits.one_shot_bytes is 0, and
+  /// in a world of one rank.
+  std::shared_ptr<const one_shot_status> one_shot{};
 };
 
 /// Returns whether \p now is ready in an epoch later than \p after, or has failed, stops or has stopped: there is

@@ -417,6 +417,7 @@ void world_executor::adopt() {
     now.recovery = nullptr;
     now.restored = nullptr;
     now.resume = nullptr;
+    now.one_shot = nullptr;
   });
   const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr : now_.order;
   for (std::size_t i = 0; i < now_.pipelines.size(); ++i)
@@ -452,6 +453,8 @@ void world_executor::complete(world_event& event) const {
   if (event.phase == world_phase::ready && plan_.ordering == ordering::agreed)
     event.resume = commits_.log ? commits_.log->points() : commits_.told;
   if (event.phase == world_phase::ready) event.restored = restored_.latest();
+  if (event.phase == world_phase::ready && !now_.pipelines.empty())
+    event.one_shot = now_.pipelines.front()->peers().one_shot();
 }
 
 std::vector<rank> world_executor::blamed_for(const error& why) const {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,6 +41,16 @@ struct library_diagnostics {
 /// The capture_objection() of backends that move data through host memory.
 inline constexpr std::string_view objection_of_host_memory =
     "operations through host memory cannot be captured: submit them as requests";
+
+/// What a communicator has launched, by the way that it went. Parts of a group are operations of their own.
+struct launch_counts {
+  std::uint64_t one_shot_launches = 0;
+  std::uint64_t one_shot_operations = 0;
+  std::uint64_t library_launches = 0;
+  std::uint64_t library_operations = 0;
+
+  friend bool operator==(const launch_counts&, const launch_counts&) = default;
+};
 
 /// One rank's end of a communicator.
 ///
@@ -144,6 +155,12 @@ public:
   /// Returns what the library reports about a failure. Empty if it reports nothing.
   /// Threads: any, at any time, also while another call is stuck and after abort(). Never blocks.
   [[nodiscard]] virtual library_diagnostics last_diagnostics() const { return {}; }
+
+  /// Returns what it has of one-shot kernels; null if none were asked for. Call it after init(). Threads: any.
+  [[nodiscard]] virtual std::shared_ptr<const one_shot_status> one_shot() const { return nullptr; }
+  /// Returns what it has launched so far, captured launches included; all 0 if one-shot kernels were not asked for.
+  /// Threads: that of launch().
+  [[nodiscard]] virtual launch_counts launched() const { return {}; }
 
   [[nodiscard]] rank self() const noexcept { return self_; }
   [[nodiscard]] int world_size() const noexcept { return world_size_; }

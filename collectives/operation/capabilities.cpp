@@ -108,4 +108,9 @@ std::vector<exclusion> consequences_of(feature lacking, const std::string& why) 
            .why = why + ": convert to f16 or bf16 first; gathers, broadcasts and transfers of fp8 are possible"}};
 }
 
+std::string describe(const one_shot_status& one) {
+  if (one.part_bytes == 0) return "no one-shot kernels (" + one.why + ")";
+  return "one-shot kernels up to " + std::to_string(one.part_bytes) + " B, " + std::to_string(one.blocks) + " blocks";
+}
+
 } // namespace troupe

@@ -482,6 +482,7 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
     }
     const observed_launch told{services_.observer};
     for (const event* ready : several.front()->ready()) stream_->ref().wait(*ready);
+    const auto before = peers_->launched();
     const enqueued result = enqueue(track_->source().word_for(counts_.marks + 1));
     if (result == enqueued::refused) return;
     const auto is_heard = [](const auto& one) { return one->listener() != nullptr; };
@@ -493,7 +494,10 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
       for (const auto& one : several)
         if (is_heard(one)) notify_listener(*one, behind, at.launch);
     const time_point ended = services_.time->now();
-    if (progress_->line) progress_->line->tally().count_launch(several.size());
+    if (progress_->line) {
+      progress_->line->tally().count_launch(several.size());
+      progress_->line->tally().count_ways(before, peers_->launched());
+    }
     for (const auto& one : several) {
       one->end_launch(at, ended);
       one->note_launched(at, several.size(), ended);

@@ -51,6 +51,13 @@ void request_tally::count_launch(std::size_t requests) noexcept {
   add(launched_, requests);
 }
 
+void request_tally::count_ways(const launch_counts& before, const launch_counts& after) noexcept {
+  add(one_shot_launches_, after.one_shot_launches - before.one_shot_launches);
+  add(one_shot_operations_, after.one_shot_operations - before.one_shot_operations);
+  add(library_launches_, after.library_launches - before.library_launches);
+  add(library_operations_, after.library_operations - before.library_operations);
+}
+
 tally_reading request_tally::read() const noexcept {
   tally_reading seen;
   for (std::size_t kind = 0; kind < operation_kinds; ++kind)
@@ -66,6 +73,10 @@ tally_reading request_tally::read() const noexcept {
   for (std::size_t i = 0; i < errc_count; ++i) seen.failed[i] = now_in(failed_[i]);
   seen.launches = now_in(launches_);
   seen.launched = now_in(launched_);
+  seen.ways = {.one_shot_launches = now_in(one_shot_launches_),
+               .one_shot_operations = now_in(one_shot_operations_),
+               .library_launches = now_in(library_launches_),
+               .library_operations = now_in(library_operations_)};
   return seen;
 }
 

@@ -1,6 +1,7 @@
 /// Counts one rank's requests and their durations, by operation and size.
 #pragma once
 
+#include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/time.hpp>
@@ -59,6 +60,7 @@ struct tally_reading {
   std::array<std::uint64_t, errc_count> failed{}; ///< Requests answered with an error, by its code.
   std::uint64_t launches = 0;                     ///< Launch calls that launched at least one request.
   std::uint64_t launched = 0;                     ///< Requests in these calls: more than calls if several were fused.
+  launch_counts ways{};                           ///< Without the launches of replays.
 };
 
 /// The counters of one rank. Threads: each counting function states how many threads may call it at a time. read() may
@@ -71,6 +73,8 @@ public:
   void count_failure(errc code) noexcept;
   /// Counts one call that launched \p requests. Threads: one at a time.
   void count_launch(std::size_t requests) noexcept;
+  /// Counts what a communicator has launched from \p before to \p after. Threads: one at a time.
+  void count_ways(const launch_counts& before, const launch_counts& after) noexcept;
 
   [[nodiscard]] tally_reading read() const noexcept;
 
@@ -88,6 +92,7 @@ private:
   std::array<number, errc_count> failed_{};
   alignas(64) number launches_{0}; ///< Written by the launcher, like launched_.
   number launched_{0};
+  number one_shot_launches_{0}, one_shot_operations_{0}, library_launches_{0}, library_operations_{0};
 };
 
 } // namespace troupe

@@ -7,6 +7,9 @@
 #include <troupe/collectives/backend/nccl/nccl_backend.hpp>
 #include <troupe/collectives/backend/nccl/nccl_library.hpp>
 #include <troupe/collectives/backend/nccl/nccl_profiler.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_kernels.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_rule.hpp>
+#include <troupe/collectives/backend/one_shot/one_shot_table.hpp>
 #include <troupe/device/cuda/cuda_driver.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
@@ -16,6 +19,7 @@
 #include <array>
 #include <cstdlib>
 #include <span>
+#include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -57,7 +61,53 @@ void examine_devices(driver& api, const machine& host, doctor_findings& findings
     });
   }
   check_part(
-      "topology", findings, [&] { findings.where = topology::examine(api, opened, host); }, false);
+      "topology", findings,
+      [&] {
+        findings.where = topology::examine(api, opened, host);
+        findings.one_shot = examine_one_shot(api, *findings.where);
+      },
+      false);
+}
+
+namespace {
+
+one_shot_finding compiled_one_shot() {
+  one_shot_finding found{.is_compiled = compiled_one_shot_kernel(2, 1) != nullptr};
+  if (!found.is_compiled) return found;
+  std::istringstream names{TROUPE_CUDA_ARCHITECTURES};
+  for (std::string one; std::getline(names, one, ',');) found.architectures.push_back(one);
+  return found;
+}
+
+/// Returns why worlds over \p where would have no one-shot kernels; empty if they would.
+std::string objection_to_one_shot(driver& api, const topology& where) {
+  const auto& places = where.places();
+  if (places.size() < 2) return "a world of one GPU has no peers";
+  if (places.size() > static_cast<std::size_t>(most_one_shot_ranks))
+    return "they are for at most " + std::to_string(most_one_shot_ranks) + " ranks";
+  try {
+    for (const device_place& one : places)
+      static_cast<void>(api.load(one.id, one_shot_kernel(static_cast<int>(places.size()), 1), one_shot_threads));
+  } catch (const exception& failure) {
+    return failure.why().text;
+  }
+  for (const device_pair& pair : where.pairs()) {
+    const std::string name = "GPU " + to_string(pair.from) + " to GPU " + to_string(pair.to);
+    if (!pair.peer_access) return "no peer access from " + name;
+    if (pair.link != link_kind::same && pair.link != link_kind::nvlink)
+      return "no NVLink from " + name + ": give one_shot_bytes a size to use kernels there";
+  }
+  return {};
+}
+
+} // namespace
+
+one_shot_finding examine_one_shot(driver& api, const topology& where) {
+  one_shot_finding found = compiled_one_shot();
+  found.why = objection_to_one_shot(api, where);
+  if (found.why.empty())
+    found.automatic_bytes = one_shot_limits::usual(static_cast<int>(where.places().size())).part_bytes;
+  return found;
 }
 
 namespace {
@@ -89,6 +139,7 @@ doctor_findings examine(configuration settings, bool probing) {
                          std::to_string(CAF_PATCH_VERSION);
   findings.compiler = compiler_name;
   findings.built_with_cuda = TROUPE_HAS_CUDA;
+  findings.one_shot = compiled_one_shot();
   findings.pool_keep_bytes = settings.pool.keep_bytes;
   findings.pool_reserve_bytes = settings.pool.reserve_bytes;
   const machine& host = machine::here();

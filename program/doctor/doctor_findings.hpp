@@ -92,6 +92,21 @@ struct found_nccl {
   std::string path;
 };
 
+/// Whether small collectives can be kernels of troupe's own (docs/small-collectives.md).
+struct one_shot_finding {
+  bool is_compiled = false; ///< Whether troupe was built with a CUDA compiler.
+  std::vector<std::string>
+      architectures{}; ///< What they are compiled for, as CMAKE_CUDA_ARCHITECTURES: "80-real", "90".
+  /// What limits.one_shot_bytes = auto means for the first world over all devices: the most bytes from one rank to
+  /// another. 0: no kernels.
+  std::size_t automatic_bytes = 0;
+  std::string why =
+      "no GPU could be examined"; ///< For people: why there are none, with the remedy. Empty if there are.
+};
+
+/// Finds out whether a world of this process over the devices of \p where would have one-shot kernels. Loads them.
+[[nodiscard]] one_shot_finding examine_one_shot(driver& api, const topology& where);
+
 struct doctor_findings {
   std::string troupe_version;
   std::string caf_version;
@@ -104,6 +119,7 @@ struct doctor_findings {
       where; ///< The topology of these devices, in the same order; empty if it could not be examined.
   std::size_t pool_keep_bytes = 0;    ///< The setting of that name.
   std::size_t pool_reserve_bytes = 0; ///< The setting of that name.
+  one_shot_finding one_shot;
   std::optional<found_nccl> nccl;
   /// The capabilities of NCCL on these devices, or of the mock if NCCL is not available or the mock was requested.
   std::optional<capabilities> able;

@@ -102,6 +102,13 @@ json of(const probe_findings& probed) {
           {"transports", transports},  {"pools", pools},        {"note", probed.note}};
 }
 
+json of(const one_shot_finding& kernels) {
+  return {{"compiled", kernels.is_compiled},
+          {"architectures", kernels.architectures},
+          {"automatic_bytes", kernels.automatic_bytes},
+          {"why", kernels.why}};
+}
+
 json of(const missing_part& missing) {
   json part{{"part", missing.part},
             {"code", to_string(missing.why.code)},
@@ -126,6 +133,7 @@ std::string as_json(const doctor_findings& findings) {
       {"devices", json::array()},
       {"pairs", json::array()},
       {"memory", {{"pool_keep_bytes", findings.pool_keep_bytes}, {"pool_reserve_bytes", findings.pool_reserve_bytes}}},
+      {"one_shot", of(findings.one_shot)},
       {"nccl", nullptr},
       {"capabilities", findings.able ? of(*findings.able) : json(nullptr)},
       {"probe", findings.probed ? of(*findings.probed) : json(nullptr)},
@@ -224,6 +232,20 @@ std::string line_of_pools(const doctor_findings& findings) {
                   " at the start (pool_reserve_bytes)");
 }
 
+std::string lines_of(const one_shot_finding& kernels) {
+  std::string built = "for small collectives: not compiled in, because troupe was built without nvcc";
+  if (kernels.is_compiled) {
+    built = "for small collectives, compiled for ";
+    for (const std::string& one : kernels.architectures)
+      built += (&one == &kernels.architectures.front() ? "" : ", ") + one;
+  }
+  return line("kernels", kernels.is_compiled ? "ok" : "none", built) +
+         line("", "",
+              kernels.automatic_bytes > 0 ? "one_shot_bytes=auto: up to " + size_text(kernels.automatic_bytes) +
+                                                " from one rank to another in the first world over these GPUs"
+                                          : "one_shot_bytes=auto: none, " + kernels.why);
+}
+
 std::string lines_of(const probe_findings& probed) {
   std::string text = line("probe", "ok", "a world of " + std::to_string(probed.ranks) + " by " + probed.backend);
   if (!probed.note.empty()) text += line("", "", probed.note);
@@ -279,6 +301,7 @@ std::string as_text(const doctor_findings& findings) {
   }
   if (!findings.devices.empty()) text += line_of_pools(findings);
   if (findings.nccl) text += line("NCCL", "ok", findings.nccl->version + " from " + findings.nccl->path);
+  text += lines_of(findings.one_shot);
   for (const auto& missing : findings.missing) text += line_of(missing);
   if (findings.able) text += lines_of(*findings.able);
   if (findings.where && findings.where->places().size() > 1) text += table_of(*findings.where);

@@ -101,6 +101,14 @@ def trials_of(quick: bool, mock: bool) -> list[Trial]:
     add("fusion_max_operation_bytes", "1M", rate("1M", 16), rate_figures("1 MiB, 16 in flight"))
     add("fusion_max_bytes", "1M 16M", rate("256K", 64), rate_figures("256 KiB, 64 in flight"))
 
+    # The largest size at which it is taken counts. Each value is tried at the largest operation that it makes a kernel.
+    for size in "4K 64K".split() if mock else "64K 1M".split() if quick else "16K 64K 256K 1M 4M".split():
+        add("one_shot_bytes", size, f"{latency} -b {size}",
+            [Figure(f"{size}, an actor asks, p50 (us)", "rows/0/time/p50"),
+             Figure(f"{size}, a thread asks, p50 (us)", "rows/1/time/p50")],
+            "kernels of troupe's own, which use memory of the device (docs/small-collectives.md); the same in all "
+            "processes of a world")
+
     host = f"host -b {count('128M', '32M', '1M')} --memory pinned -n {count(10, 5, 2)} --blocks 1 -c 0"
     host_figures = [Figure("all_reduce of host memory (us)", "rows/0/staged/p50")]
     add("host_staging.chunk_bytes", "1M 16M" if quick else "1M 2M 8M 16M", host, host_figures)

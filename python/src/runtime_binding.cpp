@@ -125,6 +125,11 @@ py::dict shown_event(const world_event& one) {
   made["origins"] = numbers(one.origins);
   made["lost"] = py::tuple(lost);
   add_points(made, one.resume);
+  const one_shot_status* kernels = one.one_shot.get();
+  made["one_shot"] =
+      kernels == nullptr
+          ? py::object{py::none()}
+          : py::object{py::make_tuple(kernels->part_bytes, kernels->blocks, kernels->scratch_bytes, kernels->why)};
   made["reason"] = to_python(one.reason);
   made["text"] = describe(one);
   return made;

@@ -74,6 +74,18 @@ def test_it_says_what_it_is():
     assert troupe.__version__
 
 
+@pytest.mark.parametrize(("size", "expected"), [(0, None), (1024, 1024), ("auto", 0)])
+def test_a_world_says_what_it_has_of_one_shot_kernels(size, expected):
+    with troupe.Runtime(backend="mock", mock_devices=2, log_level="off", one_shot_bytes=size) as runtime:
+        status = runtime.form_world().status
+    if expected is None:
+        assert status.one_shot is None
+        return
+    assert (status.one_shot.part_bytes, status.one_shot.blocks > 0, status.one_shot.scratch_bytes > 0,
+            "NVLink" in status.one_shot.why) == (expected, bool(expected), bool(expected), not expected)
+    assert "one-shot kernels" in status.text
+
+
 def test_a_setting_of_none_keeps_its_value():
     assert settings(profile=None)["profile"] == "balanced"
 

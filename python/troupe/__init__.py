@@ -15,14 +15,14 @@ from ._program import program_path
 from ._runtime import Runtime
 from ._troupe import (Buffer, Completion, Plan, RemoteBuffer, Reply, Request, ValueReply,
                       set_result_spin)
-from ._world import (Group, IncompleteOperation, Rank, ResumePoint, World, WorldEvent, empty, empty_all,
+from ._world import (Group, IncompleteOperation, OneShotStatus, Rank, ResumePoint, World, WorldEvent, empty, empty_all,
                      empty_pinned)
 
 __version__ = _troupe.version
 __all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "CommunicatorFailed", "Completion", "Controller",
            "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Driver", "Error", "Group", "IncompleteOperation", "Internal",
            "InvalidArgument", "Mismatch", "Missing",
-           "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "RemoteBuffer",
+           "OneShotStatus", "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "RemoteBuffer",
            "Reply", "Request", "ResumePoint", "Runtime",
            "StaleBuffer", "StaleEpoch", "Stopping", "TooOld", "Unsupported", "ValueReply", "World", "WorldEvent", "WorldFailed",
            "WrongDevice", "empty", "empty_all", "empty_pinned", "program_path", "set_await_spin", "set_result_spin"]

@@ -22,6 +22,16 @@ RankFunction = Callable[[int, int, int, List[_troupe.Buffer], bytes], Any]
 
 
 @dataclass(frozen=True)
+class OneShotStatus:
+    """What a world has of one-shot kernels for small collectives. Without kernels all sizes are 0."""
+
+    part_bytes: int  #: the most bytes from one rank to another in a collective that is a kernel
+    blocks: int  #: the most thread blocks of one kernel
+    scratch_bytes: int  #: device memory that each rank holds for it, outside of the pools
+    why: str  #: why there are no kernels, for users
+
+
+@dataclass(frozen=True)
 class WorldEvent:
     """The state of a world: reported at every change of phase, and returned as its status."""
 
@@ -34,6 +44,7 @@ class WorldEvent:
     resume: "Optional[Tuple[ResumePoint, ...]]"  #: progress of the lanes when the previous epoch ended; None: there was none
     counted_from: Optional[int]  #: the epoch from which `resume` counts operations; commits are known from before it, too
     has_survivors: bool  #: False: all processes that knew the last commits of `resume` have ended; later ones may be lost
+    one_shot: Optional[OneShotStatus]  #: when it is ready, if one_shot_bytes is set
     reason: Optional[Error]  #: the reason of the failure or rebuild
     text: str  #: one line for users
 
@@ -79,7 +90,8 @@ def resume_of(fields: Any) -> Any:
 
 def event_of(fields: Dict[str, Any]) -> WorldEvent:
     """Makes an event from the fields that the extension module returns."""
-    return WorldEvent(**{**fields, "resume": resume_of(fields["resume"])})
+    one_shot = None if fields["one_shot"] is None else OneShotStatus(*fields["one_shot"])
+    return WorldEvent(**{**fields, "resume": resume_of(fields["resume"]), "one_shot": one_shot})
 
 
 class Requests(Generic[R]):

@@ -110,6 +110,19 @@ void add_requests(family_set& to, const labels& rank, const tally_reading& tally
   }
 }
 
+/// Only where one-shot kernels were asked for: otherwise nobody counts.
+void add_ways(family_set& to, const labels& rank, const launch_counts& ways) {
+  if (ways == launch_counts{}) return;
+  const auto add = [&](const char* way, std::uint64_t launches, std::uint64_t operations) {
+    labels of = rank;
+    of.push_back({"way", way});
+    to.add("troupe_collective_launches_total", of, launches);
+    to.add("troupe_collective_operations_total", of, operations);
+  };
+  add("one_shot", ways.one_shot_launches, ways.one_shot_operations);
+  add("library", ways.library_launches, ways.library_operations);
+}
+
 void add_ranks(family_set& to, const std::string& world, const std::vector<rank_reading>& ranks) {
   std::uint64_t furthest = 0, slowest = ~std::uint64_t{0};
   for (const rank_reading& one : ranks)
@@ -125,6 +138,7 @@ void add_ranks(family_set& to, const std::string& world, const std::vector<rank_
     add_requests(to, of, one.tally);
     to.add("troupe_launches_total", of, one.tally.launches);
     to.add("troupe_launched_requests_total", of, one.tally.launched);
+    add_ways(to, of, one.tally.ways);
     if (!one.progress) continue;
     has_progress = true;
     to.add("troupe_rank_queue", of,
@@ -164,6 +178,10 @@ void add_world(family_set& to, const world_reading& one) {
   to.add("troupe_world_ranks", of, static_cast<double>(one.status.world_size));
   to.add("troupe_world_local_ranks", of, one.status.local_ranks.size());
   to.add("troupe_world_lost_ranks", of, one.status.lost.size());
+  if (const auto& kernels = one.status.one_shot) {
+    to.add("troupe_world_one_shot_limit_bytes", of, kernels->part_bytes);
+    to.add("troupe_world_one_shot_scratch_bytes", of, kernels->scratch_bytes);
+  }
   add_history(to, number, one.history);
   to.add("troupe_world_pending_requests", of, one.pending.operations);
   to.add("troupe_world_pending_bytes", of, one.pending.bytes);
@@ -215,6 +233,11 @@ constexpr std::array descriptions{
     metric_description{"troupe_world_local_ranks", gauge, "world", "ranks", "Ranks of the world in this process."},
     metric_description{"troupe_world_lost_ranks", gauge, "world", "ranks",
                        "Ranks that the world has lost and continues without."},
+    metric_description{"troupe_world_one_shot_limit_bytes", gauge, "world", "bytes",
+                       "Most bytes from one rank to another in a one-shot kernel, 0 if the world has none; only if "
+                       "one_shot_bytes is set."},
+    metric_description{"troupe_world_one_shot_scratch_bytes", gauge, "world", "bytes",
+                       "Memory of each local rank's device that one-shot kernels hold; only if one_shot_bytes is set."},
     metric_description{"troupe_world_faults_total", counter, "world,code", "faults",
                        "Faults of the world, by the code of their reason; only codes that occurred."},
     metric_description{"troupe_world_recovery_seconds", histogram, "world,rung,result", "seconds",
@@ -243,6 +266,10 @@ constexpr std::array descriptions{
                        "Calls that put work into the GPU's queue."},
     metric_description{"troupe_launched_requests_total", counter, "world,rank", "requests",
                        "Requests in these launches; divided by the launches, it is the fusion factor."},
+    metric_description{"troupe_collective_launches_total", counter, "world,rank,way", "launches",
+                       "Launches of collectives, by their way (one_shot or library); only if one_shot_bytes is set."},
+    metric_description{"troupe_collective_operations_total", counter, "world,rank,way", "operations",
+                       "Collectives in these launches, with the parts of groups one by one; without replays."},
     metric_description{"troupe_rank_lead", gauge, "world,rank", "operations",
                        "Collectives that the rank has received and the slowest rank has not finished."},
     metric_description{"troupe_rank_queue", gauge, "world,rank", "operations",

@@ -27,6 +27,10 @@ void add(tally_reading& to, const tally_reading& more) {
   for (std::size_t code = 0; code < to.failed.size(); ++code) to.failed[code] += more.failed[code];
   to.launches += more.launches;
   to.launched += more.launched;
+  to.ways.one_shot_launches += more.ways.one_shot_launches;
+  to.ways.one_shot_operations += more.ways.one_shot_operations;
+  to.ways.library_launches += more.ways.library_launches;
+  to.ways.library_operations += more.ways.library_operations;
 }
 
 /// Matches records to ranks by device, because a renumbered rank has another record from then on.

@@ -183,7 +183,7 @@ struct scenario {
   fusion fused{};
   simulated_limits limits{};
   recovery_terms recovery{};
-  nanoseconds length{};    ///< All requests are made within this time.
+  nanoseconds length{};           ///< All requests are made within this time.
   std::size_t one_shot_bytes = 0; ///< The setting of that name; 0 in worlds over processes.
   bool stops_busy = false;        ///< Whether the world is stopped after the last request, before all answers.
   std::vector<planned_request> requests{};

@@ -102,7 +102,7 @@ struct simulated_terms {
   sequencer_limits sequencing{};
   pending_limits pending{};
   troupe::ordering ordering = troupe::ordering::agreed;
-  std::size_t one_shot_bytes = 0; ///< The setting of that name.
+  std::size_t one_shot_bytes = 0;      ///< The setting of that name.
   std::optional<std::uint64_t> seed{}; ///< Determines the delays of messages to the world. Empty: no delays.
 };
 [[nodiscard]] simulated_terms terms_of(const scenario& of);

@@ -2,6 +2,7 @@
 #include "support/drivers.hpp"
 #include "support/two_sockets.hpp"
 
+#include <troupe/collectives/backend/one_shot/one_shot_kernels.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
 #include <troupe/program/doctor/doctor_report.hpp>
 
@@ -82,6 +83,34 @@ TEST_CASE("the doctor's JSON has the same, with null for what is not known", "[r
   CHECK(elsewhere["devices"][0]["numa_node"].is_null());
   CHECK(elsewhere["devices"][0]["local_cpus"].is_null());
   CHECK(elsewhere["pairs"].empty());
+}
+
+TEST_CASE("the doctor says what one_shot_bytes=auto means for the GPUs, or why there are no kernels", "[runtime]") {
+  const auto said_of = [](const mock_options& described) {
+    const auto findings = findings_of(*make_mock_driver(described));
+    const json said = json::parse(as_json(findings))["one_shot"];
+    CHECK(said["compiled"] == (compiled_one_shot_kernel(2, 1) != nullptr));
+    CHECK(said["architectures"].empty() != said["compiled"].get<bool>());
+    CHECK(said["why"].get<std::string>().empty() == (said["automatic_bytes"] > 0));
+    return said["automatic_bytes"] > 0 ? said["automatic_bytes"].dump() : said["why"].get<std::string>();
+  };
+  const auto by_nvlink = [](device_id, device_id) {
+    return peer_description{.access = true, .nvlink = true, .nvlink_count = 18, .nvlink_source = "NVML"};
+  };
+  const auto by_pcie = [](device_id, device_id) {
+    return peer_description{.access = true, .nvlink = false, .nvlink_source = "NVML"};
+  };
+  CHECK(said_of({.device_count = 2, .peers = by_nvlink}) == "1048576");
+  CHECK(said_of({.device_count = 4, .peers = by_nvlink}) == "262144");
+  CHECK(said_of({.device_count = 1}) == "a world of one GPU has no peers");
+  CHECK(said_of({.device_count = 9, .peers = by_nvlink}) == "they are for at most 8 ranks");
+  CHECK(said_of({.device_count = 3, .peers = joined_but_last}) == "no peer access from GPU 0 to GPU 2");
+  CHECK(said_of({.device_count = 2, .peers = by_pcie}) ==
+        "no NVLink from GPU 0 to GPU 1: give one_shot_bytes a size to use kernels there");
+  CHECK_THAT(as_text(findings_of(*make_mock_driver({.device_count = 2, .peers = by_nvlink}))),
+             ContainsSubstring("one_shot_bytes=auto: up to 1M from one rank to another in the first world"));
+  CHECK_THAT(as_text(findings_of(*make_mock_driver({.device_count = 1}))),
+             ContainsSubstring("one_shot_bytes=auto: none, a world of one GPU has no peers\n"));
 }
 
 TEST_CASE("a device that cannot be opened is missing with its code and remedy, and the others are examined",

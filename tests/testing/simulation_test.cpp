@@ -553,6 +553,15 @@ TEST_CASE("sub-worlds and order services are drawn for worlds over processes", "
   CHECK(with_services > 20);
 }
 
+TEST_CASE("one-shot kernels are drawn for worlds of one process, in different sizes", "[simulation]") {
+  std::set<std::size_t> drawn;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    drawn.insert(draw_scenario(seed, 3, {}).one_shot_bytes);
+    CHECK(draw_process_scenario(seed, 3, {}).one_shot_bytes == 0);
+  }
+  CHECK(drawn == std::set<std::size_t>{0, 8, 64, std::size_t{1} << 20U});
+}
+
 TEST_CASE("every kind of request is drawn", "[simulation]") {
   std::set<operation_kind> drawn;
   for (std::uint64_t seed = 1; seed <= 100; ++seed)

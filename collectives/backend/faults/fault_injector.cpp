@@ -98,6 +98,8 @@ public:
   std::size_t suspend() override { return real_->suspend(); }
   void resume() override { real_->resume(); }
   [[nodiscard]] library_diagnostics last_diagnostics() const override { return real_->last_diagnostics(); }
+  [[nodiscard]] std::shared_ptr<const one_shot_status> one_shot() const override { return real_->one_shot(); }
+  [[nodiscard]] launch_counts launched() const override { return real_->launched(); }
 
 private:
   bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {

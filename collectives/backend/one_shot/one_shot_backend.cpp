@@ -79,7 +79,12 @@ public:
     if (shared_->settings.enabled) load_kernels();
     library_->init();
     const one_shot_limits wanted = shared_->limits(world_size());
-    if (wanted.part_bytes == 0) return;
+    if (wanted.part_bytes == 0) {
+      if (world_size() > most_one_shot_ranks)
+        status_ = std::make_shared<const one_shot_status>(
+            one_shot_status{.why = "they are for at most " + std::to_string(most_one_shot_ranks) + " ranks"});
+      return;
+    }
     one_shot_peers peers;
     if (std::string why = meeting_->absence(); why.empty())
       peers = meeting_->meet(self(), offer());
@@ -87,11 +92,16 @@ public:
       peers.why = std::move(why);
     if (peers.scratch.empty()) {
       if (self() == rank{0}) shared_->report(peers.why);
+      status_ = std::make_shared<const one_shot_status>(one_shot_status{.why = peers.why});
       return give_blocks_back();
     }
     const std::size_t most = std::size_t{peers.blocks} * one_shot_lines * one_shot_threads * line_payload_bytes;
     wanted_ = {std::min(wanted.part_bytes, most), world_size()};
     for (std::size_t r = 0; r < peers.scratch.size(); ++r) scratch_.at(r) = peers.scratch[r]->data();
+    status_ =
+        std::make_shared<const one_shot_status>(one_shot_status{.part_bytes = wanted_.part_bytes,
+                                                                .blocks = peers.blocks,
+                                                                .scratch_bytes = peers.scratch.front()->size_bytes()});
     const std::lock_guard lock{scratch_guard_};
     peers_ = std::move(peers);
   }
@@ -158,6 +168,8 @@ public:
   std::size_t suspend() override { return library_->suspend(); }
   void resume() override { library_->resume(); }
   [[nodiscard]] library_diagnostics last_diagnostics() const override { return library_->last_diagnostics(); }
+  [[nodiscard]] std::shared_ptr<const one_shot_status> one_shot() const override { return status_; }
+  [[nodiscard]] launch_counts launched() const override { return launched_; }
 
 private:
   [[nodiscard]] std::shared_ptr<communicator> derived(std::shared_ptr<communicator> library,
@@ -269,26 +281,22 @@ private:
   }
 
   bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
-    if (limits_.part_bytes == 0) return library_->launch(what, stream, at_end);
     if (std::holds_alternative<group>(what) || is_two_shot(what, limits_))
       return do_launch_together(std::array{&what}, stream, at_end);
-    if (!is_one_shot(what, limits_)) return library_->launch(what, stream, at_end);
+    if (!is_one_shot(what, limits_)) return pass_on(std::array{&what}, 1, stream, at_end);
     require_running();
+    ++launched_.one_shot_operations;
     launch_alone(entry_of(what, self()), stream, at_end);
     return static_cast<bool>(at_end);
   }
 
   bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end) override {
-    const auto pass_on = [&](std::span<const operation* const> some, completion_word word) {
-      return some.size() == 1 ? library_->launch(*some.front(), stream, word)
-                              : library_->launch_together(some, stream, word);
-    };
-    if (limits_.part_bytes == 0) return pass_on(all, at_end);
     const one_shot_split found = split_one_shot(all, limits_);
-    if (found.kernels.empty() && found.two_shots.empty()) return pass_on(all, at_end);
+    if (found.kernels.empty() && found.two_shots.empty())
+      return pass_on(all, found.library.size(), stream, at_end);
     require_running();
     // The kernels are last, so that their word stands for the library's operations, too.
-    if (!found.library.empty()) pass_on(found.library, {});
+    if (!found.library.empty()) pass_on(found.library, found.library.size(), stream, {});
     std::vector<one_shot_entry> entries;
     std::vector<one_shot_entry> behind;
     entries.reserve(found.kernels.size() + found.two_shots.size());
@@ -300,7 +308,17 @@ private:
     }
     launch_kernels(entries, stream, behind.empty() ? at_end : completion_word{});
     if (!behind.empty()) launch_kernels(behind, stream, at_end);
+    launched_.one_shot_operations += entries.size();
     return static_cast<bool>(at_end);
+  }
+
+  /// Leaves \p all, which are \p operations with the parts of groups counted one by one, to the library.
+  bool pass_on(std::span<const operation* const> all, std::size_t operations, stream_ref stream,
+               completion_word at_end) {
+    ++launched_.library_launches;
+    launched_.library_operations += operations;
+    return all.size() == 1 ? library_->launch(*all.front(), stream, at_end)
+                           : library_->launch_together(all, stream, at_end);
   }
 
   void require_running() const {
@@ -309,7 +327,7 @@ private:
           .code = errc::communicator_failed, .text = "the communicator has been aborted or destroyed", .rank = self()}};
   }
 
-  void launch_kernels(std::span<const one_shot_entry> entries, stream_ref stream, completion_word at_end) const {
+  void launch_kernels(std::span<const one_shot_entry> entries, stream_ref stream, completion_word at_end) {
     const auto launches = plan_launches(entries, peers_.blocks);
     for (const one_shot_launch& one : launches) {
       const completion_word word = &one == &launches.back() ? at_end : completion_word{};
@@ -320,13 +338,13 @@ private:
     }
   }
 
-  void launch_alone(const one_shot_entry& one, stream_ref stream, completion_word word) const {
+  void launch_alone(const one_shot_entry& one, stream_ref stream, completion_word word) {
     launch_table<1>(form_of(one), {&one, 1}, plan_alone(one, peers_.blocks), stream, word);
   }
 
   template <unsigned Capacity>
   void launch_table(one_shot_form form, std::span<const one_shot_entry> entries, const one_shot_shape& shape,
-                    stream_ref stream, completion_word word) const {
+                    stream_ref stream, completion_word word) {
     one_shot_arguments<Capacity> made{.layout = layout_for(world_size()),
                                       .control = control_,
                                       .stop = stop_address_.load(std::memory_order_relaxed),
@@ -345,6 +363,7 @@ private:
                    .threads = shape.warps_per_block * one_shot_lanes,
                    .arguments = &made,
                    .argument_bytes = sizeof made});
+    ++launched_.one_shot_launches;
   }
 
   static constexpr std::size_t control_bytes = one_shot_control::words * sizeof(std::uint32_t);
@@ -363,6 +382,8 @@ private:
   one_shot_peers peers_;
   one_shot_limits wanted_{};                         ///< From init() on.
   one_shot_limits limits_{};                         ///< From warm_up() on.
+  std::shared_ptr<const one_shot_status> status_; ///< Set by init().
+  launch_counts launched_{};
   std::array<std::byte*, one_shot_ranks> scratch_{}; ///< By rank.
   std::uint32_t* control_ = nullptr;                 ///< Behind this rank's scratch.
   std::atomic<std::uint32_t*> stop_address_ = nullptr;

@@ -22,6 +22,9 @@ TEST_CASE("an event of a world says its size, its phase, and what it has lost an
   event.is_suspended = true;
   CHECK(describe(event) == "world of 3 is ready (epoch 1, 3 ranks here); suspended, its memory released");
   event.is_suspended = false;
+  event.one_shot = std::make_shared<const one_shot_status>(one_shot_status{.part_bytes = 64, .blocks = 8});
+  CHECK(describe(event) == "world of 3 is ready (epoch 1, 3 ranks here); one-shot kernels up to 64 B, 8 blocks");
+  event.one_shot = nullptr;
   event.epoch = epoch{4};
   event.lost = {{.origin = rank{1}, .last_in = epoch{1}}, {.origin = rank{4}, .last_in = epoch{3}}};
   event.recovery = std::make_shared<const std::vector<recovery_try>>(std::vector<recovery_try>{

@@ -53,6 +53,7 @@ rank_reading busy_rank(int origin, std::uint64_t submitted, std::uint64_t finish
   one.tally.failed[static_cast<std::size_t>(errc::busy)] = 5;
   one.tally.launches = 2;
   one.tally.launched = 3;
+  one.tally.ways = {.one_shot_launches = 4, .one_shot_operations = 9, .library_launches = 2, .library_operations = 3};
   return one;
 }
 
@@ -64,6 +65,8 @@ runtime_reading made_up() {
   world.status.world_size = 3;
   world.status.local_ranks = {rank{0}, rank{1}};
   world.status.lost = {{rank{1}, epoch{1}}};
+  world.status.one_shot =
+      std::make_shared<const one_shot_status>(one_shot_status{.part_bytes = 4096, .blocks = 16, .scratch_bytes = 8192});
   world.history.faults[static_cast<std::size_t>(errc::communicator_failed)] = 2;
   rung_times& rung = world.history.came_back[static_cast<std::size_t>(recovery_rung::form_beside)];
   rung.tries = 2;
@@ -92,10 +95,27 @@ TEST_CASE("counters of each operation and size have their rank's first name", "[
     CHECK(value_of(all, "troupe_request_failures_total", {"7", origin, "busy"}) == 5);
     CHECK(value_of(all, "troupe_launches_total", {"7", origin}) == 2);
     CHECK(value_of(all, "troupe_launched_requests_total", {"7", origin}) == 3);
+    CHECK(value_of(all, "troupe_collective_launches_total", {"7", origin, "one_shot"}) == 4);
+    CHECK(value_of(all, "troupe_collective_operations_total", {"7", origin, "one_shot"}) == 9);
+    CHECK(value_of(all, "troupe_collective_launches_total", {"7", origin, "library"}) == 2);
+    CHECK(value_of(all, "troupe_collective_operations_total", {"7", origin, "library"}) == 3);
     CHECK(value_of(all, "troupe_rank_queue", {"7", origin}) == 4);
   }
   CHECK(find_sample(all, "troupe_requests_total", {"7", "0", "all_reduce", "64K"}) == nullptr);
   CHECK(find_sample(all, "troupe_request_failures_total", {"7", "0", "internal"}) == nullptr);
+}
+
+TEST_CASE("one-shot kernels have metrics only where they were asked for", "[runtime][metrics]") {
+  runtime_reading seen = made_up();
+  auto all = families_of(seen);
+  CHECK(value_of(all, "troupe_world_one_shot_limit_bytes", {"7"}) == 4096);
+  CHECK(value_of(all, "troupe_world_one_shot_scratch_bytes", {"7"}) == 8192);
+  seen.worlds[0].status.one_shot = nullptr;
+  for (rank_reading& one : seen.worlds[0].ranks) one.tally.ways = {};
+  all = families_of(seen);
+  CHECK(find_sample(all, "troupe_world_one_shot_limit_bytes", {"7"}) == nullptr);
+  CHECK(find_sample(all, "troupe_world_one_shot_scratch_bytes", {"7"}) == nullptr);
+  CHECK(find_sample(all, "troupe_collective_launches_total", {"7", "0", "library"}) == nullptr);
 }
 
 TEST_CASE("buckets of latencies add up, and the last has no bound", "[runtime][metrics]") {

@@ -11,6 +11,7 @@
 #include <troupe/runtime/metrics.hpp>
 #include <troupe/runtime/metrics/metrics_endpoint.hpp>
 #include <troupe/runtime/metrics/metrics_source.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -195,6 +196,55 @@ TEST_CASE("a port that is taken is refused with the remedy", "[runtime][metrics]
   configuration settings = mock_settings(1);
   settings.metrics.address = first.metrics_address();
   CHECK(words_of(settings, errc::invalid_argument).find("check that the port is not in use") != std::string::npos);
+}
+
+TEST_CASE("launches of one-shot kernels and of the library are counted apart, through a fault", "[runtime][metrics]") {
+  if (!has_metrics()) SKIP("this troupe is built without prometheus-cpp");
+  const auto faults = std::make_shared<testing::fault_script>();
+  configuration settings = shown_settings(2);
+  settings.limits.one_shot_bytes = 1024;
+  settings.fusion.mode = fusion::off;
+  settings.recovery.policy = recovery_policy::keep_size;
+  settings.faults = faults;
+  runtime rt{settings};
+  world where = rt.form_world();
+  constexpr std::size_t small = 256, large = 257; // elements of 4 bytes
+  std::vector<buffer> values;
+  for (const rank self : where.local_ranks()) values.push_back(where.allocate(self, 4096));
+  const auto sum = [&](std::size_t elements) {
+    return where.all_reduce(values, values, elements, dtype::f32, reduction::sum);
+  };
+  std::vector<operation> groups;
+  for (const buffer& one : values) {
+    const buffer first = one.slice(0, 4), rest = one.slice(256, large * 4);
+    groups.emplace_back(group{{all_reduce{.send = first, .recv = first, .count = 1},
+                               all_reduce{.send = rest, .recv = rest, .count = large}, barrier{}}});
+  }
+  sum(small).get();
+  sum(large).get();
+  where.ask(groups).get();
+  where.barrier().get();
+
+  {
+    const metric_scrape seen = scrape(rt);
+    for (const char* self : {"0", "1"}) {
+      const label_filter kernels{{"rank", self}, {"way", "one_shot"}}, library{{"rank", self}, {"way", "library"}};
+      CHECK(seen.sum("troupe_collective_launches_total", kernels) == 3);
+      CHECK(seen.sum("troupe_collective_operations_total", kernels) == 4);
+      CHECK(seen.sum("troupe_collective_launches_total", library) == 2);
+      CHECK(seen.sum("troupe_collective_operations_total", library) == 2);
+    }
+    CHECK(seen.sum("troupe_world_one_shot_limit_bytes") == 1024);
+    REQUIRE(where.status().one_shot);
+    CHECK(where.status().one_shot->scratch_bytes > 0);
+    CHECK(seen.sum("troupe_world_one_shot_scratch_bytes") ==
+          static_cast<double>(where.status().one_shot->scratch_bytes));
+  }
+  const auto refused = faults->on(rank{1}).next_operation().fail();
+  CHECK(failure_of(sum(small)).code == errc::communicator_failed);
+  REQUIRE(where.wait_ready(epoch{1}, 60s).phase == world_phase::ready);
+  sum(small).get();
+  CHECK(scrape(rt).sum("troupe_collective_launches_total", {{"rank", "1"}, {"way", "one_shot"}}) == 4);
 }
 
 TEST_CASE("counters that are scraped are what was asked", "[runtime][metrics]") {

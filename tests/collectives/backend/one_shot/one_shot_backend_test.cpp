@@ -453,6 +453,37 @@ TEST_CASE("collectives too large for a one-shot kernel go to the library, in the
   CHECK(got[64] == 16.0F);
 }
 
+TEST_CASE("a communicator says what it has of one-shot kernels, and counts its launches by their way",
+          "[collectives][one-shot]") {
+  small_world world{2};
+  const auto status = world.members[0].comm->one_shot();
+  REQUIRE(status);
+  CHECK(status->part_bytes == limit);
+  CHECK(status->blocks >= 8);
+  CHECK(status->scratch_bytes > 0);
+  CHECK(status->why.empty());
+  CHECK(*world.members[1].comm->one_shot() == *status);
+  CHECK(describe(*status) == "one-shot kernels up to 4096 B, " + std::to_string(status->blocks) + " blocks");
+  CHECK(world.members[0].comm->launched() == launch_counts{});
+  world.run([](small_world::member& one) {
+    const buffer memory = one.pool->allocate(2 * limit);
+    return group{
+        {all_reduce{.send = memory.slice(0, 4), .recv = memory.slice(0, 4), .count = 1},
+         all_reduce{.send = memory.slice(256, limit + 4), .recv = memory.slice(256, limit + 4), .count = limit / 4 + 1},
+         barrier{}}};
+  });
+  world.run([](small_world::member&) { return barrier{}; });
+  CHECK(world.members[0].comm->launched() == launch_counts{2, 3, 1, 1});
+
+  small_world off{2, {.enabled = false}};
+  CHECK(off.members[0].comm->one_shot() == nullptr);
+  small_world large{9};
+  REQUIRE(large.members[0].comm->one_shot());
+  CHECK(describe(*large.members[0].comm->one_shot()) == "no one-shot kernels (they are for at most 8 ranks)");
+  large.run([](small_world::member&) { return barrier{}; });
+  CHECK(large.members[8].comm->launched() == launch_counts{0, 0, 1, 1});
+}
+
 TEST_CASE("sequence numbers wrap", "[collectives][one-shot]") {
   const int size = GENERATE(2, 3);
   small_world kernels{size, {.part_bytes = limit, .first_sequence = 0xFFFFFFFA}};
@@ -662,6 +693,8 @@ TEST_CASE("a world without one-shot kernels is told why, once", "[collectives][o
       all.push_back({gpu, kind->create(id, rank{i}, 2, gpu), stream{gpu}, memory_pool::create(gpu)});
     }
     small_world::form(all);
+    REQUIRE(all[1].comm->one_shot());
+    CHECK(all[1].comm->one_shot()->why.find("NVLink") != std::string::npos);
     for (auto& one : all) one.comm->launch(barrier{}, one.line);
     small_world::close(all);
   }
