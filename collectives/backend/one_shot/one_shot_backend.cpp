@@ -292,8 +292,7 @@ private:
 
   bool do_launch_together(std::span<const operation* const> all, stream_ref stream, completion_word at_end) override {
     const one_shot_split found = split_one_shot(all, limits_);
-    if (found.kernels.empty() && found.two_shots.empty())
-      return pass_on(all, found.library.size(), stream, at_end);
+    if (found.kernels.empty() && found.two_shots.empty()) return pass_on(all, found.library.size(), stream, at_end);
     require_running();
     // The kernels are last, so that their word stands for the library's operations, too.
     if (!found.library.empty()) pass_on(found.library, found.library.size(), stream, {});
@@ -380,8 +379,8 @@ private:
   std::string unloaded_;                                     ///< Why the kernels cannot be loaded. Empty: they are.
   std::mutex scratch_guard_;                                 ///< Of what warm_up() enqueues, and of peers_.scratch.
   one_shot_peers peers_;
-  one_shot_limits wanted_{};                         ///< From init() on.
-  one_shot_limits limits_{};                         ///< From warm_up() on.
+  one_shot_limits wanted_{};                      ///< From init() on.
+  one_shot_limits limits_{};                      ///< From warm_up() on.
   std::shared_ptr<const one_shot_status> status_; ///< Set by init().
   launch_counts launched_{};
   std::array<std::byte*, one_shot_ranks> scratch_{}; ///< By rank.
