@@ -125,7 +125,7 @@ struct limit_settings : track_limits {
   sequencer_limits sequencing; ///< Of requests that wait for their peers.
   pending_limits pending;      ///< Of unanswered requests.
   /// The most bytes that one rank sends to another in a collective that is launched as a one-shot kernel, in worlds of
-  /// one process whose devices reach each other. 0: none. Empty: the sizes up to which that is faster than NCCL, where
+  /// one node whose devices reach each other. 0: none. Empty: the sizes up to which that is faster than NCCL, where
   /// NVLink connects the GPUs. (docs/small-collectives.md)
   std::optional<std::size_t> one_shot_bytes = 0;
 };

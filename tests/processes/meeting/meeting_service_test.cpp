@@ -287,7 +287,7 @@ TEST_CASE("a world that no controller has formed on one node has no kernels, and
   CHECK_THAT(got.why, ContainsSubstring("no meeting service"));
 }
 
-TEST_CASE("what strangers send to the meeting service ends only their connections", "[processes][meeting][SEC-2]") {
+TEST_CASE("bytes of strangers at the meeting service end only their connections", "[processes][meeting][SEC-2]") {
   const std::string address = own_address();
   const std::size_t before = open_descriptors();
   {

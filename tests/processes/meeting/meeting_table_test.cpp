@@ -258,7 +258,7 @@ TEST_CASE("two communicators that form at once, and splits of them, are apart", 
   CHECK(s.table.size() == 0);
 }
 
-TEST_CASE("what is not expected is refused, and breaks no other meeting", "[processes][meeting][SEC-2]") {
+TEST_CASE("a message that is not expected is refused, and breaks no other meeting", "[processes][meeting][SEC-2]") {
   scene s;
   REQUIRE_FALSE(s.offer(offer_of(0)));
   const auto stranger = scene::connection(9, 9);
