@@ -30,7 +30,7 @@ public:
     run_until([this] { return status().phase != world_phase::forming; }, 2 * on.options.deadlines.form);
     on.options.script->attach(on.machine->api.get());
   }
-  ~impl() {
+  ~impl() override {
     on.options.script->attach(nullptr);
     on.options.script->release();
     compat::post(world, stop_world{});

@@ -221,6 +221,8 @@ private:
 template <fault_script::trigger When>
 class fault_script::line_at {
 public:
+  // The fault happens whether its time is asked for or not.
+  // NOLINTBEGIN(modernize-use-nodiscard)
   /// Makes the call fail with \p code. A launch fails its epoch, because peers may have launched theirs. A registration
   /// fails the epoch in which it was requested, or the forming that repeats it. Errors: invalid_argument (errc::none).
   std::future<time_point> fail(errc code = errc::communicator_failed) const requires(When != trigger::abort) {
@@ -247,10 +249,11 @@ public:
   std::future<time_point> lose_device(errc code = errc::device_failed) const requires(When == trigger::operation) {
     return of_.add(start_, fault_action::lose_device, code);
   }
+  // NOLINTEND(modernize-use-nodiscard)
 
 private:
   friend class fault_script;
-  line_at(fault_script& of, line start) : of_{of}, start_{start} { start_.when = When; }
+  line_at(fault_script& of, line start) : of_{of}, start_{std::move(start)} { start_.when = When; }
 
   fault_script& of_;
   line start_;

@@ -47,6 +47,7 @@ public:
   core(int ranks, virtual_options wanted) : on{ranks, std::move(wanted)} {}
   core(const core&) = delete;
   core& operator=(const core&) = delete;
+  virtual ~core() = default;
 
   [[nodiscard]] virtual world_event status() const = 0;
   virtual bool run_until(const std::function<bool()>& enough, nanoseconds at_most) = 0;
@@ -68,9 +69,6 @@ public:
   virtual_machine on;
   std::vector<virtual_event> events;
   std::shared_ptr<registered_pool> registered; ///< Null if none has been registered.
-
-protected:
-  ~core() = default;
 };
 
 /// Returns the place of the rank that is numbered \p target in \p now. Errors: invalid_argument for an unknown rank.

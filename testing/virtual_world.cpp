@@ -150,7 +150,7 @@ public:
     on.run_until([this] { return status().phase != world_phase::forming; }, 2 * on.options.deadlines.form);
     on.options.script->attach(on.machine->api.get());
   }
-  ~impl() {
+  ~impl() override {
     on.options.script->attach(nullptr);
     on.options.script->release();
     if (!stop(on.longest_stop()))

@@ -7,6 +7,8 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 
+#include <utility>
+
 namespace troupe {
 
 join_secret::join_secret(std::string_view token) {
@@ -36,8 +38,8 @@ join_digest join_secret::message_key(connection_side whose, const handshake_tran
                 transcript, join_verdict::admitted);
 }
 
-join_digest join_secret::digest(std::string message, const handshake_transcript& transcript,
-                                join_verdict verdict) const {
+join_digest join_secret::digest(std::string label, const handshake_transcript& transcript, join_verdict verdict) const {
+  std::string message = std::move(label);
   const auto add = [&message](const auto& part) { message.append(part.begin(), part.end()); };
   add(transcript.of_listener);
   add(transcript.of_dialer);

@@ -72,6 +72,8 @@ public:
   }
   /// Identifies the present process of \p self.
   [[nodiscard]] virtual std::uint64_t process_of([[maybe_unused]] rank self) const { return 0; }
+  // Those who override these keep the values.
+  // NOLINTBEGIN(performance-unnecessary-value-param)
   /// Reserves quota of the world of \p by's process.
   virtual void ask_credit([[maybe_unused]] rank by, [[maybe_unused]] const credit_request& asked,
                           [[maybe_unused]] std::shared_ptr<credit_answer> reply) {}
@@ -84,6 +86,7 @@ public:
   virtual void ask_sub_world([[maybe_unused]] rank self, [[maybe_unused]] simulated_world& in,
                              [[maybe_unused]] std::size_t lane, [[maybe_unused]] rank_request asked,
                              [[maybe_unused]] reply_promise reply) {}
+  // NOLINTEND(performance-unnecessary-value-param)
   /// Stops \p self's part \p in of a sub-world.
   virtual void stop_sub_world([[maybe_unused]] rank self, [[maybe_unused]] simulated_world& in) {}
   /// Injects \p one, a fault of a process, of an order service, or of its connection.
