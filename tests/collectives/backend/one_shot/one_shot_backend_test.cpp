@@ -465,8 +465,9 @@ TEST_CASE("a communicator says what it has of one-shot kernels, and counts its l
   CHECK(*world.members[1].comm->one_shot() == *status);
   CHECK(describe(*status) == "one-shot kernels up to 4096 B, " + std::to_string(status->blocks) + " blocks");
   CHECK(world.members[0].comm->launched() == launch_counts{});
-  world.run([](small_world::member& one) {
-    const buffer memory = one.pool->allocate(2 * limit);
+  std::vector<buffer> all;
+  world.run([&all](small_world::member& one) {
+    const buffer memory = all.emplace_back(one.pool->allocate(2 * limit));
     return group{
         {all_reduce{.send = memory.slice(0, 4), .recv = memory.slice(0, 4), .count = 1},
          all_reduce{.send = memory.slice(256, limit + 4), .recv = memory.slice(256, limit + 4), .count = limit / 4 + 1},
