@@ -731,7 +731,7 @@ TEST_CASE("scratch is released once every rank's stream has been drained, and ke
   if (!is_drained) CHECK(used() >= while_formed);
 }
 
-TEST_CASE("what a communicator without a warm-up holds is released with it", "[collectives][one-shot]") {
+TEST_CASE("a communicator without a warm-up releases its scratch with itself", "[collectives][one-shot]") {
   const std::size_t leaks = leak_count();
   manual_world world;
   for (auto& one : world.members) {
