@@ -111,7 +111,7 @@ TEST_CASE("once NCCL is in the process, only what it may have read already is ac
   CHECK(algo.value() == "tree");
 }
 
-TEST_CASE("what NCCL's kernels need follows its cluster size, and its order from the environment and the version",
+TEST_CASE("the needs of NCCL's kernels follow its cluster size, the environment and the version",
           "[collectives][nccl]") {
   const auto needs = [](const nccl_values& fields, int version, const nccl_values& variables) {
     return nccl_kernel_needs(native_config(fields), version,
