@@ -137,6 +137,7 @@ nccl_native_config native_config(const nccl_values& fields, int version) {
 
 kernel_needs nccl_kernel_needs(const nccl_native_config& config, int version, const nccl_variable_lookup& environment) {
   constexpr unsigned most_channels = 64; // MAXCHANNELS: one block for each
+  constexpr unsigned warm_ups = 2;       // outside of the order of launches, of two worlds at once; a block each
   constexpr int usual_cluster = 4;       // src/init.cc, where the GPU has clusters
   constexpr int largest_cluster = 8;
   constexpr int first_with_field = 23102;
@@ -145,7 +146,7 @@ kernel_needs nccl_kernel_needs(const nccl_native_config& config, int version, co
     cluster = largest_cluster; // what cannot be read
     std::from_chars(set->data(), set->data() + set->size(), cluster);
   }
-  kernel_needs found{.blocks = most_channels,
+  kernel_needs found{.blocks = most_channels + warm_ups,
                      .cluster_blocks = static_cast<unsigned>(std::clamp(cluster, 1, largest_cluster))};
   const auto order = environment("NCCL_LAUNCH_ORDER_IMPLICIT");
   const bool is_ordered = order ? *order == "1" : version >= first_with_field && config.launchOrderImplicit == 1;

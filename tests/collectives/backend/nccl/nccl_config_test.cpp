@@ -118,7 +118,7 @@ TEST_CASE("the needs of NCCL's kernels follow its cluster size, the environment 
                              [=](const std::string& name) { return find_value(variables, name); });
   };
   const nccl_values ordered{{"NCCL_LAUNCH_ORDER_IMPLICIT", "1"}};
-  CHECK(needs({}, 22809, ordered).blocks == 64);
+  CHECK(needs({}, 22809, ordered).blocks == 66);
   CHECK(needs({}, 22809, ordered).cluster_blocks == 4);
   CHECK(needs({{"cgaClusterSize", "0"}}, 22809, ordered).cluster_blocks == 1);
   CHECK(needs({{"cgaClusterSize", "2"}}, 22809, {{"NCCL_CGA_CLUSTER_SIZE", "16"}}).cluster_blocks == 8);
