@@ -72,7 +72,7 @@ void examine_devices(driver& api, const machine& host, doctor_findings& findings
 namespace {
 
 one_shot_finding compiled_one_shot() {
-  one_shot_finding found{.is_compiled = compiled_one_shot_kernel(2, 1) != nullptr};
+  one_shot_finding found{.is_compiled = compiled_one_shot_kernel(2, one_shot_form::any) != nullptr};
   if (!found.is_compiled) return found;
   std::istringstream names{TROUPE_CUDA_ARCHITECTURES};
   for (std::string one; std::getline(names, one, ',');) found.architectures.push_back(one);
@@ -87,7 +87,7 @@ std::string objection_to_one_shot(driver& api, const topology& where) {
     return "they are for at most " + std::to_string(most_one_shot_ranks) + " ranks";
   try {
     for (const device_place& one : places)
-      static_cast<void>(api.load(one.id, one_shot_kernel(static_cast<int>(places.size()), 1), one_shot_threads));
+      static_cast<void>(api.load(one.id, one_shot_kernel(static_cast<int>(places.size()), one_shot_form::any), one_shot_threads));
   } catch (const exception& failure) {
     return failure.why().text;
   }

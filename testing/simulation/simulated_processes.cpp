@@ -370,7 +370,7 @@ private:
   time_point joined_at_ = time_point::max();
   std::unique_ptr<simulated_machine> machine_;
   std::shared_ptr<process_session> link_;
-  const std::shared_ptr<node_meetings> meetings_ = std::make_shared<node_meetings>(above_.meetings_);
+  const std::shared_ptr<one_shot_meeting_place> meetings_ = std::make_shared<node_meetings>(above_.meetings_);
   std::unique_ptr<simulated_world> world_;
 };
 
