@@ -35,7 +35,7 @@ struct fusion_rig {
   [[nodiscard]] operation sum(int self, std::size_t first, std::size_t count) const {
     return all_reduce{.send = floats(self, first, count), .recv = floats(self, first, count), .count = count};
   }
-  void release(std::vector<operation> ranks) { asked.push_back(std::move(ranks)); }
+  void release(std::vector<operation> of_ranks) { asked.push_back(std::move(of_ranks)); }
   void release_sum(std::size_t first, std::size_t count) { release({sum(0, first, count), sum(1, first, count)}); }
   [[nodiscard]] sizes plan(fusion_limits limits = {}) const {
     std::vector<fusion_part> parts;
