@@ -20,14 +20,19 @@ public:
   /// Allocates at least \p size_bytes on \p where, with undefined content.
   peer_memory(const std::shared_ptr<device>& where, std::size_t size_bytes)
     : peer_memory{where, where->api().allocate_peer_memory(where->id(), size_bytes)} {}
-  /// Maps memory of this or another process, so that \p where can access it. \p size_bytes: the size of its owner.
+  /// Maps memory of this or another process, so that kernels on \p where can access it; CUDA copies it only if \p where
+  /// is the device that the memory is on. \p size_bytes: the size of its owner.
   [[nodiscard]] static peer_memory import(const std::shared_ptr<device>& where, const file_descriptor& exported,
                                           std::size_t size_bytes) {
-    return {where, where->api().import_peer_memory(where->id(), exported, size_bytes)};
+    peer_memory made{where, where->api().import_peer_memory(where->id(), exported, size_bytes)};
+    made.is_imported_ = true;
+    return made;
   }
 
-  /// Returns a new descriptor of the memory, for import() in this or another process.
+  /// Returns a new descriptor of the memory, for import() in this or another process. Errors: unsupported (this is
+  /// itself imported, which CUDA does not export).
   [[nodiscard]] file_descriptor export_handle() const {
+    if (is_imported_) throw exception{errc::unsupported, "peer memory is exported by its owner alone"};
     const device& where = *address_.get_deleter().where;
     return where.api().export_peer_memory(where.id(), data());
   }
@@ -46,6 +51,7 @@ private:
     : address_{static_cast<std::byte*>(mapped.address), unmapper{std::move(where), mapped.size_bytes}} {}
 
   std::unique_ptr<std::byte, unmapper> address_;
+  bool is_imported_ = false;
 };
 
 } // namespace troupe

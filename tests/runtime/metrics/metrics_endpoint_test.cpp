@@ -203,6 +203,7 @@ TEST_CASE("launches of one-shot kernels and of the library are counted apart, th
   const auto faults = std::make_shared<testing::fault_script>();
   configuration settings = shown_settings(2);
   settings.limits.one_shot_bytes = 1024;
+  settings.mock.memory_bytes = 64U << 20U; // the scratch of a failed epoch is there while the next one forms
   settings.fusion.mode = fusion::off;
   settings.recovery.policy = recovery_policy::keep_size;
   settings.faults = faults;
@@ -244,6 +245,8 @@ TEST_CASE("launches of one-shot kernels and of the library are counted apart, th
   CHECK(failure_of(sum(small)).code == errc::communicator_failed);
   REQUIRE(where.wait_ready(epoch{1}, 60s).phase == world_phase::ready);
   sum(small).get();
+  REQUIRE(where.status().one_shot);
+  CHECK(where.status().one_shot->why.empty());
   CHECK(scrape(rt).sum("troupe_collective_launches_total", {{"rank", "1"}, {"way", "one_shot"}}) == 4);
 }
 
