@@ -25,7 +25,7 @@ macro(troupe_choose_cuda_architectures)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
     if(TROUPE_CUDA_HERE)
-      # Each architecture takes as long as the others. Where there is no GPU, one shows that the kernels can be compiled.
+      # Each architecture takes half a minute. Where there is no GPU, one shows that the kernels can be compiled.
       # Not every toolkit has a code for newer devices than 90.
       execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
         OUTPUT_VARIABLE troupe_devices OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)

@@ -125,11 +125,10 @@ void simulated_deployment::ask_in(std::size_t lane, rank self) {
     if (one.cancelling == self) {
       silence(lane, self);
       where_.withdraw(self, lane);
-    } else if (ledger_.was_busy(one, self)) {
-      // Its next request would take this one's position. A client would repeat it; this one says no more in the epoch.
+    } else if (ledger_.was_busy(one, self) || (one.commit && !has_committed(one, self))) {
+      // The next request of a client that was told to come back would take this one's position. A client would repeat
+      // it; this one says no more in the epoch. Nor does one that does not know whether its state is committed.
       silent = std::max(silent, meant_for);
-    } else if (one.commit && !has_committed(one, self)) {
-      silent = std::max(silent, meant_for); // it does not know whether its state is committed
     }
   }
 }

@@ -748,9 +748,8 @@ controller_hooks simulated_processes::make_hooks() {
                   if (const int before = std::exchange(ranks_, event.ranks); before != 0 && before != ranks_)
                     size_changes_.push_back(event.epoch);
                 }
-                if (event.phase == control_phase::forming) {
-                  if (std::exchange(formed_by_, controllers_) != controllers_) ledger_.forms_again(event.epoch);
-                }
+                if (event.phase == control_phase::forming && std::exchange(formed_by_, controllers_) != controllers_)
+                  ledger_.forms_again(event.epoch);
                 const bool misses_one = event.phase == control_phase::failed &&
                                         event.reason.code == errc::deadline_exceeded &&
                                         event.reason.text.find("not joined in time") != std::string::npos;
