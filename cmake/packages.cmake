@@ -1,5 +1,5 @@
 # cpack: troupe-VERSION-SYSTEM-PROCESSOR.tar.gz of everything, and Debian packages, here named as of 0.2:
-#   libtroupe0.2    libtroupe.so, of a shared build only
+#   libtroupe0.3    libtroupe.so, of a shared build only
 #   libtroupe-dev   headers, the linker's libraries, find_package(troupe), pkg-config; depends on what consumers link
 #   troupe          the program
 # A .deb belongs to the release of the distribution that it was built on: its libraries are those found here. For the
