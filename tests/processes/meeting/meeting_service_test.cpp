@@ -377,9 +377,12 @@ TEST_CASE("small collectives of processes are kernels that store into each other
     halves[i] = comms[i]->split({.color = 0, .self = rank{static_cast<int>(i)}, .world_size = size});
     halves[i]->init();
   });
+  std::atomic<int> not_kernels = 0;
+  std::atomic<int> wrong = 0;
   for (const auto& used : {comms, halves})
     each([&](std::size_t i) {
       const stream line{all[i].gpu};
+      used[i]->warm_up(line);
       const auto pool = memory_pool::create(all[i].gpu);
       const buffer word = allocate_pinned(all[i].gpu, 4);
       auto& seen = word.host_span<std::uint32_t>()[0];
@@ -392,12 +395,14 @@ TEST_CASE("small collectives of processes are kernels that store into each other
         const bool writes = used[i]->launch(all_reduce{.send = data, .recv = data, .count = count}, line,
                                             {.word = &seen, .value = round});
         line.ref().synchronize();
-        CHECK(writes); // a kernel's
-        CHECK(seen == round);
-        CHECK(std::all_of(values, values + count,
-                          [&](float value) { return value == static_cast<float>(3 + 3 * round); }));
+        if (!writes || seen != round) ++not_kernels;
+        const auto expected = static_cast<float>(3 + 3 * round);
+        if (!std::all_of(values, values + count, [=](float value) { return value == expected; })) ++wrong;
       }
+      used[i]->drained();
     });
+  CHECK(not_kernels == 0);
+  CHECK(wrong == 0);
   for (auto& one : halves) one->destroy();
   for (auto& one : comms) one->destroy();
 }
