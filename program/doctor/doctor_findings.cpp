@@ -87,7 +87,8 @@ std::string objection_to_one_shot(driver& api, const topology& where) {
     return "they are for at most " + std::to_string(most_one_shot_ranks) + " ranks";
   try {
     for (const device_place& one : places)
-      static_cast<void>(api.load(one.id, one_shot_kernel(static_cast<int>(places.size()), one_shot_form::any), one_shot_threads));
+      static_cast<void>(
+          api.load(one.id, one_shot_kernel(static_cast<int>(places.size()), one_shot_form::any), one_shot_threads));
   } catch (const exception& failure) {
     return failure.why().text;
   }
