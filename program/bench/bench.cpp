@@ -31,6 +31,16 @@ void bench_options::add_plot_to(CLI::App& command) {
   command.add_option("--plot", plot_path, "plot the figures into this SVG file")->type_name("FILE.svg");
 }
 
+void expect_lead(const configuration& settings, std::size_t waiting, const std::string& what,
+                 const std::string& option) {
+  if (settings.control.address.empty() || waiting <= settings.limits.sequencing.lead) return;
+  throw exception{errc::invalid_argument,
+                  what + " are " + std::to_string(waiting) +
+                      " requests that may wait for other ranks, and the controller refuses more than " +
+                      std::to_string(settings.limits.sequencing.lead) + ": give a smaller " + option +
+                      ", or TROUPE_LIMITS_LEAD=" + std::to_string(waiting) + " in the environment of troupe launch"};
+}
+
 std::vector<std::size_t> sizes_between(std::size_t begin, std::size_t end, size_step step) {
   constexpr std::size_t most = 4096;
   if (begin < 8 || end < begin)

@@ -44,6 +44,12 @@ struct bench_options {
   return bytes / sizeof(float) * sizeof(float);
 }
 
+/// Refuses a bench in a world over processes, where \p waiting requests may wait for other ranks at once, if the
+/// controller permits fewer. \p what: what they are, in the plural; \p option: what lowers their number. Errors:
+/// invalid_argument.
+void expect_lead(const configuration& settings, std::size_t waiting, const std::string& what,
+                 const std::string& option);
+
 /// The step between two sizes: a factor or, if `bytes` is not 0, a fixed number of bytes.
 struct size_step {
   std::size_t factor = 4;

@@ -184,14 +184,10 @@ public:
       for (const std::string& name : options.fusions) modes_.push_back({.mode = parse_fusion(name)});
     // All requests of a block may wait for their peers at the same time.
     const std::size_t waiting = options.clients * std::max<std::size_t>(options.in_flight, 1);
-    if (spans_processes() && waiting > settings_.limits.sequencing.lead)
-      throw exception{errc::invalid_argument,
-                      std::to_string(options.clients) + " clients with " + std::to_string(options.in_flight) +
-                          " requests in flight each are " + std::to_string(waiting) +
-                          " requests that may wait for other ranks, and the controller refuses more than " +
-                          std::to_string(settings_.limits.sequencing.lead) +
-                          ": give a smaller --inflight, or TROUPE_LIMITS_LEAD=" + std::to_string(waiting) +
-                          " in the environment of troupe launch"};
+    expect_lead(settings_, waiting,
+                std::to_string(options.clients) + " clients with " + std::to_string(options.in_flight) +
+                    " requests in flight each",
+                "--inflight");
     settings_.limits.sequencing.lead = std::max(settings_.limits.sequencing.lead, waiting);
   }
 

@@ -236,6 +236,8 @@ int run(const plan_bench_options& options) {
   const std::size_t bytes = float_bytes(options.bytes);
   bench_session session{"plan", options.common};
   const configuration settings = options.common.runtime.settings();
+  const std::size_t waiting = 2 * options.steps; // an all_reduce and a copy for each, all asked before the first wait
+  expect_lead(settings, waiting, std::to_string(options.steps) + " steps", "--steps");
   runtime rt{settings};
   const world where = rt.form_world();
   session.begin(
