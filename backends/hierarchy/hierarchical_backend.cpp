@@ -253,6 +253,7 @@ public:
   }
 
   void warm_up(stream_ref stream) override { flat_->warm_up(stream); }
+  void prepare_kernels(stream_ref stream) override { flat_->prepare_kernels(stream); }
   bool do_launch(const operation& what, stream_ref stream, completion_word at_end) override {
     if (std::holds_alternative<group>(what)) {
       const operation* const one = &what;

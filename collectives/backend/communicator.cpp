@@ -4,6 +4,8 @@ namespace troupe {
 
 void communicator::warm_up(stream_ref) {}
 
+void communicator::prepare_kernels(stream_ref) {}
+
 bool communicator::do_launch(const operation& what, stream_ref stream, completion_word at_end) {
   const operation* const one = &what;
   return do_launch_together({&one, 1}, stream, at_end);

@@ -74,6 +74,10 @@ public:
   /// anything else is launched, on the thread of init(). Where a communicator is used without, the first requests pay.
   /// The default implementation does nothing.
   virtual void warm_up(stream_ref stream);
+  /// Enqueues in \p stream what kernels of the communicator's own need before the first of them, if it has such. Called
+  /// in place of warm_up() where a world is split from another one; warm_up() includes it. The default implementation
+  /// does nothing.
+  virtual void prepare_kernels(stream_ref stream);
 
   /// Enqueues a validated collective. Returns when it is in the stream.
   /// Returns whether the launch itself writes \p at_end, which may be null: at its end in the stream, once its

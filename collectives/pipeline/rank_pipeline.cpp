@@ -94,7 +94,7 @@ void rank_pipeline::init() {
 void rank_pipeline::init_formed() {
   const auto line = prepare_device();
   try {
-    peers_->warm_up(line->ref());
+    peers_->prepare_kernels(line->ref());
   } catch (const exception& failure) {
     throw exception{judged(failure.why())};
   }

@@ -17,7 +17,8 @@
 
 namespace troupe {
 
-/// Connects to the meeting service, without waiting. Empty if there is none. Threads: called from any.
+/// A function that connects to the meeting service of this node without waiting. It returns an empty descriptor if
+/// there is no service. Called from any thread.
 using meeting_door = std::function<file_descriptor()>;
 
 /// The meeting of a communicator at one of its ranks. Each rank has an object of its own, in whatever process.

@@ -109,7 +109,8 @@ private:
   const scenario& of_;
   simulated_machine& on_;
   std::shared_ptr<fault_injector> faults_;
-  /// Where the ranks of a node meet: its processes are one, so they can share memory without descriptors.
+  /// Where the ranks of a simulated node share their scratch. All simulated processes are one, so no descriptors are
+  /// passed.
   const std::shared_ptr<one_shot_meeting_place> meetings_;
   simulation_ledger& ledger_;
   trace& log_;

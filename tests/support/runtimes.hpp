@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <thread>
 #include <vector>
@@ -27,12 +28,14 @@ using namespace std::chrono_literals;
   return settings;
 }
 
-/// Returns settings for \p ranks GPUs. Skips or fails the test if there are fewer, as gpus() does.
+/// Returns settings for \p ranks GPUs. Skips or fails the test if there are fewer, as gpus() does. With
+/// TROUPE_TEST_ONE_SHOT in the environment, worlds have one-shot kernels of the usual sizes.
 [[nodiscard]] inline configuration gpu_settings(int ranks) {
   static_cast<void>(gpus(ranks));
   configuration settings;
   settings.backend = backend_choice::nccl;
   settings.ranks = ranks;
+  if (std::getenv("TROUPE_TEST_ONE_SHOT") != nullptr) settings.limits.one_shot_bytes.reset();
   settings.log_level = "off";
   return settings;
 }

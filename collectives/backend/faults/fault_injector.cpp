@@ -59,6 +59,7 @@ public:
     real_->init();
   }
   void warm_up(stream_ref stream) override { real_->warm_up(stream); }
+  void prepare_kernels(stream_ref stream) override { real_->prepare_kernels(stream); }
   void check() override {
     injector_->before_check(place_);
     real_->check();

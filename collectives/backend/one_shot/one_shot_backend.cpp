@@ -106,9 +106,13 @@ public:
     peers_ = std::move(peers);
   }
 
-  /// Only now are there kernels: a communicator that is used without a warm-up leaves everything to the library.
   void warm_up(stream_ref stream) override {
     if (wanted_.part_bytes == 0) return library_->warm_up(stream);
+    prepare_kernels(stream);
+  }
+  /// Kernels are used from here on. A communicator that has not been prepared passes everything to the library.
+  void prepare_kernels(stream_ref stream) override {
+    if (wanted_.part_bytes == 0) return;
     clear_scratch(stream);
     // In the order of the streams, no rank's kernel is before the clearing of another one's scratch. A wait of the host
     // would be one for the GPU (docs/design/0075-first-operation.md).
@@ -377,10 +381,10 @@ private:
   buffer words_; ///< Pinned: the words that the control begins with, and the stop word.
   unsigned resident_ = std::numeric_limits<unsigned>::max(); ///< Blocks of any kernel that the device runs at once.
   std::string unloaded_;                                     ///< Why the kernels cannot be loaded. Empty: they are.
-  std::mutex scratch_guard_;                                 ///< Of what warm_up() enqueues, and of peers_.scratch.
+  std::mutex scratch_guard_; ///< Of what prepare_kernels() enqueues, and of peers_.scratch.
   one_shot_peers peers_;
   one_shot_limits wanted_{};                      ///< From init() on.
-  one_shot_limits limits_{};                      ///< From warm_up() on.
+  one_shot_limits limits_{};                      ///< From prepare_kernels() on.
   std::shared_ptr<const one_shot_status> status_; ///< Set by init().
   launch_counts launched_{};
   std::array<std::byte*, one_shot_ranks> scratch_{}; ///< By rank.

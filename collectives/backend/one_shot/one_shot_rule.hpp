@@ -37,7 +37,7 @@ struct one_shot_limits {
 /// too large for one, whose parts are equal and within the limits. Two ranks send each other as much in one kernel.
 [[nodiscard]] bool is_two_shot(const operation& what, const one_shot_limits& limits) noexcept;
 
-/// Operations that are launched together, by where they are launched. Each list is in their order.
+/// Operations that are launched together, divided by how each one is launched. Each list keeps their order.
 struct one_shot_split {
   std::vector<const operation*> kernels;   ///< As one-shot kernels.
   std::vector<const operation*> two_shots; ///< As two kernels.

@@ -27,6 +27,7 @@ public:
   using communicator::communicator;
   void init() override { ++inits; }
   void warm_up(stream_ref) override { ++warm_ups; }
+  void prepare_kernels(stream_ref) override { ++preparations; }
   void drained() noexcept override { was_drained = true; }
   bool do_launch(const operation& what, stream_ref stream, completion_word) override {
     ++launches;
@@ -43,6 +44,7 @@ public:
   std::function<void(const operation&, stream_ref)> script;
   std::atomic<int> inits{0};
   std::atomic<int> warm_ups{0};
+  std::atomic<int> preparations{0};
   std::atomic<bool> was_drained{false};
   std::atomic<int> launches{0};
   std::atomic<bool> aborted{false};
@@ -311,7 +313,7 @@ TEST_CASE("a rank that was aborted before it had a stream makes none later, and 
   CHECK(rig.api->stream_count(device_id{0}) == streams);
 }
 
-TEST_CASE("a communicator is warmed up however its world forms, and told when its rank's stream is drained",
+TEST_CASE("a communicator prepares its kernels however its world forms, and is told when its rank's stream is drained",
           "[collectives]") {
   const bool is_formed = GENERATE(false, true);
   const bool is_aborted = GENERATE(false, true);
@@ -319,7 +321,8 @@ TEST_CASE("a communicator is warmed up however its world forms, and told when it
   const auto peers = std::make_shared<scripted_peers>(rank{0}, 1, rig.devices[0]);
   const auto one = rank_pipeline::create(rig.services, peers, rig.launchers[0], rig_epoch, [](const error&) {});
   is_formed ? one->init_formed() : one->init();
-  CHECK(peers->warm_ups == 1);
+  CHECK(peers->warm_ups == (is_formed ? 0 : 1));
+  CHECK(peers->preparations == (is_formed ? 1 : 0));
   CHECK_FALSE(peers->was_drained);
   is_aborted ? one->abort() : one->close();
   CHECK(peers->was_drained);

@@ -70,7 +70,7 @@ struct scene {
   static meeting_table::connection connection(int self, int number = 1) {
     return static_cast<meeting_table::connection>(10 * number + self);
   }
-  /// Returns the last answer to a rank.
+  /// Returns the answer that was sent last on the connection of a rank.
   const meeting_answer& last(int self, int number = 1) {
     const auto& all = answers[connection(self, number)];
     REQUIRE_FALSE(all.empty());
