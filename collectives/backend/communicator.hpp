@@ -113,7 +113,8 @@ public:
   virtual void abort() = 0;
 
   /// Called when no work of this rank is in flight and none will follow: its stream has been synchronized behind the
-  /// last launch, and nobody launches any more. Memory that such work stores to may then be released. Without this call
+  /// last launch, or its device has failed, and nobody launches any more. Memory that such work stores to may then be
+  /// released. Without this call
   /// it is kept for good. Idempotent. The default implementation does nothing. Threads: helper threads, also after
   /// abort(). May block.
   virtual void drained() noexcept {}

@@ -162,28 +162,31 @@ void rank_pipeline::abort() {
   graphs_->close(); // the communicator must not end before its graphs
   peers_->abort();
   // No buffer may be released while the device can still access it. A failed device accesses nothing any more.
+  bool has_ended = false; // else another thread may be waiting for the stream
   try {
     const auto last = take_stream();
+    has_ended = last != nullptr;
     if (last) last->ref().synchronize();
     track_->source().drained();
-    if (last) peers_->drained(); // else another thread may be waiting for the stream
-  } catch (const exception&) {   // the fault that led here was reported
+  } catch (const exception&) { // the fault that led here was reported
   }
+  if (has_ended) peers_->drained();
   end_staging();
   release_buffers();
 }
 
 void rank_pipeline::close() {
-  bool was_drained = false;
+  bool has_ended = false; // its work, or its device
   try {
     where()->api().enter_thread(where()->id());
     const auto last = take_stream();
+    has_ended = last != nullptr;
     if (last) last->ref().synchronize();
-    was_drained = last != nullptr;
   } catch (...) {
     fail(current_error());
     graphs_->close();
     peers_->abort();
+    if (has_ended) peers_->drained();
     end_staging();
     release_buffers();
     throw;
@@ -196,7 +199,7 @@ void rank_pipeline::close() {
   fail(error{.code = errc::stopping, .text = "the rank's communicator has been closed", .rank = self()});
   release_buffers();
   graphs_->close();
-  if (was_drained) peers_->drained();
+  if (has_ended) peers_->drained();
   peers_->destroy();
 }
 

@@ -1,4 +1,5 @@
 #include <troupe/device/error.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
@@ -172,6 +173,7 @@ std::string counts_of(const std::map<Kind, std::size_t>& all) {
 }
 
 int run(simulate_options options) {
+  constexpr std::size_t most_printed = 5;
   const auto began = std::chrono::steady_clock::now();
   options.kinds = options.processes ? simulation::parse_fault_kinds(options.faults, simulation::process_fault_kinds)
                                     : simulation::parse_fault_kinds(options.faults);
@@ -186,8 +188,13 @@ int run(simulate_options options) {
   std::printf("troupe %s, simulated worlds of %d ranks%s, seeds %llu..%llu, faults %s\n", TROUPE_VERSION, options.ranks,
               options.processes ? " in processes" : "", static_cast<unsigned long long>(seeds.first),
               static_cast<unsigned long long>(seeds.last), options.faults.c_str());
+  std::atomic<std::size_t> leaked{0};
+  on_leak([&leaked](const error& why) {
+    if (why.code == errc::deadline_exceeded) return; // a thread in a call that a fault lets outlast its world
+    if (leaked.fetch_add(1) < most_printed) std::printf("leaked: %s\n", to_string(why).c_str());
+  });
   const summary all = play_all(options, seeds, options.trace.empty() ? nullptr : &trace);
-  constexpr std::size_t most_printed = 5;
+  on_leak({});
   std::size_t failed = 0;
   for (const auto& [seed, result] : all.failed)
     if (failed++ < most_printed) print_findings(options, seed, result);
@@ -200,9 +207,9 @@ int run(simulate_options options) {
               kinds.empty() ? "" : (" (" + kinds + ")").c_str(),
               std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   std::printf("asked: %s; on registered memory %zu\n", counts_of(all.kinds).c_str(), all.on_registered);
-  std::printf("lost %zu, doubled %zu, wrong %zu, stuck %zu\n", all.found.lost, all.found.doubled, all.found.wrong,
-              all.found.stuck);
-  return all.found.is_good() ? 0 : 1;
+  std::printf("lost %zu, doubled %zu, wrong %zu, stuck %zu, leaked %zu\n", all.found.lost, all.found.doubled,
+              all.found.wrong, all.found.stuck, leaked.load());
+  return all.found.is_good() && leaked == 0 ? 0 : 1;
 }
 
 } // namespace
