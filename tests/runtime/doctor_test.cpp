@@ -88,7 +88,7 @@ TEST_CASE("the doctor's JSON has the same, with null for what is not known", "[r
 TEST_CASE("the doctor says what one_shot_bytes=auto means for the GPUs, or why there are no kernels", "[runtime]") {
   const auto said_of = [](const mock_options& described) {
     const auto findings = findings_of(*make_mock_driver(described));
-    const json said = json::parse(as_json(findings))["one_shot"];
+    const auto said = nlohmann::json::parse(as_json(findings))["one_shot"];
     CHECK(said["compiled"] == (compiled_one_shot_kernel(2, one_shot_form::any) != nullptr));
     CHECK(said["architectures"].empty() != said["compiled"].get<bool>());
     CHECK(said["why"].get<std::string>().empty() == (said["automatic_bytes"] > 0));
