@@ -56,7 +56,6 @@ set(TROUPE_PUBLIC_HEADERS
   actors/world/world_event.hpp
   runtime/actors.hpp
   runtime/configuration/configuration.hpp
-  runtime/configuration/gloo_options.hpp
   runtime/configuration/gathered_settings.hpp
   runtime/configuration/launch_environment.hpp
   runtime/configuration/settings.hpp

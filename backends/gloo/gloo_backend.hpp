@@ -2,7 +2,7 @@
 /// clusters. Does not include Gloo's headers.
 #pragma once
 
-#include <troupe/runtime/configuration/gloo_options.hpp>
+#include <troupe/runtime/configuration/configuration.hpp>
 
 #include <memory>
 

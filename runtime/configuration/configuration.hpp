@@ -10,7 +10,6 @@
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/device/enum_names.hpp>
 #include <troupe/device/topology/locality.hpp>
-#include <troupe/runtime/configuration/gloo_options.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
 #include <troupe/runtime/metrics.hpp>
 
@@ -140,6 +139,30 @@ struct recorder_settings {
 
 /// The log levels, from most to least output.
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
+
+/// The memory that contains the buffers of requests to Gloo.
+enum class gloo_memory : std::uint8_t {
+  host,   ///< Memory of mock devices, which Gloo reads and writes directly.
+  device, ///< Memory of GPUs or of any other driver: copied to pinned host memory and back (host_staged_backend.hpp).
+};
+/// Returns the kind of memory called \p name. Errors: invalid_argument, with the valid names.
+[[nodiscard]] inline gloo_memory parse_gloo_memory(std::string_view name) {
+  return parse_enum<gloo_memory>("memory for Gloo", name);
+}
+
+/// Options of the Gloo backend, the same for all worlds of a process.
+struct gloo_options {
+  /// Address at which other ranks reach this process: a numeric IPv4 or IPv6 address of an interface of this machine.
+  /// Sockets are bound to it, and the unique id contains it. Beyond loopback the traffic is not encrypted:
+  /// docs/gloo.md.
+  std::string interface_address = "127.0.0.1";
+  gloo_memory memory = gloo_memory::host;
+
+  friend bool operator==(const gloo_options&, const gloo_options&) = default;
+};
+
+/// Throws invalid_argument if the address cannot be parsed, or if no peer could connect to it.
+void check(const gloo_options& options);
 
 /// The settings of a runtime. Every member except position, faults, control.assignment and recorder.enabled is a line
 /// of the table in settings.cpp, which defines its name, environment variable and program option. One precedence
