@@ -29,11 +29,10 @@ bool all_are(const std::vector<float>& values, float expected) {
 
 /// Returns an in-place all_reduce of each rank's tensor.
 std::vector<troupe::operation> sums(const std::vector<troupe::tensor>& values) {
-  std::vector<troupe::operation> parts;
-  for (const troupe::tensor& one : values)
-    parts.emplace_back(
-        troupe::all_reduce{one.as_operand(), one.as_operand(), one.count(), one.type, troupe::reduction::sum});
-  return parts;
+  std::vector<troupe::operand> operands;
+  for (const troupe::tensor& one : values) operands.push_back(one.as_operand());
+  troupe::request_builder requests{static_cast<int>(values.size())};
+  return requests.all_reduce(operands, operands, count, values.front().type, troupe::reduction::sum).parts;
 }
 
 /// Sums vectors of the program without copying them.

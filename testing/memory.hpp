@@ -1,6 +1,7 @@
 /// Fills and reads the memory of mock worlds in tests, in real and in virtual time.
 #pragma once
 
+#include <troupe/collectives/operation/collective_methods.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/memory/buffer.hpp>
@@ -53,14 +54,11 @@ template <class T, class World>
   return make_values<T>(where, count, [](rank self) { return self.value() + 1; });
 }
 
-/// Returns every rank's part of an in-place all_reduce over all elements of \p values, which has one buffer per rank.
+/// Returns every rank's part of an in-place all_reduce over all elements of \p values: one buffer for each rank, all of
+/// one size.
 [[nodiscard]] inline std::vector<operation> sums_of(const std::vector<buffer>& values, dtype type = dtype::f32) {
-  std::vector<operation> parts;
-  parts.reserve(values.size());
-  for (const buffer& one : values)
-    parts.emplace_back(
-        all_reduce{.send = one, .recv = one, .count = one.size_bytes() / size_bytes(type), .type = type});
-  return parts;
+  const std::size_t count = values.empty() ? 0 : values.front().size_bytes() / size_bytes(type);
+  return request_builder{static_cast<int>(values.size())}.all_reduce(values, values, count, type, reduction::sum).parts;
 }
 
 } // namespace troupe::testing

@@ -1,4 +1,5 @@
 /// The collectives as methods, written once for every handle that sends requests: a world, a lane at one rank, a group.
+/// Also request_builder, the handle that only makes requests.
 #pragma once
 
 #include <troupe/collectives/operation/operation.hpp>
@@ -162,5 +163,32 @@ private:
   template <class Operation, class Send, class Recv, class... Others>
   Result request(Options& options, call_site from, Send send, Recv recv, const Others&... others);
 };
+
+/// Makes requests to all ranks of a world without sending them: for an actor, which sends them to the world's actor,
+/// and for plan_steps, which are the `parts` of requests. Collectives are its methods (collective_methods); options go
+/// into the request, an epoch in place of the builder's.
+///
+/// Lifetime: a request holds its buffers. Threads: as a value.
+class request_builder : public collective_methods<request_builder, arguments_of_all, world_request> {
+public:
+  /// Makes requests for \p world_size ranks and for epoch \p in. 0: for the epoch in which the request arrives.
+  explicit request_builder(int world_size, troupe::epoch in = {}) noexcept : size_{world_size}, epoch_{in} {}
+  /// Makes requests for the world in the state \p now, a world_event.
+  template <class Event>
+  requires requires(const Event& now) {
+    { now.world_size } -> std::convertible_to<int>;
+    { now.epoch } -> std::convertible_to<troupe::epoch>;
+  }
+  explicit request_builder(const Event& now) noexcept : request_builder{now.world_size, now.epoch} {}
+
+private:
+  friend class collective_methods<request_builder, arguments_of_all, world_request>;
+  [[nodiscard]] world_request ask(std::vector<operation> parts, request_options options, call_site from) const;
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  int size_;
+  troupe::epoch epoch_;
+};
+extern template class collective_methods<request_builder, arguments_of_all, world_request>;
 
 } // namespace troupe

@@ -35,8 +35,10 @@ void layers() {
   const auto hidden = on_mock.make_ranked(count);
   // [step]
   // Once, after the weights are loaded: captures a decoder's requests, in order, on every rank.
+  troupe::request_builder requests{world.status()};
   troupe::plan_steps steps;
-  for (int layer = 0; layer < 2; ++layer) steps.push_back(troupe::testing::sums_of(hidden));
+  for (int layer = 0; layer < 2; ++layer)
+    steps.push_back(requests.all_reduce(hidden, hidden, count, troupe::dtype::f32, troupe::reduction::sum).parts);
   const auto step = world.capture(steps);
   // For each token, one message replays the requests.
   world.replay(step).get();

@@ -113,13 +113,14 @@ private:
     std::future<troupe::completion> summed;
     // This loop does not wait for a GPU: each stage is enqueued before the preceding sum has completed.
     for (std::size_t stage = 1; stage <= 2 * model_.layers; ++stage) {
-      std::vector<troupe::operation> sums;
+      std::vector<troupe::operand> x;
       for (const seat* one : ranks_) {
         one->run(one->part, stage);
-        const troupe::operand x{one->x, record_event(one->device, one->queue)};
-        sums.emplace_back(troupe::all_reduce{x, x, values.size()});
+        x.emplace_back(one->x, record_event(one->device, one->queue));
       }
-      troupe::overlapped sum = where_.ask_overlapped(std::move(sums), {.epoch = epoch_});
+      troupe::request_builder requests{static_cast<int>(x.size()), epoch_};
+      troupe::overlapped sum =
+          where_.ask_overlapped(requests.all_reduce(x, x, values.size(), troupe::dtype::f32, troupe::reduction::sum));
       const troupe::enqueued told = sum.enqueued.get();
       for (std::size_t i = 0; i < ranks_.size(); ++i) ranks_[i]->queue.ref().wait(*told.ranks[i].behind);
       summed = std::move(sum.outcome);

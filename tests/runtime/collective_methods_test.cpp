@@ -1,4 +1,5 @@
-// Every collective as a method of a world, of a rank's lane, of a group and of a virtual world, and its options.
+// Every collective as a method of a world, of a rank's lane, of a group, of a builder of requests and of a virtual
+// world, and its options.
 #include "support/gate.hpp"
 #include "support/outcomes.hpp"
 #include "support/runtimes.hpp"
@@ -36,7 +37,7 @@ using numbers = std::vector<float>;
 constexpr int rank_count = 3;
 constexpr rank root{1};
 
-enum class handle { world, lanes, group };
+enum class handle { world, lanes, group, requests };
 
 /// Three ranks of the mock, their lanes, and a handle through which requests are made.
 struct scene {
@@ -56,7 +57,8 @@ struct scene {
     return make([=](int) { return numbers(length, -1.F); });
   }
 
-  /// Calls \p all(handle) for a world or a group, or \p one(lane, rank) for each rank's lane, and awaits the outcome.
+  /// Calls \p all(handle) for a world, a group or a builder of requests, or \p one(lane, rank) for each rank's lane,
+  /// and awaits the outcome.
   template <class All, class One>
   void request(const All& all, const One& one) {
     if (through == handle::world) {
@@ -65,6 +67,9 @@ struct scene {
       world_group parts{where};
       all(parts);
       parts.ask().get();
+    } else if (through == handle::requests) {
+      request_builder requests{where.status()};
+      where.ask(all(requests)).get();
     } else {
       std::vector<std::future<completion>> replies;
       for (const rank self : where.local_ranks()) replies.push_back(one(lanes[self], self));
@@ -92,7 +97,7 @@ float as_float(int value) {
 } // namespace
 
 TEST_CASE("all_reduce, reduce and barrier are methods of every handle", "[runtime][methods]") {
-  scene on{GENERATE(handle::world, handle::lanes, handle::group)};
+  scene on{GENERATE(handle::world, handle::lanes, handle::group, handle::requests)};
   const auto send = on.make([](int r) { return numbers{as_float(r), 1}; });
   const auto sums = on.make_empty(2);
   on.request(
@@ -118,7 +123,7 @@ TEST_CASE("all_reduce, reduce and barrier are methods of every handle", "[runtim
 }
 
 TEST_CASE("broadcast, gather and scatter are methods of every handle", "[runtime][methods]") {
-  scene on{GENERATE(handle::world, handle::lanes, handle::group)};
+  scene on{GENERATE(handle::world, handle::lanes, handle::group, handle::requests)};
   const auto mine = on.make([](int r) { return numbers{as_float(r)}; });
   const auto all = on.make([](int r) { return numbers{as_float(10 * r), as_float(10 * r + 1), as_float(10 * r + 2)}; });
 
@@ -141,7 +146,7 @@ TEST_CASE("broadcast, gather and scatter are methods of every handle", "[runtime
 }
 
 TEST_CASE("gather_v and scatter_v are methods of every handle", "[runtime][methods]") {
-  scene on{GENERATE(handle::world, handle::lanes, handle::group)};
+  scene on{GENERATE(handle::world, handle::lanes, handle::group, handle::requests)};
   const auto mine = on.make([](int r) { return numbers(static_cast<std::size_t>(r + 1), as_float(r)); });
   const auto all = on.make([](int r) { return numbers{as_float(r), 1, 2, 3, 4, 5}; });
 
@@ -163,7 +168,7 @@ TEST_CASE("gather_v and scatter_v are methods of every handle", "[runtime][metho
 
 TEST_CASE("all_gather and reduce_scatter, with even and uneven parts, are methods of every handle",
           "[runtime][methods]") {
-  scene on{GENERATE(handle::world, handle::lanes, handle::group)};
+  scene on{GENERATE(handle::world, handle::lanes, handle::group, handle::requests)};
   const auto mine = on.make([](int r) { return numbers{as_float(r)}; });
   const auto gathered = on.make_empty(3);
   on.request([&](auto& to) { return to.all_gather(mine, gathered, 1, dtype::f32); },
@@ -196,7 +201,7 @@ TEST_CASE("all_gather and reduce_scatter, with even and uneven parts, are method
 }
 
 TEST_CASE("all_to_all, with even and uneven parts, is a method of every handle", "[runtime][methods]") {
-  scene on{GENERATE(handle::world, handle::lanes, handle::group)};
+  scene on{GENERATE(handle::world, handle::lanes, handle::group, handle::requests)};
   const auto out = on.make([](int r) { return numbers(3, as_float(r)); });
   const auto in = on.make_empty(3);
   on.request([&](auto& to) { return to.all_to_all(out, in, 1, dtype::f32); },
@@ -291,6 +296,36 @@ TEST_CASE("an epoch among the options is the request's", "[runtime][methods][EPO
   parts.barrier();
   CHECK(failure_of(parts.ask({.epoch = other})).code == errc::stale_epoch);
   CHECK_FALSE(failure_of(on.where.barrier({.epoch = on.where.epoch()})));
+}
+
+TEST_CASE("a builder of requests puts the options and the line of the call into the request", "[runtime][methods]") {
+  scene on{handle::requests};
+  const auto values = on.make([](int r) { return numbers{as_float(r)}; });
+  request_builder requests{on.where.status()};
+  const world_request sum = requests.all_reduce(values, values, 1, dtype::f32, reduction::sum, {.deadline = 7s});
+  const unsigned line = __LINE__ - 1;
+  CHECK(sum.parts.size() == rank_count);
+  CHECK(sum.epoch == on.where.epoch());
+  CHECK(sum.deadline == 7s);
+  CHECK(sum.site.line == line);
+  CHECK(std::string{sum.site.file}.ends_with("collective_methods_test.cpp"));
+  const auto to = on.make_empty(1);
+  on.where.ask(requests.transfer(rank{2}, values[rank{2}], rank{0}, to[rank{0}], 1, dtype::f32)).get();
+  CHECK(values_of<float>(to[rank{0}]) == numbers{2});
+  const auto plan = on.where.capture(plan_steps{sum.parts, requests.barrier().parts});
+  on.where.ask(requests.replay(plan)).get();
+  CHECK(values_of<float>(values[root]) == numbers{3});
+  on.where.ask(requests.commit(4)).get();
+
+  const epoch other = on.where.epoch().next();
+  CHECK(requests.barrier({.epoch = other}).epoch == other);
+  CHECK(failure_of(on.where.ask(request_builder{rank_count, other}.barrier())).code == errc::stale_epoch);
+  CHECK(request_builder{rank_count}.barrier().epoch == epoch{});
+  CHECK_FALSE(failure_of(on.where.ask(request_builder{rank_count}.barrier())));
+  CHECK(failure_of(on.where.ask(request_builder{rank_count - 1}.barrier())).code == errc::invalid_argument);
+  CHECK(code_of([&] {
+          static_cast<void>(requests.all_reduce(values, {values[root]}, 1, dtype::f32, reduction::sum));
+        }) == errc::invalid_argument);
 }
 
 TEST_CASE("a request with ready events runs behind them", "[runtime][methods]") {

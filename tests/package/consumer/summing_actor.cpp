@@ -38,10 +38,10 @@ public:
 
 private:
   void ask(const sum_request& request) {
-    std::vector<troupe::operation> parts;
-    for (const troupe::buffer& memory : request.values)
-      parts.push_back(troupe::all_reduce{memory, memory, request.count, troupe::dtype::f32, troupe::reduction::sum});
-    troupe::request_unbounded(this, troupe::actor_of(world_), troupe::world_request{std::move(parts), world_.epoch()})
+    troupe::request_builder requests{world_.status()};
+    troupe::request_unbounded(
+        this, troupe::actor_of(world_),
+        requests.all_reduce(request.values, request.values, request.count, troupe::dtype::f32, troupe::reduction::sum))
         .then([this](const troupe::completion& reply) { end(reply); },
               [this](const caf::error& failure) { end(troupe::from_caf(failure)); });
   }
