@@ -3,8 +3,9 @@
 
 #include <troupe/runtime/runtime.hpp>
 
-#include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <vector>
 
 int main() try {
   troupe::runtime runtime;
@@ -12,12 +13,9 @@ int main() try {
 
   // Every rank contributes 1024 floats with the value rank + 1.
   constexpr std::size_t count = 1024;
-  const troupe::buffer host = world.allocate_pinned(count * sizeof(float));
-  const troupe::per_rank<troupe::buffer> values = world.allocate_all(host.size_bytes());
-  for (const troupe::rank self : world.local_ranks()) {
-    std::ranges::fill(host.host_span<float>(), static_cast<float>(self.value() + 1));
-    world.copy(self, host, values[self]).get();
-  }
+  const troupe::per_rank<troupe::buffer> values = world.allocate_all(count * sizeof(float));
+  for (const troupe::rank self : world.local_ranks())
+    world.write(self, std::vector<float>(count, static_cast<float>(self.value() + 1)), values[self]).get();
 
   // One message requests the operation on all ranks. The single reply is sent when the last GPU has finished.
   const troupe::completion reply =
@@ -25,10 +23,8 @@ int main() try {
 
   const auto expected = static_cast<float>(world.size() * (world.size() + 1) / 2);
   bool right = true;
-  for (const troupe::rank self : world.local_ranks()) {
-    world.copy(self, values[self], host).get();
-    right = right && std::ranges::all_of(host.host_span<float>(), [&](float sum) { return sum == expected; });
-  }
+  for (const troupe::rank self : world.local_ranks())
+    right = right && world.read<float>(self, values[self]).get() == std::vector<float>(count, expected);
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(reply.times.done - reply.times.queued);
   std::printf("%d ranks, epoch %s: every sum is %.0f: %s (%lld us)\n", world.size(), to_string(reply.epoch).c_str(),
               expected, right ? "right" : "WRONG", static_cast<long long>(took.count()));

@@ -34,10 +34,8 @@ float number(int value) {
 per_rank<buffer> place(world& ranks, const std::function<values(int rank)>& held) {
   return {ranks.local_ranks(), [&](rank self) {
             const values wanted = held(self.value());
-            const buffer host = ranks.allocate_pinned(wanted.size() * sizeof(float));
-            std::ranges::copy(wanted, host.host_span<float>().begin());
-            buffer placed = ranks.allocate(self, host.size_bytes());
-            ranks.copy(self, host, placed).get();
+            buffer placed = ranks.allocate(self, wanted.size() * sizeof(float));
+            ranks.write(self, wanted, placed).get();
             return placed;
           }};
 }
@@ -48,11 +46,8 @@ int wrong = 0;
 void verify(world& ranks, const char* what, const per_rank<buffer>& seen,
             const std::function<values(int rank)>& expected) {
   bool right = true;
-  for (const rank self : ranks.local_ranks()) {
-    const buffer host = ranks.allocate_pinned(seen[self].size_bytes());
-    ranks.copy(self, seen[self], host).get();
-    right = right && std::ranges::equal(host.host_span<float>(), expected(self.value()));
-  }
+  for (const rank self : ranks.local_ranks())
+    right = right && ranks.read<float>(self, seen[self]).get() == expected(self.value());
   std::printf("%-17s %s\n", what, right ? "right" : "WRONG");
   if (!right) ++wrong;
 }

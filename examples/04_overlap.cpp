@@ -4,7 +4,7 @@
 #include <troupe/device/stream.hpp>
 #include <troupe/runtime/runtime.hpp>
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <vector>
 
@@ -13,11 +13,9 @@ namespace {
 constexpr std::size_t count = 1024;
 
 /// Returns an in-place all_reduce of each rank's \p values.
-std::vector<troupe::operation> sums(const std::vector<troupe::operand>& values) {
-  std::vector<troupe::operation> parts;
-  for (const troupe::operand& one : values)
-    parts.emplace_back(troupe::all_reduce{one, one, count, troupe::dtype::f32, troupe::reduction::sum});
-  return parts;
+troupe::world_request sums(const std::vector<troupe::operand>& values) {
+  troupe::request_builder requests{static_cast<int>(values.size())};
+  return requests.all_reduce(values, values, count, troupe::dtype::f32, troupe::reduction::sum);
 }
 
 } // namespace
@@ -25,16 +23,15 @@ std::vector<troupe::operation> sums(const std::vector<troupe::operand>& values) 
 int main() try {
   troupe::runtime runtime;
   troupe::world world = runtime.form_world();
-  const troupe::buffer host = world.allocate_pinned(count * sizeof(float));
-  std::ranges::fill(host.host_span<float>(), 1.F);
+  constexpr std::size_t length = count * sizeof(float);
   std::vector<troupe::operand> values;
   std::vector<troupe::buffer> next;
   std::vector<troupe::stream> streams; // the client's own, one on each device
   for (const troupe::rank self : world.local_ranks()) {
-    values.emplace_back(world.allocate(self, host.size_bytes()));
-    next.push_back(world.allocate(self, host.size_bytes()));
+    values.emplace_back(world.allocate(self, length));
+    next.push_back(world.allocate(self, length));
     streams.emplace_back(world.device_of(self));
-    world.copy(self, host, values.back().memory).get();
+    world.write(self, std::vector<float>(count, 1.F), values.back()).get();
   }
 
   // [overlap]
@@ -46,7 +43,7 @@ int main() try {
   for (std::size_t i = 0; i < told.ranks.size(); ++i) {
     streams[i].ref().wait(*told.ranks[i].behind);
     // A kernel of yours would be launched here; this copy stands for it.
-    streams[i].ref().copy(next[i].data(), values[i].memory.data(), host.size_bytes());
+    streams[i].ref().copy(next[i].data(), values[i].memory.data(), length);
     // On the device, the second collective waits for the work that is in the stream now.
     made.emplace_back(next[i], record_event(world.device_of(told.ranks[i].rank), streams[i]));
   }
@@ -57,9 +54,8 @@ int main() try {
   second.outcome.get();
   // [overlap]
 
-  world.copy(troupe::rank{0}, next[0], host).get();
   const auto expected = static_cast<float>(world.size() * world.size());
-  const bool right = std::ranges::all_of(host.host_span<float>(), [&](float sum) { return sum == expected; });
+  const bool right = world.read<float>(troupe::rank{0}, next[0]).get() == std::vector<float>(count, expected);
   std::printf("%d ranks: every sum of sums is %.0f: %s\n", world.size(), expected, right ? "right" : "WRONG");
   return right ? 0 : 1;
 } catch (const troupe::exception& failure) {

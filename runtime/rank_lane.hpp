@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -47,6 +49,24 @@ public:
   /// Copies all of \p source to the front of \p destination: see troupe::copy. No peer takes part.
   [[nodiscard]] std::future<completion> copy(operand source, operand destination, request_options options = {},
                                              call_site from = call_site::current());
+
+  /// Copies \p from, host memory of the client, to the front of \p to, in the order of the lane: see world::write().
+  template <class Range>
+  requires requires(const Range& from) { std::as_bytes(std::span{from}); }
+  [[nodiscard]] std::future<completion> write(const Range& from, operand to, request_options options = {},
+                                              call_site site = call_site::current()) {
+    return copy(world_.host_copy(world::bytes_of(from)), std::move(to), std::move(options), site);
+  }
+  /// Returns the contents of \p from as elements of type \p T, in the order of the lane: see world::read().
+  template <class T>
+  [[nodiscard]] std::future<std::vector<T>> read(operand from, request_options options = {},
+                                                 call_site site = call_site::current()) {
+    const auto into = world::make_elements<T>(from.memory.size_bytes());
+    auto [reply, future] = world::make_read_promise(into);
+    buffer to = world_.adopt_host(into->data(), from.memory.size_bytes(), into);
+    post(troupe::copy{std::move(from), std::move(to)}, std::move(options), site, std::move(reply));
+    return std::move(future);
+  }
 
   /// Sets the epoch of later requests to \p now. After a rebuild all requests are refused (stale_epoch) until the owner
   /// calls this. Ranks may differ in which requests they saw succeed, and positions in the lane count from 0 again. The

@@ -16,11 +16,15 @@
 
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -187,6 +191,38 @@ public:
   [[nodiscard]] std::future<completion> copy(rank target, operand from, operand to, request_options options = {},
                                              call_site site = call_site::current());
 
+  /// Copies \p from, host memory of the client, to the front of \p to, memory of rank \p target. The range holds
+  /// elements that can be copied byte by byte: a std::vector, std::span or array. Its bytes are read before the call
+  /// returns, so it need not live longer. Order: if \p target is in this process, that of copy(). If it is not, \p to
+  /// is a remote buffer, and the request is a transfer() from the first of local_ranks(): in the order of the requests
+  /// to all ranks, and with their conditions. Large memory is copied once more than by copy() from memory of
+  /// allocate_pinned(); the first call page-locks chunks, as adopt_host() does. If the options name no epoch, the
+  /// request is for the current one. Errors: those of copy() and transfer(); thrown: invalid_argument (a rank of
+  /// another process, and no remote buffer).
+  template <class Range>
+  requires requires(const Range& from) { std::as_bytes(std::span{from}); }
+  [[nodiscard]] std::future<completion> write(rank target, const Range& from, operand to, request_options options = {},
+                                              call_site site = call_site::current()) {
+    return write_bytes(target, bytes_of(from), std::move(to), std::move(options), site);
+  }
+  /// Does the same, and delivers the outcome, errors included, to \p reply.
+  void write(rank target, std::span<const std::byte> from, operand to, reply_promise reply,
+             request_options options = {}, call_site site = call_site::current());
+  /// Returns the contents of \p from, memory of rank \p target, as elements of type \p T. Nothing that the caller owns
+  /// is written, so an answer may be dropped at any time. Order, options and errors: those of write(). Thrown too:
+  /// invalid_argument (the size is not a multiple of T's).
+  template <class T>
+  [[nodiscard]] std::future<std::vector<T>> read(rank target, operand from, request_options options = {},
+                                                 call_site site = call_site::current()) {
+    const auto into = make_elements<T>(from.memory.size_bytes());
+    auto [reply, future] = make_read_promise(into);
+    read_into(target, std::move(from), into->data(), into, std::move(reply), std::move(options), site);
+    return std::move(future);
+  }
+  /// Does the same for bytes, and delivers them, or the error, to \p reply, whose sink must neither block nor throw.
+  void read(rank target, operand from, std::shared_ptr<value_promise<std::vector<std::byte>>> reply,
+            request_options options = {}, call_site site = call_site::current());
+
   /// Splits off a sub-world for each group of ranks. A group names a rank once; the order in it is the order of the
   /// ranks of the sub-world. A rank may be in several groups. Returns when all are ready, in the order of \p groups.
   /// Order: every process of the world makes the same call; its place among their requests is the same for all.
@@ -214,8 +250,46 @@ public:
   friend bool operator==(const world& one, const world& other) noexcept { return one.core_ == other.core_; }
 
 private:
+  friend class rank_lane;
   friend core& core_of(const world& where) noexcept;
   [[nodiscard]] std::shared_ptr<captured_plan> capture(capture_request asked);
+  [[nodiscard]] std::future<completion> write_bytes(rank target, std::span<const std::byte> from, operand to,
+                                                    request_options options, call_site site);
+  /// Copies \p from to host memory at \p to, which \p owner holds and which is as large.
+  void read_into(rank target, operand from, void* to, std::shared_ptr<void> owner, reply_promise&& reply,
+                 request_options options, call_site site);
+  /// Copies between memory of \p target and host memory of this process: one end is each.
+  void exchange(rank target, operand from, operand to, reply_promise&& reply, request_options options, call_site site);
+  /// Returns a copy of \p from as an operand.
+  [[nodiscard]] buffer host_copy(std::span<const std::byte> from) const;
+
+  template <class Range>
+  [[nodiscard]] static std::span<const std::byte> bytes_of(const Range& from) {
+    const std::span all{from};
+    static_assert(std::is_trivially_copyable_v<typename decltype(all)::value_type>, "its bytes are copied");
+    return std::as_bytes(all);
+  }
+  template <class T>
+  [[nodiscard]] static std::shared_ptr<std::vector<T>> make_elements(std::size_t size_bytes) {
+    static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>, "its bytes are copied");
+    if (size_bytes % sizeof(T) != 0) refuse_size(size_bytes, sizeof(T));
+    return std::make_shared<std::vector<T>>(size_bytes / sizeof(T));
+  }
+  [[noreturn]] static void refuse_size(std::size_t size_bytes, std::size_t element_bytes);
+  /// Returns a promise that moves \p read into the future when the request has succeeded.
+  template <class T>
+  [[nodiscard]] static std::pair<reply_promise, std::future<std::vector<T>>>
+  make_read_promise(std::shared_ptr<std::vector<T>> read) {
+    std::promise<std::vector<T>> promise;
+    auto future = promise.get_future();
+    auto deliver = [read = std::move(read), promise = std::move(promise)](outcome result) mutable {
+      if (const error* const failure = failure_of(result))
+        promise.set_exception(std::make_exception_ptr(exception{*failure}));
+      else
+        promise.set_value(std::move(*read));
+    };
+    return {make_reply_promise(std::move(deliver)), std::move(future)};
+  }
 
   std::shared_ptr<core> core_;
 };

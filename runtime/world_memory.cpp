@@ -1,10 +1,15 @@
-// Implements the memory functions of a world: allocation, registration, suspension.
+// Implements the memory functions of a world: allocation, copies from and to host memory, registration, suspension.
 #include <troupe/actors/world/request_gate.hpp>
+#include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world.hpp>
 #include <troupe/runtime/world_core.hpp>
 
+#include <algorithm>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -51,6 +56,74 @@ void world::unexport(const remote_buffer& exported) const {
 
 const std::shared_ptr<device>& world::device_of(rank where) const {
   return core_->pools[core_->place_of(where)]->where();
+}
+
+buffer world::host_copy(std::span<const std::byte> from) const {
+  const auto bytes = std::make_shared<std::vector<std::byte>>(from.begin(), from.end());
+  return adopt_host(bytes->data(), bytes->size(), bytes);
+}
+
+void world::refuse_size(std::size_t size_bytes, std::size_t element_bytes) {
+  throw exception{errc::invalid_argument, std::to_string(size_bytes) + " bytes are not a whole number of elements of " +
+                                              std::to_string(element_bytes) + " bytes each"};
+}
+
+// NOLINTNEXTLINE(readability-make-member-function-const): requests change the world
+void world::exchange(rank target, operand from, operand to, reply_promise&& reply, request_options options,
+                     call_site site) {
+  const world_event now = status();
+  if (options.epoch == troupe::epoch{}) options.epoch = now.epoch;
+  const bool reads = is_remote(from.memory);
+  if (std::ranges::find(now.local_ranks, target) != now.local_ranks.end())
+    return ask_into(*this, target, troupe::make_request(troupe::copy{std::move(from), std::move(to)}, options, site),
+                    std::move(reply));
+  if (now.local_ranks.empty() || (!reads && !is_remote(to.memory)))
+    throw exception{errc::invalid_argument, "rank " + to_string(target) +
+                                                " does not live in this process: name memory that its process has "
+                                                "exported (world::find_memory())"};
+  const rank self = now.local_ranks.front();
+  const std::size_t count = from.memory.size_bytes();
+  std::vector<operation> parts = transfer_parts(now.world_size, reads ? target : self, std::move(from),
+                                                reads ? self : target, std::move(to), count, dtype::u8, 0);
+  ask_into(*this, troupe::make_request(std::move(parts), std::move(options), site), std::move(reply));
+}
+
+std::future<completion> world::write_bytes(rank target, std::span<const std::byte> from, operand to,
+                                           request_options options, call_site site) {
+  auto [reply, future] = make_future_promise();
+  exchange(target, host_copy(from), std::move(to), std::move(reply), std::move(options), site);
+  return std::move(future);
+}
+
+void world::write(rank target, std::span<const std::byte> from, operand to, reply_promise reply,
+                  request_options options, call_site site) {
+  try {
+    exchange(target, host_copy(from), std::move(to), std::move(reply), std::move(options), site);
+  } catch (const exception& failure) {
+    reply.deliver(failure.why());
+  }
+}
+
+void world::read_into(rank target, operand from, void* to, std::shared_ptr<void> owner, reply_promise&& reply,
+                      request_options options, call_site site) {
+  buffer into = adopt_host(to, from.memory.size_bytes(), std::move(owner));
+  exchange(target, std::move(from), std::move(into), std::move(reply), std::move(options), site);
+}
+
+void world::read(rank target, operand from, std::shared_ptr<value_promise<std::vector<std::byte>>> reply,
+                 request_options options, call_site site) {
+  const auto into = make_elements<std::byte>(from.memory.size_bytes());
+  auto promise = make_reply_promise([into, reply = std::move(reply)](outcome result) {
+    if (const error* const failure = failure_of(result))
+      reply->deliver(*failure);
+    else
+      reply->deliver(std::move(*into));
+  });
+  try {
+    read_into(target, std::move(from), into->data(), into, std::move(promise), std::move(options), site);
+  } catch (const exception& failure) {
+    promise.deliver(failure.why());
+  }
 }
 
 void world::register_memory(std::size_t size_bytes) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 int main() try {
   register_summing_messages(); // before the runtime, which starts the actor system
@@ -16,16 +17,12 @@ int main() try {
 
   // Every rank contributes 1024 floats with the value rank + 1.
   constexpr std::size_t count = 1024;
-  const troupe::buffer host = world.allocate_pinned(count * sizeof(float));
-  const troupe::per_rank<troupe::buffer> values = world.allocate_all(host.size_bytes());
-  for (const troupe::rank self : world.local_ranks()) {
-    std::ranges::fill(host.host_span<float>(), static_cast<float>(self.value() + 1));
-    world.copy(self, host, values[self]).get();
-  }
+  const troupe::per_rank<troupe::buffer> values = world.allocate_all(count * sizeof(float));
+  for (const troupe::rank self : world.local_ranks())
+    world.write(self, std::vector<float>(count, static_cast<float>(self.value() + 1)), values[self]).get();
   const auto all_are = [&](int expected) {
     return std::ranges::all_of(world.local_ranks(), [&](troupe::rank self) {
-      world.copy(self, values[self], host).get();
-      return std::ranges::all_of(host.host_span<float>(), [&](float v) { return v == static_cast<float>(expected); });
+      return world.read<float>(self, values[self]).get() == std::vector<float>(count, static_cast<float>(expected));
     });
   };
 
