@@ -116,12 +116,8 @@ world runtime::form_world(const world_options& options) {
                         "processes. Or use one unique id for all of them: make it in rank 0 with "
                         "runtime::make_unique_id(), send it to the others over your own channel, and pass it to "
                         "form_world() as world_options::id. Or start this process alone for a world of its own"};
-  const int count = p.rank_count();
-  const int devices = p.selected.api->device_count();
-  if (!spans_processes && count > devices)
-    throw exception{errc::invalid_argument, "ranks is " + std::to_string(count) + ", but the " +
-                                                std::string{p.selected.api->name()} + " driver has " +
-                                                std::to_string(devices) + " devices: one rank needs one device"};
+  const std::vector<device_id> devices = p.devices_for(options.devices);
+  const int count = static_cast<int>(devices.size());
 
   p.worlds->await_ends();
   // Reserves helpers for aborting and forming all ranks at the same time, and for records and captures meanwhile.
@@ -150,9 +146,10 @@ world runtime::form_world(const world_options& options) {
   std::shared_ptr<device> first_device;
   {
     const std::lock_guard lock{p.mutex};
+    p.claim(devices);
     for (int i = 0; i < count; ++i) {
       const rank self{position && spans_processes ? position->rank : i};
-      const device_id where{p.device_of_first_rank().value() + i};
+      const device_id where = devices[static_cast<std::size_t>(i)];
       plan.locals.push_back(p.make_local(self, where, *shared->uses));
       shared->local_ranks.push_back(self);
       shared->pools.push_back(p.pools[where]);

@@ -2,6 +2,7 @@
 /// worlds.
 #pragma once
 
+#include <troupe/device/identity.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/world.hpp>
 
@@ -10,6 +11,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 namespace caf {
 class actor_system;
@@ -22,6 +24,11 @@ class metrics_source;
 
 /// Options of one world of a runtime.
 struct world_options {
+  /// The devices of a world that is in this process alone: rank i is on the i-th. Empty: as many as the setting
+  /// `ranks`, from device 0. A device may be in several worlds of a runtime, which then have one order of launches, and
+  /// a fault of the device is a fault of each. Worlds on disjoint devices, for example of a trainer and of its
+  /// rollouts, fail and recover each by itself.
+  std::vector<device_id> devices{};
   /// Identifies the formation if the world spans processes without a controller: rank 0 makes the id, and every process
   /// passes it.
   std::optional<unique_id> id{};
@@ -58,9 +65,11 @@ public:
   runtime& operator=(const runtime&) = delete;
   ~runtime();
 
-  /// Forms a world over the ranks that the configuration names. Returns when it is ready. Errors: invalid_argument
-  /// (more ranks than devices, a missing id), device_occupied, communicator_failed, deadline_exceeded, stopping (a stop
-  /// is requested; or the runtime is being destroyed: its destructor waits until this call returns).
+  /// Forms a world over the ranks that the configuration or \p options name. Returns when it is ready. Errors:
+  /// invalid_argument (more ranks than devices, a missing id; a device that does not exist or is named twice),
+  /// device_occupied (by another runtime of this process, or a world of another one), communicator_failed,
+  /// deadline_exceeded, stopping (a stop is requested; or the runtime is being destroyed: its destructor waits until
+  /// this call returns).
   [[nodiscard]] world form_world(const world_options& options = {});
   /// Does the same on a thread of its own. If the future is dropped meanwhile, so is the world. The destructor waits
   /// for it as for form_world(). Errors: also std::system_error (no thread can be started).

@@ -252,6 +252,46 @@ int runtime::parts::rank_count() const {
   return settings.ranks > 0 ? settings.ranks : selected.api->device_count();
 }
 
+std::vector<device_id> runtime::parts::devices_for(const std::vector<device_id>& named) const {
+  const int present = selected.api->device_count();
+  const std::string driver{selected.api->name()};
+  if (named.empty()) {
+    const int count = rank_count();
+    if (!spans_processes() && count > present)
+      throw exception{errc::invalid_argument, "ranks is " + std::to_string(count) + ", but the " + driver +
+                                                  " driver has " + std::to_string(present) +
+                                                  " devices: one rank needs one device"};
+    std::vector<device_id> all;
+    for (int i = 0; i < count; ++i) all.emplace_back(device_of_first_rank().value() + i);
+    return all;
+  }
+  if (spans_processes())
+    throw exception{errc::invalid_argument,
+                    "world_options::devices names " + std::to_string(named.size()) +
+                        " devices, but this process holds one rank of a world over processes, on the device that its "
+                        "place or its launcher determines: leave them out, or start this process alone"};
+  for (auto one = named.begin(); one != named.end(); ++one) {
+    if (one->value() < 0 || one->value() >= present)
+      throw exception{errc::invalid_argument, "world_options::devices names device " + to_string(*one) + ", but the " +
+                                                  driver + " driver has devices 0 to " + std::to_string(present - 1)};
+    if (std::find(named.begin(), one, *one) != one)
+      throw exception{errc::invalid_argument,
+                      "world_options::devices names device " + to_string(*one) + " twice: one rank needs one device"};
+  }
+  return named;
+}
+
+void runtime::parts::claim(const std::vector<device_id>& wanted) {
+  if (ended) throw exception{errc::stopping, "the process is ending: no world can be formed any more"};
+  std::map<device_id, std::shared_ptr<void>> made; // all or none
+  for (const device_id where : wanted) {
+    if (claims.contains(where)) continue;
+    if (const std::string name = name_to_claim(*selected.api, where); !name.empty())
+      made.emplace(where, claim_in_process(name));
+  }
+  claims.merge(made);
+}
+
 std::string runtime::parts::strategy_text() const {
   const auto used = choose_strategy(settings.strategy, *selected.api, device_of_first_rank());
   std::string text{to_string(used)};
@@ -298,13 +338,8 @@ std::shared_ptr<memory_pool> runtime::parts::make_pool(const std::shared_ptr<dev
 }
 
 local_rank runtime::parts::make_local(rank self, device_id where, pool_uses& uses) {
-  if (ended) throw exception{errc::stopping, "the process is ending: no world can be formed any more"};
   auto& opened = devices[where];
-  if (!opened) {
-    if (const std::string name = name_to_claim(*selected.api, where); !name.empty())
-      claims.push_back(claim_in_process(name));
-    opened = device::open(selected.api, where);
-  }
+  if (!opened) opened = device::open(selected.api, where);
   auto& pool = pools[where];
   if (!pool) {
     pool = make_pool(opened);

@@ -65,6 +65,12 @@ public:
   /// Reads the state for metrics. Takes no lock that end() holds.
   [[nodiscard]] runtime_reading sample() const;
 
+  /// Returns the devices of a world's local ranks: \p named, or those that the settings determine if it is empty. Makes
+  /// nothing. Errors: invalid_argument.
+  [[nodiscard]] std::vector<device_id> devices_for(const std::vector<device_id>& named) const;
+  /// Claims all of \p wanted that this runtime has not claimed yet, or none. The caller holds `mutex`. Errors:
+  /// device_occupied (by another runtime of this process), stopping.
+  void claim(const std::vector<device_id>& wanted);
   /// Returns rank \p self, after opening the device, memory pool and launcher that it needs if they are not open yet.
   /// Adds its world to the users of the pool. The caller holds `mutex`.
   [[nodiscard]] local_rank make_local(rank self, device_id where, pool_uses& uses);
@@ -98,7 +104,7 @@ public:
   std::mutex mutex; ///< Protects the next seven members.
   bool ended = false;
   std::size_t forming_count = 0; ///< Calls of form_world() in progress. They use the parts: see await_formings().
-  std::vector<std::shared_ptr<void>> claims; ///< Claims that keep other runtimes of this process off these GPUs.
+  std::map<device_id, std::shared_ptr<void>> claims; ///< They keep other runtimes of this process off these GPUs.
   std::map<device_id, std::shared_ptr<device>> devices;
   std::map<device_id, std::shared_ptr<memory_pool>> pools;
   std::map<device_id, std::shared_ptr<launcher>> launchers;
