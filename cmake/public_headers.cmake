@@ -68,6 +68,7 @@ set(TROUPE_PUBLIC_HEADERS
   runtime/interop/host_system.hpp
   runtime/interop/request_sender.hpp
   runtime/interop/views.hpp
+  runtime/checkpoints.hpp
   runtime/mesh.hpp
   runtime/metrics.hpp
   runtime/rank_lane.hpp

@@ -3,6 +3,7 @@
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/world_core.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -73,6 +74,15 @@ std::future<completion> rank_lane::recv(operand memory, std::size_t count, dtype
 
 std::future<completion> rank_lane::copy(operand source, operand destination, request_options options, call_site from) {
   return ask(troupe::copy{std::move(source), std::move(destination)}, std::move(options), from);
+}
+
+rank rank_lane::rank_in(const world_event& now) const {
+  const rank origin = core_of(world_).local_ranks[place_];
+  const auto found = std::ranges::find(now.origins, origin);
+  if (found == now.origins.end())
+    throw exception{errc::rank_lost,
+                    "rank " + to_string(origin) + " (as numbered in the first epoch) has left the world"};
+  return now.local_ranks[static_cast<std::size_t>(found - now.origins.begin())];
 }
 
 void rank_lane::cancel(std::uint64_t position) {

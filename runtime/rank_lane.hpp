@@ -84,6 +84,10 @@ public:
   /// Returns the rank of the lane, as it was numbered when the lane was made. The lane stays with its GPU when ranks
   /// are renumbered. Once the rank has left, requests are refused with rank_lost.
   [[nodiscard]] rank target() const noexcept { return target_; }
+  /// Returns the number that the lane's rank has in the state \p now of the world. Errors: rank_lost.
+  [[nodiscard]] rank rank_in(const world_event& now) const;
+  /// Returns which lane it is.
+  [[nodiscard]] lane which() const noexcept { return lane_; }
   /// Returns the client number of its requests. It is unique in the process, actors included.
   [[nodiscard]] std::uint64_t client() const noexcept { return client_; }
 

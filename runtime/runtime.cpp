@@ -171,6 +171,7 @@ world runtime::form_world(const world_options& options) {
   }
   shared->status = plan.status;
   shared->deadlines = plan.deadlines;
+  shared->ordering = plan.ordering;
   shared->pending = plan.pending;
   shared->registry = p.worlds;
   shared->staging = p.services.staging;

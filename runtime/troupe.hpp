@@ -31,6 +31,7 @@
 #include <troupe/actors/world/world_event.hpp>
 
 // runtime: the entry point of a program, and handles for plain threads.
+#include <troupe/runtime/checkpoints.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/mesh.hpp>
 #include <troupe/runtime/rank_lane.hpp>

@@ -301,6 +301,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
     }
     shared->local_ranks = std::move(one.local_ranks);
     shared->deadlines = core_->deadlines;
+    shared->ordering = core_->ordering;
     shared->staging = core_->staging;
     shared->exported = core_->exported;
     shared->functions = core_->functions;

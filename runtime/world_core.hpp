@@ -95,6 +95,7 @@ public:
   std::vector<std::shared_ptr<memory_pool>> pools; ///< The ranks' memory pools, indexed by place.
   std::shared_ptr<pool_uses> uses = std::make_shared<pool_uses>();
   world_deadlines deadlines;
+  troupe::ordering ordering = troupe::ordering::agreed;
   std::mutex registered_guard;
   std::shared_ptr<registered_pool> registered; ///< Registered memory; null if there is none.
   /// Releases the registered memory, and what the pools keep if no other world uses them. For a world that has stopped.

@@ -31,7 +31,8 @@ auto promise_of_bytes() {
 
 } // namespace
 
-TROUPE_ANY_WORLD_TEST(2, "what is written to a rank's memory is read back, in the order of the rank's requests",
+TROUPE_ANY_WORLD_TEST(2,
+                      "values that are written to a rank's memory are read back, in the order of the rank's requests",
                       "[runtime][staging]") {
   const auto count = GENERATE(as<std::size_t>{}, 0, 1, 4099, 1'200'003); // more than a chunk
   std::vector<buffer> memory;
