@@ -109,6 +109,71 @@ void resume_points() {
     expect(go_on(mine, world.status(), steps) == 5, "both continue from the commit that both have done");
 }
 
+void train(int steps, troupe::testing::mock_world& on_mock) {
+  troupe::world& world = on_mock.world();
+  const troupe::rank self{0};
+  // [checkpoints]
+  // The client of each rank. It overwrites its state in every step, and commits every tenth.
+  troupe::rank_lane mine{world, self, troupe::lane::named("training")};
+  const auto allocate = [&] { return world.allocate(self, count * sizeof(float)); };
+  troupe::buffer weights = allocate();
+  troupe::checkpoints saved{mine, {weights}};
+  for (troupe::epoch last{};;) {
+    const troupe::world_event now = world.wait_ready(last, std::chrono::minutes{1});
+    if (now.phase != troupe::world_phase::ready) throw troupe::exception{now.reason};
+    last = now.epoch;
+    try {
+      weights = allocate(); // new memory for each epoch
+      auto step = saved.resume(now, {weights}).commit;
+      if (!step) mine.write(std::vector<float>(count, 1.F), weights).get(); // at the beginning, or again
+      for (auto next = step.value_or(0) + 1; next <= static_cast<std::uint64_t>(steps); ++next) {
+        mine.all_reduce(weights, weights, count, troupe::dtype::f32, troupe::reduction::sum).get();
+        if (next % 10 == 0) saved.commit(next);
+      }
+      break;
+    } catch (const troupe::exception& failure) {
+      if (failure.why().code == troupe::errc::missing) throw; // no process has the state any more
+    }
+  }
+  // [checkpoints]
+  expect(all_are({weights}, 1.F), "a sum over one rank changes nothing");
+}
+
+void checkpoints() {
+  troupe::testing::mock_world on_mock{1};
+  train(25, on_mock);
+}
+
+void transfers() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const troupe::per_rank<troupe::buffer> memory = world.allocate_all(count * sizeof(float));
+  // [transfers]
+  // Nothing is awaited between them: each request of a rank follows the one before.
+  std::vector<std::future<troupe::completion>> written;
+  for (const troupe::rank self : world.local_ranks())
+    written.push_back(world.write(self, std::vector<float>(count, 2.F), memory[self]));
+  auto summed = world.all_reduce(memory, memory, count, troupe::dtype::f32, troupe::reduction::sum);
+  const std::vector<float> seen = world.read<float>(troupe::rank{0}, memory[troupe::rank{0}]).get();
+  // [transfers]
+  for (auto& one : written) one.get();
+  summed.get();
+  expect(seen == std::vector<float>(count, 4.F), "a read follows a sum that was asked before");
+}
+
+void disjoint_worlds() {
+  troupe::configuration settings = troupe::testing::mock_settings(4);
+  troupe::runtime runtime{settings};
+  // [devices]
+  troupe::world trainer = runtime.form_world({.devices = {troupe::device_id{0}, troupe::device_id{1}}});
+  troupe::world rollouts = runtime.form_world({.devices = {troupe::device_id{2}, troupe::device_id{3}}});
+  // [devices]
+  trainer.barrier().get();
+  trainer.stop();
+  rollouts.barrier().get();
+  expect(rollouts.status().phase == troupe::world_phase::ready, "one world ends, the other serves");
+}
+
 void lanes() {
   troupe::testing::mock_world on_mock{2};
   troupe::world& world = on_mock.world();
@@ -178,6 +243,9 @@ void run_pages() {
   staged();
   lanes();
   resume_points();
+  checkpoints();
+  transfers();
+  disjoint_worlds();
   credit();
   sub_worlds();
   groups();

@@ -65,7 +65,7 @@ class Job:
                 if found := BEGINS.search(line):
                     self.begun[int(found[4])][found[1]] = int(found[5])
                 self.right += "every weight is right" in line
-                self.wrong += any(one in line for one in ("WRONG", "no process has the weights", "forgotten a commit"))
+                self.wrong += any(one in line for one in ("WRONG", "no rank has the state of commit"))
                 self.changed.notify_all()
         process.wait()
         with self.changed:

@@ -4,6 +4,7 @@
 
 #include "../command_line.hpp"
 
+#include <troupe/runtime/checkpoints.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 
@@ -15,7 +16,7 @@
 #include <limits>
 #include <string>
 #include <thread>
-#include <vector>
+#include <utility>
 
 namespace {
 
@@ -36,12 +37,6 @@ std::string variable(const char* name) {
   return text != nullptr ? text : "";
 }
 
-/// The weights after `step` steps.
-struct checkpoint {
-  number step = 0;
-  std::vector<number> weights;
-};
-
 struct work_plan {
   number ranks; ///< Of the complete world.
   std::size_t elements;
@@ -52,20 +47,19 @@ struct work_plan {
 };
 
 /// Trains in place: each step overwrites the weights in device-visible memory, so a step that a fault interrupts leaves
-/// memory that is undefined. The process keeps copies of the last two commits, and continues from the one that the
-/// world names after a fault.
+/// memory that is undefined. After a fault the process continues from the last commit that all have completed.
 class training {
 public:
-  training(troupe::world where, const work_plan& plan)
-    : world_{std::move(where)}, plan_{plan}, weights_(plan.elements), kept_{{first_step, weights_}} {}
+  training(troupe::world where, const work_plan& plan) : world_{std::move(where)}, plan_{plan} {}
 
   /// Returns false if the world has ended before the work was done, or a signal ends this process.
   bool run() {
     while (received_signal == 0) {
       // After a fault the world forms its next epoch, where another process replaces the lost one. 100ms: for signals.
-      const troupe::world_event now = world_.wait_ready(100ms);
+      const troupe::world_event now = world_.wait_ready(served_in_, 100ms);
       if (now.phase > troupe::world_phase::rebuilding) return false;
-      if (now.phase == troupe::world_phase::ready && serve(now)) return true;
+      if (now.phase != troupe::world_phase::ready || now.epoch == std::exchange(served_in_, now.epoch)) continue;
+      if (serve(now)) return true;
     }
     return false;
   }
@@ -73,9 +67,10 @@ public:
   [[nodiscard]] number step() const { return step_; }
 
   [[nodiscard]] bool is_right() const {
-    for (std::size_t i = 0; i < weights_.size(); ++i) { // the sum over all steps s of the ranks' (r + 1) (s + i)
+    const auto weights = weights_.host_span<number>();
+    for (std::size_t i = 0; i < weights.size(); ++i) { // the sum over all steps s of the ranks' (r + 1) (s + i)
       const number over_steps = plan_.steps * (plan_.steps - 1) / 2 + plan_.steps * i;
-      if (weights_[i] != sum_to(plan_.ranks) * over_steps) return false;
+      if (weights[i] != sum_to(plan_.ranks) * over_steps) return false;
     }
     return true;
   }
@@ -84,12 +79,14 @@ private:
   /// Works until all steps are done, and then returns true, or until the epoch ends.
   bool serve(const troupe::world_event& now) try {
     const troupe::rank self = now.local_ranks.front();
-    troupe::rank_lane lane{world_, self, steps_lane()};
-    lane.acknowledge(now.epoch);
     // New memory for each epoch: failed operations may write to the old memory until they are aborted.
-    const troupe::buffer memory = world_.allocate_pinned(weights_.size() * sizeof(number));
-    const auto values = memory.host_span<number>();
-    load(now, self, lane, memory);
+    weights_ = allocate();
+    const auto values = weights_.host_span<number>();
+    std::ranges::fill(values, 0);
+    step_ = saved_.resume(now, {weights_}).commit.value_or(first_step);
+    if (now.resume && !now.resume->has_survivors)
+      std::printf("process %s: every process that knew the last commits has ended: continues at step %llu\n",
+                  variable("TROUPE_PROCESS").c_str(), static_cast<unsigned long long>(step_));
     say(now, self, "begins at");
 
     while (step_ < plan_.steps) {
@@ -102,54 +99,25 @@ private:
                                              : static_cast<number>(self.value()) + 1;
       for (std::size_t i = 0; i < values.size(); ++i)
         values[i] = (self.value() == 0 ? values[i] : 0) + share * (step_ + i);
-      lane.all_reduce(memory, memory, values.size(), troupe::dtype::u64, troupe::reduction::sum).get();
+      lane_.all_reduce(weights_, weights_, values.size(), troupe::dtype::u64, troupe::reduction::sum).get();
       ++step_;
-      if (step_ % plan_.commit_every != 0 && step_ != plan_.steps) continue;
-      kept_.push_back({step_, {values.begin(), values.end()}});
-      lane.commit(step_).get();
-      if (kept_.size() > 2) kept_.erase(kept_.begin());
+      if (step_ % plan_.commit_every == 0 || step_ == plan_.steps) saved_.commit(step_);
     }
-    std::ranges::copy(values, weights_.begin());
     say(now, self, "has ended at");
     return true;
   } catch (const troupe::exception& failure) {
+    // No process has the weights any more, or a process does not take part although the epoch has not ended.
+    if (const auto code = failure.why().code;
+        code == troupe::errc::missing || (code == troupe::errc::deadline_exceeded && failure.why().absence))
+      throw;
     std::printf("process %s: at step %llu: %s\n", variable("TROUPE_PROCESS").c_str(),
                 static_cast<unsigned long long>(step_), std::string{to_string(failure.why().code)}.c_str());
     return false;
   }
 
-  /// Sets the weights in \p memory to those of the last commit that is complete, or of the beginning if there is none.
-  /// A process that has just joined gets them from another one.
-  void load(const troupe::world_event& now, troupe::rank self, troupe::rank_lane& lane, const troupe::buffer& memory) {
-    const troupe::resume_point* const reached = now.resume ? troupe::find_point(*now.resume, steps_lane()) : nullptr;
-    const bool has_begun = reached != nullptr && reached->commit;
-    step_ = has_begun ? *reached->commit : first_step;
-    if (now.resume && !now.resume->has_survivors)
-      std::printf("process %s: every process that knew the last commits has ended: continues at step %llu\n",
-                  variable("TROUPE_PROCESS").c_str(), static_cast<unsigned long long>(step_));
-    if (kept_.front().step > step_) stop("the world has forgotten a commit: it continues at step");
-    const auto mine = std::ranges::find(kept_, step_, &checkpoint::step);
-    const auto ranks = static_cast<number>(now.world_size);
-    const troupe::buffer word = world_.allocate_pinned(sizeof(number));
-    word.host_span<number>()[0] = mine == kept_.end() ? ranks : static_cast<number>(self.value());
-    lane.all_reduce(word, word, 1, troupe::dtype::u64, troupe::reduction::min).get();
-    const number root = word.host_span<number>()[0];
-    if (root == ranks) stop("no process has the weights of step");
-    if (mine != kept_.end()) std::ranges::copy(mine->weights, memory.host_span<number>().begin());
-    lane.broadcast(memory, memory, weights_.size(), troupe::dtype::u64, troupe::rank{static_cast<int>(root)}).get();
-    const auto values = memory.host_span<number>();
-    kept_ = {{step_, {values.begin(), values.end()}}};
-  }
-
   [[nodiscard]] static number sum_to(number last) { return last * (last + 1) / 2; }
 
-  [[noreturn]] void stop(const char* why) const {
-    std::printf("process %s: %s %llu\n", variable("TROUPE_PROCESS").c_str(), why,
-                static_cast<unsigned long long>(step_));
-    std::exit(1); // NOLINT(concurrency-mt-unsafe)
-  }
-
-  [[nodiscard]] static troupe::lane steps_lane() { return troupe::lane::named("steps"); }
+  [[nodiscard]] troupe::buffer allocate() const { return world_.allocate_pinned(plan_.elements * sizeof(number)); }
 
   void say(const troupe::world_event& now, troupe::rank self, const char* what) const {
     std::printf("process %s: rank %d of %d in epoch %s %s step %llu\n", variable("TROUPE_PROCESS").c_str(),
@@ -159,9 +127,11 @@ private:
 
   troupe::world world_;
   work_plan plan_;
+  troupe::rank_lane lane_{world_, world_.local_ranks().front(), troupe::lane::named("steps")};
+  troupe::epoch served_in_{};
   number step_ = first_step;
-  std::vector<number> weights_;
-  std::vector<checkpoint> kept_; ///< The last two commits, the older one first.
+  troupe::buffer weights_ = allocate();
+  troupe::checkpoints saved_{lane_, {weights_}};
 };
 
 } // namespace

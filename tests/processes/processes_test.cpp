@@ -14,6 +14,7 @@
 #include <troupe/processes/transport/certificates.hpp>
 #include <troupe/processes/transport/shared_memory/local_socket.hpp>
 #include <troupe/processes/transport/shared_memory/order_gate.hpp>
+#include <troupe/runtime/checkpoints.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
@@ -32,6 +33,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <iterator>
 #include <map>
@@ -1137,6 +1139,109 @@ TEST_CASE("a process that replaces a rank that was alone in its sub-world is tol
       exception);
   REQUIRE(is_ready(next, epoch{4}, 1));
   CHECK(commit(next) == known{4, true});
+}
+
+namespace {
+
+/// A process's rank that keeps checkpoints of one buffer.
+struct keeper {
+  explicit keeper(member& of) : where{of.in()}, lane{where, of.self(), lane::named("keeper")} {}
+
+  [[nodiscard]] buffer allocate() const { return where.allocate(where.local_ranks().front(), count * sizeof(float)); }
+  checkpoints::resumed resume() {
+    state = allocate();
+    return saved.resume(where.status(), {state});
+  }
+  void commit(std::uint64_t number, float value) {
+    lane.write(std::vector<float>(count, value), state).get();
+    saved.commit(number);
+  }
+  [[nodiscard]] bool holds(float value) { return lane.read<float>(state).get() == std::vector<float>(count, value); }
+
+  world where;
+  rank_lane lane;
+  buffer state = allocate();
+  checkpoints saved{lane, {state}};
+};
+
+/// Calls \p work for each of \p all at once. \p work checks nothing: Catch2's checks belong on the test's thread.
+void at_each(const std::vector<keeper*>& all, const std::function<void(keeper&)>& work) {
+  std::vector<std::future<void>> ends;
+  for (keeper* const one : all) ends.push_back(std::async(std::launch::async, [one, &work] { work(*one); }));
+  for (auto& one : ends) CHECK_NOTHROW(one.get());
+}
+std::vector<checkpoints::resumed> resume_at(const std::vector<keeper*>& all) {
+  std::map<keeper*, checkpoints::resumed> found;
+  for (keeper* const one : all) found[one]; // nodes, so that threads may assign to them
+  at_each(all, [&](keeper& one) { found.at(&one) = one.resume(); });
+  std::vector<checkpoints::resumed> in_order;
+  for (keeper* const one : all) in_order.push_back(found.at(one));
+  return in_order;
+}
+
+} // namespace
+
+TEST_CASE("a process that replaces a lost one receives the state of the last commit (CUT-1)",
+          "[processes][checkpoints]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3)};
+  member first{settings_of(control, 0)}, third{settings_of(control, 2)};
+  auto second = std::make_unique<member>(settings_of(control, 1));
+  member spare{settings_of_spare(control)};
+  keeper a{first}, c{third};
+  {
+    keeper b{*second};
+    for (const auto& at : resume_at({&a, &b, &c})) CHECK_FALSE(at.commit);
+    for (std::uint64_t number = 1; number <= 3; ++number)
+      at_each({&a, &b, &c}, [&](keeper& one) { one.commit(number, static_cast<float>(number)); });
+    CHECK(b.holds(3));
+  }
+  control.process_ended("1", ::getpid(), "the test says so");
+  for (keeper* const one : {&a, &c}) REQUIRE(is_ready(one->where, epoch{2}, 3));
+  keeper b{spare};
+  const auto at = resume_at({&a, &b, &c});
+  for (const auto& one : at) CHECK(one.commit == 3);
+  CHECK_FALSE(at[0].received_from);
+  CHECK(at[1].received_from == rank{0});
+  CHECK_FALSE(at[2].received_from);
+  for (keeper* const one : {&a, &b, &c}) CHECK(one->holds(3));
+  at_each({&a, &b, &c}, [](keeper& one) { one.commit(4, 4); });
+}
+
+TEST_CASE("ranks that are renumbered and a rank that joins continue from one checkpoint (CUT-1)",
+          "[processes][checkpoints]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(3, recovery_policy::shrink)};
+  auto first = std::make_unique<member>(settings_of(control, 0));
+  member second{settings_of(control, 1)}, third{settings_of(control, 2)};
+  static_cast<void>(first->in());
+  keeper b{second}, c{third};
+  {
+    keeper a{*first};
+    for (const auto& at : resume_at({&a, &b, &c})) CHECK_FALSE(at.commit);
+    at_each({&a, &b, &c}, [&](keeper& one) { one.commit(1, &one == &b ? 5.F : 1.F); });
+  }
+  control.process_ended("0", ::getpid(), "the test says so");
+  for (keeper* const one : {&b, &c}) REQUIRE(is_ready(one->where, epoch{2}, 2));
+  CHECK(b.lane.target() == rank{1});
+  CHECK(b.lane.rank_in(b.where.status()) == rank{0});
+  for (const auto& at : resume_at({&b, &c})) {
+    CHECK(at.commit == 1);
+    CHECK_FALSE(at.received_from);
+  }
+  CHECK(b.holds(5));
+  CHECK(c.holds(1));
+  at_each({&b, &c}, [](keeper& one) { one.commit(2, 2); });
+  first.reset();
+  member joined{settings_of(control, 0)}; // the world grows again
+  keeper d{joined};
+  for (keeper* const one : {&b, &c}) REQUIRE(is_ready(one->where, epoch{3}, 3));
+  const auto at = resume_at({&b, &c, &d});
+  for (const auto& one : at) CHECK(one.commit == 2);
+  CHECK_FALSE(at[0].received_from);
+  CHECK_FALSE(at[1].received_from);
+  CHECK(at[2].received_from.has_value());
+  for (keeper* const one : {&b, &c, &d}) CHECK(one->holds(2));
 }
 
 namespace {
