@@ -4,7 +4,6 @@
 #include "model.hpp"
 
 #include <troupe/actors.hpp>
-#include <troupe/runtime/interop/views.hpp>
 
 #include <caf/blocking_actor.hpp>
 
@@ -68,11 +67,8 @@ inline void run_trainer(caf::blocking_actor* self, const caf::actor& lead, troup
     }
     for (; done < sums.size(); ++done) sums[done].outcome.get();
     forward(0);
-    checkpoint kept{.steps = step, .bits = std::make_shared<std::vector<std::uint32_t>>(mine.state_count())};
-    world
-        .copy(rank, ready(mine.values(mine.layers), mine.state_count()), troupe::share(world, rank, kept.bits).memory,
-              {.epoch = epoch})
-        .get();
+    auto bits = world.read<std::uint32_t>(rank, ready(mine.values(mine.layers), mine.state_count()), {.epoch = epoch});
+    checkpoint kept{.steps = step, .bits = std::make_shared<std::vector<std::uint32_t>>(bits.get())};
     for (std::size_t i = 0; i < mine.value_count(); ++i)
       kept.loss += std::pow(std::bit_cast<float>((*kept.bits)[i]), 2) / static_cast<double>(mine.value_count());
     troupe::post(lead, kept);

@@ -12,14 +12,13 @@
 /// their changes to them.
 inline void train(caf::blocking_actor* self, stage* where, ledger* books, const caf::actor& publisher) try {
   troupe::world& trainers = where->trainers;
-  const troupe::buffer host = where->whole.allocate_pinned(where->bytes());
-  const auto values = host.host_span<std::uint32_t>();
+  std::vector<std::uint32_t> values(where->count);
   std::vector<troupe::buffer> shares; // each rank's change; for the first rank, the present weights
   std::vector<troupe::buffer> sums;   // for the first rank, the same buffer as in shares
   for (const troupe::rank one : trainers.local_ranks()) {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = share_of(one.value(), i); // 0: the first weights
     shares.push_back(trainers.allocate(one, where->bytes()));
-    trainers.copy(one, host, shares.back()).get();
+    trainers.write(one, values, shares.back()).get();
     sums.push_back(one.value() == 0 ? shares.back() : trainers.allocate(one, where->bytes()));
   }
   version done = 0;

@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace troupe::python {
 
@@ -145,8 +146,10 @@ real_time_ptr<shown_runtime> make_runtime(const py::dict& given, const py::objec
   return real_time_ptr<shown_runtime>{new shown_runtime{"the runtime", std::move(start)}};
 }
 
-std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional<py::bytes>& id) {
+std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional<py::bytes>& id,
+                                        const std::vector<int>& devices) {
   world_options options;
+  for (const int one : devices) options.devices.emplace_back(one);
   if (id) {
     const auto text = static_cast<std::string>(*id);
     unique_id one{};
@@ -174,7 +177,7 @@ std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional
 void bind_runtimes(py::module_& module) {
   py::class_<shown_runtime, real_time_ptr<shown_runtime>>(module, "Runtime")
       .def(py::init(&make_runtime), py::arg("settings"), py::arg("config"), py::arg("faults"))
-      .def("form_world", &form_world, py::arg("id") = py::none())
+      .def("form_world", &form_world, py::arg("id"), py::arg("devices"))
       .def("make_unique_id",
            [](shown_runtime& self) {
              const unique_id made = self.get().make_unique_id();

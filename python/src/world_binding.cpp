@@ -12,8 +12,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <variant>
+#include <vector>
 
 namespace troupe::python {
 
@@ -71,6 +75,12 @@ using parts_list = std::vector<asked_operation>;
 
 shaped_buffer make_buffer(buffer memory, const std::vector<std::size_t>& shape, dtype type) {
   return {.memory = std::move(memory), .type = type, .shape = shape};
+}
+
+/// Returns \p bytes as host memory of requests.
+buffer host_memory(const troupe::world& where, std::vector<std::byte> bytes) {
+  const auto held = std::make_shared<std::vector<std::byte>>(std::move(bytes));
+  return where.adopt_host(held->data(), held->size(), held);
 }
 
 /// Returns the name and world of each group. The world is None if none of its ranks is in this process.
@@ -181,6 +191,19 @@ void bind_worlds(py::module_& module) {
            [](shown_world& self, const std::vector<std::size_t>& shape, const py::object& type) {
              const dtype is = dtype_of(type);
              return make_buffer(self.of().allocate_pinned(bytes_of(shape, is)), shape, is);
+           })
+      .def("empty_host",
+           [](shown_world& self, const std::vector<std::size_t>& shape, const py::object& type) {
+             const dtype is = dtype_of(type);
+             return make_buffer(host_memory(self.of(), std::vector<std::byte>(bytes_of(shape, is))), shape, is);
+           })
+      .def("host_copy",
+           [](shown_world& self, const given_operand& what) {
+             const buffer& from = what.memory;
+             if (!what.is_host_array && !from.on_host())
+               throw invalid("write() takes host memory, and was given memory of a device: use copy()");
+             return make_buffer(host_memory(self.of(), {from.data(), from.data() + from.size_bytes()}), what.shape,
+                                what.type);
            })
       .def("empty_all",
            [](shown_world& self, const std::vector<std::size_t>& shape, const py::object& type) {

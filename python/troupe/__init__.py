@@ -6,6 +6,7 @@
 """
 from . import _asyncio, _troupe
 from ._asyncio import set_await_spin
+from ._checkpoints import Checkpoints, Resumed
 from ._controller import Controller
 from ._driver import Driver
 from ._errors import (Abandoned, Busy, Cancelled, CommunicatorFailed, DeadlineExceeded, DeviceFailed, DeviceOccupied,
@@ -19,10 +20,10 @@ from ._world import (Group, IncompleteOperation, OneShotStatus, Rank, ResumePoin
                      empty_pinned)
 
 __version__ = _troupe.version
-__all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "CommunicatorFailed", "Completion", "Controller",
+__all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "Checkpoints", "CommunicatorFailed", "Completion", "Controller",
            "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Driver", "Error", "Group", "IncompleteOperation", "Internal",
            "InvalidArgument", "Mismatch", "Missing",
            "OneShotStatus", "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "RemoteBuffer",
-           "Reply", "Request", "ResumePoint", "Runtime",
+           "Reply", "Request", "ResumePoint", "Resumed", "Runtime",
            "StaleBuffer", "StaleEpoch", "Stopping", "TooOld", "Unsupported", "ValueReply", "World", "WorldEvent", "WorldFailed",
            "WrongDevice", "empty", "empty_all", "empty_pinned", "program_path", "set_await_spin", "set_result_spin"]

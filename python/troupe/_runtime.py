@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional, TypeVar, Union
+from typing import Any, Dict, Optional, Sequence, TypeVar, Union
 
 from . import _troupe
+from ._arguments import LARGEST_INT, wholes
+from ._errors import refuse
 from ._types import Backend, Fusion, LogLevel, Ordering, Placement, Profile, Setting, Strategy
 from ._world import World
 
@@ -46,13 +48,19 @@ class Runtime(Closable):
         settings.update((name, value) for name, value in named.items() if value is not None)
         self._native = _troupe.Runtime(settings, config, faults)
 
-    def form_world(self, id: Optional[bytes] = None) -> World:
+    def form_world(self, id: Optional[bytes] = None, *, devices: Optional[Sequence[int]] = None) -> World:
         """Forms a world over the ranks of the settings, and returns it when it is ready.
 
         id: for a world over processes without a controller, the result of make_unique_id() in the process of rank 0.
+        devices: for a world in this process alone, the device of each rank; None is the first ones. Worlds on disjoint
+        devices, for example of a trainer and of its rollouts, fail and recover each by itself.
         Ctrl-C ends the forming, so that this can be called again.
+        Errors: InvalidArgument (a device does not exist or is named twice), DeviceOccupied.
         """
-        return World(self._native.form_world(id), self)
+        named = [] if devices is None else wholes("devices", devices, 0, LARGEST_INT)
+        if devices is not None and not named:
+            raise refuse("devices is empty: name one for each rank, or leave it out")
+        return World(self._native.form_world(id, named), self)
 
     def make_unique_id(self) -> bytes:
         """Returns an identifier for a world over several processes. It is a secret."""

@@ -150,6 +150,15 @@ class RankRequests(Requests[R], Collectives[Tensors, R]):
         """The world's phase, ranks and losses now."""
         return event_of(self._native.status())
 
+    def write(self, rank: int, values: Tensor, destination: Tensor, *, deadline: Optional[Seconds] = None) -> R:
+        """Copies values, an array in host memory, to the front of memory of a rank: see Rank.write()."""
+        return self.rank(rank).write(values, destination, deadline=deadline)
+
+    def read(self, rank: int, source: Tensor, *, deadline: Optional[Seconds] = None, dtype: DType = None,
+             stream: Stream = "producer") -> R:
+        """Copies memory of a rank to new host memory, reply.out: see Rank.read()."""
+        return self.rank(rank).read(source, deadline=deadline, dtype=dtype, stream=stream)
+
     def acknowledge(self, epoch: int) -> None:
         """Does the same as Rank.acknowledge() without a lane, for all ranks of this process."""
         wanted = whole("epoch", epoch, 0, LARGEST_SIZE)
@@ -289,6 +298,51 @@ class Rank(Collectives[Tensor, R], Generic[R]):
         """
         return self._collective("copy", source, destination, {}, Options(deadline, lane, None, stream))
 
+    def write(self, values: Tensor, destination: Tensor, *, deadline: Optional[Seconds] = None,
+              lane: Optional[str] = None) -> R:
+        """Copies values, an array in host memory, to the front of destination, memory of this rank.
+
+        The values are read before the call returns, so they may be changed at once. In the order of this rank's requests.
+        For a rank of another process destination is a RemoteBuffer, and the request is a transfer() from this process's
+        first rank: it has a place in the order of the requests to all ranks, and no lane.
+        Errors: InvalidArgument if values is not host memory, or destination is too small.
+        """
+        native = self._world._native
+        if not hasattr(native, "host_copy"):
+            raise refuse("virtual worlds have no write() and read(): use copy()")
+        ranks = self._world.local_ranks
+        held = native.host_copy(self._world._maker().operand((ranks or [0])[0], values, Options(stream=None), True))
+        if self.number in ranks:
+            return self.copy(held, destination, deadline=deadline, lane=lane)
+        return self._world.transfer(self._first_local(lane), held, self.number, destination, deadline=deadline)
+
+    def read(self, source: Tensor, *, deadline: Optional[Seconds] = None, lane: Optional[str] = None,
+             dtype: DType = None, stream: Stream = "producer") -> R:
+        """Copies source, memory of this rank, to new host memory: `numpy.asarray(reply.out)` when the reply is there.
+
+        Order and conditions are those of write(). A RemoteBuffer without an element type needs dtype.
+        """
+        native = self._world._native
+        if not hasattr(native, "empty_host"):
+            raise refuse("virtual worlds have no write() and read(): use copy()")
+        is_local = self.number in self._world.local_ranks
+        place = self.number if is_local else self._first_local(lane)
+        seen = self._world._maker().operand(place, source, Options(dtype=dtype, stream=None), True)
+        held = native.empty_host(seen.shape, seen.dtype)
+        if is_local:
+            return self.copy(source, held, deadline=deadline, lane=lane, stream=stream)
+        return self._world.transfer(self.number, source, place, held, deadline=deadline, dtype=dtype, stream=stream)
+
+    def _first_local(self, lane: Optional[str]) -> int:
+        ranks = self._world.local_ranks
+        if not ranks:
+            raise refuse("this process has no rank of the world")
+        name = self._lane if lane is None else lane
+        if name is not None:
+            raise refuse(f"rank {self.number} lives in another process: its memory is written and read by a request to "
+                         f"all ranks, which has no lane, and was asked for in lane {name!r}")
+        return ranks[0]
+
     def call(self, name: str, arguments: Sequence[Tensor] = (), values: Any = b"", *,
              deadline: Optional[Seconds] = None, lane: Optional[str] = None, stream: Stream = "producer") -> R:
         """Calls, at this rank, the function that its process has registered by this name: see World.call().
@@ -311,6 +365,11 @@ class Rank(Collectives[Tensor, R], Generic[R]):
         for example the last checkpoint.
         """
         self._world._native.acknowledge(self.number, self._lane, whole("epoch", epoch, 0, LARGEST_SIZE))
+
+    @property
+    def lane_name(self) -> str:
+        """The name of its lane: "default" without one."""
+        return "default" if self._lane is None else self._lane
 
     def leave(self) -> None:
         """Cancels requests in this lane that wait for their peers, and frees the lane for another client."""

@@ -32,6 +32,8 @@ def ask(world: troupe.World, virtual: troupe.testing.VirtualWorld, x: List[NDArr
     one: troupe.Reply = virtual.all_reduce(x)  # assignment
     two = world.all_reduce(x) + 1  # operator
     three: str = world.epoch  # assignment
+    world.write(0, x[0])  # call-arg
+    troupe.Checkpoints(world, x)  # arg-type
     troupe.empty(world, 0)  # call-arg
     troupe.Runtime(config=3)  # arg-type
     troupe.Controller(policy="shrink")  # call-arg

@@ -38,6 +38,16 @@ async def ask(world: troupe.World, mine: troupe.Rank[troupe.Reply], grads: List[
     return done.epoch if step is None else step
 
 
+async def keep(world: troupe.World, weights: List[NDArray[np.float32]]) -> Optional[int]:
+    mine = world.rank(0).lane("steps")
+    saved = troupe.Checkpoints(mine, weights)
+    at: troupe.Resumed = await saved.async_resume(world.status, weights)
+    await world.write(0, weights[0], troupe.empty(world, 0, 4), deadline=1.0)
+    seen: troupe.Reply = mine.read(weights[0])
+    saved.commit(at.commit or 1)
+    return at.received_from if seen.done() else saved.resume(world.status).commit
+
+
 async def drive(driver: troupe.Driver, world: troupe.World) -> bytes:
     status: troupe.WorldEvent = await driver.ready()
     mine: troupe.RemoteBuffer = world.export_memory(0, troupe.empty(world, 0, 4), "mine")
@@ -76,4 +86,5 @@ def processes() -> str:
 
 
 with troupe.Runtime(backend="mock", mock_devices=2, deadlines_form=10.0, config=None) as runtime:
+    apart: troupe.World = runtime.form_world(devices=(1,))
     parts = runtime.form_world().split({"even": [0], "odd": [1]})
