@@ -120,7 +120,7 @@ class Training:
             before = max(before, *steps[epoch].values())
         text = self.file.read_text(errors="replace")
         found["wrong"] += text.count("WRONG")
-        found["forgotten"] += text.count("no process has the weights")
+        found["forgotten"] += text.count("no rank has the state of commit")
         return {kind: count for kind, count in found.items() if count}
 
 
