@@ -48,8 +48,8 @@ def test_a_write_that_does_not_fit_is_refused(world):
 
 def test_worlds_on_disjoint_devices_fail_by_themselves():
     script = troupe.testing.FaultScript()
-    with troupe.Runtime(backend="mock", mock_devices=5, profile="frugal", log_level="off", limits_hang=0.3,
-                        limits_launch=0.3, faults=script) as runtime:
+    with troupe.Runtime(backend="mock", mock_devices=5, profile="frugal", log_level="off", limits_hang=2.0,
+                        limits_launch=2.0, faults=script) as runtime:
         trainer, rollouts = runtime.form_world(devices=[0, 1, 2]), runtime.form_world(devices=(4, 3))
         assert (trainer.size, rollouts.size) == (3, 2)
         script.on(2).next_operation().hang()  # only the trainer has a rank 2
@@ -90,7 +90,7 @@ def each(world, work):
 
 
 def test_after_a_fault_the_state_is_that_of_the_last_commit():
-    with troupe.testing.MockWorld(3, limits_hang=0.3, limits_launch=0.3) as mock:
+    with troupe.testing.MockWorld(3) as mock:
         world = mock.world
         state = [[np.full(8, 1.0, "float32"), np.full(2, rank, "int64")] for rank in range(3)]
         saved = [troupe.Checkpoints(world.rank(rank).lane("steps"), state[rank]) for rank in range(3)]

@@ -28,10 +28,11 @@ constexpr int rank_count = 3;
 constexpr std::size_t count = 1000;
 using numbers = std::vector<float>;
 
-configuration settings_with(std::shared_ptr<fault_script> script) {
+/// \p hang: longer than any operation takes on a busy machine.
+configuration settings_with(std::shared_ptr<fault_script> script, nanoseconds hang) {
   configuration settings = mock_settings(rank_count);
   settings.faults = std::move(script);
-  settings.limits.hang = settings.limits.launch = 200ms;
+  settings.limits.hang = settings.limits.launch = hang;
   return settings;
 }
 
@@ -65,6 +66,8 @@ struct client {
 };
 
 struct scene {
+  explicit scene(nanoseconds hang = 1min) : owner{settings_with(script, hang)} {}
+
   /// Calls \p work for each rank, at the same time. Returns the errors, errc::none for success.
   std::vector<error> each(const std::function<void(client&)>& work) {
     std::vector<std::future<error>> ends;
@@ -110,7 +113,7 @@ struct scene {
   }
 
   std::shared_ptr<fault_script> script = std::make_shared<fault_script>();
-  runtime owner{settings_with(script)};
+  runtime owner;
   world where = owner.form_world();
   std::vector<client> clients{[this] {
     std::vector<client> made;
@@ -139,7 +142,7 @@ TEST_CASE("after a fault each rank continues from its copy of the last complete 
 }
 
 TEST_CASE("a commit that fails counts at all ranks or at none (CUT-1)", "[runtime][checkpoints]") {
-  scene on;
+  scene on{2s};
   on.commit(1, 1);
   on.commit(2, 2);
   on.script->on(rank{1}).next_operation().hang(); // the barrier of the commit: copies do not reach the communicator
