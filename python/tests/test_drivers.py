@@ -31,7 +31,7 @@ def test_the_process_of_a_rank_asks_all_ranks():
         workers = start(controller, 3, "ask")
         said = [one.communicate(timeout=PATIENCE) for one in workers]
         assert [one.returncode for one in workers] == [0, 0, 0], said
-        assert said[0][0].strip() == "[6.0, 16.0, True, 'StaleBuffer']"
+        assert said[0][0].strip() == "[6.0, 16.0, 9.0, True, 'StaleBuffer']"
 
 
 class Job:

@@ -331,7 +331,9 @@ class Rank(Collectives[Tensor, R], Generic[R]):
         held = native.empty_host(seen.shape, seen.dtype)
         if is_local:
             return self.copy(source, held, deadline=deadline, lane=lane, stream=stream)
-        return self._world.transfer(self.number, source, place, held, deadline=deadline, dtype=dtype, stream=stream)
+        alone = self._world.group(deadline=deadline, dtype=dtype, stream=stream)
+        alone.transfer(self.number, source, place, held)
+        return alone._send(held)
 
     def _first_local(self, lane: Optional[str]) -> int:
         ranks = self._world.local_ranks
@@ -435,8 +437,11 @@ class Group(Collectives[Tensors, None], Generic[R]):
 
     def ask(self) -> R:
         """Sends the group to the world and returns its reply."""
+        return self._send(list(self._outs))
+
+    def _send(self, out: Any) -> R:
         groups = [_troupe.group(self._parts[rank]) for rank in self._ranks]
-        self.reply = reply = self._world._ask(groups, None, self._options, list(self._outs))
+        self.reply = reply = self._world._ask(groups, None, self._options, out)
         return reply
 
     def __repr__(self) -> str:
