@@ -98,6 +98,18 @@ void report_field(wire_reader& in, std::shared_ptr<const absence_report>& one) {
   if (!report.empty()) one = read_report(inner, static_cast<int>(most_sent_ranks));
 }
 
+void value_field(wire_writer& out, const std::shared_ptr<const agreed_value>& one) {
+  out.flag(one != nullptr);
+  if (one) agreed_field(out, *one);
+}
+void value_field(wire_reader& in, std::shared_ptr<const agreed_value>& one) {
+  one = nullptr;
+  if (!in.flag()) return;
+  auto read = std::make_shared<agreed_value>();
+  agreed_field(in, *read);
+  one = std::move(read);
+}
+
 template <class Wire, class Error>
 void sent_error_fields(Wire& wire, Error& one) {
   failure_field(wire, one);
@@ -120,6 +132,7 @@ void message_fields(Wire& wire, Message& one) {
     span_field(wire, done);
     if constexpr (reads) one.times = {.queued = {}, .launched = time_point{launched}, .done = time_point{done}};
     wire.field(one.launch);
+    value_field(wire, one.agreed);
   } else if constexpr (std::is_same_v<type, error>) {
     sent_error_fields(wire, one);
   } else if constexpr (std::is_same_v<type, find_memory_request>) {

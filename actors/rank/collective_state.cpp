@@ -1,5 +1,6 @@
 #include <troupe/actors/rank/collective_state.hpp>
 
+#include <troupe/collectives/operation/agreement.hpp>
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/device/memory/memory_reserve.hpp>
@@ -64,6 +65,8 @@ void collective_state::accept(rank_request asked, reply_promise reply, std::uint
     const auto reading = terms_.read();
     const terms& now = *reading;
     error objection = objection_to(asked, now);
+    if (!objection && reply.listener() != nullptr && std::holds_alternative<agree>(asked.what))
+      objection = no_launch_of_agree();
     if (!objection && now.pending->is_bounded()) objection = charge(asked, now, reply);
     if (objection) {
       if (!objection.rank && objection.code != errc::rank_lost) objection.rank = name_in(now);
@@ -133,6 +136,7 @@ error collective_state::objection_to(const rank_request& asked, const terms& now
   if (!now.admits(asked.epoch)) return stale_epoch_error(asked.epoch, now.pipeline->formed_in());
   if (asked.deadline < nanoseconds{0})
     return error{.code = errc::invalid_argument, .text = "a deadline cannot be negative"};
+  if (std::holds_alternative<agree>(asked.what) && !now.order) return no_agreed_order();
   const rank_context at = now.pipeline->context();
   error why = validate(asked.what, at);
   return why ? why : check_transfers_to_self({&asked.what, 1}, at.self);

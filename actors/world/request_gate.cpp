@@ -1,4 +1,5 @@
 #include <troupe/actors/world/request_gate.hpp>
+#include <troupe/collectives/operation/agreement.hpp>
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/operation/validation.hpp>
@@ -75,6 +76,11 @@ void request_gate::accept(world_request asked, reply_promise reply, std::uint64_
 
 namespace {
 
+/// Returns whether its parts, which agree, are those of an agree.
+bool is_agree(const world_request& asked) {
+  return !asked.parts.empty() && std::holds_alternative<agree>(asked.parts.front());
+}
+
 /// Replaces the handles and names in \p parts by the local objects that they refer to. All ranks must be in this
 /// process.
 error resolve(std::vector<operation>& parts, const local_names& here) {
@@ -116,6 +122,8 @@ error request_gate::admit(world_request& asked, const terms& now, reply_promise&
     return {.code = errc::unsupported,
             .text = "a request to ranks of other processes has one answer, because events can be waited for in their "
                     "own process only: use ask()"};
+  if (reply.listener() != nullptr && is_agree(asked)) return no_launch_of_agree();
+  if (now.order && !now.order->is_agreed() && is_agree(asked)) return no_agreed_order();
   return pending_->is_bounded() ? charge(asked, reply) : error{};
 }
 

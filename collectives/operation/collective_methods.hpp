@@ -135,6 +135,15 @@ public:
   /// barrier::most_commit.
   [[nodiscard]] Result commit(std::uint64_t number, Options options = {}, call_site from = call_site::current());
 
+  /// Makes one value of what all ranks contribute, by a rule that all name: see troupe::agree. The reply has it
+  /// (completion::agreed).
+  [[nodiscard]] Result
+  agree(agreement rule, contribution value, Options options = {},
+        call_site from = call_site::current()) requires(std::is_same_v<Arguments, arguments_of_one>);
+  /// Gives \p value a position in the order of requests to all ranks. The reply has it, with the position.
+  [[nodiscard]] Result agree(contribution value, Options options = {}, call_site from = call_site::current()) requires(
+      !std::is_void_v<Result> && std::is_same_v<Arguments, arguments_of_all>);
+
   /// Launches \p plan on every rank: see troupe::replay.
   [[nodiscard]] Result replay(const std::shared_ptr<captured_plan>& plan, Options options = {},
                               call_site from = call_site::current()) requires(!std::is_void_v<Result>);

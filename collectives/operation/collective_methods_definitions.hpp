@@ -217,6 +217,25 @@ Result collective_methods<Handle, Arguments, Result, Options>::commit(std::uint6
 }
 
 template <class Handle, class Arguments, class Result, class Options>
+Result collective_methods<Handle, Arguments, Result, Options>::agree(
+    agreement rule, contribution value, Options options,
+    call_site from) requires(std::is_same_v<Arguments, arguments_of_one>) {
+  return each(
+      1,
+      [&](std::size_t) {
+        return troupe::agree{rule.rule, std::move(value.bytes), rule.root};
+      },
+      std::move(options), from);
+}
+
+template <class Handle, class Arguments, class Result, class Options>
+Result collective_methods<Handle, Arguments, Result, Options>::agree(
+    contribution value, Options options,
+    call_site from) requires(!std::is_void_v<Result> && std::is_same_v<Arguments, arguments_of_all>) {
+  return everywhere(troupe::agree{.value = std::move(value.bytes)}, std::move(options), from);
+}
+
+template <class Handle, class Arguments, class Result, class Options>
 Result collective_methods<Handle, Arguments, Result, Options>::replay(
     const std::shared_ptr<captured_plan>& plan, Options options, call_site from) requires(!std::is_void_v<Result>) {
   return everywhere(troupe::replay{plan}, std::move(options), from);

@@ -1,3 +1,4 @@
+#include <troupe/collectives/operation/agreement.hpp>
 #include <troupe/collectives/operation/compact_signature.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/operation/staging_plan.hpp>
@@ -48,6 +49,10 @@ compact_signature compact_unstaged(const operation& what) noexcept {
         if constexpr (std::is_same_v<T, group>) made.count = one.parts.size();
         if constexpr (std::is_same_v<T, replay>) made.count = number_of(one);
         if constexpr (std::is_same_v<T, barrier>) made.count = one.commit ? *one.commit + 1 : 0;
+        if constexpr (std::is_same_v<T, agree>) {
+          made.tag = static_cast<std::int32_t>(one.rule);
+          made.count = compared_bytes(one);
+        }
         return made;
       },
       what);
@@ -84,6 +89,10 @@ bool is_decided_by_compact(const compact_signature& what) noexcept {
     case index_of<group>(): return false;
     default: return true;
   }
+}
+
+bool is_agree(const compact_signature& what) noexcept {
+  return what.kind == index_of<agree>();
 }
 
 std::string describe(const compact_signature& what) {

@@ -84,6 +84,7 @@ public:
     return std::nullopt;
   }
   placement operator()(const barrier&) { return std::nullopt; }
+  placement operator()(const agree&) { return std::nullopt; }
   placement operator()(const copy& what) {
     const std::size_t length = what.from.memory.size_bytes();
     read(what.from.memory, "source", 0, length, dtype::u8);

@@ -30,10 +30,10 @@ std::string_view name_of(const operation& what) noexcept {
 
 std::string_view name_of_kind(std::size_t index) noexcept {
   constexpr std::array<std::string_view, std::variant_size_v<operation>> names{
-      "all_reduce",   "reduce",   "broadcast", "all_gather",   "reduce_scatter",
-      "all_to_all",   "gather",   "scatter",   "all_gather_v", "reduce_scatter_v",
-      "all_to_all_v", "gather_v", "scatter_v", "send",         "recv",
-      "barrier",      "copy",     "group",     "replay",       "call"};
+      "all_reduce", "reduce",  "broadcast",    "all_gather",       "reduce_scatter", "all_to_all",
+      "gather",     "scatter", "all_gather_v", "reduce_scatter_v", "all_to_all_v",   "gather_v",
+      "scatter_v",  "send",    "recv",         "barrier",          "copy",           "group",
+      "replay",     "call",    "agree"};
   return index < names.size() ? names[index] : std::string_view{};
 }
 

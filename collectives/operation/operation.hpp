@@ -4,9 +4,11 @@
 #include <troupe/collectives/operation/dtype.hpp>
 #include <troupe/collectives/operation/rank_function.hpp>
 #include <troupe/collectives/operation/reduction.hpp>
+#include <troupe/device/enum_names.hpp>
 #include <troupe/device/memory/buffer.hpp>
 #include <troupe/device/stream.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -275,6 +277,77 @@ struct call {
   std::vector<std::byte> values{};               ///< At most most_call_bytes, which the function reads.
 };
 
+/// Limits of an agree, in bytes: of a rank's contribution, and of the value.
+inline constexpr std::size_t most_contributed_bytes = 4096;
+inline constexpr std::size_t most_agreed_bytes = std::size_t{64} << 10U;
+
+/// How an agree makes one value of the ranks' contributions. Integers are 64-bit, signed, in the byte order of the
+/// machine, one after the other.
+enum class agreement_rule : std::uint8_t {
+  of_rank, ///< The contribution of the rank `root`. Those of the others are not used, and may be empty.
+  any_of,  ///< The bitwise OR. All contributions have the same size.
+  all_of,  ///< The bitwise AND. All contributions have the same size.
+  min,     ///< The smallest integer of all ranks, at each place. All contributions have the same size.
+  max,     ///< The largest integer of all ranks, at each place. All contributions have the same size.
+  sum,     ///< The sum of the integers of all ranks, at each place; it wraps. All contributions have the same size.
+  /// The integers that any rank contributes, each once, in ascending order.
+  union_of,
+  gather_all, ///< All contributions, one after the other in rank order (agreed_value::parts()).
+};
+/// Returns the rule called \p name. Errors: invalid_argument, which lists the known names.
+[[nodiscard]] inline agreement_rule parse_agreement_rule(std::string_view name) {
+  return parse_enum<agreement_rule>("agreement rule", name);
+}
+
+/// A rule with its root, as the methods take it: agreement_rule::min, or agreement::of_rank(r).
+struct agreement {
+  agreement_rule rule = agreement_rule::of_rank;
+  rank root{};
+
+  /// Converts \p one, which does not use the root. For agreement_rule::of_rank see below.
+  agreement(agreement_rule one) noexcept : rule{one} {} // NOLINT(google-explicit-constructor): most need no more
+  /// Returns the rule that makes the contribution of \p root the value.
+  [[nodiscard]] static agreement of_rank(rank root) noexcept {
+    agreement made{agreement_rule::of_rank};
+    made.root = root;
+    return made;
+  }
+};
+
+/// The bytes that a rank contributes to an agree, made from integers, text or bytes. It owns them.
+struct contribution {
+  std::vector<std::byte> bytes{};
+
+  contribution() = default;
+  // NOLINTBEGIN(google-explicit-constructor): arguments of agree()
+  contribution(std::vector<std::byte> all) noexcept : bytes{std::move(all)} {}    ///< These bytes.
+  contribution(std::span<const std::byte> all) : bytes(all.begin(), all.end()) {} ///< A copy of these bytes.
+  template <std::integral Integer> // also for a literal 0, which is a null pointer, too
+  contribution(Integer one) : contribution{std::vector{static_cast<std::int64_t>(one)}} {} ///< One integer.
+  contribution(std::span<const std::int64_t> all) : contribution{std::as_bytes(all)} {}    ///< Integers.
+  contribution(const std::vector<std::int64_t>& all) : contribution{std::span<const std::int64_t>{all}} {} ///< Same.
+  contribution(std::string_view text) : contribution{std::as_bytes(std::span{text})} {} ///< The text, not terminated.
+  contribution(const char* text) : contribution{std::string_view{text}} {}              ///< The same.
+  // NOLINTEND(google-explicit-constructor)
+};
+
+/// Makes one value of host bytes that all ranks contribute, and gives it to every rank: completion::agreed. It is
+/// decided where the order of requests is decided, without the GPU, and answered as soon as all ranks have asked and it
+/// is at the head of its lane; work that was requested earlier may still be running. What ranks would otherwise decide
+/// each by itself (a deadline, a cancellation, a free block) is decided once.
+/// Shapes: at most most_contributed_bytes per rank, and most_agreed_bytes for the value. All ranks name the same rule
+/// and root.
+/// Order: one position of its lane. Later requests in the lane are released after it.
+/// Errors: invalid_argument (too many bytes, or bytes that are not whole integers), mismatch (ranks name different
+/// rules, roots or sizes), unsupported (under ordering::caller, and in two steps: ask_overlapped()). A rank's own clock
+/// ends none: at the deadline, or if a rank withdraws, the order refuses it at all ranks with one error.
+struct agree {
+  agreement_rule rule = agreement_rule::of_rank; ///< The same at all ranks.
+  std::vector<std::byte> value{};                ///< This rank's contribution.
+  /// The rank whose contribution becomes the value of an of_rank. Not used by other rules.
+  rank root{};
+};
+
 class captured_plan;
 
 /// Launches a captured plan again on every rank, with all its requests and the client's own kernels, on the memory that
@@ -298,16 +371,16 @@ struct group;
 /// short or not aligned; overlapping ranges), wrong_device, stale_buffer, mismatch (the ranks' requests do not match),
 /// unsupported (by this device or library). After these errors nothing has run on any rank. The errors that every
 /// request can have are listed in errc.
-using operation =
-    std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter, all_gather_v,
-                 reduce_scatter_v, all_to_all_v, gather_v, scatter_v, send, recv, barrier, copy, group, replay, call>;
+using operation = std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter,
+                               all_gather_v, reduce_scatter_v, all_to_all_v, gather_v, scatter_v, send, recv, barrier,
+                               copy, group, replay, call, agree>;
 
-/// Several operations of any kind except replays, calls and other groups, launched by one call (GRP-1). Either all
-/// parts run or none runs: if a part is refused, the group is refused. All ranks name the same collectives and barriers
-/// in the same order. Sends and receives only have to match. Copies are local, so each rank may have different ones. An
-/// empty group is valid. Copies: from and to device memory or pinned host memory. Pageable memory, and copies from host
-/// to host, are staged by other threads and are therefore refused in a group. Order: the parts are unordered. Parts
-/// with overlapping memory are refused if one of them writes it.
+/// Several operations of any kind except replays, calls, agrees and other groups, launched by one call (GRP-1). Either
+/// all parts run or none runs: if a part is refused, the group is refused. All ranks name the same collectives and
+/// barriers in the same order. Sends and receives only have to match. Copies are local, so each rank may have different
+/// ones. An empty group is valid. Copies: from and to device memory or pinned host memory. Pageable memory, and copies
+/// from host to host, are staged by other threads and are therefore refused in a group. Order: the parts are unordered.
+/// Parts with overlapping memory are refused if one of them writes it.
 struct group {
   std::vector<operation> parts;
 };

@@ -1,3 +1,4 @@
+#include <troupe/collectives/operation/agreement.hpp>
 #include <troupe/collectives/operation/compact_signature.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/operation/staging_plan.hpp>
@@ -35,6 +36,10 @@ struct signer {
     if constexpr (requires { what.recv_parts; }) made.recv_counts = what.recv_parts.counts;
     if constexpr (std::is_same_v<T, replay>) made.count = number_of(what);
     if constexpr (std::is_same_v<T, barrier>) made.count = what.commit ? *what.commit + 1 : 0;
+    if constexpr (std::is_same_v<T, agree>) {
+      made.tag = static_cast<int>(what.rule);
+      made.count = compared_bytes(what);
+    }
     return made;
   }
 };
@@ -44,7 +49,7 @@ error refuse(std::string text) {
 }
 
 bool same_collective(const signature& one, const signature& other) {
-  const auto key = [](const signature& it) { return std::tie(it.kind, it.type, it.op, it.count, it.root); };
+  const auto key = [](const signature& it) { return std::tie(it.kind, it.type, it.op, it.count, it.root, it.tag); };
   if (key(one) != key(other)) return false;
   // Each rank has its own counts in an all_to_all_v; check_matrix() compares them.
   return one.is(index_of<all_to_all_v>) ||
@@ -232,6 +237,12 @@ std::string describe(const signature& what) {
     case index_of<recv>:
       return text + elements(what.count) + " from rank " + to_string(what.root) + ", tag " + std::to_string(what.tag);
     case index_of<replay>: return text + " of plan " + std::to_string(what.count);
+    case index_of<agree>: {
+      const auto rule = static_cast<agreement_rule>(what.tag);
+      text += " by " + std::string{to_string(rule)};
+      if (rule == agreement_rule::of_rank) return text + ' ' + to_string(what.root);
+      return compares_sizes(rule) ? text + ", " + std::to_string(what.count) + " bytes" : text;
+    }
     case index_of<barrier>: return what.count > 0 ? "commit " + std::to_string(what.count - 1) : text;
     default: return text;
   }

@@ -16,9 +16,9 @@ struct signature {
   std::size_t kind = 0; ///< Index of the alternative of troupe::operation.
   dtype type{};
   reduction op{};
-  std::size_t count = 0; ///< For a barrier: 0, or one more than the number of the commit.
+  std::size_t count = 0; ///< For a barrier: 0, or one more than the number of the commit. Agree: compared_bytes().
   rank root{};           ///< For a send or recv, the peer.
-  int tag = 0;
+  int tag = 0;           ///< For an agree: the rule.
   /// Counts of the v-forms. For an all_to_all_v, they are the rank's row and column of the matrix of all counts.
   std::vector<std::size_t> send_counts{};
   std::vector<std::size_t> recv_counts{};

@@ -1,5 +1,6 @@
 #include <troupe/collectives/operation/validation.hpp>
 
+#include <troupe/collectives/operation/agreement.hpp>
 #include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/operation/operation.hpp>
@@ -70,6 +71,8 @@ public:
         return refuse(errc::invalid_argument, "the number " + std::to_string(*what.commit) +
                                                   " of a commit is too large: the largest is " +
                                                   std::to_string(barrier::most_commit));
+    if constexpr (std::is_same_v<Operation, agree>)
+      if (error why = objection_to(what)) return std::make_unique<error>(std::move(why));
     return {};
   }
 
@@ -399,7 +402,7 @@ objection validate_group(const group& what, const rank_context& at) {
   for (std::size_t i = 0; i < what.parts.size(); ++i) {
     const operation& part = what.parts[i];
     if (std::holds_alternative<group>(part) || std::holds_alternative<replay>(part) ||
-        std::holds_alternative<call>(part))
+        std::holds_alternative<call>(part) || std::holds_alternative<agree>(part))
       return in_part(i, refuse(errc::invalid_argument,
                                std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
     if (staging_of(part) == staging::copy)

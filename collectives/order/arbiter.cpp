@@ -1,5 +1,6 @@
 #include <troupe/collectives/order/arbiter.hpp>
 
+#include <troupe/collectives/operation/agreement.hpp>
 #include <troupe/collectives/pipeline/plans/capture_match.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 
@@ -179,17 +180,41 @@ ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::sh
   log_->begin(ranks_.front()->formed_in(), std::move(successes));
 }
 
-void ordered_world::push(released_operation one) {
-  if (log_) {
-    participants_.clear();
-    for (const released_part& part : one) {
-      participants_.push_back(part.self);
-      part.call->released_as(++released_[static_cast<std::size_t>(part.self.value())]);
-    }
-    const pipeline_call& first = *one.front().call;
-    log_->released(ranks_.front()->formed_in(), first.from().of_world ? std::nullopt : std::optional{first.from().lane},
-                   participants_, commit_of(first.what()));
+void ordered_world::count(const released_operation& one, const std::shared_ptr<agreed_value>& agreed) {
+  if (!log_) return;
+  participants_.clear();
+  for (const released_part& part : one) {
+    participants_.push_back(part.self);
+    part.call->released_as(++released_[static_cast<std::size_t>(part.self.value())]);
   }
+  const pipeline_call& first = *one.front().call;
+  log_->released(ranks_.front()->formed_in(), first.from().of_world ? std::nullopt : std::optional{first.from().lane},
+                 participants_, commit_of(first.what()), {}, agreed);
+}
+
+void ordered_world::decide(released_operation one) {
+  std::vector<const agree*> contributions;
+  contributions.reserve(one.size());
+  for (const released_part& part : one) contributions.push_back(&std::get<agree>(part.call->what()));
+  auto result = agreed_value_of(contributions);
+  if (const error* const why = std::get_if<error>(&result)) {
+    for (const released_part& part : one) {
+      error mine = *why;
+      mine.rank = part.self;
+      part.call->fail(std::move(mine));
+    }
+    return;
+  }
+  const auto value = std::make_shared<agreed_value>(std::get<agreed_value>(std::move(result)));
+  value->epoch = ranks_.front()->formed_in();
+  count(one, value);
+  const time_point now = above_->time_->now();
+  for (const released_part& part : one) part.call->agreed_on(value, now);
+}
+
+void ordered_world::push(released_operation one) {
+  if (std::holds_alternative<agree>(one.front().call->what())) return decide(std::move(one));
+  count(one);
   queue_.push(std::move(one));
   if (!std::exchange(in_round_, true)) above_->released_to_.push_back(shared_from_this());
 }

@@ -111,10 +111,17 @@ public:
 
   [[nodiscard]] const std::vector<std::shared_ptr<rank_pipeline>>& ranks() const noexcept { return ranks_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  /// Returns whether its positions are recorded: false under ordering::caller.
+  [[nodiscard]] bool is_agreed() const noexcept { return log_ != nullptr; }
 
 private:
   friend class arbiter;
+  /// Passes an operation on, at its place in the order.
   void push(released_operation one);
+  /// Makes the value of an agree and answers all ranks.
+  void decide(released_operation one);
+  /// Counts an operation and records it in the log.
+  void count(const released_operation& one, const std::shared_ptr<agreed_value>& agreed = {});
   [[nodiscard]] rank_pipeline& pipeline_of(rank one) const { return *ranks_[static_cast<std::size_t>(one.value())]; }
 
   std::shared_ptr<arbiter> above_;

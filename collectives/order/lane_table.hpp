@@ -22,6 +22,7 @@ class lane_table;
 struct withdrawal {
   std::string text{}; ///< Names the rank that withdrew it.
   std::shared_ptr<absence_report> absence{};
+  error common{}; ///< The error of all ranks, if the operation is one that is refused at all with one error.
 };
 
 /// An operation that waits for participants: a collective or an exchange.

@@ -37,7 +37,8 @@ void resume_log::learn(const told_commits& known) {
   latest_ = used_ = known.of;
   lanes_.clear();
   for (const told_commit& one : known.lanes)
-    if (one.number) lanes_.emplace(lane_of(one.where), lane_log{.where = one.where, .commit = one.number});
+    if (one.number || !one.agreed.empty())
+      lanes_.emplace(lane_of(one.where), lane_log{.where = one.where, .commit = one.number, .agreed = one.agreed});
 }
 
 told_commits resume_log::commits() {
@@ -52,9 +53,17 @@ void resume_log::begin(epoch of, std::vector<std::shared_ptr<const success_count
   if (epoch_ == epoch{}) counted_from_ = of;
   points_ = latest_ == epoch{} ? nullptr : std::make_shared<const resume_points>(make_points());
   for (auto& [index, one] : lanes_) {
+    if (std::exchange(one.is_used, false)) {
+      one.agreed.clear();
+      one.agreed_unlisted = std::exchange(one.unkept, 0);
+      for (const entry& each : one.entries)
+        if (each.agreed) one.agreed.push_back(each.agreed);
+    }
     one.entries.clear();
     one.next = one.complete;
   }
+  bound_values();
+  kept_values_ = kept_bytes_ = 0;
   epoch_ = latest_ = of;
   ranks_.clear();
   dropped_.clear();
@@ -70,7 +79,7 @@ void resume_log::stop() {
   ranks_.clear();
   dropped_.clear();
   for (auto& [index, one] : lanes_) one = {.where = one.where, .commit = one.commit};
-  open_ = 0;
+  open_ = kept_values_ = kept_bytes_ = 0;
 }
 
 void resume_log::forget() {
@@ -94,13 +103,19 @@ std::uint64_t resume_log::lane_of(const std::optional<lane>& where) {
 }
 
 void resume_log::released(epoch of, const std::optional<lane>& where, std::span<const rank> participants,
-                          const std::optional<std::uint64_t>& commit, const released_name& name) {
+                          const std::optional<std::uint64_t>& commit, const released_name& name,
+                          const std::shared_ptr<agreed_value>& agreed) {
   const std::lock_guard lock{mutex_};
   if (of != epoch_) return;
   used_ = of;
   lane_log& there = lanes_[lane_of(where)];
   there.where = where;
+  there.is_used = true;
   entry made{.commit = commit, .missing = participants.size(), .name = name};
+  if (agreed) {
+    agreed->position = there.next;
+    keep(there, made, agreed);
+  }
   if (participants.size() < ranks_.size()) made.participants.assign(participants.begin(), participants.end());
   there.entries.push_back(std::move(made));
   for (const rank one : participants) {
@@ -117,6 +132,31 @@ void resume_log::released(epoch of, const std::optional<lane>& where, std::span<
   advance();
   // The next time is when the number has doubled, so that a long backlog is not searched at every release.
   next_look_ = std::max(least_look, 2 * open_);
+}
+
+void resume_log::bound_values() {
+  std::size_t values = 0, bytes = 0;
+  for (auto& [index, one] : lanes_) {
+    std::size_t kept = 0;
+    for (; kept < one.agreed.size(); ++kept) {
+      bytes += one.agreed[kept]->bytes.size();
+      if (++values > most_kept_values || bytes > most_kept_value_bytes) break;
+    }
+    one.agreed_unlisted += one.agreed.size() - kept;
+    one.agreed.resize(kept);
+  }
+}
+
+void resume_log::keep(lane_log& there, entry& of, std::shared_ptr<const agreed_value> value) {
+  if (kept_values_ == most_kept_values || kept_bytes_ + value->bytes.size() > most_kept_value_bytes) advance();
+  if (there.unkept > 0 || kept_values_ == most_kept_values ||
+      kept_bytes_ + value->bytes.size() > most_kept_value_bytes) {
+    ++there.unkept; // and so are all later ones of the lane: the listed ones are the first
+    return;
+  }
+  ++kept_values_;
+  kept_bytes_ += value->bytes.size();
+  of.agreed = std::move(value);
 }
 
 std::uint64_t resume_log::released_to(rank one) const {
@@ -136,6 +176,10 @@ void resume_log::advance() {
       if (--first.count == 0) self.open.pop_front();
       for (; !there.entries.empty() && there.entries.front().missing == 0; --open_) {
         if (there.entries.front().commit) there.commit = there.entries.front().commit;
+        if (const auto& value = there.entries.front().agreed) {
+          --kept_values_;
+          kept_bytes_ -= value->bytes.size();
+        }
         there.entries.pop_front();
         ++there.complete;
       }
@@ -151,6 +195,10 @@ resume_points resume_log::make_points() const {
     const lane_log& one = entry_of_lane.second;
     resume_point made{.where = one.where, .complete = one.complete, .commit = one.commit};
     made.incomplete = one.entries.size();
+    made.agreed = one.is_used ? decltype(made.agreed){} : one.agreed;
+    made.agreed_unlisted = one.is_used ? one.unkept : one.agreed_unlisted;
+    for (const entry& it : one.entries)
+      if (it.agreed) made.agreed.push_back(it.agreed);
     for (std::size_t i = 0; i < std::min(one.entries.size(), resume_point::most_listed); ++i) {
       const entry& it = one.entries[i];
       const std::size_t count = it.participants.empty() ? ranks_.size() : it.participants.size();

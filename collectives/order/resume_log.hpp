@@ -75,9 +75,10 @@ public:
 
   /// Records that an operation was released to \p participants, in the order of release. \p commit: see commit_of().
   /// Does nothing if epoch \p of has ended.
-  /// \p name is for first_open().
+  /// \p name is for first_open(). \p agreed: the value of an agree; sets its position.
   void released(epoch of, const std::optional<lane>& where, std::span<const rank> participants,
-                const std::optional<std::uint64_t>& commit, const released_name& name = {});
+                const std::optional<std::uint64_t>& commit, const released_name& name = {},
+                const std::shared_ptr<agreed_value>& agreed = {});
   /// Returns how many requests were released to \p one in the present epoch.
   [[nodiscard]] std::uint64_t released_to(rank one) const;
 
@@ -95,6 +96,7 @@ private:
     std::vector<rank> participants{}; ///< Empty: all ranks.
     std::size_t missing = 0;          ///< Number of participants that have not succeeded.
     released_name name{};
+    std::shared_ptr<const agreed_value> agreed{};
   };
   struct lane_log {
     std::optional<lane> where{};
@@ -102,6 +104,11 @@ private:
     std::uint64_t next = 0;      ///< Position of the next operation.
     std::uint64_t complete = 0;
     std::optional<std::uint64_t> commit{};
+    /// Values of earlier epochs: see resume_point::agreed.
+    std::vector<std::shared_ptr<const agreed_value>> agreed{};
+    std::uint64_t agreed_unlisted = 0;
+    std::uint64_t unkept = 0; ///< Number of values of the present epoch that are not kept.
+    bool is_used = false;     ///< An operation was released in the present epoch.
   };
   /// Requests that were released to a rank one after the other, at consecutive positions of one lane.
   struct run {
@@ -117,6 +124,10 @@ private:
   };
 
   [[nodiscard]] static std::uint64_t lane_of(const std::optional<lane>& where);
+  /// Drops values of earlier epochs beyond the limits, the last ones first.
+  void bound_values();
+  /// Keeps the value for make_points(), unless there are too many.
+  void keep(lane_log& there, entry& of, std::shared_ptr<const agreed_value> value);
   [[nodiscard]] bool is_open(rank at, const lane_log& where, std::uint64_t position) const;
   /// Applies the successes since the last call.
   void advance();
@@ -136,6 +147,7 @@ private:
   std::vector<std::map<std::uint64_t, lane_log>::node_type> dropped_;
   std::vector<rank_log> ranks_;
   std::size_t open_ = 0;
+  std::size_t kept_values_ = 0, kept_bytes_ = 0; ///< Of the entries' values.
   std::size_t next_look_ = least_look;
   std::shared_ptr<const resume_points> points_{};
 };

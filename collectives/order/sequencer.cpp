@@ -182,7 +182,9 @@ void sequencer::join_match(lane_table& at, int self, const compact_signature& wh
   collective_match& joined = at.match_at(queue.collectives++, matches_);
   if (joined.withdrawn) {
     queue.push_refused();
-    error why = refuse(errc::cancelled, rank{self}, joined.withdrawn->text);
+    error why = joined.withdrawn->common ? joined.withdrawn->common
+                                         : refuse(errc::cancelled, rank{self}, joined.withdrawn->text);
+    why.rank = rank{self};
     effects.refused.push_back({std::move(one), std::move(why), joined.withdrawn->absence});
     ++queue.withdrawn;
     if (++joined.come_by == at.queues.size()) at.forget_withdrawn(joined, matches_);
@@ -706,6 +708,11 @@ void sequencer::take_out(collective_match& one, const verdict& why, sequencing_e
   lane_table& at = *one.where;
   one.over = true;
   one.withdrawn = why.cause;
+  if (is_agree(one.agreed)) { // no rank may learn of another reason than its peers
+    auto common = std::make_shared<withdrawal>(*why.cause);
+    common->common = why.own ? why.own : error{.code = errc::cancelled, .text = why.cause->text};
+    one.withdrawn = std::move(common);
+  }
   one.come_by = at.come_to(one);
   for (std::size_t r = 0; r < at.queues.size(); ++r) {
     lane_queue& queue = at.queues[r];
@@ -713,7 +720,8 @@ void sequencer::take_out(collective_match& one, const verdict& why, sequencing_e
     ++queue.withdrawn;
     std::uint64_t position = queue.head();
     while (queue.at(position).one == nullptr || queue.at(position).where != &one) ++position;
-    error told = refusal_for(*queue.at(position).one, why);
+    error told = one.withdrawn->common ? one.withdrawn->common : refusal_for(*queue.at(position).one, why);
+    told.rank = rank{static_cast<int>(r)};
     effects.refused.push_back({remove(at, static_cast<int>(r), position), std::move(told), why.cause->absence});
   }
   if (one.come_by == at.queues.size()) at.forget_withdrawn(one, matches_);

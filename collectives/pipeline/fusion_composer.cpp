@@ -14,7 +14,7 @@ namespace {
 template <class T, class Visit>
 bool look_over(const T& one, Visit& visit) {
   if constexpr (std::is_same_v<T, barrier> || std::is_same_v<T, copy> || std::is_same_v<T, replay> ||
-                std::is_same_v<T, call>)
+                std::is_same_v<T, call> || std::is_same_v<T, agree>)
     return false;
   if constexpr (requires { one.staged; })
     if (one.staged) return false;

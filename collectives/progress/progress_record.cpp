@@ -3,6 +3,7 @@
 #include <troupe/collectives/progress/progress_record.hpp>
 
 #include <bit>
+#include <new>
 
 namespace troupe {
 
@@ -100,6 +101,29 @@ std::optional<operation_mark> latest_sketch::get(std::uint64_t& collectives) con
       return operation_sketch{seen}.unpack();
     }
   }
+}
+
+void success_count::note_early(std::uint64_t number) noexcept {
+  std::uint64_t before = number - 1;
+  if (value_.compare_exchange_strong(before, number)) return; // nothing is early: its number would be smaller
+  try {
+    const std::lock_guard lock{mutex_};
+    early_.push_back(number);
+    has_early_.store(true);
+  } catch (const std::bad_alloc&) { // the count stops before it, as if it had not succeeded
+    return;
+  }
+  count_early();
+}
+
+void success_count::count_early() noexcept {
+  const std::lock_guard lock{mutex_};
+  while (!early_.empty()) {
+    std::uint64_t before = early_.front() - 1;
+    if (!value_.compare_exchange_strong(before, early_.front())) return;
+    early_.pop_front();
+  }
+  has_early_.store(false);
 }
 
 pipeline_progress progress_record::read(std::optional<time_point> running_since) const {

@@ -9,7 +9,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 namespace troupe {
@@ -59,18 +61,29 @@ private:
 
 /// The number of requests, of all that were released to one rank in one epoch, that have succeeded. A request that the
 /// rank refused by itself counts, too: it changed nothing, and the other ranks continue. The count stops permanently at
-/// the first request that failed otherwise. Threads: note() and set() by one at a time, value() by any.
+/// the first request that failed otherwise. Threads: note() and set() by one at a time, note_early() by one at a time,
+/// beside it, value() by any.
 class success_count {
 public:
   /// Records that the \p number-th released request, from 1, has succeeded.
   void note(std::uint64_t number) noexcept {
-    if (number == value_.load(std::memory_order_relaxed) + 1) set(number);
+    std::uint64_t before = number - 1;
+    // Sequentially consistent, as is note_early(): either this thread sees the flag, or that one sees the new value.
+    if (value_.compare_exchange_strong(before, number) && has_early_.load()) count_early();
   }
+  /// Does the same for a request that may be done before earlier ones, as an agree is: it counts when these have.
+  /// \p number: larger than in the calls before.
+  void note_early(std::uint64_t number) noexcept;
   void set(std::uint64_t count) noexcept { value_.store(count, std::memory_order_release); }
   [[nodiscard]] std::uint64_t value() const noexcept { return value_.load(std::memory_order_acquire); }
 
 private:
+  void count_early() noexcept;
+
   std::atomic<std::uint64_t> value_{0};
+  std::atomic<bool> has_early_{false}; ///< Whether early_ has elements.
+  std::mutex mutex_;
+  std::deque<std::uint64_t> early_; ///< Requests that are done before an earlier one, ascending.
 };
 
 /// The progress of a pipeline. Each sketch has its own writer, and therefore its own cache line.

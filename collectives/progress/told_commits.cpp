@@ -2,15 +2,62 @@
 
 #include <algorithm>
 #include <new>
+#include <tuple>
 #include <utility>
 
 namespace troupe {
+
+namespace {
+
+bool is_older(const std::shared_ptr<const agreed_value>& one, const std::shared_ptr<const agreed_value>& other) {
+  return std::tie(one->epoch, one->position) < std::tie(other->epoch, other->position);
+}
+
+/// Returns for each lane the agreed values that any process of epoch \p of knows, oldest first, and nothing else. Two
+/// processes that know one value know the same (ORD-1).
+std::vector<told_commit> all_agreed(std::span<const told_commits> all, epoch of) {
+  std::vector<told_commit> lanes;
+  for (const told_commits& report : all) {
+    if (report.of != of) continue;
+    for (const told_commit& one : report.lanes) {
+      if (one.agreed.empty()) continue;
+      auto found = std::ranges::find(lanes, one.where, &told_commit::where);
+      if (found == lanes.end()) found = lanes.insert(found, told_commit{.where = one.where});
+      for (const auto& value : one.agreed) {
+        const auto place = std::ranges::lower_bound(found->agreed, value, is_older);
+        if (place == found->agreed.end() || is_older(value, *place)) found->agreed.insert(place, value);
+      }
+    }
+  }
+  bound_values(lanes);
+  return lanes;
+}
+
+} // namespace
+
+void bound_values(std::span<told_commit> lanes) {
+  std::size_t values = 0, bytes = 0;
+  for (const told_commit& one : lanes)
+    for (const auto& value : one.agreed) {
+      ++values;
+      bytes += value->bytes.size();
+    }
+  for (told_commit& one : lanes) {
+    auto kept = one.agreed.begin();
+    for (; kept != one.agreed.end() && (values > most_kept_values || bytes > most_kept_value_bytes); ++kept) {
+      --values;
+      bytes -= (*kept)->bytes.size();
+    }
+    one.agreed.erase(one.agreed.begin(), kept);
+  }
+}
 
 told_commits common_commits(std::span<const told_commits> all) {
   told_commits common;
   for (const told_commits& one : all) common.of = std::max(common.of, one.of);
   if (common.of == epoch{}) return common;
   common.has_survivors = false;
+  std::vector<told_commit> agreed = all_agreed(all, common.of);
   bool is_first = true;
   for (const told_commits& one : all) {
     if (one.of != common.of) continue;
@@ -27,20 +74,32 @@ told_commits common_commits(std::span<const told_commits> all) {
       return !least.number;
     });
   }
+  for (told_commit& one : common.lanes) one.agreed.clear();
+  for (told_commit& one : agreed) {
+    const auto known = std::ranges::find(common.lanes, one.where, &told_commit::where);
+    if (known == common.lanes.end())
+      common.lanes.push_back(std::move(one));
+    else
+      known->agreed = std::move(one.agreed);
+  }
   return common;
 }
 
 told_commits commits_of(const resume_points& all, epoch of) {
   told_commits made{.of = of, .has_survivors = all.has_survivors};
   for (const resume_point& one : all.lanes)
-    if (one.commit) made.lanes.push_back({.where = one.where, .number = one.commit});
+    if (one.commit || !one.agreed.empty())
+      made.lanes.push_back({.where = one.where, .number = one.commit, .agreed = one.agreed});
   return made;
 }
 
 commit_record::commit_record(epoch of, const std::shared_ptr<const resume_points>& began_with)
   : of_{of}, has_survivors_{!began_with || began_with->has_survivors} {
   if (!began_with) return;
-  for (told_commit& one : commits_of(*began_with, of).lanes) lanes_.emplace(one.where, one);
+  for (told_commit& one : commits_of(*began_with, of).lanes) {
+    for (auto& value : std::exchange(one.agreed, {})) note(one.where, std::move(value));
+    lanes_.emplace(one.where, one);
+  }
 }
 
 void commit_record::note(const std::optional<lane>& where, std::uint64_t number) noexcept {
@@ -53,10 +112,29 @@ void commit_record::note(const std::optional<lane>& where, std::uint64_t number)
   }
 }
 
+void commit_record::note(const std::optional<lane>& where, std::shared_ptr<const agreed_value> value) noexcept {
+  const std::lock_guard lock{mutex_};
+  try {
+    agreed_bytes_ += value->bytes.size();
+    agreed_.push_back({where, std::move(value)});
+  } catch (const std::bad_alloc&) { // the value is not reported, as if it had not arrived here
+    return;
+  }
+  while (agreed_.size() > most_kept_values || agreed_bytes_ > most_kept_value_bytes) {
+    agreed_bytes_ -= agreed_.front().value->bytes.size();
+    agreed_.pop_front();
+  }
+}
+
 told_commits commit_record::told() const {
   const std::lock_guard lock{mutex_};
   told_commits made{.of = of_, .has_survivors = has_survivors_};
   for (const auto& [where, last] : lanes_) made.lanes.push_back(last);
+  for (const auto& [where, value] : agreed_) {
+    auto found = std::ranges::find(made.lanes, where, &told_commit::where);
+    if (found == made.lanes.end()) found = made.lanes.insert(found, told_commit{.where = where});
+    found->agreed.push_back(value);
+  }
   return made;
 }
 

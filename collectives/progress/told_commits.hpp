@@ -4,9 +4,12 @@
 
 #include <troupe/collectives/operation/lanes/lane.hpp>
 #include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/completion/reply/outcome.hpp>
 #include <troupe/device/identity.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +25,8 @@ struct told_commit {
   std::uint64_t seen = 0;      ///< Number of commits that have succeeded at the process's rank in the epoch.
   /// The number of the last of them; if there is none, that of the epoch's resume point. nullopt: there is none either.
   std::optional<std::uint64_t> number{};
+  /// Values of agrees that the process knows, oldest first (resume_point::agreed).
+  std::vector<std::shared_ptr<const agreed_value>> agreed{};
 };
 
 /// The commits that one process knows.
@@ -32,8 +37,13 @@ struct told_commits {
 };
 
 /// Returns the commits that are complete according to \p all, the reports of several processes: of each lane the last
-/// commit that all processes of the latest epoch know. The others were not part of that epoch, and do not count.
+/// commit that all processes of the latest epoch know, and the agreed values that any of them knows. The others were
+/// not part of that epoch, and do not count.
 [[nodiscard]] told_commits common_commits(std::span<const told_commits> all);
+
+/// Removes agreed values from \p lanes, the oldest of the first lanes first, until most_kept_values and
+/// most_kept_value_bytes are kept.
+void bound_values(std::span<told_commit> lanes);
 
 /// Returns the commits of \p all, the resume points of epoch \p of.
 [[nodiscard]] told_commits commits_of(const resume_points& all, epoch of);
@@ -47,6 +57,8 @@ public:
 
   /// Records a success. Call it before the client gets its reply.
   void note(const std::optional<lane>& where, std::uint64_t number) noexcept;
+  /// Records an agreed value. Call it before the client gets its reply. Of very many, the oldest are forgotten.
+  void note(const std::optional<lane>& where, std::shared_ptr<const agreed_value> value) noexcept;
   [[nodiscard]] told_commits told() const;
 
 private:
@@ -54,6 +66,16 @@ private:
   epoch of_;
   bool has_survivors_;
   std::map<std::optional<lane>, told_commit> lanes_;
+  struct noted_value {
+    std::optional<lane> where{};
+    std::shared_ptr<const agreed_value> value{};
+  };
+  std::deque<noted_value> agreed_; ///< Of this epoch, and of the resume points for lanes without one of this epoch.
+  std::size_t agreed_bytes_ = 0;
 };
+
+/// Limits of the agreed values that are kept for the next epoch, for all lanes of a world.
+inline constexpr std::size_t most_kept_values = 1024;
+inline constexpr std::size_t most_kept_value_bytes = std::size_t{1} << 20U;
 
 } // namespace troupe

@@ -48,6 +48,11 @@ void in_flight::succeed(time_point now) noexcept {
   reply_.deliver(result);
 }
 
+void in_flight::answer(std::shared_ptr<const agreed_value> value, time_point now) noexcept {
+  times_.launched = times_.done = std::max(now, times_.queued);
+  reply_.deliver(completion{ticket_, epoch_, times_, 0, std::move(value)});
+}
+
 void in_flight::fail(error why) noexcept {
   if (answered()) return;
   why = completed(std::move(why));

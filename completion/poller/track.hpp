@@ -98,6 +98,10 @@ public:
   /// Returns \p why with the request's ticket, epoch and effect, as in its answer.
   [[nodiscard]] error completed(error why) const noexcept;
 
+  // Order ------------------------------------------------------------------------------------------------------------
+  /// Answers a request that is done at its place in the order, without a launch: an agree. It is then never pushed.
+  void answer(std::shared_ptr<const agreed_value> value, time_point now) noexcept;
+
   // Before it is shared ----------------------------------------------------------------------------------------------
   void accepted_at(time_point now) noexcept { times_.queued = now; }
 

@@ -19,7 +19,8 @@ struct arbiter_rig : world_order_rig {
       above{std::make_shared<arbiter>(rig.services.time, rig.services.poller, sequencer_limits{.straggling = 5ms},
                                       fused)} {
     for (const auto& set : sets)
-      worlds.push_back(above->open_world(set, [this](auto report) { late.push_back(std::move(report)); }));
+      worlds.push_back(above->open_world(
+          set, [this](auto report) { late.push_back(std::move(report)); }, std::make_shared<resume_log>()));
   }
   ~arbiter_rig() override {
     for (const auto& one : worlds)

@@ -22,7 +22,7 @@ void require_room(const extent& one) {
 
 mock_call call_of(const operation& what, rank self, int world_size) {
   if (std::holds_alternative<copy>(what) || std::holds_alternative<group>(what) ||
-      std::holds_alternative<replay>(what) || std::holds_alternative<call>(what))
+      std::holds_alternative<replay>(what) || std::holds_alternative<call>(what) || std::holds_alternative<agree>(what))
     throw exception{errc::internal,
                     std::string{name_of(what)} + " must not reach a communicator as a single operation"};
   mock_call made;

@@ -130,6 +130,10 @@ public:
     throw exception{errc::internal, "a call is local to its rank and never reaches a communicator"};
   }
 
+  void operator()(const agree&) {
+    throw exception{errc::internal, "an agree is decided by the order and never reaches a communicator"};
+  }
+
   void operator()(const group& what) { together(pointers_to(what.parts)); }
 
   /// Enqueues all operations in one group.

@@ -1,3 +1,4 @@
+#include <troupe/collectives/operation/agreement.hpp>
 #include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/operation/signature.hpp>
@@ -20,7 +21,8 @@ constexpr auto last_kind = std::variant_size_v<operation> - 1;
 
 /// Operations that a group cannot contain.
 template <class T>
-constexpr bool stands_alone = std::is_same_v<T, group> || std::is_same_v<T, replay> || std::is_same_v<T, call>;
+constexpr bool stands_alone =
+    std::is_same_v<T, group> || std::is_same_v<T, replay> || std::is_same_v<T, call> || std::is_same_v<T, agree>;
 
 /// Lists the fields of an alternative of operation, except a group's parts. \p number: the size of a copy, the number
 /// of a plan, or one more than that of a commit.
@@ -38,6 +40,7 @@ void fields_of_operation(Wire& wire, T& one, bool& staged, std::uint64_t& number
   if constexpr (requires { one.send_parts; }) counts(one.send_parts);
   if constexpr (requires { one.recv_parts; }) counts(one.recv_parts);
   if constexpr (requires { one.staged; }) wire.field(staged);
+  if constexpr (requires { one.rule; }) wire.field(one.rule, enum_values<agreement_rule>.back());
   using type = std::remove_const_t<T>;
   if constexpr (std::is_same_v<type, copy> || std::is_same_v<type, replay> || std::is_same_v<type, barrier>)
     wire.field(number);
@@ -53,6 +56,8 @@ void write_part(wire_writer& out, const operation& what, bool staged,
         if constexpr (std::is_same_v<T, replay>) number = number_of(one);
         if constexpr (std::is_same_v<T, barrier>) number = one.commit ? *one.commit + 1 : 0;
         fields_of_operation(out, one, staged, number);
+        if constexpr (std::is_same_v<T, agree>)
+          out.bytes({reinterpret_cast<const char*>(one.value.data()), one.value.size()});
         if constexpr (std::is_same_v<T, group>) {
           out.varint(one.parts.size());
           // parts are never launched in chunks: see operand
@@ -73,6 +78,10 @@ operation read_fields(wire_reader& in, bool in_group, std::uint64_t& copied_byte
   if constexpr (requires { made.staged; }) made.staged = staged;
   if constexpr (stands_alone<T>)
     if (in_group) in.refuse("a group contains an operation that must be alone");
+  if constexpr (std::is_same_v<T, agree>) {
+    made.value = contribution{in.bytes(most_contributed_bytes)}.bytes;
+    if (in.ok() && objection_to(made)) in.refuse("a rank contributes to an agree what it cannot contribute");
+  }
   if constexpr (std::is_same_v<T, copy>) copied_bytes = number;
   if constexpr (std::is_same_v<T, barrier>)
     if (number > 0) made.commit = number - 1;
@@ -113,6 +122,8 @@ std::size_t longest_list_of(const operation& what) {
 } // namespace
 
 error write_outline(wire_writer& out, const operation& what, const std::optional<std::uint64_t>& copied_bytes) {
+  if (const auto* one = std::get_if<agree>(&what))
+    if (error why = objection_to(*one)) return why; // the reader would refuse it
   const std::size_t before = out.size_bytes();
   const std::size_t parts = longest_list_of(what);
   if (parts <= most_outline_parts) write_part(out, what, is_launched_in_chunks(what), copied_bytes);

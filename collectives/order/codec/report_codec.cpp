@@ -1,6 +1,8 @@
 #include <troupe/collectives/operation/lanes/lane_names.hpp>
 #include <troupe/collectives/order/codec/report_codec.hpp>
 
+#include <troupe/collectives/operation/operation.hpp>
+
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -65,6 +67,31 @@ void fields_of_standing(Wire& wire, Standing& one) {
   fields_of_mark(wire, one.last_finished);
 }
 
+constexpr std::size_t most_agreed_ranks = 65'536;
+
+/// Lists the fields of an agreed value but its bytes.
+template <class Wire, class Value>
+void fields_of_value(Wire& wire, Value& one) {
+  wire.field(one.epoch);
+  wire.field(one.position);
+  wire.list(one.part_sizes, most_agreed_ranks, 1,
+            [&](auto& size) { wire.field(size, static_cast<std::uint64_t>(most_contributed_bytes)); });
+}
+
+/// Lists agreed values.
+template <class Wire, class Values>
+void fields_of_values(Wire& wire, Values& all) {
+  wire.list(all, most_kept_values, 4, [&](auto& one) {
+    if constexpr (std::is_same_v<Wire, wire_writer>) {
+      agreed_field(wire, *one);
+    } else {
+      auto read = std::make_shared<agreed_value>();
+      agreed_field(wire, *read);
+      one = std::move(read);
+    }
+  });
+}
+
 /// Lists all fields but the lane.
 template <class Wire, class Point>
 void fields_of_point(Wire& wire, Point& point, int world_size) {
@@ -80,11 +107,27 @@ void fields_of_point(Wire& wire, Point& point, int world_size) {
     ranks(one.succeeded);
     ranks(one.unknown);
   });
+  fields_of_values(wire, point.agreed);
+  wire.field(point.agreed_unlisted);
 }
 
 constexpr std::size_t most_lanes = 65'536;
 
 } // namespace
+
+void agreed_field(wire_writer& out, const agreed_value& one) {
+  fields_of_value(out, one);
+  out.bytes(one.text());
+}
+
+void agreed_field(wire_reader& in, agreed_value& one) {
+  fields_of_value(in, one);
+  const std::string_view text = in.bytes(most_agreed_bytes);
+  one.bytes = contribution{text}.bytes;
+  std::size_t sum = 0;
+  for (const std::uint32_t size : one.part_sizes) sum += size;
+  if (!one.part_sizes.empty() && sum != text.size()) in.refuse("an agreed value is not divided into its parts");
+}
 
 void mark_field(wire_writer& out, const std::optional<operation_mark>& one) {
   fields_of_mark(out, one);
@@ -160,6 +203,7 @@ template <class Wire, class Commit>
 void fields_of_commit(Wire& wire, Commit& one) {
   wire.field(one.seen);
   wire.maybe(one.number, [&](auto& number) { wire.field(number); });
+  fields_of_values(wire, one.agreed);
 }
 
 /// Writes the lanes of \p all, each followed by what \p fields writes.

@@ -54,7 +54,10 @@ void mark_field(wire_reader& in, std::optional<operation_mark>& one);
 /// Lists resume points, which may be null. A lane that this process does not know and cannot add is left out.
 void points_field(wire_writer& out, const std::shared_ptr<const resume_points>& all, int world_size);
 void points_field(wire_reader& in, std::shared_ptr<const resume_points>& all, int world_size);
-/// Lists commits in the same way.
+/// Lists the fields of an agreed value.
+void agreed_field(wire_writer& out, const agreed_value& one);
+void agreed_field(wire_reader& in, agreed_value& one);
+/// Lists commits, in the same way as resume points.
 void commits_field(wire_writer& out, const told_commits& all);
 void commits_field(wire_reader& in, told_commits& all);
 

@@ -41,6 +41,7 @@ bool is_scaled(const operation& what) {
 
 error objection_to(const operation& what, int world_size) {
   if (std::holds_alternative<replay>(what)) return refuse(what, "replay the other plan by a separate request");
+  if (std::holds_alternative<agree>(what)) return refuse(what, "it is decided by the order, not in a stream");
   if (staging_of(what) != staging::none)
     return refuse(what, "it is on host memory, and staged by other threads: copy to device memory in the plan, or use "
                         "pinned memory for a copy");

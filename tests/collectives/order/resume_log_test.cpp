@@ -255,6 +255,51 @@ TEST_CASE("a rank's count stops at the first request that does not succeed", "[c
   CHECK(count.value() == 2);
 }
 
+TEST_CASE("a request that is done early counts when those before it have succeeded",
+          "[collectives][order][resume][agree]") {
+  success_count count;
+  count.note_early(1);
+  CHECK(count.value() == 1);
+  count.note_early(3);
+  count.note_early(4);
+  CHECK(count.value() == 1);
+  count.note(2);
+  CHECK(count.value() == 4);
+  count.note(5);
+  count.note_early(7); // behind one that fails
+  CHECK(count.value() == 5);
+  count.note(8);
+  CHECK(count.value() == 5);
+}
+
+TEST_CASE("values are kept until they are complete, and the first of very many (CUT-1)",
+          "[collectives][order][resume][agree][CUT-1]") {
+  rig world{2};
+  const auto agree_on = [&](const lane& where) {
+    auto made = std::make_shared<agreed_value>();
+    made->epoch = world.now;
+    made->bytes.resize(8);
+    world.log.released(world.now, where, std::vector{rank{0}, rank{1}}, {}, {}, made);
+    return made->position;
+  };
+  world.release(step, {0, 1});
+  CHECK(agree_on(step) == 1);
+  CHECK(agree_on(step) == 2);
+  CHECK(agree_on(other) == 0);
+  world.succeed(0, 2);
+  world.succeed(1, 2);
+  resume_point point = world.end(step);
+  CHECK(point.complete == 2);
+  REQUIRE(point.agreed.size() == 1);
+  CHECK(point.agreed.front()->position == 2);
+  CHECK(find_point(*world.log.points(), other)->agreed.size() == 1);
+  for (std::size_t i = 0; i < most_kept_values + 3; ++i) CHECK(agree_on(step) == 2 + i);
+  point = world.end(step);
+  CHECK(point.agreed.size() == most_kept_values);
+  CHECK(point.agreed.front()->position == 2);
+  CHECK(point.agreed_unlisted == 3);
+}
+
 TEST_CASE("the log forgets what is complete", "[collectives][order][resume]") {
   rig world{4};
   for (std::uint64_t i = 1; i <= 100'000; ++i) {

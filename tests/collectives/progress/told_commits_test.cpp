@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe::tests::told_commits_test {
@@ -104,6 +107,55 @@ TEST_CASE("a lane whose last commit is not known by number is not told (CUT-1)",
   CHECK(of_points.lanes[0].number == 4);
   CHECK(of_points.lanes[0].seen == 0);
   CHECK(commit_record{epoch{1}, nullptr}.told().has_survivors);
+}
+
+namespace {
+
+std::shared_ptr<const agreed_value> value_at(std::uint64_t in, std::uint64_t position, std::string_view text) {
+  auto made = std::make_shared<agreed_value>();
+  made->epoch = epoch{in};
+  made->position = position;
+  const auto bytes = std::as_bytes(std::span{text});
+  made->bytes.assign(bytes.begin(), bytes.end());
+  return made;
+}
+
+std::vector<std::string> texts_of(const told_commits& all, const std::optional<lane>& where) {
+  std::vector<std::string> made;
+  const auto found = std::ranges::find(all.lanes, where, &told_commit::where);
+  if (found == all.lanes.end()) return made;
+  for (const auto& one : found->agreed) made.emplace_back(one->text());
+  return made;
+}
+
+} // namespace
+
+TEST_CASE("a value that one of several processes knows is told to all (CUT-1)", "[collectives][resume][agree][CUT-1]") {
+  const lane where = lane::named("told/agree");
+  commit_record first{epoch{3}, nullptr}, second{epoch{3}, nullptr}, old{epoch{2}, nullptr};
+  first.note(where, value_at(3, 7, "seven"));
+  second.note(where, value_at(3, 7, "seven"));
+  second.note(where, value_at(3, 9, "nine"));
+  second.note(std::nullopt, value_at(3, 0, "world"));
+  old.note(where, value_at(2, 5, "old"));
+  const told_commits common = common_commits(std::vector{first.told(), second.told(), old.told()});
+  CHECK(texts_of(common, where) == std::vector<std::string>{"seven", "nine"});
+  CHECK(texts_of(common, std::nullopt) == std::vector<std::string>{"world"});
+  CHECK(texts_of(common_commits(std::vector{second.told(), first.told()}), where) ==
+        std::vector<std::string>{"seven", "nine"});
+}
+
+TEST_CASE("values of an epoch's resume points are told again, and the oldest of very many are forgotten",
+          "[collectives][resume][agree]") {
+  resume_points before;
+  before.lanes.push_back({.where = std::nullopt, .agreed = {value_at(2, 4, "before")}});
+  commit_record record{epoch{3}, std::make_shared<const resume_points>(before)};
+  CHECK(texts_of(record.told(), std::nullopt) == std::vector<std::string>{"before"});
+  for (std::size_t i = 0; i < most_kept_values; ++i) record.note(std::nullopt, value_at(3, i, "x"));
+  CHECK(texts_of(record.told(), std::nullopt).size() == most_kept_values);
+  CHECK(texts_of(record.told(), std::nullopt).front() == "x");
+  record.note(std::nullopt, value_at(3, most_kept_values, std::string(most_kept_value_bytes, 'y')));
+  CHECK(texts_of(record.told(), std::nullopt).size() == 1);
 }
 
 } // namespace troupe::tests::told_commits_test
