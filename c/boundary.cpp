@@ -64,6 +64,12 @@ void refuse_in_callback(std::string_view what) {
     throw invalid(std::string{what} + " waits, and a callback of troupe must not: call it on a thread of your own");
 }
 
+client_stream stream_of(const world& where, rank target, void* stream) {
+  const bool is_cuda = where.device_of(target)->api().name() == "cuda";
+  if (is_cuda || stream == nullptr) return {where, target, static_cast<CUstream_st*>(stream)};
+  return {where, target, static_cast<native_stream>(stream)};
+}
+
 void write_remote(const remote_buffer& from, troupe_remote_buffer* to) {
   write_struct(to,
                {.size = 0,

@@ -7,6 +7,7 @@
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
+#include <troupe/runtime/interop/client_stream.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -98,7 +99,7 @@ inline constexpr std::size_t first_size_bytes<troupe_operation> = 216;
 template <>
 inline constexpr std::size_t first_size_bytes<troupe_completion> = 56;
 template <>
-inline constexpr std::size_t first_size_bytes<troupe_request_options> = 56;
+inline constexpr std::size_t first_size_bytes<troupe_request_options> = 64;
 template <>
 inline constexpr std::size_t first_size_bytes<troupe_plan_options> = 24;
 template <>
@@ -202,6 +203,10 @@ private:
   };
   std::shared_ptr<content> held_;
 };
+
+/// Returns a stream of the client on the device of \p target. Errors: invalid_argument (the rank), unsupported (NULL
+/// with the mock).
+[[nodiscard]] client_stream stream_of(const world& where, rank target, void* stream);
 
 /// Writes \p from to *\p to, whose size the caller has set.
 void write_remote(const remote_buffer& from, troupe_remote_buffer* to);

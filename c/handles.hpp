@@ -54,6 +54,9 @@ struct troupe_controller {
 struct troupe_buffer {
   troupe::buffer of;
 };
+struct troupe_stream {
+  troupe::stream of;
+};
 struct troupe_event {
   troupe::shared_event of;
 };

@@ -186,11 +186,40 @@ troupe_code troupe_buffer_to_dlpack_versioned(const troupe_buffer* buffer, troup
 
 // Streams of the client -----------------------------------------------------------------------------------------------
 
+troupe_code troupe_stream_create(troupe_world* world, std::int32_t rank, troupe_stream** made, troupe_error** error) {
+  return make_handle(made, "made", error,
+                     [&] { return troupe::stream{need(world, "world").of.device_of(troupe::rank{rank})}; });
+}
+
+void* troupe_stream_native(const troupe_stream* stream) {
+  return stream != nullptr ? stream->of.ref().native() : nullptr;
+}
+
+troupe_code troupe_stream_copy(troupe_stream* stream, void* to, const void* from, std::size_t size_bytes,
+                               troupe_error** error) {
+  return attempt(error, [&] {
+    const troupe::stream_ref in = need(stream, "stream").of.ref();
+    if (to == nullptr || from == nullptr) throw invalid("an address of a copy is NULL: it must not be");
+    in.copy(to, from, size_bytes);
+  });
+}
+
+troupe_code troupe_stream_synchronize(troupe_stream* stream, troupe_error** error) {
+  return attempt(error, [&] {
+    const troupe::stream_ref in = need(stream, "stream").of.ref();
+    refuse_in_callback("troupe_stream_synchronize()");
+    in.synchronize();
+  });
+}
+
+void troupe_stream_free(troupe_stream* stream) {
+  delete stream;
+}
+
 troupe_code troupe_event_record(troupe_world* world, std::int32_t rank, void* stream, troupe_event** made,
                                 troupe_error** error) {
-  return make_handle(made, "made", error, [&] {
-    return troupe::client_stream{need(world, "world").of, troupe::rank{rank}, static_cast<CUstream_st*>(stream)}.mark();
-  });
+  return make_handle(made, "made", error,
+                     [&] { return stream_of(need(world, "world").of, troupe::rank{rank}, stream).mark(); });
 }
 
 void troupe_event_free(troupe_event* event) {

@@ -2,6 +2,7 @@
 #include "operation.hpp"
 
 #include <troupe/collectives/operation/lanes/lane.hpp>
+#include <troupe/completion/reply/overlap.hpp>
 #include <troupe/device/threads/own_thread.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 
@@ -23,17 +24,39 @@ public:
   /// Returns the answer, which stays; null if there is none after \p at_most.
   const troupe::outcome* wait(troupe::nanoseconds at_most) {
     std::unique_lock lock{mutex_};
-    const auto is_there = [this] { return result_.has_value(); };
-    if (at_most.count() == TROUPE_FOREVER)
-      changed_.wait(lock, is_there);
-    else if (!is_there() && at_most.count() > 0)
-      changed_.wait_until(lock, troupe::later(std::chrono::steady_clock::now(), at_most), is_there);
+    await(lock, at_most, [this] { return result_.has_value(); });
     return result_ ? &*result_ : nullptr;
   }
 
+  /// The first answer to a request in two steps.
+  using first_step = std::variant<troupe::enqueued, troupe::error>;
+
+  void set_first(first_step result) noexcept {
+    const std::lock_guard lock{mutex_};
+    first_.emplace(std::move(result));
+    changed_.notify_all();
+  }
+  /// Returns the first step, which stays; null if it has not happened after \p at_most.
+  const first_step* wait_first(troupe::nanoseconds at_most) {
+    std::unique_lock lock{mutex_};
+    await(lock, at_most, [this] { return first_.has_value(); });
+    return first_ ? &*first_ : nullptr;
+  }
+
+  bool is_in_two_steps = false;
+
 private:
+  template <class Reached>
+  void await(std::unique_lock<std::mutex>& lock, troupe::nanoseconds at_most, Reached reached) {
+    if (at_most.count() == TROUPE_FOREVER)
+      changed_.wait(lock, reached);
+    else if (!reached() && at_most.count() > 0)
+      changed_.wait_until(lock, troupe::later(std::chrono::steady_clock::now(), at_most), reached);
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::optional<first_step> first_;
   std::optional<troupe::outcome> result_;
 };
 
@@ -99,12 +122,18 @@ request_options options_of(const troupe_request_options& given) {
   return made;
 }
 
-reply_promise make_promise(const troupe_request_options& options, const troupe_reply* kept) {
-  return make_reply_promise(
-      [done = options.done, user = options.user, state = kept != nullptr ? kept->of : nullptr](outcome result) {
-        if (done != nullptr) tell(done, user, result);
-        if (state) state->set(std::move(result));
-      });
+reply_promise make_promise(const troupe_request_options& options, const troupe_reply* kept, std::size_t part_count) {
+  const auto state = kept != nullptr ? kept->of : nullptr;
+  if (options.in_two_steps != 0 && !state) throw invalid("a request in two steps needs a reply: give made");
+  reply_promise whole = make_reply_promise([done = options.done, user = options.user, state](outcome result) {
+    if (done != nullptr) tell(done, user, result);
+    if (state) state->set(std::move(result));
+  });
+  if (options.in_two_steps == 0) return whole;
+  state->is_in_two_steps = true;
+  auto first = std::make_shared<value_promise<enqueued>>(
+      [state](troupe_reply::state::first_step&& step) { state->set_first(std::move(step)); });
+  return make_overlapped_promise(std::move(first), part_count, std::move(whole));
 }
 
 } // namespace troupe::c
@@ -115,13 +144,17 @@ namespace {
 
 /// Returns what sends \p parts to all ranks of \p world.
 auto sender(const troupe::world& world, std::vector<troupe::operation> parts, const troupe_request_options& given) {
-  return [&world, asked = make_request(world, std::move(parts), options_of(given), site_of(given))](
-             troupe::reply_promise& to) mutable { ask_into(world, std::move(asked), std::move(to)); };
+  const std::size_t count = std::max<std::size_t>(parts.size(), 1); // an empty request is refused
+  return prepared{count, [&world, asked = make_request(world, std::move(parts), options_of(given), site_of(given))](
+                             troupe::reply_promise& to) mutable { ask_into(world, std::move(asked), std::move(to)); }};
 }
 
 auto sender(troupe_driver& driver, std::vector<troupe::operation> parts, const troupe_request_options& given) {
-  return [&driver, asked = troupe::make_request(std::move(parts), options_of(given), site_of(given))](
-             troupe::reply_promise& to) mutable { driver.of.ask(std::move(asked), std::move(to)); };
+  if (given.in_two_steps != 0)
+    throw troupe::exception{troupe::errc::unsupported, "a driver is not told when ranks enqueue: ask in one step"};
+  return prepared{std::size_t{1},
+                  [&driver, asked = troupe::make_request(std::move(parts), options_of(given), site_of(given))](
+                      troupe::reply_promise& to) mutable { driver.of.ask(std::move(asked), std::move(to)); }};
 }
 
 } // namespace
@@ -150,9 +183,9 @@ troupe_code troupe_world_copy(troupe_world* world, std::int32_t rank, const trou
     troupe::rank_request asked =
         make_request(troupe::copy{need(from, "from").of, need(to, "to").of}, options_of(given), site_of(given));
     if (asked.epoch == troupe::epoch{}) asked.epoch = where.epoch(); // no peer takes part
-    return [&where, rank, asked = std::move(asked)](troupe::reply_promise& promise) mutable {
-      ask_into(where, troupe::rank{rank}, std::move(asked), std::move(promise));
-    };
+    return prepared{std::size_t{1}, [&where, rank, asked = std::move(asked)](troupe::reply_promise& promise) mutable {
+                      ask_into(where, troupe::rank{rank}, std::move(asked), std::move(promise));
+                    }};
   });
 }
 
@@ -176,9 +209,9 @@ troupe_code troupe_lane_ask(troupe_lane* lane, const troupe_operation* what, con
         make_request(make_operation(read_struct(what, "what")), options_of(given), site_of(given));
     if (asked.epoch == troupe::epoch{}) asked.epoch = by.acknowledged;
     asked.lane = by.name.value_or(troupe::lane{});
-    return [&by, asked = std::move(asked)](troupe::reply_promise& promise) mutable {
-      ask_into(by.world, by.target, std::move(asked), std::move(promise), by.client);
-    };
+    return prepared{std::size_t{1}, [&by, asked = std::move(asked)](troupe::reply_promise& promise) mutable {
+                      ask_into(by.world, by.target, std::move(asked), std::move(promise), by.client);
+                    }};
   });
 }
 
@@ -223,6 +256,31 @@ troupe_code troupe_reply_wait(const troupe_reply* reply, std::int64_t at_most_ns
     if (const troupe::error* failure = failure_of(*result)) return report(*failure, error);
     if (completion != nullptr) write_struct(completion, shown(std::get<troupe::completion>(*result)), "completion");
     return TROUPE_OK;
+  });
+}
+
+troupe_code troupe_reply_wait_enqueued(const troupe_reply* reply, std::int64_t at_most_ns, troupe_error** error) {
+  return guarded(error, [&]() -> troupe_code {
+    const troupe_reply& from = need(reply, "reply");
+    if (!from.of->is_in_two_steps) throw invalid("the request was made in one step: set in_two_steps in its options");
+    if (at_most_ns != 0) refuse_in_callback("troupe_reply_wait_enqueued()");
+    const auto* const step = from.of->wait_first(span_of(at_most_ns, "at_most_ns"));
+    if (step == nullptr) return TROUPE_WAITING;
+    if (const auto* failure = std::get_if<troupe::error>(step)) return report(*failure, error);
+    return TROUPE_OK;
+  });
+}
+
+troupe_code troupe_reply_order(const troupe_reply* reply, troupe_world* world, std::int32_t rank, void* stream,
+                               troupe_error** error) {
+  return attempt(error, [&] {
+    const troupe_reply& from = need(reply, "reply");
+    const troupe::world& where = need(world, "world").of;
+    const auto* const step = from.of->wait_first(troupe::nanoseconds{0});
+    const auto* const told = step != nullptr ? std::get_if<troupe::enqueued>(step) : nullptr;
+    if (told == nullptr)
+      throw invalid("the request is not in the GPUs' queues: wait for it with troupe_reply_wait_enqueued()");
+    stream_of(where, troupe::rank{rank}, stream).wait_for(*told);
   });
 }
 

@@ -64,6 +64,7 @@ typedef struct troupe_lane troupe_lane;             ///< A client of one rank. T
 typedef struct troupe_driver troupe_driver;         ///< A client of all ranks in a process without a rank.
 typedef struct troupe_controller troupe_controller; ///< The controller of a world over processes.
 typedef struct troupe_buffer troupe_buffer;         ///< A range of memory for requests. Immutable.
+typedef struct troupe_stream troupe_stream;         ///< A stream of the client on a rank's device.
 typedef struct troupe_event troupe_event;           ///< A point in a stream of the client. Immutable.
 typedef struct troupe_reply troupe_reply;           ///< The answer to a request.
 typedef struct troupe_plan troupe_plan;             ///< Captured requests. Immutable.
@@ -493,9 +494,23 @@ TROUPE_API troupe_code troupe_buffer_to_dlpack_versioned(const troupe_buffer* bu
 
 // Streams of the client -----------------------------------------------------------------------------------------------
 
-/// Records an event behind the work that is now in \p stream, a cudaStream_t of the device of \p rank (NULL: the
-/// default stream). An operand with this event is used behind that work, without the CPU. Errors: unsupported (a world
-/// of the mock, which has no CUDA streams), invalid_argument.
+/// Makes a stream on the device of \p rank, for programs without CUDA's headers and for worlds of the mock. With CUDA
+/// any cudaStream_t of the device does as well.
+TROUPE_API troupe_code troupe_stream_create(troupe_world* world, int32_t rank, troupe_stream** made,
+                                            troupe_error** error);
+/// Returns the stream itself, which functions below take: a cudaStream_t with CUDA. NULL for NULL.
+TROUPE_API void* troupe_stream_native(const troupe_stream* stream);
+/// Copies in stream order between any two of device, pinned and pageable memory, by their addresses. The memory must
+/// stay valid until then.
+TROUPE_API troupe_code troupe_stream_copy(troupe_stream* stream, void* to, const void* from, size_t size_bytes,
+                                          troupe_error** error);
+/// Waits until all work in the stream has finished.
+TROUPE_API troupe_code troupe_stream_synchronize(troupe_stream* stream, troupe_error** error);
+/// Frees the handle; work that is in the stream still runs.
+TROUPE_API void troupe_stream_free(troupe_stream* stream);
+/// Records an event behind the work that is now in \p stream, a stream of the device of \p rank (with CUDA also NULL,
+/// the default stream). An operand with this event is used behind that work, without the CPU. Errors: invalid_argument,
+/// unsupported (NULL with the mock).
 TROUPE_API troupe_code troupe_event_record(troupe_world* world, int32_t rank, void* stream, troupe_event** made,
                                            troupe_error** error);
 TROUPE_API void troupe_event_free(troupe_event* event);
@@ -589,13 +604,17 @@ typedef struct troupe_request_options {
   uint64_t epoch;            ///< The epoch it is for. 0: the current one of a world, the acknowledged one of a lane.
   troupe_done_callback done; ///< Called with the answer, possibly before the function returns; NULL: none.
   void* user;
-  int32_t staged;   ///< Not 0: sets `staged` of all parts.
-  uint32_t line;    ///< The source line of the request, for the flight record …
-  const char* file; ///< … and its file: a text that lives as long as the runtime, such as __FILE__. NULL: unknown.
+  const char*
+      file;       ///< The source file of the request, for the flight record; a text that lives as long as the runtime.
+  uint32_t line;  ///< Its line in that file.
+  int32_t staged; ///< Not 0: sets `staged` of all parts.
+  /// Not 0: the reply also tells when the request is in the GPUs' queues: troupe_reply_wait_enqueued(),
+  /// troupe_reply_order(). Not for drivers.
+  int32_t in_two_steps;
 } troupe_request_options;
 
 /// The place of the request, for an initializer of troupe_request_options: {.size = sizeof options, TROUPE_HERE}.
-#define TROUPE_HERE .line = __LINE__, .file = __FILE__
+#define TROUPE_HERE .file = __FILE__, .line = __LINE__
 
 // Requests ------------------------------------------------------------------------------------------------------------
 //
@@ -641,6 +660,15 @@ TROUPE_API void troupe_lane_free(troupe_lane* lane);
 /// the failure. May be called again, with the same result.
 TROUPE_API troupe_code troupe_reply_wait(const troupe_reply* reply, int64_t at_most_ns, troupe_completion* completion,
                                          troupe_error** error);
+/// Waits in the same way until the request, which was made in two steps, is in the GPUs' queues. Returns the code of
+/// its failure if it does not get there. Errors: invalid_argument (it was made in one step).
+TROUPE_API troupe_code troupe_reply_wait_enqueued(const troupe_reply* reply, int64_t at_most_ns, troupe_error** error);
+/// Makes later work in \p stream, a stream of the device of \p rank, wait on the device for this rank's part of a
+/// request that troupe_reply_wait_enqueued() has found enqueued. It promises order, never success: work behind it runs
+/// whether the request succeeds or not (docs/overlap.md). Errors: invalid_argument (not enqueued, or no part of this
+/// rank).
+TROUPE_API troupe_code troupe_reply_order(const troupe_reply* reply, troupe_world* world, int32_t rank, void* stream,
+                                          troupe_error** error);
 /// Frees the handle. The request goes on.
 TROUPE_API void troupe_reply_free(troupe_reply* reply);
 

@@ -312,7 +312,7 @@ troupe_code troupe_driver_capture(troupe_driver* driver, const troupe_operation*
     const auto deadline = given.deadline_ns != 0 ? span_of(given.deadline_ns, "deadline_ns")
                                                  : troupe::nanoseconds{std::chrono::minutes{1}};
     auto reply = std::make_unique<troupe_reply>();
-    of.capture(name_of(given), std::move(all), deadline, make_promise(no_callback, reply.get()));
+    of.capture(name_of(given), std::move(all), deadline, make_promise(no_callback, reply.get(), 1));
     stored = reply.release();
   });
 }
