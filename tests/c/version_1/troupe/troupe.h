@@ -371,10 +371,12 @@ TROUPE_API troupe_code troupe_world_allocate_all(troupe_world* world, size_t siz
 /// Allocates \p size_bytes of page-locked host memory that every rank of this process can access.
 TROUPE_API troupe_code troupe_world_allocate_pinned(troupe_world* world, size_t size_bytes, troupe_buffer** made,
                                                     troupe_error** error);
-/// Makes memory of the caller's own an operand: device memory of the device of \p rank, or any host memory. It must
-/// stay valid until \p release is called with \p user, once, when the last handle and the last request that uses it
-/// have gone; this may be on a thread of troupe, as a callback. \p release may be NULL. If this function fails, it does
-/// not call it. Errors: invalid_argument (NULL with a size), wrong_device, out_of_memory.
+/// Makes memory of the caller's own an operand: device memory of the device of \p rank, or any host memory. \p release
+/// is called with \p user, once, when the last handle and the last request that uses the memory have gone: as a
+/// callback, on any thread, which may be shortly after the answer to the request. \p release may be NULL: the memory
+/// must then stay valid until the answers of all requests that use it, and after an unknown outcome until the world has
+/// ended. If this function fails, it does not call \p release. Errors: invalid_argument (NULL with a size),
+/// wrong_device, out_of_memory.
 TROUPE_API troupe_code troupe_world_adopt(troupe_world* world, int32_t rank, void* address, size_t size_bytes,
                                           void (*release)(void* user), void* user, troupe_buffer** made,
                                           troupe_error** error);
@@ -471,9 +473,9 @@ typedef struct troupe_tensor_info {
 } troupe_tensor_info;
 
 /// Makes an operand of a tensor of another library, without a copy. The tensor must be row-major without gaps, and
-/// ready: order it by troupe_event_record() else. On success troupe owns the tensor, and deletes it once, when the last
-/// handle and request have gone, on any thread; on an error the caller still owns it. \p info (may be NULL): its size
-/// is set by the caller. Errors: invalid_argument, unsupported (type or device; built without DLPack), wrong_device.
+/// ready: order it by troupe_event_record() else. On success troupe owns the tensor, and deletes it once, as
+/// troupe_world_adopt() calls `release`; on an error the caller still owns it. \p info (may be NULL): its size is set
+/// by the caller. Errors: invalid_argument, unsupported (type or device; built without DLPack), wrong_device.
 TROUPE_API troupe_code troupe_world_import_dlpack(troupe_world* world, struct DLManagedTensor* tensor,
                                                   troupe_tensor_info* info, troupe_buffer** made, troupe_error** error);
 /// The same for a tensor of DLPack 1.x. \p read_only_allowed: the caller ensures that no request writes it; otherwise a
