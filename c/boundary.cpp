@@ -21,6 +21,12 @@ exception invalid(std::string text) {
   return {errc::invalid_argument, std::move(text)};
 }
 
+void check_count(std::size_t count, std::string_view what, std::size_t most) {
+  if (count > most)
+    throw invalid("there are " + std::to_string(count) + " " + std::string{what} + ", and at most " +
+                  std::to_string(most) + " are possible");
+}
+
 void check_size(std::size_t given, std::size_t first, std::string_view what) {
   if (given < first || given > most_struct_bytes)
     throw invalid("the size of " + std::string{what} + " is " + std::to_string(given) + ", and it has at least " +

@@ -48,6 +48,11 @@ troupe_code attempt(troupe_error** to, const Action& action) noexcept {
 
 [[nodiscard]] exception invalid(std::string text);
 
+/// The most elements of an array of the caller.
+inline constexpr std::size_t most_elements = std::size_t{1} << 24U;
+/// Refuses an array of more elements than \p most. \p what: "operations".
+void check_count(std::size_t count, std::string_view what, std::size_t most = most_elements);
+
 /// Returns *\p pointer. Errors: invalid_argument, if it is null; \p what: "world".
 template <class T>
 [[nodiscard]] T& need(T* pointer, std::string_view what) {
@@ -135,6 +140,7 @@ template <class T>
 [[nodiscard]] std::vector<T> read_structs(const T* first, std::size_t count, std::string_view what) {
   std::vector<T> all;
   if (count == 0) return all;
+  check_count(count, std::string{what} + "s");
   const std::size_t distance = need(first, what).size;
   all.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {

@@ -142,6 +142,7 @@ troupe_code import_tensor(troupe_world* world, troupe_tensor_info* info, troupe_
 /// Returns the memory and shape of an exported tensor.
 std::span<const std::int64_t> shape_of(const std::int64_t* shape, std::size_t dimensions) {
   if (dimensions == 0) return {};
+  check_count(dimensions, "dimensions", 1024);
   return {&need(shape, "shape"), dimensions};
 }
 

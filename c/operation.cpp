@@ -33,6 +33,7 @@ factor factor_of(const troupe_operation& from, dtype type) {
 partition partition_of(const std::size_t* counts, const std::size_t* displacements, std::size_t count,
                        std::string_view what) {
   if (count == 0) return {};
+  check_count(count, what);
   static_cast<void>(need(counts, what));
   std::vector<std::size_t> sizes{counts, counts + count};
   if (displacements == nullptr) return partition::packed(std::move(sizes));
@@ -60,6 +61,8 @@ call call_of(const troupe_operation& from) {
     made.function = std::make_shared<const rank_function>(std::string{from.name});
   else
     throw invalid("a call names no function: set function, or in a request to all ranks name");
+  check_count(from.argument_count, "arguments", most_call_arguments);
+  check_count(from.value_bytes, "value_bytes", most_call_bytes);
   for (std::size_t i = 0; i < from.argument_count; ++i)
     made.arguments.push_back(operand_of((&need(from.arguments, "arguments"))[i]));
   if (from.value_bytes != 0) {
@@ -116,6 +119,7 @@ std::vector<operation> make_operations(const troupe_operation* first, std::size_
 std::vector<operation> make_each(const troupe_operation* what, const troupe_buffer* const* send,
                                  const troupe_buffer* const* recv, std::size_t count) {
   troupe_operation one = read_struct(what, "what");
+  check_count(count, "ranks");
   std::vector<operation> all;
   for (std::size_t i = 0; i < count; ++i) {
     if (send != nullptr) one.send.memory = send[i];

@@ -123,6 +123,7 @@ troupe_code troupe_world_split(troupe_world* world, const troupe_rank_group* gro
     for (const troupe_rank_group& one : read_structs(groups, count, "group")) {
       troupe::rank_group& last = wanted.emplace_back();
       last.name = need_text(one.name, "name");
+      check_count(one.member_count, "members");
       for (std::size_t i = 0; i < one.member_count; ++i) last.members.emplace_back((&need(one.members, "members"))[i]);
     }
     std::vector<std::unique_ptr<troupe_world>> worlds;

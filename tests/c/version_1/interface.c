@@ -759,6 +759,15 @@ static void sizes(void) {
   parts[1].known.size = sizeof(troupe_operation);
   REFUSED(troupe_world_ask(world, &parts[0].known, ranks, NULL, &reply, &failed), TROUPE_INVALID_ARGUMENT, "same size");
   troupe_operation what = make(TROUPE_BARRIER, 0);
+  REFUSED(troupe_world_ask(world, &what, (size_t)-1, NULL, &reply, &failed), TROUPE_INVALID_ARGUMENT, "operations");
+  REFUSED(troupe_world_ask_each(world, &what, NULL, NULL, (size_t)-1, NULL, &reply, &failed), TROUPE_INVALID_ARGUMENT,
+          "ranks");
+  what.kind = TROUPE_CALL;
+  what.name = "none";
+  what.value_bytes = (size_t)-1;
+  REFUSED(troupe_world_ask_each(world, &what, NULL, NULL, ranks, NULL, &reply, &failed), TROUPE_INVALID_ARGUMENT,
+          "value_bytes");
+  what = make(TROUPE_BARRIER, 0);
   what.size = 0;
   REFUSED(troupe_world_ask_each(world, &what, NULL, NULL, ranks, NULL, &reply, &failed), TROUPE_INVALID_ARGUMENT,
           "size");

@@ -729,7 +729,7 @@ TROUPE_API void troupe_function_free(troupe_function* function);
 /// (docs/drivers.md). Does not wait for the world: troupe_driver_wait_ready(). \p settings may be NULL.
 TROUPE_API troupe_code troupe_driver_create(const troupe_settings* settings, troupe_driver** made,
                                             troupe_error** error);
-/// Leaves. Pending requests are answered (abandoned, unknown outcome).
+/// Leaves. Pending requests are answered (abandoned, unknown outcome). Not in a callback of the driver.
 TROUPE_API void troupe_driver_free(troupe_driver* driver);
 TROUPE_API troupe_code troupe_driver_status(const troupe_driver* driver, troupe_status** made, troupe_error** error);
 /// As troupe_world_wait_ready().
