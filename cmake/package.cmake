@@ -2,7 +2,7 @@
 # name the source or the build folder, and it may be moved as a whole.
 #
 # Its parts, which are packages of their own where they are packed (cmake/packages.cmake): "runtime" is libtroupe.so, if
-# it is shared; "development" is what is needed to build with it; "program" is the program troupe.
+# it is shared; "c" is libtroupe_c.so; "development" is what is needed to build with them; "program" is the program troupe.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
@@ -46,6 +46,16 @@ foreach(header ${TROUPE_PUBLIC_HEADERS})
           COMPONENT development)
 endforeach()
 
+# The C interface. Its target needs nothing else of the package, so it has no set of exported targets: troupeConfig.cmake
+# makes it.
+if(TARGET troupe_c)
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(troupe_c PROPERTIES INSTALL_RPATH "$ORIGIN") # where libtroupe.so is
+  endif()
+  install(TARGETS troupe_c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT c NAMELINK_COMPONENT development)
+  install(FILES ${PROJECT_SOURCE_DIR}/c/troupe.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe COMPONENT development)
+endif()
+
 if(TARGET troupe)
   # It finds libtroupe.so beside itself wherever both are moved to, and a CAF outside the system's folders where the
   # built one found it.
@@ -72,6 +82,10 @@ endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 
 set(TROUPE_SHARED OFF)
+set(TROUPE_HAS_C OFF)
+if(TARGET troupe_c)
+  set(TROUPE_HAS_C ON)
+endif()
 set(TROUPE_DEFAULT_COMPONENT troupe)
 if(TROUPE_CORE_ALONE)
   set(TROUPE_DEFAULT_COMPONENT core)
@@ -91,7 +105,11 @@ install(FILES ${PROJECT_BINARY_DIR}/package/troupeConfig.cmake
         DESTINATION ${package_dir} COMPONENT development)
 
 include(pkg_config)
-install(FILES ${PROJECT_BINARY_DIR}/package/troupe.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+set(pc_files ${PROJECT_BINARY_DIR}/package/troupe.pc)
+if(TARGET troupe_c)
+  list(APPEND pc_files ${PROJECT_BINARY_DIR}/package/troupe_c.pc)
+endif()
+install(FILES ${pc_files} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 if(PROJECT_IS_TOP_LEVEL)
   include(packages)
 endif()

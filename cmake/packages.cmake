@@ -1,5 +1,6 @@
 # cpack: troupe-VERSION-SYSTEM-PROCESSOR.tar.gz of everything, and Debian packages, here named as of 0.2:
 #   libtroupe0.3    libtroupe.so, of a shared build only
+#   libtroupe-c1    libtroupe_c.so, the C interface
 #   libtroupe-dev   headers, the linker's libraries, find_package(troupe), pkg-config; depends on what consumers link
 #   troupe          the program
 # A .deb belongs to the release of the distribution that it was built on: its libraries are those found here. For the
@@ -23,6 +24,9 @@ set(CPACK_COMPONENTS_ALL development)
 if(BUILD_SHARED_LIBS)
   list(PREPEND CPACK_COMPONENTS_ALL runtime)
 endif()
+if(TARGET troupe_c)
+  list(APPEND CPACK_COMPONENTS_ALL c)
+endif()
 if(TARGET troupe)
   list(APPEND CPACK_COMPONENTS_ALL program)
 endif()
@@ -42,6 +46,12 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS ${opened_at_run_time})
+
+set(CPACK_DEBIAN_C_PACKAGE_NAME libtroupe-c1) # of the soname, which is not troupe's version
+set(CPACK_DEBIAN_C_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_C_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_C_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_C_PACKAGE_SUGGESTS ${opened_at_run_time})
 
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME troupe)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION utils)
@@ -64,6 +74,7 @@ endif()
 if(BUILD_SHARED_LIBS)
   list(PREPEND needs "libtroupe${soname_version} ${same_version}")
   set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "libtroupe${soname_version} ${same_version}")
+  set(CPACK_DEBIAN_C_PACKAGE_DEPENDS "libtroupe${soname_version} ${same_version}")
 else()
   list(APPEND needs libspdlog-dev "libssl-dev (>= 3)" libhwloc-dev)
   if(TROUPE_HAS_GLOO)
@@ -73,9 +84,13 @@ else()
     list(APPEND needs prometheus-cpp-dev)
   endif()
 endif()
+if(TARGET troupe_c)
+  list(APPEND needs "libtroupe-c1 ${same_version}")
+endif()
 list(JOIN needs ", " CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "troupe ${same_version}, pkg-config, cmake (>= 3.25)")
 set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}\nThis is the shared library.")
+set(CPACK_DEBIAN_C_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}\nThis is the shared library of its C interface.")
 set(CPACK_DEBIAN_PROGRAM_DESCRIPTION
     "${CPACK_PACKAGE_DESCRIPTION}\nThis is the program: demonstrations, a doctor, benches, and a launcher of processes.")
 set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}\nThis is what programs are built with.")

@@ -1,4 +1,4 @@
-# Writes package/troupe.pc, for those who build without CMake: c++ -std=c++20 ... $(pkg-config --cflags --libs troupe).
+# Writes package/troupe.pc and package/troupe_c.pc, for those who build without CMake: c++ -std=c++20 ... $(pkg-config --cflags --libs troupe).
 #
 # Of a static build it asks for everything that the layers link, also without --static: there is no libtroupe.so that
 # would bring it along. Of a shared one it asks for CAF besides, whose inline functions are in whatever includes troupe.
@@ -78,5 +78,7 @@ function(troupe_write_pc)
   cmake_path(RELATIVE_PATH prefix BASE_DIRECTORY ${to_prefix})
   set(TROUPE_PC_PREFIX "\${pcfiledir}/${prefix}")
   configure_file(${PROJECT_SOURCE_DIR}/cmake/troupe.pc.in ${PROJECT_BINARY_DIR}/package/troupe.pc @ONLY)
+  # libtroupe_c.so brings along what it needs.
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/troupe_c.pc.in ${PROJECT_BINARY_DIR}/package/troupe_c.pc @ONLY)
 endfunction()
 troupe_write_pc()

@@ -33,7 +33,7 @@ class CMakeBuild(build_ext):
             source = HERE if made else HERE.parent
             options = [f"-Dtroupe_ROOT={made}"] if made else [
                 "-DTROUPE_PYTHON=ON", "-DTROUPE_BUILD_TESTS=OFF", "-DTROUPE_BUILD_EXAMPLES=OFF",
-                "-DTROUPE_BUILD_PROGRAM=ON", "-DTROUPE_INSTALL=OFF",
+                "-DTROUPE_BUILD_PROGRAM=ON", "-DTROUPE_BUILD_C=OFF", "-DTROUPE_INSTALL=OFF",
                 "-DTROUPE_PRECOMPILE=ON", "-DTROUPE_UNITY=ON"]
             if shutil.which("ninja"):
                 options.append("-GNinja")

@@ -1,15 +1,15 @@
-# Builds the SOURCES with COMPILER and FLAGS by what pkg-config says of the package below PACKAGE, as a makefile would,
+# Builds the SOURCES with COMPILER and FLAGS by what pkg-config says of MODULE in the package below PACKAGE, as a makefile would,
 # and runs the result. A shared troupe outside the system's folders is found by LD_LIBRARY_PATH, and so is a CAF in
 # LIBRARIES.
-file(GLOB_RECURSE file ${PACKAGE}/troupe.pc)
+file(GLOB_RECURSE file ${PACKAGE}/${MODULE}.pc)
 if(NOT file)
-  message(FATAL_ERROR "${PACKAGE} has no troupe.pc")
+  message(FATAL_ERROR "${PACKAGE} has no ${MODULE}.pc")
 endif()
 cmake_path(GET file PARENT_PATH folder)
 set(ENV{PKG_CONFIG_PATH} "${folder}:$ENV{PKG_CONFIG_PATH}")
 set(ENV{LD_LIBRARY_PATH} "${folder}/..:${LIBRARIES}:$ENV{LD_LIBRARY_PATH}")
 foreach(what cflags libs)
-  execute_process(COMMAND ${PKG_CONFIG} --${what} troupe OUTPUT_VARIABLE ${what} OUTPUT_STRIP_TRAILING_WHITESPACE
+  execute_process(COMMAND ${PKG_CONFIG} --${what} ${MODULE} OUTPUT_VARIABLE ${what} OUTPUT_STRIP_TRAILING_WHITESPACE
                   COMMAND_ERROR_IS_FATAL ANY)
   separate_arguments(${what} UNIX_COMMAND "${${what}}")
 endforeach()
@@ -20,7 +20,7 @@ file(MAKE_DIRECTORY ${BUILD})
 set(objects "")
 foreach(source ${SOURCES})
   cmake_path(GET source STEM name)
-  execute_process(COMMAND ${LAUNCHER} ${COMPILER} -std=c++20 ${FLAGS} ${cflags} -c ${source} -o ${BUILD}/${name}.o
+  execute_process(COMMAND ${LAUNCHER} ${COMPILER} ${FLAGS} ${cflags} -c ${source} -o ${BUILD}/${name}.o
                   COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
   list(APPEND objects ${BUILD}/${name}.o)
 endforeach()

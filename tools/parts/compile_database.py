@@ -41,6 +41,8 @@ class CompileDatabase:
             path = pathlib.Path(os.path.normpath(pathlib.Path(entry["directory"]) / entry["file"]))
             if path.suffix == ".cu":  # nvcc's; clang 14 cannot read the headers of CUDA 13
                 continue
+            if path.suffix == ".c":  # the rules are those of C++
+                continue
             if path.is_relative_to(self.root) and path.relative_to(self.root).parts[0] in FOLDERS:
                 self.entries.setdefault(path, entry)  # keeps the library's entry if a test compiles the file again
 

@@ -2,7 +2,8 @@
 # The core's folders are layers, from the lowest.
 CORE = ("device", "completion", "collectives", "actors", "runtime")
 # The packages beside the core, and which of each other they may include.
-PACKAGES = {"processes": (), "backends": (), "testing": ("processes",), "program": ("processes", "backends", "testing")}
+PACKAGES = {"processes": (), "backends": (), "testing": ("processes",), "c": ("processes",),
+            "program": ("processes", "backends", "testing")}
 LAYERS = (*CORE, *PACKAGES)
 ENDINGS = (".hpp", ".cpp", ".h", ".cu", ".cuh")
 

@@ -50,6 +50,15 @@ class CheckLayers(TreeTest):
         self.plant("collectives/operation/request.hpp", "#include <troupe/troupe.hpp>\n")
         self.assert_catches("check-layers", "collectives/operation/request.hpp:1:", "must not include runtime")
 
+    def test_the_c_interface_includes_the_processes_and_no_package_includes_it(self):
+        self.plant("c/world.cpp", '#include "troupe.h"\n#include <troupe/troupe.h>\n#include <troupe/processes/world_driver.hpp>\n')
+        self.assert_passes("check-layers")
+        self.plant("c/world.cpp", "#include <troupe/testing/mock_world.hpp>\n")
+        self.assert_catches("check-layers", "c/world.cpp:1:", "must not include testing")
+        self.plant("c/world.cpp", "")
+        self.plant("program/demo/demo.cpp", "#include <troupe/troupe.h>\n")
+        self.assert_catches("check-layers", "program/demo/demo.cpp:1:", "must not include c")
+
     def test_a_layer_that_does_not_exist_is_caught(self):
         self.plant("runtime/world.hpp", "#include <troupe/utils/strings.hpp>\n")
         self.assert_catches("check-layers", "utils is not a layer")

@@ -46,7 +46,13 @@ class CheckSnippets(TreeTest):
 
     def test_cpp_that_quotes_nothing_is_caught(self):
         self.plant("docs/one.md", "# One\n\n```cpp\nint main() {}\n```\n")
-        self.assert_catches("check-snippets", "docs/one.md:3: a block of C++ quotes no compiled file")
+        self.assert_catches("check-snippets", "docs/one.md:3: a block of C or C++ quotes no compiled file")
+
+    def test_c_that_quotes_nothing_is_caught(self):
+        self.plant("docs/one.md", "# One\n\n```c\nint main(void) { return 0; }\n```\n")
+        self.assert_catches("check-snippets", "docs/one.md:3: a block of C or C++ quotes no compiled file")
+        self.plant("docs/one.md", "# One\n\n```console\n$ cc one.c\n```\n")
+        self.assert_passes("check-snippets")
 
     def test_text_that_the_shell_writes_to_a_file_is_quoted(self):
         shell = ("<!-- snippet: examples/one.cpp -->\n<!-- newcomer: run -->\n```sh\nmkdir a\ncat >one.cpp <<'END'\n"
