@@ -1,11 +1,13 @@
 /// Runs every operation once and verifies its result. Runs on GPUs if there are any, otherwise on the mock. The regions
 /// between two lines with the same name in brackets are the examples of docs/reference.
 
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world_group.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <future>
@@ -42,14 +44,18 @@ per_rank<buffer> place(world& ranks, const std::function<values(int rank)>& held
 
 int wrong = 0;
 
+void tell(const char* what, bool right) {
+  std::printf("%-17s %s\n", what, right ? "right" : "WRONG");
+  if (!right) ++wrong;
+}
+
 /// Compares each rank's buffer with the values that \p expected returns for the rank.
 void verify(world& ranks, const char* what, const per_rank<buffer>& seen,
             const std::function<values(int rank)>& expected) {
   bool right = true;
   for (const rank self : ranks.local_ranks())
     right = right && ranks.read<float>(self, seen[self]).get() == expected(self.value());
-  std::printf("%-17s %s\n", what, right ? "right" : "WRONG");
-  if (!right) ++wrong;
+  tell(what, right);
 }
 // [helpers]
 
@@ -333,6 +339,21 @@ void run_call(world& ranks, int n) {
   // [call]
 }
 
+void run_agree(world& ranks) {
+  // [agree]
+  // Each rank has a number of free blocks. All admit as many users as the rank with the fewest, at the same step.
+  std::vector<rank_lane> clients;
+  std::vector<std::future<completion>> replies;
+  for (const rank self : ranks.local_ranks()) {
+    clients.emplace_back(ranks, self, lane::named("admission"));
+    replies.push_back(clients.back().agree(agreement_rule::min, 10 + self.value()));
+  }
+  bool right = true;
+  for (auto& one : replies) right = right && one.get().agreed->integer() == 10;
+  tell("agree", right);
+  // [agree]
+}
+
 } // namespace
 
 int main() try {
@@ -359,6 +380,7 @@ int main() try {
   run_group(ranks, n);
   run_replay(ranks, n);
   run_call(ranks, n);
+  run_agree(ranks);
   std::printf("%d ranks, %d wrong\n", ranks.size(), wrong);
   return wrong == 0 ? 0 : 1;
 } catch (const troupe::exception& failure) {

@@ -45,6 +45,7 @@ struct world_driver::parts {
             .knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); },
             .changed = [this](const world_event& now) { hear(now); },
             .warned = [](const error& why) { log_warning(to_string(why)); },
+            .agreed = [this](const std::string& where, const agreed_value& value) { hear(where, value); },
             .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
             .default_deadline = settings.deadlines.operation,
             .holder = draw_holder()});
@@ -54,6 +55,7 @@ struct world_driver::parts {
   ~parts() {
     std::unique_lock lock{mutex};
     const auto unheard = std::exchange(listeners, {}); // the end of this object is not reported
+    const auto no_values = std::exchange(agreed_listeners, {});
     lock.unlock();
     session->close({.code = errc::abandoned, .text = "the driver has ended before the request was answered"});
     controller.stop();
@@ -67,11 +69,19 @@ struct world_driver::parts {
     for (const auto& one : told) one(event);
   }
 
+  void hear(const std::string& where, const agreed_value& value) {
+    std::unique_lock lock{mutex};
+    const auto told = agreed_listeners;
+    lock.unlock();
+    for (const auto& one : told) one(where, value);
+  }
+
   controller_connection controller;
   std::shared_ptr<driver_session> session;
   std::mutex mutex;
   condition changed;
   std::vector<std::function<void(const world_event&)>> listeners;
+  std::vector<peer_requests::agreed_listener> agreed_listeners;
 };
 
 world_driver::world_driver(const configuration& settings) : parts_{std::make_shared<parts>(settings)} {}
@@ -101,6 +111,14 @@ world_event world_driver::wait_ready(troupe::epoch after, nanoseconds at_most) c
 void world_driver::on_event(std::function<void(const world_event&)> heard) {
   const std::lock_guard lock{parts_->mutex};
   parts_->listeners.push_back(std::move(heard));
+}
+
+void world_driver::on_agreed(std::function<void(const std::string& where, const agreed_value& value)> heard) {
+  {
+    const std::lock_guard lock{parts_->mutex};
+    parts_->agreed_listeners.push_back(std::move(heard));
+  }
+  parts_->session->hear_agreed();
 }
 
 void world_driver::ask(world_request asked, reply_promise reply) {

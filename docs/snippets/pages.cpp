@@ -174,6 +174,31 @@ void disjoint_worlds() {
   expect(rollouts.status().phase == troupe::world_phase::ready, "one world ends, the other serves");
 }
 
+// [agree]
+// Called for each rank at each step: how many users all ranks admit, and which requests all of them cancel.
+struct decision {
+  std::int64_t users = 0;
+  std::vector<std::int64_t> cancelled;
+};
+decision decide(troupe::rank_lane& mine, std::int64_t free_blocks, const std::vector<std::int64_t>& gone) {
+  auto users = mine.agree(troupe::agreement_rule::min, free_blocks);
+  auto cancelled = mine.agree(troupe::agreement_rule::union_of, gone);
+  return {users.get().agreed->integer(), cancelled.get().agreed->integers()};
+}
+// [agree]
+
+void agreeing() {
+  troupe::testing::mock_world on_mock{2};
+  troupe::world& world = on_mock.world();
+  const auto decide_at = [&](int self, std::int64_t blocks, const std::vector<std::int64_t>& gone) {
+    troupe::rank_lane mine{world, troupe::rank{self}, troupe::lane::named("decisions")};
+    const decision made = decide(mine, blocks, gone);
+    expect(made.users == 3 && made.cancelled == std::vector<std::int64_t>{7, 9}, "both ranks decide the same");
+  };
+  std::jthread other{[&] { decide_at(1, 3, {9, 7}); }};
+  decide_at(0, 5, {9});
+}
+
 void lanes() {
   troupe::testing::mock_world on_mock{2};
   troupe::world& world = on_mock.world();
@@ -242,6 +267,7 @@ void run_pages() {
   suspension();
   staged();
   lanes();
+  agreeing();
   resume_points();
   checkpoints();
   transfers();

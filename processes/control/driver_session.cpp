@@ -69,6 +69,12 @@ void driver_session::open(const world_report& report) {
   order_ = std::make_shared<attached_order>(process_address{report.address}, report.world_size, of,
                                             send ? std::move(send) : batch_sender(of));
   opened_ = of;
+  if (hears_agreed_) order_->peers()->hear_agreed(services_.agreed);
+}
+
+void driver_session::hear_agreed() {
+  const std::lock_guard lock{mutex_};
+  if (!std::exchange(hears_agreed_, true) && order_) order_->peers()->hear_agreed(services_.agreed);
 }
 
 void driver_session::end_order(const error& why) {

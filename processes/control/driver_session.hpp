@@ -34,6 +34,9 @@ struct driver_services {
   /// the driver_session.
   std::function<void(const world_event& now)> changed{};
   std::function<void(const error& why)> warned{};
+  /// Reports an agreed value of the world, once hear_agreed() has been called. Must neither block nor throw, and must
+  /// not call the driver_session.
+  peer_requests::agreed_listener agreed{};
   wait_profile ring_wait{};
   nanoseconds default_deadline = std::chrono::minutes{1};
   /// Maximum number of its requests that have not been answered. Further ones are refused (busy).
@@ -65,6 +68,9 @@ public:
             peer_requests::handle_promise reply);
   void give_back(const remote_buffer& lent);
   void read(const remote_buffer& from, nanoseconds deadline, peer_requests::bytes_promise reply);
+
+  /// Reports the agreed values of the world from now on, in this epoch and later ones: driver_services::agreed.
+  void hear_agreed();
 
   /// Captures a plan at all ranks (peer_requests::capture()), and renews its lease until drop_plan() or close().
   void capture(std::string name, plan_steps steps, nanoseconds deadline, reply_promise reply) noexcept;
@@ -119,6 +125,7 @@ private:
   epoch opened_{};                                                         ///< The epoch of order_.
   epoch_rings rings_;                                                      ///< Those of the present epoch.
   std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until settle().
+  bool hears_agreed_ = false;                                              ///< See hear_agreed().
   std::atomic<std::uint64_t> last_ticket_{0};
   std::atomic<bool> has_lent_{false}; ///< Whether memory or a plan was requested, whose lease must be renewed.
   running_time renewed_{};

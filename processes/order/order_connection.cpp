@@ -145,7 +145,7 @@ void order_connection::ask(const std::shared_ptr<ordered_rank>& of, lane_request
                                      .from = request_origin{.lane = asked.where, .client = asked.client},
                                      .site = asked.site},
                                     time_->now());
-  made.give_up = later(made.call->deadline(), controller_grace);
+  if (!std::holds_alternative<agree>(made.call->what())) made.give_up = later(made.call->deadline(), controller_grace);
   queue_.run([this, made = std::move(made), deadline = asked.deadline,
               objection = std::move(asked.objection)]() mutable { take(std::move(made), deadline, objection.get()); });
 }
@@ -368,6 +368,10 @@ void order_connection::follow(step& next) {
   if (auto* const one = std::get_if<released_call>(&next)) {
     one->call->all_have_asked();
     one->call->released_as(++one->of->released);
+    if (one->agreed) {
+      if (one->of->pipeline->self() == rank{0}) one->of->peers->tell_agreed(one->call->from().lane, *one->agreed);
+      return one->call->agreed_on(std::move(one->agreed), time_->now());
+    }
     if (one->others.empty()) return one->of->pipeline->submit(std::move(one->call));
     pipeline_calls together;
     together.push_back(std::move(one->call));
@@ -403,15 +407,21 @@ error order_connection::decide(decision_record& one) {
   undecided_ask& found = node.mapped();
   const rank_pipeline& pipeline = *found.of->pipeline;
   if (one.kind == decision_record::form::release) {
+    if ((one.value != nullptr) != std::holds_alternative<agree>(found.call->what()) || (one.value && one.joins)) {
+      asks_.insert(std::move(node));
+      return {.code = errc::internal,
+              .text = "the controller has released an agree without its value, or another request with one"};
+    }
     if (const auto position = one.position ? one.position : found.position)
       found.call->stands_at({found.where, *position, found.client});
     if (!one.joins) {
       last_released_ = steps_.size();
-      steps_.emplace_back(released_call{std::move(found.of), std::move(found.call)});
+      steps_.emplace_back(
+          released_call{.of = std::move(found.of), .call = std::move(found.call), .agreed = std::move(one.value)});
       return {};
     }
     auto* const previous = last_released_ ? &std::get<released_call>(steps_[*last_released_]) : nullptr;
-    if (previous == nullptr || previous->of != found.of) {
+    if (previous == nullptr || previous->of != found.of || previous->agreed) {
       asks_.insert(std::move(node));
       return {.code = errc::internal,
               .text = "the controller has released a request together with one that is not before it"};
@@ -581,6 +591,8 @@ void order_connection::close(error why) {
   for (const auto& [number, one] : left) {
     error told = why;
     if (!told.rank) told.rank = one.of->pipeline->self();
+    // Peers may have received the value of an agree. The next epoch tells it to all ranks.
+    if (std::holds_alternative<agree>(one.call->what())) told.effect = effect::unknown_outcome;
     one.call->fail(std::move(told));
   }
   for (const auto& one : worlds) {

@@ -114,7 +114,8 @@ public:
 
   /// Answers requests that have waited one second past their deadline. The controller is then considered unresponsive,
   /// because it would have answered at the deadline. The request keeps its place: if it is released later, it is
-  /// launched (ORD-1). Also ends leases of other processes that were not renewed. Call it as often as
+  /// launched (ORD-1). An agree is not answered here: peers may receive its value, so only the controller refuses it,
+  /// at all ranks, or the epoch ends. Also ends leases of other processes that were not renewed. Call it as often as
   /// exported_memory::expire().
   void expire(time_point now);
   /// Reports to the controller how many requests have succeeded, and what the rank has launched and finished last. Does
@@ -152,7 +153,8 @@ private:
     lane where{};
     std::uint64_t client = 0;
     std::optional<std::uint64_t> position{}; ///< The position that its client gave, if any.
-    time_point give_up = time_point::max();  ///< Time at which it is answered even if the controller is silent.
+    /// Time at which it is answered even if the controller is silent; never for an agree.
+    time_point give_up = time_point::max();
   };
   /// Such requests by number. Its memory is reused.
   using undecided_asks = std::map<std::uint64_t, undecided_ask, std::less<>,
@@ -165,6 +167,7 @@ private:
     std::shared_ptr<ordered_rank> of;
     std::shared_ptr<pipeline_call> call;
     std::vector<std::shared_ptr<pipeline_call>> others{}; ///< Launched together with it.
+    std::shared_ptr<const agreed_value> agreed{};         ///< Set for an agree: its value.
   };
   /// An action to execute in this process: a launch, an answer, or other work, such as that of a turn.
   using step = std::variant<released_call, refused_call, std::function<void()>>;

@@ -1,4 +1,5 @@
 #include <troupe/collectives/backend/registered_pool.hpp>
+#include <troupe/collectives/operation/agreement.hpp>
 #include <troupe/completion/sources/recycling.hpp>
 #include <troupe/processes/order/order_server.hpp>
 #include <troupe/processes/order/peer_requests.hpp>
@@ -582,7 +583,7 @@ void order_server::follow(connection& to, decision_record& one) {
     return node.empty() ? 0 : node.mapped(); // its process reports that no request has this number
   };
   switch (one.kind) {
-    case decision_record::form::release: to.out.release(number(), one.position, one.joins); break;
+    case decision_record::form::release: to.out.release(number(), one.position, one.joins, one.value.get()); break;
     case decision_record::form::refusal: to.out.refuse(number(), one.why, one.absence); break;
     case decision_record::form::capture:
     case decision_record::form::ending: to.out.add(one); break;
@@ -696,26 +697,41 @@ bool order_server::joins_previous(const world& of, std::span<const std::unique_p
   return composer_.add(parts_);
 }
 
+std::shared_ptr<agreed_value> order_server::decide(std::span<const std::unique_ptr<sequenced>> released, error& why) {
+  if (!std::holds_alternative<agree>(released.front()->what())) return nullptr;
+  std::vector<const agree*> all;
+  all.reserve(released.size());
+  for (const auto& one : released) all.push_back(&std::get<agree>(one->what()));
+  auto result = agreed_value_of(all);
+  if (auto* const value = std::get_if<agreed_value>(&result)) return std::make_shared<agreed_value>(std::move(*value));
+  why = std::move(std::get<error>(result));
+  return nullptr;
+}
+
 void order_server::settle() {
   std::size_t next = 0;
   for (const std::size_t end : effects_.ends) {
     const auto& first = static_cast<const request&>(*effects_.released[next]);
     participants_.clear();
-    if (const error objection = places_objection(std::span{effects_.released}.subspan(next, end - next))) {
+    error objection = places_objection(std::span{effects_.released}.subspan(next, end - next));
+    std::shared_ptr<agreed_value> agreed;
+    if (!objection) agreed = decide(std::span{effects_.released}.subspan(next, end - next), objection);
+    if (objection) {
       for (; next < end; ++next) effects_.refused.push_back({std::move(effects_.released[next]), objection});
       continue;
     }
     const bool joins = joins_previous(*first.from().of, std::span{effects_.released}.subspan(next, end - next));
     if (!joins) ++launch_;
+    for (std::size_t i = next; i < end; ++i) participants_.push_back(effects_.released[i]->terms().rank);
+    const request_origin from{.lane = first.terms().lane, .position = first.terms().position.value_or(0)};
+    if (agreed) agreed->epoch = epoch_;
+    first.from().of->log->released(epoch_, first.terms().lane, participants_, commit_of(first.what()),
+                                   {launch_, operation_sketch{first.what(), from}}, agreed);
     for (; next < end; ++next) {
       const auto& released = static_cast<const request&>(*effects_.released[next]);
-      participants_.push_back(released.terms().rank);
       const bool joins_here = std::exchange(released.from().launch, launch_) == launch_ && joins;
-      released.from().by->out.release(released.number(), released.position_to_send(), joins_here);
+      released.from().by->out.release(released.number(), released.position_to_send(), joins_here, agreed.get());
     }
-    const request_origin from{.lane = first.terms().lane, .position = first.terms().position.value_or(0)};
-    first.from().of->log->released(epoch_, first.terms().lane, participants_, commit_of(first.what()),
-                                   {launch_, operation_sketch{first.what(), from}});
   }
   for (auto& one : effects_.refused) {
     const auto& refused = static_cast<const request&>(*one.what);

@@ -157,6 +157,10 @@ private:
   [[nodiscard]] std::shared_ptr<absence_report> completed(const std::shared_ptr<absence_report>& report,
                                                           const world& of);
   void settle();
+  /// Makes the value of the released requests if they are an agree; null if they are not. Sets \p why if there is none
+  /// because it is too large.
+  [[nodiscard]] static std::shared_ptr<agreed_value> decide(std::span<const std::unique_ptr<sequenced>> released,
+                                                            error& why);
   /// Returns an error if the ranks of an operation use different places of registered memory.
   [[nodiscard]] static error places_objection(std::span<const std::unique_ptr<sequenced>> released);
   /// Returns whether the released requests of one operation of \p of are launched together with the operation before.

@@ -1,5 +1,6 @@
 #include <troupe/processes/order/peer_requests.hpp>
 
+#include <troupe/collectives/operation/lanes/lane_names.hpp>
 #include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/device/overloaded.hpp>
@@ -71,6 +72,8 @@ enum class peer_requests::message_kind : std::uint8_t {
   find,
   lend,
   read,
+  hear_agreed,
+  agreed,
   renew,
   give_back,
   drop_plan,
@@ -280,6 +283,20 @@ void peer_requests::receive(process_address from, std::string_view bytes) {
       if (in.ok() && exported_) exported_->remove(lent);
       return;
     }
+    case message_kind::hear_agreed: {
+      const std::lock_guard lock{mutex_};
+      if (from.value() >= 0 || closed_) return;
+      listeners_.insert(from);
+      has_listeners_.store(true, std::memory_order_release);
+      return;
+    }
+    case message_kind::agreed: {
+      const std::string where{in.bytes(lane_names::longest_bytes)};
+      agreed_value value;
+      agreed_field(in, value);
+      if (in.ok() && heard_) heard_(where, value);
+      return;
+    }
     case message_kind::read:
       if (exported_) take_read(from, in);
       return;
@@ -360,6 +377,24 @@ void peer_requests::keep_plan(process_address of, const std::string& name, kept_
   if (!place.plan) plans_.erase({of, name});
 }
 
+void peer_requests::hear_agreed(agreed_listener heard) {
+  heard_ = std::move(heard);
+  send_({{process_address{0}, begin(message_kind::hear_agreed).take()}});
+}
+
+void peer_requests::tell_agreed(lane where, const agreed_value& value) {
+  if (!has_listeners_.load(std::memory_order_acquire)) return;
+  wire_writer out = begin(message_kind::agreed);
+  out.bytes(where.name());
+  agreed_field(out, value);
+  messages all;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const process_address one : listeners_) all.emplace_back(one, out.view());
+  }
+  send_(std::move(all));
+}
+
 void peer_requests::send_to_all(std::string_view message) {
   messages all;
   for (int r = 0; r < world_size_; ++r) all.emplace_back(process_address{r}, message);
@@ -427,6 +462,9 @@ void peer_requests::send_reply(process_address to, std::uint64_t number, const o
     };
     span(at.launched);
     span(at.done);
+    const auto& agreed = std::get<completion>(result).agreed;
+    out.flag(agreed != nullptr);
+    if (agreed) agreed_field(out, *agreed);
   }
   {
     const std::lock_guard lock{mutex_};
@@ -442,9 +480,14 @@ void peer_requests::take_reply(process_address from, wire_reader& in) {
   const bool has_succeeded = in.flag();
   error failure;
   nanoseconds launched{}, done{};
+  std::shared_ptr<agreed_value> agreed;
   if (has_succeeded) {
     launched = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_half_span))};
     done = nanoseconds{static_cast<nanoseconds::rep>(in.varint(longest_half_span))};
+    if (in.flag()) {
+      agreed = std::make_shared<agreed_value>();
+      agreed_field(in, *agreed);
+    }
   } else {
     failure = read_error(in);
   }
@@ -455,7 +498,8 @@ void peer_requests::take_reply(process_address from, wire_reader& in) {
   else // the processes may have different clocks
     reply.deliver(completion{.ticket = {},
                              .epoch = epoch_,
-                             .times = {.queued = queued, .launched = queued + launched, .done = queued + done}});
+                             .times = {.queued = queued, .launched = queued + launched, .done = queued + done},
+                             .agreed = std::move(agreed)});
 }
 
 error peer_requests::another_kind() {
@@ -687,6 +731,8 @@ void peer_requests::take_detached(process_address peer) {
     const std::lock_guard lock{mutex_};
     if (!services_) return; // the epoch has ended
     lanes_.erase(peer);
+    listeners_.erase(peer);
+    has_listeners_.store(!listeners_.empty(), std::memory_order_release);
     read_answers_.erase(peer);
     std::erase_if(waiting_lends_, [&](const asked_lend& one) { return one.from == peer; });
   }

@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -113,6 +114,14 @@ public:
   void renew(std::uint64_t holder);
   /// Makes the exporter's process release memory that lend() has returned.
   void give_back(const remote_buffer& lent);
+
+  /// Receives an agreed value with the name of its lane.
+  using agreed_listener = std::function<void(const std::string& lane, const agreed_value& value)>;
+  /// For a process without a rank: asks rank 0 to send every later agreed value of the world, with which \p heard is
+  /// called by the thread that calls receive(). \p heard must neither block nor throw. Call it once.
+  void hear_agreed(agreed_listener heard);
+  /// For the process of rank 0: sends \p value to the processes that have asked for such values.
+  void tell_agreed(lane where, const agreed_value& value);
 
   /// Handles a message from another process of the world, or from this one. An empty one says that \p from has left the
   /// world and does not reply any more.
@@ -250,7 +259,10 @@ private:
   std::deque<asked_lend> waiting_lends_;
   time_point due_ = time_point::max();                        ///< No request or read is given up before this time.
   running_clock running_{time_point{}, lease_check_interval}; ///< The time of the leases of plans_.
-  std::map<process_address, std::size_t> served_;             ///< Requests of each process that have not been answered.
+  std::atomic<bool> has_listeners_{false};                    ///< Whether listeners_ has elements.
+  std::set<process_address> listeners_;                       ///< The processes that have called hear_agreed().
+  agreed_listener heard_;                         ///< See hear_agreed(); set before the first value can arrive.
+  std::map<process_address, std::size_t> served_; ///< Requests of each process that have not been answered.
 };
 
 } // namespace troupe

@@ -308,4 +308,35 @@ TEST_CASE("a driver with another token is refused", "[runtime][drivers][SEC-1]")
   CHECK_THAT(now.reason.text, !ContainsSubstring("secret"));
 }
 
+TEST_CASE("a driver orders values, and hears those that the ranks agree on", "[drivers][agree]") {
+  driven_world all;
+  std::mutex guard;
+  std::vector<std::pair<std::string, agreed_value>> heard;
+  all.driver->on_agreed([&](const std::string& where, const agreed_value& value) {
+    const std::lock_guard lock{guard};
+    heard.emplace_back(where, value);
+  });
+  const completion first = all.driver->agree("first").get();
+  REQUIRE(first.agreed);
+  CHECK(first.agreed->text() == "first");
+  std::vector<std::future<completion>> replies;
+  std::vector<rank_lane> lanes;
+  for (int r = 0; r < 2; ++r) {
+    lanes.emplace_back(*all.ranks[static_cast<std::size_t>(r)]->where, rank{r}, lane::named("driver test agree"));
+    replies.push_back(lanes.back().agree(agreement_rule::sum, r + 1));
+  }
+  for (auto& one : replies) CHECK(one.get().agreed->integer() == 3);
+  CHECK(comes_true([&] {
+    const std::lock_guard lock{guard};
+    return heard.size() == 2;
+  }));
+  const std::lock_guard lock{guard};
+  CHECK(heard.front().second == *first.agreed);
+  CHECK(heard.back().first == "driver test agree");
+  CHECK(heard.back().second.integer() == 3);
+  const error why = failure_of(
+      all.driver->ask(std::vector<operation>(2, agree{.value = std::vector<std::byte>(most_contributed_bytes + 1)})));
+  CHECK(why.code == errc::invalid_argument);
+}
+
 } // namespace troupe::tests::world_driver_test

@@ -17,6 +17,7 @@ constexpr std::uint8_t form_bits = 0x07;
 constexpr std::uint8_t is_in_step = 0x08; ///< The number follows that of the last release.
 constexpr std::uint8_t has_position = 0x10;
 constexpr std::uint8_t joins_previous = 0x20;
+constexpr std::uint8_t has_value = 0x40; ///< It is an agree.
 
 enum class report_kind : std::uint8_t { none, here, as_before };
 
@@ -49,14 +50,16 @@ void decision_fields(Wire& wire, Record& one, int world_size) {
 
 } // namespace
 
-void decision_writer::release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins) {
+void decision_writer::release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins,
+                              const agreed_value* agreed) {
   if (!joins) begin_record();
   const bool is_next = number == released_ + 1;
   released_ = number;
   out_.u8(static_cast<std::uint8_t>((is_next ? is_in_step : 0) | (position ? has_position : 0) |
-                                    (joins ? joins_previous : 0)));
+                                    (joins ? joins_previous : 0) | (agreed != nullptr ? has_value : 0)));
   if (!is_next) out_.varint(number);
   if (position) out_.varint(*position);
+  if (agreed != nullptr) agreed_field(out_, *agreed);
 }
 
 void decision_writer::refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence) {
@@ -119,7 +122,8 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
   const std::uint8_t head = in.u8();
   into.kind = static_cast<decision_form>(head & form_bits);
   const auto marks = static_cast<std::uint8_t>(head & ~form_bits);
-  if ((marks & ~(into.kind == decision_form::release ? is_in_step | has_position | joins_previous : 0)) != 0)
+  if ((marks & ~(into.kind == decision_form::release ? is_in_step | has_position | joins_previous | has_value : 0)) !=
+      0)
     in.refuse("a record has unknown flags");
   if (into.kind > decision_form::ending) in.refuse("a record has an unknown kind");
   if (into.kind == decision_form::release) {
@@ -128,6 +132,12 @@ bool decision_reader::next(wire_reader& in, decision_record& into) {
     into.position.reset();
     if ((marks & has_position) != 0) into.position = in.varint();
     into.joins = (marks & joins_previous) != 0;
+    into.value = nullptr;
+    if ((marks & has_value) != 0) {
+      auto read = std::make_shared<agreed_value>();
+      agreed_field(in, *read);
+      into.value = std::move(read);
+    }
   } else if (into.kind == decision_form::refusal) {
     into.number = in.varint();
     into.why = read_error(in);

@@ -8,6 +8,7 @@
 #include <troupe/collectives/progress/absence_report.hpp>
 #include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/collectives/progress/told_commits.hpp>
+#include <troupe/completion/reply/outcome.hpp>
 #include <troupe/processes/order/codec/batch_header.hpp>
 #include <troupe/processes/order/codec/request_codec.hpp>
 
@@ -39,7 +40,9 @@ struct decision_record {
   std::uint64_t number = 0; ///< The number of the request (release, refusal) or turn; the place of a capture.
   std::optional<std::uint64_t> position{}; ///< For a release: the position, if the client gave none.
   bool joins = false;                      ///< For a release: it is launched together with the previous one.
-  error why{};                             ///< For a refusal, also of a turn or a capture, and the end: the reason.
+  /// For a release of an agree: its value. The releases of all ranks have the same.
+  std::shared_ptr<const agreed_value> value{};
+  error why{}; ///< For a refusal, also of a turn or a capture, and the end: the reason.
   /// For a refusal: the report. Requests that are refused for one reason share it.
   std::shared_ptr<absence_report> absence{};
   std::size_t agreed = 0;             ///< For a capture: the number of collectives to launch.
@@ -56,7 +59,8 @@ public:
 
   /// \p joins: the request is launched together with the previous release. The caller ensures that take() returns both
   /// in one batch.
-  void release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins = false);
+  void release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins = false,
+               const agreed_value* agreed = nullptr);
   void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
   /// Adds a record of another form. Returns whether a new batch begins with it. If so, later releases cannot join
   /// earlier ones.

@@ -158,7 +158,8 @@ error request_writer::ask(const operation& what, lane where, std::uint64_t clien
   outline_.clear();
   if (error refusal = write_outline(outline_, what, copied_bytes)) return refusal;
   const std::string_view outline = outline_.view();
-  const bool kept = outline.size() <= longest_kept_bytes;
+  // The outline of an agree contains its value, which is seldom repeated.
+  const bool kept = outline.size() <= longest_kept_bytes && !std::holds_alternative<agree>(what);
   const std::size_t slot = kept ? slot_of(outline) : no_slot;
   const bool told = kept && outlines_[slot] == outline;
   introduce(where);
@@ -254,7 +255,7 @@ void request_reader::read_launch(wire_reader& in, request_record& into) {
     auto one = read_outline(in);
     if (!one) return;
     if (std::holds_alternative<copy>(one->what) || std::holds_alternative<replay>(one->what) ||
-        std::holds_alternative<call>(one->what))
+        std::holds_alternative<call>(one->what) || std::holds_alternative<agree>(one->what))
       return in.refuse("an operation is in a capture that cannot be launched there");
     if (into.divisible && !is_single_collective(one->what)) return in.refuse("a launch cannot be divided");
     into.launch.push_back(std::move(one->what));
