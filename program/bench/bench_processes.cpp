@@ -157,7 +157,9 @@ private:
 
 class traffic_member {
 public:
-  explicit traffic_member(world where) : world_{std::move(where)}, kernels_{world_} {}
+  /// \param pause Time that the process lets pass after each verified sum.
+  traffic_member(world where, std::chrono::nanoseconds pause)
+    : world_{std::move(where)}, kernels_{world_}, pause_{pause} {}
 
   /// Returns whether the world has ended without failure.
   bool run() {
@@ -192,6 +194,7 @@ private:
         line.what = memory.is_all(expected) ? traffic_line::kind::good : traffic_line::kind::wrong;
         if (line.what == traffic_line::kind::good) ++verified_;
         if (is_first || line.what == traffic_line::kind::wrong) report_.write(line);
+        if (pause_ > 0ns) std::this_thread::sleep_for(pause_);
       }
     } catch (const exception&) { // A fault that await() has reported, or a request sent between two epochs.
     }
@@ -228,17 +231,23 @@ private:
 
   world world_;
   fault_kernels_of_world kernels_;
+  std::chrono::nanoseconds pause_;
   std::optional<stream> stream_;
   report_file report_;
   std::uint64_t verified_ = 0;
 };
 
-int run_member(const runtime_options& options) {
+struct member_options {
+  runtime_options runtime;
+  std::chrono::nanoseconds pause{0};
+};
+
+int run_member(const member_options& options) {
   std::signal(SIGUSR1, request_fault);
   std::signal(SIGUSR2, request_fault);
-  runtime rt{options.settings()};
+  runtime rt{options.runtime.settings()};
   try {
-    if (!traffic_member{rt.form_world()}.run()) return out_of_its_world;
+    if (!traffic_member{rt.form_world(), options.pause}.run()) return out_of_its_world;
   } catch (const exception& failure) {
     if (failure.why().code != errc::stopping) throw; // This process was a spare that was not needed.
   }
@@ -250,8 +259,12 @@ int run_member(const runtime_options& options) {
 bench_entry process_member() {
   return {.name = "process-member",
           .what = "the process that troupe bench processes starts",
-          .add = measured_by<runtime_options>(
-              [](CLI::App& command, runtime_options& options) { options.add_to(command); }, &run_member),
+          .add = measured_by<member_options>(
+              [](CLI::App& command, member_options& options) {
+                options.runtime.add_to(command);
+                add_time(command, "--pause", options.pause, "pause after each verified sum", "0s", "60min");
+              },
+              &run_member),
           .is_hidden = true};
 }
 

@@ -2,8 +2,9 @@
 """Worlds of Gloo over four hosts whose network is cut, slow, lossy, or works in one direction only.
 
 Each host is a network namespace, a fifth has the launcher with the world's controller, behind mutual TLS. Each process
-enters the namespace of its place. The processes verify all_reduces without pause and report what they see. The launcher
-can kill a process that it cannot reach; in the scenario self-fencing there is no launcher.
+enters the namespace of its place. The processes verify all_reduces and report what they see: without pause, except where
+a scenario waits for a hang or for a link that is tried again. The launcher can kill a process that it cannot reach; in the
+scenario self-fencing there is no launcher.
 Exits with 77 where no namespaces can be made.
 """
 import argparse
@@ -103,7 +104,7 @@ class Reports:
 class Job(Reports):
     """troupe launch on the host of control; each of its processes moves to a host of its own."""
 
-    def __init__(self, troupe, network, folder, suspicion, policy="shrink", options=(), variables=None):
+    def __init__(self, troupe, network, folder, suspicion, policy="shrink", options=(), traffic=(), variables=None):
         super().__init__(troupe, network, folder, suspicion)
         prefix = network.name(0).removesuffix("0")
         member = (f"export TROUPE_HOST={prefix}$TROUPE_PLACE TROUPE_DEVICE=0 "
@@ -114,7 +115,7 @@ class Job(Reports):
                 ["ip", "netns", "exec", network.name(CONTROL), troupe, "launch", "-n", str(HOSTS), "--bind",
                  network.address(CONTROL), "--certs", self.certificates, "--policy", policy, "--suspicion",
                  f"{int(suspicion * 1000)}ms", *options,
-                 "--", "sh", "-c", member, troupe, "bench", "process-member", "--backend", "gloo"],
+                 "--", "sh", "-c", member, troupe, "bench", "process-member", "--backend", "gloo", *traffic],
                 stdout=said, stderr=subprocess.STDOUT, env={**self.environment, **(variables or {})})
 
 
@@ -335,11 +336,10 @@ SCENARIOS = {"partition": partition, "one-way-loss": one_way_loss, "delay": dela
              "flapping": flapping,
              "controller-cut-off": controller_cut_off, "self-fencing": self_fencing}
 AS_SHIPPED = 10.0  # seconds: the default of --suspicion
-HANGS = {"TROUPE_LIMITS_HANG": f"{HANG}s"}
+HANGS = {"variables": {"TROUPE_LIMITS_HANG": f"{HANG}s"}, "traffic": ("--pause", "10ms")}
 # What differs from a launched job under the policy shrink.
-SETUPS = {**{name: {"variables": HANGS} for name in ("broken-link", "narrow-link", "narrow-one-way", "corrupting-link",
-                                                   "crawling-link")},
-          "broken-link-spare": {"variables": HANGS, "policy": "keep_size", "options": ("--spares", "1")},
+SETUPS = {**{name: HANGS for name in ("broken-link", "narrow-link", "narrow-one-way", "corrupting-link", "crawling-link")},
+          "broken-link-spare": {**HANGS, "policy": "keep_size", "options": ("--spares", "1")},
           "flapping": {"suspicion": AS_SHIPPED}}
 
 
