@@ -379,6 +379,8 @@ static void answers(void) {
     parts[r].recv.memory = values[r];
     if (r == 1) parts[r].send.ready = ready;
   }
+  troupe_plan* plan = NULL; // its requests wait for no event
+  REFUSED(troupe_world_capture(world, parts, 1, ranks, NULL, &plan, &failed), TROUPE_INVALID_ARGUMENT, "event");
   options.in_two_steps = 1;
   options.done = NULL;
   CHECK(troupe_world_ask(world, parts, ranks, &options, &reply, &failed));
