@@ -75,7 +75,7 @@ void check_index(std::size_t index, std::size_t count, std::string_view what) {
 } // namespace
 } // namespace troupe::c
 
-using namespace troupe::c; // NOLINT(google-build-using-namespace): the functions below are C's
+using namespace troupe::c;
 
 const char* troupe_code_name(troupe_code code) {
   if (code == TROUPE_WAITING) return "waiting";

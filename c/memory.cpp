@@ -8,7 +8,7 @@
 
 #include <span>
 
-using namespace troupe::c; // NOLINT(google-build-using-namespace): the functions below are C's
+using namespace troupe::c;
 
 troupe_code troupe_world_allocate(troupe_world* world, std::int32_t rank, std::size_t size_bytes, troupe_buffer** made,
                                   troupe_error** error) {

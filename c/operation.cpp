@@ -9,7 +9,6 @@
 namespace troupe::c {
 namespace {
 
-static_assert(TROUPE_CALL + 1 == std::variant_size_v<operation>);
 static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_ALL_TO_ALL_V, operation>, all_to_all_v>);
 static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_SEND, operation>, send>);
 static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_BARRIER, operation>, barrier>);

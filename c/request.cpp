@@ -138,7 +138,7 @@ reply_promise make_promise(const troupe_request_options& options, const troupe_r
 
 } // namespace troupe::c
 
-using namespace troupe::c; // NOLINT(google-build-using-namespace): the functions below are C's
+using namespace troupe::c;
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <span>
 
-using namespace troupe::c; // NOLINT(google-build-using-namespace): the functions below are C's
+using namespace troupe::c;
 
 troupe_code troupe_settings_create(const char* file, troupe_settings** made, troupe_error** error) {
   return make_handle(made, "made", error, [&] {

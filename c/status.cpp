@@ -106,7 +106,7 @@ const resume_point& point_of(const troupe_status& status, std::size_t index) {
 } // namespace
 } // namespace troupe::c
 
-using namespace troupe::c; // NOLINT(google-build-using-namespace): the functions below are C's
+using namespace troupe::c;
 
 troupe_code troupe_status_get(const troupe_status* status, troupe_status_info* info) {
   return attempt(nullptr, [&] { write_struct(info, info_of(need(status, "status")), "info"); });

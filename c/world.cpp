@@ -10,7 +10,7 @@
 
 #include <variant>
 
-using namespace troupe::c; // NOLINT(google-build-using-namespace): the functions below are C's
+using namespace troupe::c;
 
 void troupe_world_free(troupe_world* world) {
   delete world;

@@ -3,6 +3,7 @@
 
 usage: exported_functions_test.py LIBRARY HEADER MAP FIRST_HEADER
 """
+import ctypes
 import pathlib
 import re
 import subprocess
@@ -54,6 +55,9 @@ class ExportedFunctions(unittest.TestCase):
     def test_structs_of_the_first_version_have_grown_at_their_end_alone(self):
         for name, fields in self.first.structs.items():
             self.assertEqual(self.header.structs[name][:len(fields)], fields, name)
+            now, then = self.header.layout(name), ctypes.sizeof(self.first.layout(name))
+            for _, added in self.header.structs[name][len(fields):]:
+                self.assertGreaterEqual(getattr(now, added).offset, then, f"{name}.{added} is where older programs have padding")
             if fields[0] != ("size_t", "size"):
                 self.assertEqual(self.header.structs[name], fields, f"{name} has no size, so it cannot grow")
 
