@@ -72,12 +72,12 @@ enum class peer_requests::message_kind : std::uint8_t {
   find,
   lend,
   read,
-  hear_agreed,
-  agreed,
   renew,
   give_back,
   drop_plan,
-  answer
+  answer,
+  hear_agreed,
+  agreed
 };
 
 reply_promise peer_requests::reply_to_peer(process_address to, std::uint64_t number) {
@@ -115,7 +115,7 @@ void peer_requests::serve(rank_services what) {
         continue;
       }
       wire_reader in{bytes};
-      const bool is_capture = in.one_of(message_kind::answer) == message_kind::capture;
+      const bool is_capture = in.one_of(message_kind::agreed) == message_kind::capture;
       is_capture ? take_capture(from, in) : take_request(from, in);
     }
     lock.lock();
@@ -255,7 +255,7 @@ void peer_requests::receive(process_address from, std::string_view bytes) {
     return take_detached(from);
   }
   wire_reader in{bytes};
-  const auto kind = in.one_of(message_kind::answer);
+  const auto kind = in.one_of(message_kind::agreed);
   if (!in.ok()) return;
   switch (kind) {
     case message_kind::reply: return take_reply(from, in);

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -22,13 +24,23 @@ namespace troupe::program {
 
 namespace {
 
+/// What a way asks for.
+enum class requested : std::uint8_t { sum, agree, barrier };
+
 /// A way to send requests, and the setting that its world needs.
 struct way {
   const char* name;
   ordering order;
   const char* what;
   std::unique_ptr<asker> (*make)(bench_rig& rig);
+  requested of = requested::sum;
 };
+
+/// Returns the parts of \p count ranks for an agree on 8 bytes, or for a barrier.
+std::vector<operation> parts_of(requested what, std::size_t count) {
+  if (what == requested::barrier) return std::vector<operation>(count, barrier{});
+  return std::vector<operation>(count, agree{agreement_rule::min, contribution{1}.bytes});
+}
 
 lane actors_lane() {
   return lane::named("bench actors");
@@ -37,7 +49,7 @@ lane threads_lane() {
   return lane::named("bench threads");
 }
 
-constexpr std::array<way, 7> ways{
+constexpr std::array<way, 11> ways{
     {{"null-actor", ordering::agreed,
       "CAF alone: a client actor asks an actor that answers at once; from message to reply message",
       [](bench_rig& rig) { return make_actor_asker(rig.rt.system(), rig.where, answered_by::null_actor); }},
@@ -52,7 +64,23 @@ constexpr std::array<way, 7> ways{
      {"caller-actor", ordering::caller, "as rank-actor, but the clients guarantee the order",
       [](bench_rig& rig) { return make_rank_actor_asker(rig.rt.system(), rig.where, actors_lane()); }},
      {"caller-facade", ordering::caller, "as rank-facade, but the clients guarantee the order",
-      [](bench_rig& rig) { return make_rank_thread_asker(rig.where, threads_lane()); }}}};
+      [](bench_rig& rig) { return make_rank_thread_asker(rig.where, threads_lane()); }},
+     {"agree-actor", ordering::agreed, "as rank-actor, an agree on 8 bytes in place of the sum",
+      [](bench_rig& rig) {
+        return make_rank_actor_asker(rig.rt.system(), rig.where, lane::named("bench agreeing actors"));
+      },
+      requested::agree},
+     {"agree-facade", ordering::agreed, "as rank-facade, an agree on 8 bytes in place of the sum",
+      [](bench_rig& rig) { return make_rank_thread_asker(rig.where, lane::named("bench agreeing threads")); },
+      requested::agree},
+     {"barrier-actor", ordering::agreed, "as rank-actor, a barrier in place of the sum",
+      [](bench_rig& rig) {
+        return make_rank_actor_asker(rig.rt.system(), rig.where, lane::named("bench meeting actors"));
+      },
+      requested::barrier},
+     {"barrier-facade", ordering::agreed, "as rank-facade, a barrier in place of the sum",
+      [](bench_rig& rig) { return make_rank_thread_asker(rig.where, lane::named("bench meeting threads")); },
+      requested::barrier}}};
 constexpr std::array orders{ordering::agreed, ordering::caller};
 
 struct latency_options {
@@ -166,8 +194,10 @@ private:
     for (std::size_t i = 0; i < here.size(); ++i) {
       const std::size_t what = (i + block) % here.size();
       show(here[what].how->name);
-      static_cast<void>(askers[what]->ask(parts, warm_ups, 1));
-      const series measured = askers[what]->ask(parts, options_.iterations, 1);
+      const requested of = here[what].how->of;
+      const auto mine = of == requested::sum ? parts : parts_of(of, parts.size());
+      static_cast<void>(askers[what]->ask(mine, warm_ups, 1));
+      const series measured = askers[what]->ask(mine, options_.iterations, 1);
       table_.add_block(here[what].number,
                        {.each = in_microseconds(measured.each), .spans = in_microseconds(measured.spans)}, raw_p50);
     }

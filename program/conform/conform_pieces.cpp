@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -425,6 +427,46 @@ conform_piece make_ring(int ranks, const transfer_spec& like) {
 conform_piece make_barrier(int ranks) {
   conform_piece made;
   for (int r = 0; r < ranks; ++r) made.steps.push_back({r, [](auto) { return barrier{}; }});
+  return made;
+}
+
+conform_piece make_agree(int ranks, agreement_rule rule, std::uint64_t seed) {
+  draws draw{seed};
+  const std::size_t count = 1 + draw.below(8);
+  const auto root = rank{static_cast<int>(draw.below(static_cast<std::size_t>(ranks)))};
+  const bool may_differ =
+      rule == agreement_rule::of_rank || rule == agreement_rule::union_of || rule == agreement_rule::gather_all;
+  conform_piece made;
+  std::vector<std::vector<std::int64_t>> all;
+  for (int r = 0; r < ranks; ++r) {
+    auto& mine = all.emplace_back(may_differ ? draw.below(count + 1) : count);
+    for (auto& one : mine) one = static_cast<std::int64_t>(draw.below(64)) - 32;
+    made.steps.push_back({r, [rule, root, mine](auto) { return agree{rule, contribution{mine}.bytes, root}; }});
+  }
+  std::vector<std::int64_t> value = all[static_cast<std::size_t>(root.value())];
+  agreed_value& expected = made.agreed.emplace();
+  for (int r = 0; r < ranks; ++r) {
+    const auto& mine = all[static_cast<std::size_t>(r)];
+    if (rule == agreement_rule::gather_all) {
+      if (r == 0) value.clear();
+      value.insert(value.end(), mine.begin(), mine.end());
+      expected.part_sizes.push_back(static_cast<std::uint32_t>(mine.size() * sizeof(std::int64_t)));
+    }
+    if (rule == agreement_rule::union_of) value.insert(value.end(), mine.begin(), mine.end());
+    if (may_differ || rank{r} == root) continue;
+    for (std::size_t i = 0; i < count; ++i) switch (rule) {
+        case agreement_rule::any_of: value[i] |= mine[i]; break;
+        case agreement_rule::all_of: value[i] &= mine[i]; break;
+        case agreement_rule::min: value[i] = std::min(value[i], mine[i]); break;
+        case agreement_rule::max: value[i] = std::max(value[i], mine[i]); break;
+        default: value[i] += mine[i]; break;
+      }
+  }
+  if (rule == agreement_rule::union_of) {
+    const std::set<std::int64_t> once{value.begin(), value.end()};
+    value.assign(once.begin(), once.end());
+  }
+  expected.bytes = contribution{value}.bytes;
   return made;
 }
 

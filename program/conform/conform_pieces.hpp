@@ -5,6 +5,7 @@
 #include <troupe/program/bench/frame/reference_values.hpp>
 
 #include <troupe/collectives/operation/operation.hpp>
+#include <troupe/completion/reply/outcome.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -54,6 +55,8 @@ struct conform_step {
 struct conform_piece {
   std::vector<conform_range> ranges{};
   std::vector<conform_step> steps{};
+  /// The value that each reply must have, for an agree; its epoch and position are not compared.
+  std::optional<agreed_value> agreed{};
 };
 
 struct conform_case {
@@ -120,6 +123,8 @@ struct transfer_spec {
 [[nodiscard]] conform_piece make_ring(int ranks, const transfer_spec& like);
 
 [[nodiscard]] conform_piece make_barrier(int ranks);
+/// Makes a piece in which every rank contributes integers that follow from \p seed.
+[[nodiscard]] conform_piece make_agree(int ranks, agreement_rule rule, std::uint64_t seed);
 
 /// The parameters of one copy of \p size_bytes on every rank.
 struct copy_spec {

@@ -258,6 +258,11 @@ private:
     for (const bool by_rank : {false, true}) {
       add("barrier", by_rank,
           [this](conform_case& made, std::uint64_t) { made.pieces.push_back(make_barrier(scope_.ranks)); });
+      for (const agreement_rule rule : enum_values<agreement_rule>)
+        add("agree/" + std::string{troupe::to_string(rule)}, by_rank,
+            [rule, this](conform_case& made, std::uint64_t seed) {
+              made.pieces.push_back(make_agree(scope_.ranks, rule, seed));
+            });
       for (const bool from_host : {false, true})
         for (const bool to_host : {false, true})
           for (const length which : enum_values<length>)

@@ -15,10 +15,14 @@ namespace {
 
 constexpr std::size_t most_in_flight = 64; ///< The limit of cases, far below the capacity of device and proxy queues.
 
-error outcome_of(std::future<completion> reply) {
+error outcome_of(std::future<completion> reply, const std::optional<agreed_value>& expected = {}) {
   try {
-    static_cast<void>(reply.get());
-    return {};
+    const completion result = reply.get();
+    if (!expected && !result.agreed) return {};
+    if (expected && result.agreed && result.agreed->bytes == expected->bytes &&
+        result.agreed->part_sizes == expected->part_sizes)
+      return {};
+    return {.code = errc::internal, .text = "a reply has another agreed value than it should, or none"};
   } catch (const exception& failure) {
     return failure.why();
   }
@@ -191,12 +195,14 @@ void conform_runner::finish() {
 
 conform_runner::entry conform_runner::place(conform_case what) {
   entry made{.name = what.name, .by_rank = meeting_ == nullptr && (what.by_rank || !is_whole_)};
-  for (conform_piece& piece : what.pieces)
+  for (conform_piece& piece : what.pieces) {
+    if (piece.agreed) made.agreed = piece.agreed;
     for (conform_range& range : piece.ranges) {
       conform_image* const image = image_of(range);
       const auto values = image != nullptr && !image->is_elsewhere() ? values_.of(range.values) : nullptr;
       made.memory.push_back({image, image != nullptr ? image->place(std::move(range), values) : 0});
     }
+  }
   auto operations = operations_of(what, made.memory);
   for (std::size_t i = 0; i < operations.size(); ++i) {
     if (!is_local(static_cast<int>(i))) continue;
@@ -266,7 +272,8 @@ void conform_runner::ask() {
   const auto await_first = [&] {
     auto& [one, replies] = asked.front();
     for (auto& reply : replies)
-      if (error failure = outcome_of(std::move(reply)); failure && !one->failure) one->failure = std::move(failure);
+      if (error failure = outcome_of(std::move(reply), one->agreed); failure && !one->failure)
+        one->failure = std::move(failure);
     asked.pop_front();
   };
   for (entry& one : batch_) {

@@ -110,6 +110,7 @@ private:
     std::vector<operation> parts{}; ///< The operations of `ranks` or, for a request to the world, of every rank.
     std::vector<rank> ranks{};
     std::vector<placed> memory{};
+    std::optional<agreed_value> agreed{}; ///< conform_piece::agreed
     error failure{};
   };
 

@@ -129,17 +129,18 @@ std::vector<rank_group> stress_groups(int ranks) {
 }
 
 /// Splits \p whole, and prepares each world that has ranks in this process.
-stress_scenes make_scenes(const order_options& options, const world& whole) {
+stress_scenes make_scenes(const order_options& options, const world& whole, ordering order) {
   stress_scenes made;
   const auto add = [&](std::string name, std::size_t kind, const world& where) {
     // not by make_unique, because a ledger and values cannot be moved
-    made.emplace_back(new stress_scene{.name = std::move(name),
-                                       .kind = kind,
-                                       .where = where,
-                                       .script = {where.size(), options.seed, options.largest},
-                                       .ledger = stress_ledger{static_cast<std::size_t>(where.size())},
-                                       .values = {where.size(), options.seed},
-                                       .bounded = options.pending > 0});
+    made.emplace_back(
+        new stress_scene{.name = std::move(name),
+                         .kind = kind,
+                         .where = where,
+                         .script = {where.size(), options.seed, options.largest, order == ordering::agreed},
+                         .ledger = stress_ledger{static_cast<std::size_t>(where.size())},
+                         .values = {where.size(), options.seed},
+                         .bounded = options.pending > 0});
   };
   add("whole", 0, whole);
   world splitting = whole;
@@ -267,7 +268,7 @@ int run(const order_options& options) {
   runtime rt{std::move(settings)};
   world where = rt.form_world();
   const auto ranks = static_cast<std::size_t>(where.size());
-  stress_scenes scenes = make_scenes(options, where);
+  stress_scenes scenes = make_scenes(options, where, rt.settings().ordering);
   if (options.logs.empty()) {
     std::printf("%s\n%s\n", rt.describe().c_str(), describe(where.status()).c_str());
     const sampled_footprint seen = run_clients(options, rt, scenes);

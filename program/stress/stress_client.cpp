@@ -29,10 +29,14 @@ constexpr std::array value_sources{
 
 } // namespace
 
-stress_script::stress_script(int ranks, std::uint64_t seed, std::size_t largest)
-  : ranks_{ranks}, seed_{seed}, largest_{largest} {}
+stress_script::stress_script(int ranks, std::uint64_t seed, std::size_t largest, bool agrees)
+  : ranks_{ranks}, seed_{seed}, largest_{largest}, agrees_{agrees} {}
 
 conform_piece stress_script::piece_of(const stress_step& step) const {
+  return piece_of(step, agrees_);
+}
+
+conform_piece stress_script::piece_of(const stress_step& step, bool may_agree) const {
   const std::uint64_t seed = scramble(seed_ ^ scramble(step.client ^ scramble(step.lane ^ scramble(step.index))));
   draws draw{seed};
   const std::size_t kind = draw.below(100);
@@ -40,6 +44,8 @@ conform_piece stress_script::piece_of(const stress_step& step) const {
   const value_source source = value_sources[draw.below(value_sources.size())];
   const auto ranks = static_cast<std::size_t>(ranks_);
   if (kind < 5) return make_barrier(ranks_);
+  if (kind >= 90 && may_agree)
+    return make_agree(ranks_, enum_values<agreement_rule>[draw.below(enum_values<agreement_rule>.size())], seed);
   if (kind < 35 && ranks_ > 1) {
     transfer_spec spec{.tag = static_cast<int>(draw.below(3)), .type = dtype::u8, .count = count, .seed = seed};
     if (kind < 10) return make_ring(ranks_, spec);
@@ -59,7 +65,7 @@ conform_piece stress_script::piece_of(const stress_step& step) const {
 }
 
 conform_piece stress_script::planned_piece(std::size_t client, std::size_t lane) const {
-  return piece_of({client, lane, std::numeric_limits<std::size_t>::max()}); // no step has this index
+  return piece_of({client, lane, std::numeric_limits<std::size_t>::max()}, false); // no step has this index
 }
 
 bool stress_script::is_replay(const stress_step& step) const {
@@ -164,11 +170,12 @@ private:
     stress_step step;
     std::vector<stress_slot*> places;
     std::vector<std::vector<operation>> requests{};
-    std::size_t operation_at = 0;      ///< Index of the request that is not a copy.
-    std::uint64_t first_position = 0;  ///< The position of requests[0] in the lane.
-    std::size_t next = 0;              ///< The first request that was not sent.
-    std::size_t missing = 0;           ///< Replies that have not arrived.
-    std::optional<std::size_t> from{}; ///< The first request that was refused.
+    std::optional<agreed_value> agreed{}; ///< The value that the reply must have: conform_piece::agreed.
+    std::size_t operation_at = 0;         ///< Index of the request that is not a copy.
+    std::uint64_t first_position = 0;     ///< The position of requests[0] in the lane.
+    std::size_t next = 0;                 ///< The first request that was not sent.
+    std::size_t missing = 0;              ///< Replies that have not arrived.
+    std::optional<std::size_t> from{};    ///< The first request that was refused.
   };
 
   /// Yields to other actors for a while. The duration differs between ranks.
@@ -237,6 +244,7 @@ private:
     ++in.under_way;
     ++under_way_;
     const auto all = std::make_shared<started>(started{in, step, std::move(places)});
+    all->agreed = piece.agreed;
     const auto copies = [&](copy (conform_image::*make)() const) {
       std::vector<operation> of_ranks;
       for (const stress_slot* const one : all->places) of_ranks.emplace_back((one->image.*make)());
@@ -273,7 +281,8 @@ private:
     compat::request_unbounded(this, collective_of(scene_.where, *self_), std::move(asked))
         .then(
             [this, all, which](const completion& reply) {
-              if (which == all->operation_at) scene_.ledger.launched(*self_, all->step, reply.launch);
+              if (which == all->operation_at && !all->agreed) scene_.ledger.launched(*self_, all->step, reply.launch);
+              compare(*all, reply);
               hear(all);
             },
             [this, all, which](const caf::error& failure) { hear(all, which, from_caf(failure)); });
@@ -282,6 +291,16 @@ private:
   /// The first reply has the position at which each rank launched the request; the second one is the outcome.
   void ask_world(const std::shared_ptr<started>& all, std::size_t which) {
     const auto fail = [this, all, which](const caf::error& failure) { hear(all, which, from_caf(failure)); };
+    if (all->agreed) { // it is not launched, and has one reply
+      compat::request_unbounded(this, actor_of(scene_.where), world_request{all->requests[which], epoch_})
+          .then(
+              [this, all](const completion& reply) {
+                compare(*all, reply);
+                hear(all);
+              },
+              fail);
+      return;
+    }
     compat::request_unbounded(this, actor_of(scene_.where), overlapped_world_request{{all->requests[which], epoch_}})
         .then(
             [this, all, which, fail](const enqueued& told) {
@@ -291,6 +310,15 @@ private:
                   .then([this, all](const completion&) { hear(all); }, fail);
             },
             fail);
+  }
+
+  /// Compares the agreed value of a reply with what the script says.
+  void compare(const started& all, const completion& reply) {
+    if (!all.agreed && !reply.agreed) return;
+    const bool is_right = all.agreed && reply.agreed && reply.agreed->bytes == all.agreed->bytes &&
+                          reply.agreed->part_sizes == all.agreed->part_sizes;
+    scene_.ledger.verified(all.step, is_right ? "" : "the reply has another agreed value, or none");
+    failed_ = failed_ || !is_right;
   }
 
   void hear(const std::shared_ptr<started>& all) {

@@ -36,8 +36,8 @@ struct stress_step {
 
 class stress_script {
 public:
-  /// \p largest is the largest element count of a rank's part.
-  stress_script(int ranks, std::uint64_t seed, std::size_t largest);
+  /// \p largest is the largest element count of a rank's part. \p agrees: some operations are agrees.
+  stress_script(int ranks, std::uint64_t seed, std::size_t largest, bool agrees = false);
 
   /// Returns the operation with the memory of all its ranks. Ranks without a step in it take no part. A rank with
   /// several steps sends them as one group.
@@ -49,9 +49,12 @@ public:
   [[nodiscard]] std::size_t room_bytes() const;
 
 private:
+  [[nodiscard]] conform_piece piece_of(const stress_step& step, bool may_agree) const;
+
   int ranks_;
   std::uint64_t seed_;
   std::size_t largest_;
+  bool agrees_;
 };
 
 /// The counts of requests and results in a run, or in a part of it.

@@ -198,7 +198,68 @@ nanoseconds duration_of(const py::object& span, nanoseconds otherwise, const cha
   return nanoseconds{static_cast<std::int64_t>(std::llround(seconds * 1e9))};
 }
 
+namespace {
+
+py::bytes bytes_of(std::span<const std::byte> all) {
+  return {reinterpret_cast<const char*>(all.data()), all.size()};
+}
+
+void bind_agreed(py::module_& module) {
+  py::class_<shown_agreed>(module, "Agreed", "The value of an agree, the same at all ranks.")
+      .def_property_readonly(
+          "value", [](const shown_agreed& one) { return bytes_of(one.what->bytes); }, "The bytes.")
+      .def_property_readonly(
+          "integers", [](const shown_agreed& one) { return py::tuple(py::cast(one.what->integers())); },
+          "The bytes as signed 64-bit integers.")
+      .def_property_readonly(
+          "integer", [](const shown_agreed& one) { return one.what->integer(); },
+          "The first of these integers; 0 if there is none.")
+      .def_property_readonly(
+          "parts",
+          [](const shown_agreed& one) {
+            py::list all;
+            for (const auto part : one.what->parts()) all.append(bytes_of(part));
+            return py::tuple(all);
+          },
+          "The ranks' contributions to a gather_all, in rank order.")
+      .def_property_readonly(
+          "epoch", [](const shown_agreed& one) { return one.what->epoch.value(); },
+          "The epoch in which it was agreed on.")
+      .def_property_readonly(
+          "position", [](const shown_agreed& one) { return one.what->position; },
+          "The position in its lane, counted as in resume points.")
+      .def("__eq__",
+           [](const shown_agreed& one, const py::object& other) {
+             return py::isinstance<shown_agreed>(other) && *one.what == *other.cast<const shown_agreed&>().what;
+           })
+      .def("__repr__",
+           [](const shown_agreed& one) {
+             return "troupe.Agreed(position=" + std::to_string(one.what->position) +
+                    ", epoch=" + to_string(one.what->epoch) + ", " + std::to_string(one.what->bytes.size()) + " bytes)";
+           })
+      .def(py::pickle(
+          [](const shown_agreed& one) {
+            return py::make_tuple(one.what->epoch.value(), one.what->position, bytes_of(one.what->bytes),
+                                  one.what->part_sizes);
+          },
+          [](const py::tuple& state) {
+            auto made = std::make_shared<agreed_value>();
+            made->epoch = epoch{py::cast<std::uint64_t>(py::object{state[0]})};
+            made->position = py::cast<std::uint64_t>(py::object{state[1]});
+            made->bytes = contribution{py::cast<std::string>(py::object{state[2]})}.bytes;
+            made->part_sizes = py::cast<std::vector<std::uint32_t>>(py::object{state[3]});
+            return shown_agreed{std::move(made)};
+          }));
+}
+
+} // namespace
+
+py::object shown(const std::shared_ptr<const agreed_value>& one) {
+  return one ? py::cast(shown_agreed{one}) : py::object{py::none()};
+}
+
 void bind_replies(py::module_& module) {
+  bind_agreed(module);
   py::class_<shown_completion>(module, "Completion", "The reply to a request that succeeded.")
       .def_property_readonly(
           "ticket", [](const shown_completion& one) { return one.what.ticket.value(); },
@@ -213,6 +274,9 @@ void bind_replies(py::module_& module) {
       .def_property_readonly("launched",
                              [](const shown_completion& one) { return seconds_of(one.what.times.launched); })
       .def_property_readonly("done", [](const shown_completion& one) { return seconds_of(one.what.times.done); })
+      .def_property_readonly(
+          "agreed", [](const shown_completion& one) { return shown(one.what.agreed); },
+          "The Agreed value of an agree; None for other requests.")
       .def_readonly("out", &shown_completion::outputs, "The written tensors, as given or allocated.")
       .def("__repr__",
            [](const shown_completion& one) {
@@ -224,7 +288,7 @@ void bind_replies(py::module_& module) {
             const auto& times = one.what.times;
             return py::make_tuple(one.what.ticket.value(), one.what.epoch.value(), one.what.launch,
                                   times.queued.time_since_epoch().count(), times.launched.time_since_epoch().count(),
-                                  times.done.time_since_epoch().count(), one.outputs);
+                                  times.done.time_since_epoch().count(), one.outputs, shown(one.what.agreed));
           },
           [](const py::tuple& state) {
             const auto number = [&](std::size_t place) { return py::cast<std::uint64_t>(py::object{state[place]}); };
@@ -234,7 +298,10 @@ void bind_replies(py::module_& module) {
             return shown_completion{completion{.ticket = ticket{number(0)},
                                                .epoch = epoch{number(1)},
                                                .times = {.queued = time(3), .launched = time(4), .done = time(5)},
-                                               .launch = number(2)},
+                                               .launch = number(2),
+                                               .agreed = state[7].is_none()
+                                                             ? nullptr
+                                                             : py::object{state[7]}.cast<const shown_agreed&>().what},
                                     py::object{state[6]}};
           }));
 

@@ -146,6 +146,13 @@ template <class Value, class Ask>
 [[nodiscard]] nanoseconds duration_of(const pybind11::object& span, nanoseconds otherwise,
                                       const char* name = "deadline");
 
+/// The value of an agree: the Python class troupe.Agreed.
+struct shown_agreed {
+  std::shared_ptr<const agreed_value> what;
+};
+/// Returns None for null.
+[[nodiscard]] pybind11::object shown(const std::shared_ptr<const agreed_value>& one);
+
 /// A completion with the written tensors: the Python class troupe.Completion.
 struct shown_completion {
   completion what;

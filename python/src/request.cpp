@@ -153,6 +153,12 @@ asked_operation make_operation(const std::string& kind, const given_operand* fir
     made.what = barrier{.commit = given.get<std::optional<std::uint64_t>>("commit", std::nullopt)};
     return made;
   }
+  if (kind == "agree") {
+    const auto value = given.get<std::string>("value", {});
+    made.what = agree{parse_agreement_rule(given.get<std::string>("rule", "of_rank")), contribution{value}.bytes,
+                      given.rank_called("root")};
+    return made;
+  }
   if (any == nullptr) throw invalid(kind + " needs a tensor");
   made.is_virtual = any->is_virtual;
   operand send = operand_of(first), recv = operand_of(second);

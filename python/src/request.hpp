@@ -35,8 +35,8 @@ struct asked_operation {
 };
 
 /// Makes an operation. \p kind is the name of the C++ operation. \p parameters are op, factor, root, peer, tag, staged,
-/// commit, send_parts and recv_parts (pairs of counts and displacements). Counts follow from the operands, in a world
-/// of \p size ranks. Errors: invalid_argument.
+/// commit, rule and value (bytes), send_parts and recv_parts (pairs of counts and displacements). Counts follow from
+/// the operands, in a world of \p size ranks. Errors: invalid_argument.
 [[nodiscard]] asked_operation make_operation(const std::string& kind, const given_operand* first,
                                              const given_operand* second, std::size_t size,
                                              const pybind11::dict& parameters);
@@ -53,12 +53,11 @@ struct shown_function {
   std::shared_ptr<const rank_function> what;
 };
 
-/// A client of the rank that has this number at present, in one lane. Requests by number follow renumbered ranks, and so
-/// must their client; a rank_lane stays with its GPU.
+/// A client of the rank that has this number at present, in one lane. Requests by number follow renumbered ranks, and
+/// so must their client; a rank_lane stays with its GPU.
 class lane_client {
 public:
-  lane_client(troupe::world where, rank target)
-    : where_{std::move(where)}, target_{target}, number_{next_client()} {}
+  lane_client(troupe::world where, rank target) : where_{std::move(where)}, target_{target}, number_{next_client()} {}
   lane_client(const lane_client&) = delete;
   lane_client& operator=(const lane_client&) = delete;
   ~lane_client() { leave(); }

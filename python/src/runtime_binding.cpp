@@ -101,8 +101,11 @@ py::list shown_points(const resume_points& all) {
     py::list later;
     for (const incomplete_operation& each : one.later)
       later.append(py::make_tuple(each.position, numbers(each.succeeded), numbers(each.unknown)));
+    py::list agreed;
+    for (const auto& value : one.agreed) agreed.append(shown(value));
     made.append(py::make_tuple(one.where ? py::object{py::str(one.where->name())} : py::object{py::none()},
-                               one.complete, one.commit, one.incomplete, py::tuple(later)));
+                               one.complete, one.commit, one.incomplete, py::tuple(later), py::tuple(agreed),
+                               one.agreed_unlisted));
   }
   return made;
 }

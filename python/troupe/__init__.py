@@ -14,13 +14,13 @@ from ._errors import (Abandoned, Busy, Cancelled, CommunicatorFailed, DeadlineEx
                       Rebuilding, StaleBuffer, StaleEpoch, Stopping, TooOld, Unsupported, WorldFailed, WrongDevice)
 from ._program import program_path
 from ._runtime import Runtime
-from ._troupe import (Buffer, Completion, Plan, RemoteBuffer, Reply, Request, ValueReply,
+from ._troupe import (Agreed, Buffer, Completion, Plan, RemoteBuffer, Reply, Request, ValueReply,
                       set_result_spin)
 from ._world import (Group, IncompleteOperation, OneShotStatus, Rank, ResumePoint, World, WorldEvent, empty, empty_all,
                      empty_pinned)
 
 __version__ = _troupe.version
-__all__ = ["Abandoned", "Buffer", "Busy", "Cancelled", "Checkpoints", "CommunicatorFailed", "Completion", "Controller",
+__all__ = ["Abandoned", "Agreed", "Buffer", "Busy", "Cancelled", "Checkpoints", "CommunicatorFailed", "Completion", "Controller",
            "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Driver", "Error", "Group", "IncompleteOperation", "Internal",
            "InvalidArgument", "Mismatch", "Missing",
            "OneShotStatus", "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "RemoteBuffer",

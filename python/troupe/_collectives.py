@@ -1,13 +1,14 @@
 """Defines the operations that worlds, single ranks, groups and virtual worlds have."""
 from __future__ import annotations
 
+import struct
 from typing import Any, Dict, FrozenSet, Generic, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from . import _troupe
 from ._arguments import LARGEST_INT, counts_of, whole
 from ._dtypes import element_bytes
 from ._errors import refuse
-from ._types import Counts, DType, Factor, Reduction, Seconds, Stream
+from ._types import Contribution, Counts, DType, Factor, Reduction, Seconds, Stream
 
 T = TypeVar("T", contravariant=True)  # operands: of one rank, or of all
 R = TypeVar("R", covariant=True)  # the reply to a request
@@ -33,6 +34,7 @@ _PARAMETERS: Dict[str, Tuple[FrozenSet[str], FrozenSet[str]]] = {
         ("scatter_v", ("root", "counts"), ()),
         ("all_to_all_v", ("send_counts", "recv_counts"), ()),
         ("barrier", (), ("commit",)),
+        ("agree", ("rule", "value"), ("root",)),
         ("send", ("peer",), ("tag",)),
         ("recv", ("peer",), ("tag",)),
         ("copy", (), ()))}
@@ -112,6 +114,19 @@ def typed(*lists: Sequence[Any]) -> Tuple[Sequence[Any], ...]:
     return tuple([one.view(known) if _is_untyped(one) else one for one in each] for each in lists)
 
 
+def contribution_of(value: Contribution) -> bytes:
+    """Returns the bytes of an agree's contribution: bytes as they are, text in UTF-8, integers as 64 bits each."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    integers = (value,) if isinstance(value, int) else value
+    try:
+        return struct.pack(f"={len(integers)}q", *integers)
+    except (struct.error, TypeError):
+        raise refuse(f"value is {value!r}: give bytes, a text, or integers of 64 bits") from None
+
+
 def as_bytes(what: Any) -> Any:
     """Returns a remote buffer without an element type as bytes, for operations that need no type."""
     return what.view("uint8") if _is_untyped(what) else what
@@ -132,7 +147,7 @@ class PartMaker:
         parameters = _native_parameters(kind, given, self.size)
         if kind == "copy":
             tensor, out = as_bytes(tensor), as_bytes(out)
-        if kind == "barrier":
+        if kind in ("barrier", "agree"):
             return Part(_troupe.operation(kind, None, None, self.size, parameters), None)
         is_root = parameters.get("root") == rank
         if kind in _OF_ROOT_ALONE_OUT and not is_root:

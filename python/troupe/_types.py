@@ -43,6 +43,10 @@ Seconds = Union[float, datetime.timedelta]
 DType = Any
 #: How a reduction combines elements.
 Reduction = Literal["sum", "prod", "min", "max", "avg", "pre_mul_sum"]
+#: How an agree makes one value of the ranks' contributions.
+AgreementRule = Literal["of_rank", "any_of", "all_of", "min", "max", "sum", "union_of", "gather_all"]
+#: What a rank contributes to an agree: bytes, a text, or integers of 64 bits.
+Contribution = Union[bytes, bytearray, memoryview, str, int, Sequence[int]]
 #: The factor of pre_mul_sum: a number, or memory of one element on the rank's device; a list has one for each rank.
 Factor = Union[float, SupportsDLPack, Sequence[Union[float, SupportsDLPack]]]
 #: Elements of each rank, packed in rank order; or (elements, displacements), both in elements.

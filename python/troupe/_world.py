@@ -6,10 +6,11 @@ from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Option
 
 from . import _troupe
 from ._arguments import LARGEST_INT, LARGEST_SIZE, rank_number, shape_of, whole, wholes
-from ._collectives import Collectives, Options, Part, PartMaker, R, as_bytes, parameters_of, typed
+from ._collectives import Collectives, Options, Part, PartMaker, R, as_bytes, contribution_of, parameters_of, typed
 from ._errors import Error, refuse
 from ._events import listen
-from ._types import Counts, DType, Factor, Operation, Phase, Reduction, Seconds, Stream, Tensor, Tensors
+from ._types import (AgreementRule, Contribution, Counts, DType, Factor, Operation, Phase, Reduction, Seconds, Stream,
+                     Tensor, Tensors)
 
 Reply = _troupe.Reply
 Request = _troupe.Request
@@ -78,14 +79,17 @@ class ResumePoint:
     commit: Optional[int]  #: the number of the last commit among them
     incomplete: int  #: number of operations that were released and are not complete
     later: Tuple[IncompleteOperation, ...]  #: the first of these
+    #: values of agrees beyond `complete` that some rank may have received, oldest first
+    agreed: "Tuple[_troupe.Agreed, ...]" = ()
+    agreed_unlisted: int = 0  #: number of such values that are left out, because there were too many
 
 
 def resume_of(fields: Any) -> Any:
     """Makes the resume points from the fields that the extension module returns."""
     if fields is None:
         return None
-    return tuple(ResumePoint(lane, complete, commit, incomplete, tuple(IncompleteOperation(*one) for one in later))
-                 for lane, complete, commit, incomplete, later in fields)
+    return tuple(ResumePoint(lane, complete, commit, incomplete, tuple(IncompleteOperation(*one) for one in later), *agreed)
+                 for lane, complete, commit, incomplete, later, *agreed in fields)
 
 
 def event_of(fields: Dict[str, Any]) -> WorldEvent:
@@ -106,6 +110,12 @@ class Requests(Generic[R]):
         It needs operands for all ranks of the world; those of ranks in other processes are RemoteBuffers.
         """
         return Group(self, Options(deadline, None, dtype, stream))
+
+    def agree(self, value: Contribution, *, deadline: Optional[Seconds] = None) -> R:
+        """Gives `value` a position in the order of requests to all ranks. The reply has it: reply.result().agreed."""
+        maker = self._maker()
+        made = maker.part("agree", 0, None, None, Options(deadline), {"rule": "of_rank", "value": contribution_of(value)})
+        return self._ask([made.operation] * maker.size, None, Options(deadline), None)
 
     def transfer(self, source: int, tensor: Tensor, destination: int, out: Tensor, tag: int = 0, *,
                  deadline: Optional[Seconds] = None, dtype: DType = None, stream: Stream = "producer") -> R:
@@ -262,6 +272,19 @@ class Rank(Collectives[Tensor, R], Generic[R]):
                                              send_counts=send_counts, recv_counts=recv_counts, peer=peer, tag=tag),
             Options(deadline, lane, dtype, stream))
         return self._world._request([part.operation], self.number, options, part.out)
+
+    def agree(self, rule: AgreementRule, value: Contribution = b"", *, root: int = 0,
+              deadline: Optional[Seconds] = None, lane: Optional[str] = None) -> R:
+        """Makes one value of what all ranks contribute, the same at all ranks: reply.result().agreed.
+
+        It takes one position of the lane and needs no GPU. All ranks name the same rule, and the same root, whose
+        contribution is the value with rule "of_rank". Integers are signed, of 64 bits. At most 4 KiB per rank, and
+        64 KiB for the value.
+        Errors: Mismatch if ranks differ in rule, root or, where the rule combines, size; InvalidArgument if it is too
+        large; DeadlineExceeded at all ranks alike, if a rank is missing; Unsupported with ordering="caller".
+        """
+        return self._collective("agree", None, None, {"rule": rule, "value": contribution_of(value), "root": root},
+                                Options(deadline, lane))
 
     def all_to_all_v(self, tensor: Tensor, out: Tensor, send_counts: Counts, recv_counts: Counts, *,
                      deadline: Optional[Seconds] = None, lane: Optional[str] = None, dtype: DType = None,

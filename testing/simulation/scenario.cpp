@@ -56,6 +56,13 @@ void draw_transfers(prng chance, planned_request& one) {
   if (one.what == operation_kind::copy) one.disagreeing.reset(); // a copy belongs to one rank alone
 }
 
+/// Replaces some requests by agrees, drawn from a separate generator for the same reason.
+void draw_agrees(prng chance, planned_request& one) {
+  if (!chance.one_in(6)) return;
+  one.what = operation_kind::agree;
+  one.foreign.reset(); // it has no memory
+}
+
 /// Draws registrations of memory during the run, and the requests that use it.
 void draw_registrations(scenario& made) {
   prng chance{mix(made.seed, 9)};
@@ -68,7 +75,7 @@ void draw_registrations(scenario& made) {
                               .deadline = 2s + made.ranks * 500us}; // twice the time to handle the reports of all ranks
     for (std::size_t k = 0; k < asked; ++k) {
       planned_request& user = made.requests[k];
-      if (user.what == operation_kind::barrier || !chance.one_in(2)) continue;
+      if (user.what == operation_kind::barrier || user.what == operation_kind::agree || !chance.one_in(2)) continue;
       user.source = one.number;
       user.gives_back = !user.lane && chance.one_in(2);
     }
@@ -215,6 +222,7 @@ void draw_splits(scenario& made) {
       if (asked.what == operation_kind::barrier) asked.disagreeing.reset();
       draw_transfers(prng{mix(made.seed, 30, asked.number)}, asked);
       if (asked.what == operation_kind::copy) asked.what = operation_kind::exchange;
+      draw_agrees(prng{mix(made.seed, 36, asked.number)}, asked);
       made.requests.push_back(asked);
     }
     made.splits.push_back(std::move(one));
@@ -295,6 +303,7 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
   for (std::size_t i = 0; i < requests; ++i) made.requests.push_back(draw_request(chance, made, i));
   for (planned_request& one : made.requests) draw_foreign(prng{mix(seed, 7, one.number)}, made, one);
   for (planned_request& one : made.requests) draw_transfers(prng{mix(seed, 8, one.number)}, one);
+  for (planned_request& one : made.requests) draw_agrees(prng{mix(seed, 35, one.number)}, one);
   draw_registrations(made);
   draw_plans(made);
   if (!kinds.empty())

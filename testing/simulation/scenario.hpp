@@ -95,8 +95,9 @@ enum class operation_kind : std::uint8_t {
   registration, ///< Not an operation, but a request to register memory.
   capture,      ///< Not an operation, but a request to capture a plan.
   replay,       ///< The replay of such a plan.
+  agree,        ///< Each rank contributes one integer, by a rule that follows from the number of the request.
 };
-inline constexpr std::size_t operation_kind_count = static_cast<std::size_t>(operation_kind::replay) + 1;
+inline constexpr std::size_t operation_kind_count = static_cast<std::size_t>(operation_kind::agree) + 1;
 
 struct planned_request {
   std::size_t number = 0; ///< Identifies the request.
@@ -114,7 +115,7 @@ struct planned_request {
   /// This rank makes no request in the lane from this one on, until the epoch ends. For a capture over processes: its
   /// process takes no part, so the others' turn is refused.
   std::optional<rank> silent{};
-  std::optional<rank> disagreeing{}; ///< This rank requests one element less.
+  std::optional<rank> disagreeing{}; ///< This rank requests one element less, or names another rule of an agree.
   std::optional<rank> cancelling{};  ///< This rank withdraws its request.
   /// For a barrier in a lane: it is a commit with this number. Later commits of a lane have larger numbers.
   std::optional<std::uint64_t> commit{};

@@ -120,6 +120,7 @@ simulated_memory::shape simulated_memory::shape_of(const planned_request& what, 
     case operation_kind::capture:
     case operation_kind::replay: return {what.count, 2 * what.count};
     case operation_kind::barrier:
+    case operation_kind::agree:
     case operation_kind::registration: return {};
   }
   return {};
@@ -160,6 +161,7 @@ std::uint64_t simulated_memory::expected(const planned_request& what, rank self,
     case operation_kind::transfer: return value(what.number, all.root, at);
     case operation_kind::replay: return sum(at % what.count);
     case operation_kind::barrier:
+    case operation_kind::agree:
     case operation_kind::registration:
     case operation_kind::capture: break;
   }

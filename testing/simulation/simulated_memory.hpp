@@ -74,6 +74,9 @@ public:
   /// Returns \p self's part of \p what, even if \p self does not receive the request. With \p less, the part has one
   /// element less than those of the other ranks, if it has elements.
   [[nodiscard]] operation part_of(const planned_request& what, rank self, bool less = false) const;
+  /// Returns the value that the ranks receive for the agree \p what, as integers. \p self: one of them; empty for a
+  /// request to the world.
+  [[nodiscard]] std::vector<std::int64_t> agreed(const planned_request& what, std::optional<rank> self) const;
   /// Returns the request or capture whose memory \p part names; for a group, that of its first part. Nothing for a
   /// barrier.
   [[nodiscard]] std::optional<std::size_t> request_of(const operation& part, rank self) const;

@@ -6,12 +6,16 @@
 #include <troupe/testing/simulation/fibers.hpp>
 #include <troupe/testing/simulation/simulated_memory.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace troupe::simulation {
 
@@ -181,8 +185,53 @@ buffer simulated_memory::hand_out(const planned_request& what, rank self, std::b
                                                 })};
 }
 
+namespace {
+
+agreement_rule rule_of(std::size_t number) {
+  return enum_values<agreement_rule>[number % enum_values<agreement_rule>.size()];
+}
+
+} // namespace
+
+std::vector<std::int64_t> simulated_memory::agreed(const planned_request& what, std::optional<rank> self) const {
+  const auto roster = rosters_.find(what.number);
+  const participants among =
+      participants_of(what, self || roster == rosters_.end() ? self.value_or(rank{0}) : roster->second.front());
+  std::vector<std::int64_t> all;
+  for (const rank one : among.ranks) all.push_back(static_cast<std::int64_t>(value(what.number, one, 0)));
+  const auto folded = [&](auto combine) {
+    std::int64_t made = all.front();
+    for (std::size_t i = 1; i < all.size(); ++i) made = combine(made, all[i]);
+    return std::vector{made};
+  };
+  switch (rule_of(what.number)) {
+    case agreement_rule::of_rank: return {static_cast<std::int64_t>(value(what.number, among.root, 0))};
+    case agreement_rule::any_of: return folded([](std::int64_t a, std::int64_t b) { return a | b; });
+    case agreement_rule::all_of: return folded([](std::int64_t a, std::int64_t b) { return a & b; });
+    case agreement_rule::min: return {std::ranges::min(all)};
+    case agreement_rule::max: return {std::ranges::max(all)};
+    case agreement_rule::sum: {
+      std::uint64_t sum = 0; // it wraps
+      for (const std::int64_t one : all) sum += static_cast<std::uint64_t>(one);
+      return {static_cast<std::int64_t>(sum)};
+    }
+    case agreement_rule::union_of: {
+      const std::set<std::int64_t> once{all.begin(), all.end()};
+      return {once.begin(), once.end()};
+    }
+    case agreement_rule::gather_all: break;
+  }
+  return all;
+}
+
 operation simulated_memory::part_of(const planned_request& what, rank self, bool less) const {
   if (what.what == operation_kind::barrier) return barrier{.commit = what.commit};
+  if (what.what == operation_kind::agree) {
+    const participants among = participants_of(what, self);
+    const agreement_rule rule = rule_of(what.number + (less && among.ranks.size() > 1 ? 1 : 0));
+    return agree{rule, contribution{static_cast<std::int64_t>(value(what.number, self, 0))}.bytes,
+                 rule == agreement_rule::of_rank ? among.root_here : rank{}};
+  }
   const place& mine = place_of(what, self);
   constexpr dtype type = dtype::u64;
   const participants all = participants_of(what, self);
@@ -235,6 +284,7 @@ operation simulated_memory::part_of(const planned_request& what, rank self, bool
                   received};
     }
     case operation_kind::barrier:
+    case operation_kind::agree:
     case operation_kind::registration:
     case operation_kind::capture:
     case operation_kind::replay: break;

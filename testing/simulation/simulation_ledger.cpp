@@ -24,6 +24,8 @@ constexpr nanoseconds slack_over_processes = 60ms;
 constexpr nanoseconds slack_of_drivers = 2s + 40ms;
 /// The additional time for a controller that does not answer.
 constexpr nanoseconds time_for_controllers = 1s;
+/// The additional time until an epoch whose order does not answer has ended.
+constexpr nanoseconds time_of_an_epoch = 10s;
 
 } // namespace
 
@@ -47,6 +49,7 @@ reply_promise simulation_ledger::expect(const planned_request& what, std::option
   entries_.push_back({.what = &what, .self = self, .asked_in = asked_in, .at = steady_now()});
   if (const auto by = self ? processes_.find(*self) : processes_.end(); by != processes_.end())
     entries_.back().process = by->second;
+  if (what.what == operation_kind::agree) entries_.back().agreed = memory_.agreed(what, self);
   ++unanswered_;
   ++kinds_[what.what];
   entries_of_[what.number].push_back(entries_.size() - 1);
@@ -271,6 +274,7 @@ verdict simulation_ledger::judge() {
   judge_lanes();
   if (began_anew_) return verdict_;
   judge_commits();
+  judge_told_values();
   for (const auto& one : resumed_) judge_points(one.first);
   return verdict_;
 }
@@ -312,6 +316,8 @@ void simulation_ledger::judge_outcome(const entry& one) {
         fault.kind == fault_kind::lost_controller || is_of_service(fault.kind))
       allowed += time_for_controllers;
   }
+  // Only the order ends an agree, or the end of the epoch, which faults may delay.
+  if (of_.processes && one.what->what == operation_kind::agree && !of_.faults.empty()) allowed += time_of_an_epoch;
   if (one.answered_at - one.at > allowed) stuck(name_of(one) + " was answered long after its deadline");
   if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > allowed - one.what->deadline)
     stuck(name_of(one) + " was answered long after the world's end");
@@ -319,6 +325,7 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (done != nullptr && done->epoch != one.asked_in)
     wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and completed in epoch " +
           to_string(done->epoch) + " (EPO-1)");
+  if (done != nullptr) judge_agreed(one);
   if (const error* const failure = failure_of(*one.first); failure != nullptr && failure->code == errc::internal)
     wrong(name_of(one) + " was answered with an internal error: " + failure->text);
   if (one.self && !memory_.is_among(*one.what, *one.self)) judge_lost(one);
@@ -328,6 +335,45 @@ void simulation_ledger::judge_outcome(const entry& one) {
     judge_memory(one, self);
     judge_list(one, self);
     judge_place(one, self);
+  }
+}
+
+void simulation_ledger::judge_agreed(const entry& one) {
+  const auto& value = std::get<completion>(*one.first).agreed;
+  if ((value != nullptr) != (one.what->what == operation_kind::agree))
+    return wrong(name_of(one) + " was answered " + (value ? "with" : "without") + " an agreed value");
+  if (!value) return;
+  if (value->integers() != one.agreed) wrong(name_of(one) + " was answered with a wrong value");
+  if (value->epoch != one.asked_in)
+    wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and agreed on in epoch " +
+          to_string(value->epoch) + " (EPO-1)");
+  if (!one.what->lane || began_anew_) return; // drivers have lanes of their own
+  const auto [known, is_first] =
+      agreed_.try_emplace({world_of(*one.what), *one.what->lane, value->epoch, value->position}, *value);
+  if (!is_first && known->second != *value)
+    wrong(name_of(one) + " has another value than a rank before it at position " + std::to_string(value->position) +
+          " (ORD-1)");
+}
+
+void simulation_ledger::judge_told_values() {
+  const auto told = resumed_.find(0);
+  if (told == resumed_.end()) return;
+  for (const entry& one : entries_) {
+    const auto* const done = one.first ? std::get_if<completion>(&*one.first) : nullptr;
+    if (done == nullptr || !done->agreed || !one.what->lane || world_of(*one.what) != 0) continue;
+    if (of_.processes && (ended_.contains(one.process) || lost_in_.contains(one.process))) continue;
+    const auto next = told->second.upper_bound(one.asked_in);
+    if (next == told->second.end() || next->second.counted_from == epoch{}) continue;
+    const resumption& points = next->second;
+    const auto complete = points.complete.find(one.what->lane);
+    const bool is_beyond = points.counted_from > one.asked_in ||
+                           (complete != points.complete.end() && done->agreed->position >= complete->second);
+    const auto listed = points.agreed.find(one.what->lane);
+    if (!is_beyond || (listed != points.agreed.end() && !listed->second)) continue;
+    if (listed == points.agreed.end() || !listed->second->contains({one.asked_in, done->agreed->position}))
+      wrong(name_of(one) + " has received a value at position " + std::to_string(done->agreed->position) +
+            " in epoch " + to_string(one.asked_in) + ", of which epoch " + to_string(next->first) +
+            " was not told (CUT-1)");
   }
 }
 

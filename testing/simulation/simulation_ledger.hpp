@@ -105,6 +105,8 @@ public:
     epoch counted_from{}; ///< 0: the event has none.
     /// The number of complete operations by lane; std::nullopt stands for the requests to the world.
     std::map<std::optional<std::size_t>, std::uint64_t> complete{};
+    /// The agreed values beyond them, by lane: epoch and position. Empty if some are left out.
+    std::map<std::optional<std::size_t>, std::optional<std::set<std::pair<epoch, std::uint64_t>>>> agreed{};
     friend bool operator==(const resumption&, const resumption&) = default;
   };
   /// Records the resume points in an event of epoch \p now of world \p of, which must be the same in all events
@@ -156,6 +158,7 @@ private:
     std::uint64_t process = 0; ///< Of `self`, when the request was made.
     std::optional<outcome> first{};
     time_point answered_at{};
+    std::vector<std::int64_t> agreed{}; ///< The right value of an agree.
   };
   using batch = std::vector<std::optional<std::size_t>>;
   using batches = std::vector<batch>;
@@ -187,6 +190,11 @@ private:
   /// event, or because it saw a later commit succeed, which its clients make after all have seen the one before. If all
   /// that knew of them have ended, the event must say so (CUT-1).
   void judge_commits();
+  /// Checks the value of an agree, and that no two ranks have received different values at one position.
+  void judge_agreed(const entry& one);
+  /// Checks that the events of the next epoch tell the values that a process, which lives on, has received beyond the
+  /// resume points (CUT-1).
+  void judge_told_values();
   /// Returns whether \p event may say nothing of earlier commits: it is of a sub-world all of whose processes have
   /// ended while another service began to order its requests, so nobody knows that there was one (docs/recovery.md).
   [[nodiscard]] bool may_begin_anew(const told_event& event) const;
@@ -229,6 +237,8 @@ private:
   /// Requests without a recorded launch whose results had not been written when their memory was released.
   std::set<std::pair<std::size_t, rank>> released_unwritten_;
   std::map<world_number, std::map<epoch, resumption>> resumed_;
+  /// Agreed values by world, lane, epoch and position.
+  std::map<std::tuple<world_number, std::size_t, epoch, std::uint64_t>, agreed_value> agreed_;
   std::map<std::pair<epoch, rank>, time_point> counted_;
   std::map<rank, std::uint64_t> processes_;   ///< The present process of each rank.
   std::map<std::uint64_t, time_point> ended_; ///< When processes have ended.
