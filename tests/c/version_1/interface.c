@@ -813,6 +813,49 @@ static void sizes(void) {
   end();
 }
 
+/// Handles may be freed in any order: here the runtime goes first.
+static void lifetimes(void) {
+  begin();
+  troupe_buffer* values[ranks];
+  troupe_lane* lane = NULL;
+  troupe_stream* stream = NULL;
+  troupe_event* event = NULL;
+  troupe_plan* plan = NULL;
+  troupe_reply *reply = NULL, *waiting = NULL;
+  troupe_status* status = NULL;
+  allocate(values, count);
+  troupe_operation parts[ranks];
+  for (int r = 0; r < ranks; ++r) {
+    parts[r] = make(TROUPE_ALL_REDUCE, count);
+    parts[r].send.memory = parts[r].recv.memory = values[r];
+  }
+  CHECK(troupe_stream_create(world, 0, &stream, &failed));
+  CHECK(troupe_event_record(world, 0, troupe_stream_native(stream), &event, &failed));
+  CHECK(troupe_world_capture(world, parts, 1, ranks, NULL, &plan, &failed));
+  CHECK(troupe_world_ask(world, parts, ranks, NULL, &reply, &failed));
+  CHECK(troupe_lane_create(world, 0, "alone", &lane, &failed));
+  const troupe_operation barrier = make(TROUPE_BARRIER, 0);
+  CHECK(troupe_lane_ask(lane, &barrier, NULL, &waiting, &failed)); // its peers never ask
+  CHECK(troupe_world_status(world, &status, &failed));
+  troupe_runtime_free(runtime);
+
+  ANSWER(reply); // requests in flight finish; those that cannot are answered
+  troupe_error* why = NULL;
+  EXPECT(troupe_reply_wait(waiting, patience_ns, NULL, &why) > 0 && why != NULL);
+  troupe_error_free(why);
+  troupe_reply_free(waiting);
+  CHECK(troupe_world_ask(world, parts, ranks, NULL, &reply, &failed));
+  troupe_error_free(failure_of(reply, TROUPE_STOPPING));
+  troupe_lane_free(lane);
+  drop(values);
+  troupe_buffer_free(host);
+  troupe_world_free(world);
+  troupe_plan_free(plan);
+  troupe_event_free(event);
+  troupe_stream_free(stream);
+  troupe_status_free(status);
+}
+
 int main(int argc, char** argv) {
   const struct {
     const char* name;
@@ -825,7 +868,8 @@ int main(int argc, char** argv) {
              {"recovery", recovery},
              {"memory", memory},
              {"sub_worlds", sub_worlds},
-             {"sizes", sizes}};
+             {"sizes", sizes},
+             {"lifetimes", lifetimes}};
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
     if (argc == 2 && strcmp(argv[1], all[i].name) != 0) continue;
     all[i].run();
