@@ -1,4 +1,4 @@
-/// What stands behind the opaque handles of <troupe/troupe.h>. Each holds one C++ handle.
+/// The objects behind the opaque handles of <troupe/troupe.h>. Each holds one C++ handle.
 #pragma once
 
 #include "troupe.h"

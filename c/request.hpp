@@ -29,7 +29,7 @@ struct troupe_reply {
 
 namespace troupe::c {
 
-/// What sends a request of \p part_count parts with a promise.
+/// A request that is ready to be sent: \p send does it, with a promise.
 template <class Send>
 struct prepared {
   std::size_t part_count;

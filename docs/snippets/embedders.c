@@ -30,7 +30,7 @@ static troupe_code operand_of(troupe_world* world, int32_t rank, const tensor* f
 // [operand]
 
 // [disco]
-/// What a worker has in place of its communicator and stream.
+/// The state of a worker, in place of its communicator.
 typedef struct worker {
   troupe_world* world;
   troupe_lane* lane;

@@ -73,7 +73,7 @@ typedef struct troupe_status troupe_status;         ///< The state of a world at
 
 // Codes and errors ----------------------------------------------------------------------------------------------------
 
-/// What a function returns: TROUPE_OK, TROUPE_WAITING, or the kind of a failure, which says what the caller should do.
+/// The result of a function: TROUPE_OK, TROUPE_WAITING, or the kind of a failure, which says what the caller should do.
 typedef int32_t troupe_code;
 enum {
   TROUPE_WAITING = -1,             ///< Not a failure: what was waited for has not happened in that time.
@@ -150,8 +150,8 @@ typedef struct troupe_undefined_buffer {
   int32_t device; ///< The device that holds it; -1: host memory.
 } troupe_undefined_buffer;
 
-/// How far a rank was when an operation waited for its peers. Texts are empty if there was no such operation. They live
-/// as long as the error.
+/// The progress of a rank when an operation waited for its peers. Texts are empty if there was no such operation. They
+/// live as long as the error.
 typedef struct troupe_standing {
   size_t size;
   int32_t rank;
@@ -464,7 +464,7 @@ enum {
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 
-/// What an imported tensor is.
+/// Describes an imported tensor.
 typedef struct troupe_tensor_info {
   size_t size;
   size_t count; ///< Its number of elements.
@@ -599,7 +599,7 @@ typedef struct troupe_completion {
 /// Receives the answer to a request, once: \p completed, or \p failed; the other is NULL.
 typedef void (*troupe_done_callback)(void* user, const troupe_completion* completed, const troupe_error* failed);
 
-/// How a request is made.
+/// The options of a request.
 typedef struct troupe_request_options {
   size_t size;
   int64_t deadline_ns;       ///< From acceptance to the answer; 0: the setting deadlines.operation.
