@@ -656,13 +656,16 @@ bool simulation_ledger::may_have_succeeded(const entry& one, epoch of) const {
 void simulation_ledger::judge_resumed(world_number of, epoch ended, const std::optional<std::size_t>& lane,
                                       std::uint64_t complete) {
   std::uint64_t least = 0, most = 0;
-  // `least` counts the operations before the first one that may be incomplete, or that is a copy, transfer or replay.
+  // `least` counts the operations before the first one that may be incomplete, or that is a copy, transfer or replay;
+  // or an agree, whose value ranks receive while earlier operations of other lanes still run.
   bool is_gapless = true;
   for (const planned_request& one : of_.requests) {
     const bool is_local = one.what == operation_kind::copy && one.lane;
     const bool is_operation = one.what != operation_kind::capture && one.what != operation_kind::registration;
     if (one.lane != lane || !entries_of_.contains(one.number) || !is_operation || world_of(one) != of) continue;
-    if (is_local || one.what == operation_kind::transfer || one.what == operation_kind::replay) is_gapless = false;
+    if (is_local || one.what == operation_kind::transfer || one.what == operation_kind::replay ||
+        one.what == operation_kind::agree)
+      is_gapless = false;
     const auto& parts = entries_of_.at(one.number);
     std::size_t succeeded = 0, unknown = 0, rejected = 0;
     bool all_counted = true;
