@@ -166,20 +166,22 @@ private:
       for (std::size_t i = 0; i < taken; ++i) std::ranges::copy(jobs_[i].asked, &values[i * size]);
       at_->queue.ref().copy(at_->part.x, values.data(), taken * size * sizeof(float));
     }
-    std::future<troupe::completion> done;
+    std::future<troupe::completion> last;
     const auto ask = [&](auto what) { // does not wait for the GPU: the stream does
       what.send = what.recv = troupe::operand{at_->x, record_event(at_->device, at_->queue)};
       what.count = taken * size;
       troupe::overlapped asked = steps_.ask_overlapped(std::move(what));
       at_->queue.ref().wait(*asked.enqueued.get().ranks.front().behind);
-      done = std::move(asked.outcome);
+      last = std::move(asked.outcome);
     };
-    ask(troupe::broadcast{.root = leader});
+    troupe::broadcast shared;
+    shared.root = leader;
+    ask(shared);
     for (std::size_t stage = 1; stage <= 2 * model_.layers; ++stage) {
       at_->run(at_->part, stage);
       ask(troupe::all_reduce{});
     }
-    done.get(); // before the copy, because behind a hung sum it would run at the abort and overwrite later values
+    last.get(); // before the copy, because behind a hung sum it would run at the abort and overwrite later values
     if (leads()) answer(taken, size);
     if (!leads() || !jobs_.empty()) come_to_step();
   }

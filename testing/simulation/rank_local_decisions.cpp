@@ -77,8 +77,8 @@ class own_clocks final : public drawn_server {
 public:
   own_clocks(prng chance, int ranks) : drawn_server{chance, ranks} {
     for (int user = 1; user <= users; ++user) {
-      const int step = user == 1 ? difference_at_ : difference_at_ + 1 + static_cast<int>(chance.below(4));
-      deadlines_.push_back(step * period + (user == 1 ? skew / 2 : -period / 2)); // one lies within the skew
+      const int at = user == 1 ? difference_at_ : difference_at_ + 1 + static_cast<int>(chance.below(4));
+      deadlines_.push_back(at * period + (user == 1 ? skew / 2 : -period / 2)); // one lies within the skew
     }
   }
   [[nodiscard]] agreement rule() const override { return agreement_rule::union_of; }
