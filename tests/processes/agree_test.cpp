@@ -99,13 +99,15 @@ TROUPE_ANY_WORLD_TEST(2, "actors agree by the messages that other requests use",
   for (int r = 0; r < all.size(); ++r) {
     auto done = std::make_shared<std::promise<agreed_value>>();
     values.push_back(done->get_future());
-    all.runtime_of(r).system().spawn([done, to = collective_of(all.of(r), rank{r}), r](caf::event_based_actor* self) {
-      compat::request_unbounded(self, to,
-                                rank_request{.what = agree{agreement_rule::sum, contribution{r + 1}.bytes},
-                                             .lane = lane::named("agree/actors")})
-          .then([done](const completion& reply) { done->set_value(*reply.agreed); },
-                [done](const caf::error&) { done->set_value({}); });
-    });
+    all.runtime_of(r).system().spawn(
+        [done, to = collective_of(all.of(r), rank{r})](caf::event_based_actor* self, int own) {
+          compat::request_unbounded(self, to,
+                                    rank_request{.what = agree{agreement_rule::sum, contribution{own + 1}.bytes},
+                                                 .lane = lane::named("agree/actors")})
+              .then([done](const completion& reply) { done->set_value(*reply.agreed); },
+                    [done](const caf::error&) { done->set_value({}); });
+        },
+        r);
   }
   for (auto& one : values) CHECK(one.get().integer() == 3);
 }

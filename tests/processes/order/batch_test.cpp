@@ -867,7 +867,7 @@ TEST_CASE("batches of decisions are counted, and name the batch of the controlle
 }
 
 TEST_CASE("a decision with marks that it cannot have is refused", "[collectives][wire]") {
-  for (const int head : {0x02 | 0x08, 0x01 | 0x10, 0x01 | 0x20, 0x40}) {
+  for (const int head : {0x02 | 0x08, 0x01 | 0x10, 0x01 | 0x20, 0x01 | 0x40, 0x80}) {
     wire_writer out;
     batch_header{.epoch = of, .number = 1}.write(out);
     out.u8(static_cast<std::uint8_t>(head));
