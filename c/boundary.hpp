@@ -90,9 +90,11 @@ inline constexpr std::size_t first_size_bytes<troupe_world_options> = 16;
 template <>
 inline constexpr std::size_t first_size_bytes<troupe_status_info> = 160;
 template <>
-inline constexpr std::size_t first_size_bytes<troupe_resume_point> = 56;
+inline constexpr std::size_t first_size_bytes<troupe_resume_point> = 72;
 template <>
 inline constexpr std::size_t first_size_bytes<troupe_incomplete_operation> = 48;
+template <>
+inline constexpr std::size_t first_size_bytes<troupe_agreed_value> = 56;
 template <>
 inline constexpr std::size_t first_size_bytes<troupe_rank_group> = 32;
 template <>
@@ -100,9 +102,9 @@ inline constexpr std::size_t first_size_bytes<troupe_remote_buffer> = 48;
 template <>
 inline constexpr std::size_t first_size_bytes<troupe_tensor_info> = 24;
 template <>
-inline constexpr std::size_t first_size_bytes<troupe_operation> = 216;
+inline constexpr std::size_t first_size_bytes<troupe_operation> = 224;
 template <>
-inline constexpr std::size_t first_size_bytes<troupe_completion> = 56;
+inline constexpr std::size_t first_size_bytes<troupe_completion> = 96;
 template <>
 inline constexpr std::size_t first_size_bytes<troupe_request_options> = 64;
 template <>

@@ -9,10 +9,12 @@
 namespace troupe::c {
 namespace {
 
+static_assert(TROUPE_AGREE + 1 == std::variant_size_v<operation>);
 static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_ALL_TO_ALL_V, operation>, all_to_all_v>);
 static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_SEND, operation>, send>);
 static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_BARRIER, operation>, barrier>);
 static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_CALL, operation>, call>);
+static_assert(TROUPE_AGREE_GATHER_ALL == static_cast<int>(agreement_rule::gather_all));
 
 operand operand_of(const troupe_operand& from) {
   return {from.memory != nullptr ? from.memory->of : buffer{}, from.ready != nullptr ? from.ready->of : shared_event{}};
@@ -52,6 +54,12 @@ replay replay_of(const troupe_operation& from) {
   return {std::make_shared<captured_plan>(std::string{from.name})};
 }
 
+std::vector<std::byte> bytes_of(const troupe_operation& from) {
+  if (from.value_bytes == 0) return {};
+  const auto* const bytes = static_cast<const std::byte*>(from.values);
+  return {&need(bytes, "values"), bytes + from.value_bytes};
+}
+
 call call_of(const troupe_operation& from) {
   call made;
   if (from.function != nullptr)
@@ -64,19 +72,23 @@ call call_of(const troupe_operation& from) {
   check_count(from.value_bytes, "value_bytes", most_call_bytes);
   for (std::size_t i = 0; i < from.argument_count; ++i)
     made.arguments.push_back(operand_of((&need(from.arguments, "arguments"))[i]));
-  if (from.value_bytes != 0) {
-    const auto* const bytes = static_cast<const std::byte*>(from.values);
-    made.values.assign(&need(bytes, "values"), bytes + from.value_bytes);
-  }
+  made.values = bytes_of(from);
   return made;
+}
+
+agree agree_of(const troupe_operation& from) {
+  check_count(from.value_bytes, "value_bytes", most_contributed_bytes);
+  return {.rule = enum_of(from.rule, agreement_rule::gather_all, "agreement rule"),
+          .value = bytes_of(from),
+          .root = rank{from.root}};
 }
 
 } // namespace
 
 operation make_operation(const troupe_operation& from) {
-  if (from.kind < 0 || from.kind > TROUPE_CALL)
+  if (from.kind < 0 || from.kind > TROUPE_AGREE)
     throw invalid(std::to_string(from.kind) + " is not a kind of operation: it must be from 0 to " +
-                  std::to_string(TROUPE_CALL));
+                  std::to_string(TROUPE_AGREE));
   const dtype type = enum_of(from.type, dtype::f8e5m2, "dtype");
   const operand send = operand_of(from.send), recv = operand_of(from.recv);
   const rank root{from.root}, peer{from.peer};
@@ -105,7 +117,8 @@ operation make_operation(const troupe_operation& from) {
     case TROUPE_COPY: return copy{send, recv};
     case TROUPE_GROUP: return group{make_operations(from.parts, from.group_size)};
     case TROUPE_REPLAY: return replay_of(from);
-    default: return call_of(from);
+    case TROUPE_CALL: return call_of(from);
+    default: return agree_of(from);
   }
 }
 

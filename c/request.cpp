@@ -85,14 +85,21 @@ std::int64_t nanoseconds_of(time_point when) {
   return std::chrono::duration_cast<nanoseconds>(when.time_since_epoch()).count();
 }
 
+/// Lifetime: that of \p from.
 troupe_completion shown(const completion& from) {
+  const agreed_value* const agreed = from.agreed.get();
   return {.size = sizeof(troupe_completion),
           .ticket = from.ticket.value(),
           .epoch = from.epoch.value(),
           .launch = from.launch,
           .queued_ns = nanoseconds_of(from.times.queued),
           .launched_ns = nanoseconds_of(from.times.launched),
-          .done_ns = nanoseconds_of(from.times.done)};
+          .done_ns = nanoseconds_of(from.times.done),
+          .agreed = agreed != nullptr ? agreed->bytes.data() : nullptr,
+          .agreed_bytes = agreed != nullptr ? agreed->bytes.size() : 0,
+          .agreed_position = agreed != nullptr ? agreed->position : 0,
+          .agreed_part_sizes = agreed != nullptr ? agreed->part_sizes.data() : nullptr,
+          .agreed_part_count = agreed != nullptr ? agreed->part_sizes.size() : 0};
 }
 
 /// Calls \p done with \p result.

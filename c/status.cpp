@@ -122,7 +122,9 @@ troupe_code troupe_status_resume_point(const troupe_status* status, std::size_t 
                   .commit = from.commit.value_or(0),
                   .incomplete = from.incomplete,
                   .has_commit = from.commit ? 1 : 0,
-                  .listed_count = from.later.size()},
+                  .listed_count = from.later.size(),
+                  .agreed_count = from.agreed.size(),
+                  .agreed_unlisted = from.agreed_unlisted},
                  "point");
   });
 }
@@ -143,6 +145,26 @@ troupe_code troupe_status_incomplete(const troupe_status* status, std::size_t po
                   .unknown = ranks.unknown.data(),
                   .unknown_count = ranks.unknown.size()},
                  "operation");
+  });
+}
+
+troupe_code troupe_status_agreed(const troupe_status* status, std::size_t point, std::size_t index,
+                                 troupe_agreed_value* value) {
+  return attempt(nullptr, [&] {
+    const troupe::resume_point& from = point_of(need(status, "status"), point);
+    if (index >= from.agreed.size())
+      throw invalid("there is no agreed value number " + std::to_string(index) + ": there are " +
+                    std::to_string(from.agreed.size()));
+    const troupe::agreed_value& one = *from.agreed[index];
+    write_struct(value,
+                 {.size = 0,
+                  .epoch = one.epoch.value(),
+                  .position = one.position,
+                  .value = one.bytes.data(),
+                  .value_bytes = one.bytes.size(),
+                  .part_sizes = one.part_sizes.data(),
+                  .part_count = one.part_sizes.size()},
+                 "value");
   });
 }
 

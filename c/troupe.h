@@ -277,7 +277,9 @@ typedef struct troupe_resume_point {
   uint64_t commit;     ///< The number of the last complete commit, if has_commit.
   uint64_t incomplete; ///< Number of operations that were released and are not complete.
   int32_t has_commit;
-  size_t listed_count; ///< How many of these troupe_status_incomplete() lists.
+  size_t listed_count;      ///< How many of these troupe_status_incomplete() lists.
+  size_t agreed_count;      ///< Values of agrees from `complete` on, oldest first: troupe_status_agreed().
+  uint64_t agreed_unlisted; ///< How many of them are left out, because there were too many.
 } troupe_resume_point;
 
 /// An operation that was released in an epoch that has ended, and is not complete: its outputs count as overwritten.
@@ -291,6 +293,18 @@ typedef struct troupe_incomplete_operation {
   size_t unknown_count;
 } troupe_incomplete_operation;
 
+/// A value on which ranks agreed in an epoch that has ended: a rank may have received it, others may not have. Pointers
+/// live as long as the status.
+typedef struct troupe_agreed_value {
+  size_t size;
+  uint64_t epoch;
+  uint64_t position;
+  const void* value;
+  size_t value_bytes;
+  const uint32_t* part_sizes; ///< TROUPE_AGREE_GATHER_ALL: the size of each rank's part.
+  size_t part_count;
+} troupe_agreed_value;
+
 TROUPE_API troupe_code troupe_status_get(const troupe_status* status, troupe_status_info* info);
 /// Reads resume point number \p index.
 TROUPE_API troupe_code troupe_status_resume_point(const troupe_status* status, size_t index,
@@ -298,6 +312,9 @@ TROUPE_API troupe_code troupe_status_resume_point(const troupe_status* status, s
 /// Reads operation number \p index of the resume point number \p point.
 TROUPE_API troupe_code troupe_status_incomplete(const troupe_status* status, size_t point, size_t index,
                                                 troupe_incomplete_operation* operation);
+/// Reads value number \p index of the resume point number \p point.
+TROUPE_API troupe_code troupe_status_agreed(const troupe_status* status, size_t point, size_t index,
+                                            troupe_agreed_value* value);
 /// Returns a copy that the caller frees: of a status that a callback wants to keep. NULL if there is no memory.
 TROUPE_API troupe_status* troupe_status_copy(const troupe_status* status);
 TROUPE_API void troupe_status_free(troupe_status* status);
@@ -541,7 +558,21 @@ enum {
   TROUPE_COPY = 16,
   TROUPE_GROUP = 17,
   TROUPE_REPLAY = 18,
-  TROUPE_CALL = 19
+  TROUPE_CALL = 19,
+  TROUPE_AGREE = 20 ///< One value of host bytes for all ranks: troupe_completion.agreed.
+};
+
+/// How TROUPE_AGREE makes one value of the ranks' contributions. Integers are 64-bit, signed, one after the other.
+typedef int32_t troupe_agreement_rule;
+enum {
+  TROUPE_AGREE_OF_RANK = 0,  ///< The contribution of the rank `root`.
+  TROUPE_AGREE_ANY_OF = 1,   ///< The bitwise OR. All contributions have the same size.
+  TROUPE_AGREE_ALL_OF = 2,   ///< The bitwise AND. All contributions have the same size.
+  TROUPE_AGREE_MIN = 3,      ///< The smallest integer of all ranks, at each place. All have the same size.
+  TROUPE_AGREE_MAX = 4,      ///< The largest integer of all ranks, at each place. All have the same size.
+  TROUPE_AGREE_SUM = 5,      ///< The sum of the integers of all ranks, at each place; it wraps. All have the same size.
+  TROUPE_AGREE_UNION_OF = 6, ///< The integers that any rank contributes, each once, in ascending order.
+  TROUPE_AGREE_GATHER_ALL = 7 ///< All contributions, one after the other in rank order.
 };
 
 /// Memory, and an event of the client after which it may be used (NULL: now). This struct does not grow.
@@ -581,8 +612,9 @@ typedef struct troupe_operation {
   const char* name;                     ///< In requests to all ranks of a world over processes: each has its own.
   const troupe_operand* arguments;      ///< TROUPE_CALL: memory for the function …
   size_t argument_count;
-  const void* values; ///< … and bytes for it.
+  const void* values; ///< … and bytes for it; TROUPE_AGREE: what this rank contributes, at most 4096 bytes.
   size_t value_bytes;
+  troupe_agreement_rule rule; ///< TROUPE_AGREE: the same at all ranks, as `root`.
 } troupe_operation;
 
 /// The answer to a request that has succeeded. Times are of the process's steady clock (CLOCK_MONOTONIC).
@@ -594,6 +626,13 @@ typedef struct troupe_completion {
   int64_t queued_ns;   ///< Accepted.
   int64_t launched_ns; ///< Enqueued on the GPU.
   int64_t done_ns;     ///< Observed as done.
+  /// The value of an agree, the same at all ranks; NULL for other operations, and for an empty value. Lives as long as
+  /// the reply, or as the call of the callback.
+  const void* agreed;
+  size_t agreed_bytes;
+  uint64_t agreed_position;          ///< The number of operations that were released in the lane before it.
+  const uint32_t* agreed_part_sizes; ///< TROUPE_AGREE_GATHER_ALL: the size of each rank's part of the value.
+  size_t agreed_part_count;
 } troupe_completion;
 
 /// Receives the answer to a request, once: \p completed, or \p failed; the other is NULL.

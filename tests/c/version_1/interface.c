@@ -630,6 +630,56 @@ static void recovery(void) {
   EXPECT(all.forgotten == 1);
 }
 
+/// Ranks agree on host bytes: the smallest of their numbers, all of them, and a value of the world.
+static void agreements(void) {
+  begin();
+  troupe_lane* all[ranks];
+  troupe_reply* replies[ranks];
+  const int64_t numbers[ranks] = {7, 5, 9};
+  troupe_operation what = make(TROUPE_AGREE, 0);
+  what.value_bytes = sizeof *numbers;
+  for (int r = 0; r < ranks; ++r) CHECK(troupe_lane_create(world, r, "admission", &all[r], &failed));
+  for (troupe_agreement_rule rule = TROUPE_AGREE_MIN; rule <= TROUPE_AGREE_GATHER_ALL; ++rule) {
+    what.rule = rule;
+    for (int r = 0; r < ranks; ++r) {
+      what.values = &numbers[r];
+      CHECK(troupe_lane_ask(all[r], &what, NULL, &replies[r], &failed));
+    }
+    for (int r = 0; r < ranks; ++r) {
+      troupe_completion done = {.size = sizeof done};
+      CHECK(troupe_reply_wait(replies[r], patience_ns, &done, &failed));
+      const int64_t* const agreed = done.agreed;
+      if (rule == TROUPE_AGREE_MIN) EXPECT(done.agreed_bytes == 8 && agreed[0] == 5 && done.agreed_position == 0);
+      if (rule == TROUPE_AGREE_SUM) EXPECT(agreed[0] == 21);
+      if (rule == TROUPE_AGREE_UNION_OF) EXPECT(done.agreed_bytes == 24 && agreed[0] == 5 && agreed[2] == 9);
+      if (rule == TROUPE_AGREE_GATHER_ALL)
+        EXPECT(agreed[2] == 9 && done.agreed_part_count == 3 && done.agreed_part_sizes[1] == 8);
+      troupe_reply_free(replies[r]);
+    }
+  }
+  // Ranks that name different rules are refused, and so is too much.
+  for (int r = 0; r < ranks; ++r) {
+    what.rule = r == 0 ? TROUPE_AGREE_MIN : TROUPE_AGREE_MAX;
+    CHECK(troupe_lane_ask(all[r], &what, NULL, &replies[r], &failed));
+  }
+  for (int r = 0; r < ranks; ++r) troupe_error_free(failure_of(replies[r], TROUPE_MISMATCH));
+  what.value_bytes = 4097;
+  REFUSED(troupe_lane_ask(all[0], &what, NULL, &replies[0], &failed), TROUPE_INVALID_ARGUMENT, "4097");
+  what.value_bytes = 8;
+  what.rule = 8;
+  REFUSED(troupe_lane_ask(all[0], &what, NULL, &replies[0], &failed), TROUPE_INVALID_ARGUMENT, "rule");
+  // The world gives a value a position.
+  what.rule = TROUPE_AGREE_OF_RANK;
+  what.values = &numbers[2];
+  CHECK(troupe_world_ask_each(world, &what, NULL, NULL, ranks, NULL, &replies[0], &failed));
+  troupe_completion done = {.size = sizeof done};
+  CHECK(troupe_reply_wait(replies[0], patience_ns, &done, &failed));
+  EXPECT(done.agreed_bytes == 8 && *(const int64_t*)done.agreed == 9);
+  troupe_reply_free(replies[0]);
+  for (int r = 0; r < ranks; ++r) troupe_lane_free(all[r]);
+  end();
+}
+
 static void count_release(void* user) {
   atomic_fetch_add((atomic_int*)user, 1);
 }
@@ -868,6 +918,7 @@ int main(int argc, char** argv) {
              {"recovery", recovery},
              {"memory", memory},
              {"sub_worlds", sub_worlds},
+             {"agreements", agreements},
              {"sizes", sizes},
              {"lifetimes", lifetimes}};
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
