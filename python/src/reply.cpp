@@ -200,14 +200,14 @@ nanoseconds duration_of(const py::object& span, nanoseconds otherwise, const cha
 
 namespace {
 
-py::bytes bytes_of(std::span<const std::byte> all) {
+py::bytes as_python_bytes(std::span<const std::byte> all) {
   return {reinterpret_cast<const char*>(all.data()), all.size()};
 }
 
 void bind_agreed(py::module_& module) {
   py::class_<shown_agreed>(module, "Agreed", "The value of an agree, the same at all ranks.")
       .def_property_readonly(
-          "value", [](const shown_agreed& one) { return bytes_of(one.what->bytes); }, "The bytes.")
+          "value", [](const shown_agreed& one) { return as_python_bytes(one.what->bytes); }, "The bytes.")
       .def_property_readonly(
           "integers", [](const shown_agreed& one) { return py::tuple(py::cast(one.what->integers())); },
           "The bytes as signed 64-bit integers.")
@@ -218,7 +218,7 @@ void bind_agreed(py::module_& module) {
           "parts",
           [](const shown_agreed& one) {
             py::list all;
-            for (const auto part : one.what->parts()) all.append(bytes_of(part));
+            for (const auto part : one.what->parts()) all.append(as_python_bytes(part));
             return py::tuple(all);
           },
           "The ranks' contributions to a gather_all, in rank order.")
@@ -239,7 +239,7 @@ void bind_agreed(py::module_& module) {
            })
       .def(py::pickle(
           [](const shown_agreed& one) {
-            return py::make_tuple(one.what->epoch.value(), one.what->position, bytes_of(one.what->bytes),
+            return py::make_tuple(one.what->epoch.value(), one.what->position, as_python_bytes(one.what->bytes),
                                   one.what->part_sizes);
           },
           [](const py::tuple& state) {
