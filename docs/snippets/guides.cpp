@@ -5,6 +5,8 @@
 #include <troupe/processes/world_driver.hpp>
 #include <troupe/runtime/rank_lane.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <thread>
@@ -79,6 +81,49 @@ void drive() {
 }
 // [driver]
 
+// [plan_step]
+/// What a rank knows by itself. Requests are known by their numbers.
+struct rank_view {
+  std::int64_t free_blocks = 0;
+  std::vector<std::int64_t> over{};    ///< Those that have expired by this rank's clock, or were cancelled.
+  std::vector<std::int64_t> waiting{}; ///< At the leader: those that want to be served, the oldest first.
+};
+/// What all ranks do in this step.
+struct step_plan {
+  std::vector<std::int64_t> given_up, batch;
+};
+step_plan plan_step(troupe::rank_lane& steps, const rank_view& mine, std::int64_t blocks_per_request) {
+  constexpr troupe::rank leader{0};
+  auto over = steps.agree(troupe::agreement_rule::union_of, mine.over); // both are asked for before the first answer
+  auto blocks = steps.agree(troupe::agreement_rule::min, mine.free_blocks);
+  step_plan plan{over.get().agreed->integers(), {}};
+  std::int64_t room = blocks.get().agreed->integer() / blocks_per_request;
+  for (const std::int64_t one : mine.waiting) // empty at the others
+    if (room > 0 && !std::ranges::binary_search(plan.given_up, one)) {
+      plan.batch.push_back(one);
+      --room;
+    }
+  plan.batch = steps.agree(troupe::agreement::of_rank(leader), plan.batch).get().agreed->integers();
+  return plan;
+}
+// [plan_step]
+
+void planning() {
+  troupe::testing::mock_world on_mock{3};
+  const std::vector<rank_view> views{{.free_blocks = 13, .over = {}, .waiting = {4, 5, 6, 7, 8}},
+                                     {.free_blocks = 12, .over = {5}},
+                                     {.free_blocks = 15, .over = {9, 5}}};
+  const auto plan_at = [&](std::size_t self) {
+    troupe::rank_lane steps{on_mock.world(), troupe::rank{static_cast<int>(self)}, troupe::lane::named("steps")};
+    const step_plan plan = plan_step(steps, views[self], 4);
+    expect(plan.given_up == std::vector<std::int64_t>{5, 9} && plan.batch == std::vector<std::int64_t>{4, 6, 7},
+           "all ranks give up what any names, and admit what fits everywhere");
+  };
+  std::jthread first{[&] { plan_at(1); }};
+  std::jthread second{[&] { plan_at(2); }};
+  plan_at(0);
+}
+
 // [gradients]
 /// One rank's backward pass, in the epoch in which its weights were loaded. Each bucket is requested as soon as it is
 /// full, and all replies are awaited at the end.
@@ -142,6 +187,7 @@ void run_guides() {
          "exported memory is found by its name");
   resharding();
   layers();
+  planning();
   gradients();
   parallel_dimensions();
   weights();
