@@ -1,6 +1,6 @@
 /// A transformer served by tensor parallelism, with users, batches, and a rank that is lost under traffic. See
 /// README.md.
-#include "batcher.hpp"
+#include "rank_server.hpp"
 
 #include "../command_line.hpp"
 
@@ -15,10 +15,10 @@ namespace {
 
 /// The state of the users' actor: questions, the right answers, and the results.
 struct traffic {
-  batcher_handle server;
+  server_handle server;
   std::vector<hidden_states> questions, answers;
   troupe::time_point end;
-  std::size_t wrong = 0, lost = 0;
+  std::size_t wrong = 0, lost = 0, late = 0;
   std::vector<double> took_ms{};
 };
 
@@ -34,7 +34,11 @@ void ask(caf::event_based_actor* users, traffic& all, std::size_t which) {
             if (!std::ranges::equal(answer, all.answers[which], is_near)) ++all.wrong;
             ask(users, all, which);
           },
-          [&all](const caf::error&) { ++all.lost; });
+          [=, &all](const caf::error& why) {
+            if (why != caf::sec::request_timeout) return static_cast<void>(++all.lost);
+            ++all.late;
+            ask(users, all, which);
+          });
 }
 
 } // namespace
@@ -42,7 +46,7 @@ void ask(caf::event_based_actor* users, traffic& all, std::size_t which) {
 int main(int argc, char** argv) try {
   const command_line line{argc,
                           argv,
-                          {"--seconds", "--fault-after", "--users", "--batch", "--width", "--layers"},
+                          {"--seconds", "--fault-after", "--patience", "--users", "--batch", "--width", "--layers"},
                           {{"recovery.policy", "keep_size"}, {"limits.hang", "200ms"}, {"log_level", "error"}}};
   const auto size = [&](const char* name, std::size_t otherwise) {
     return std::max(line.number(name, otherwise), std::size_t{1});
@@ -68,8 +72,11 @@ int main(int argc, char** argv) try {
   const troupe::epoch first = world.epoch();
   const auto begin = std::chrono::steady_clock::now();
   const auto after = [begin](double seconds) { return begin + troupe::nanoseconds{std::llround(seconds * 1e9)}; };
-  const auto server = runtime.system().spawn<batcher, caf::detached>(world, model);
-  traffic all{server, {}, {}, after(line.number<double>("--seconds", 5))};
+  const troupe::nanoseconds patience{std::llround(line.number<double>("--patience", 0) * 1e9)};
+  std::vector<server_handle> servers;
+  for (const troupe::rank each : world.local_ranks())
+    servers.emplace_back(runtime.system().spawn<rank_server, caf::detached>(world, each, model, patience));
+  traffic all{servers.front(), {}, {}, after(line.number<double>("--seconds", 5))};
   for (std::size_t i = 0; i < questions.size(); i += tokens * width) {
     all.questions.emplace_back(&questions[i], &questions[i] + tokens * width);
     all.answers.emplace_back(&answers[i], &answers[i] + tokens * width);
@@ -87,19 +94,22 @@ int main(int argc, char** argv) try {
   self->receive([](const caf::down_msg&) {},
                 caf::after(all.end - std::chrono::steady_clock::now() + std::chrono::seconds{30}) >> [] {});
   const double took_ms = ms_since(begin);
-  caf::anon_send_exit(server, caf::exit_reason::user_shutdown); // fails the requests that are still pending
-  self->wait_for(server, users);
+  // The leader fails the requests that are still pending, and ends the steps of the others.
+  caf::anon_send_exit(servers.front(), caf::exit_reason::user_shutdown);
+  self->wait_for(servers.front(), users);
   const bool is_as_asked = fault_after == 0 || world.epoch() != first;
   faults->release();
   world.stop();
+  for (const server_handle& one : servers) caf::anon_send_exit(one, caf::exit_reason::user_shutdown);
+  for (const server_handle& one : servers) self->wait_for(one);
 
   std::ranges::sort(all.took_ms);
   const auto count = static_cast<double>(all.took_ms.size());
   const auto percentile = [&](double part) {
     return count == 0 ? 0 : all.took_ms[static_cast<std::size_t>(part * (count - 1))];
   };
-  std::printf("%.0f requests/s, latency p50 %.2f ms, p99 %.2f ms; answered %.0f, wrong %zu, lost %zu%s\n",
-              1000 * count / took_ms, percentile(0.5), percentile(0.99), count, all.wrong, all.lost,
+  std::printf("%.0f requests/s, latency p50 %.2f ms, p99 %.2f ms; answered %.0f, late %zu, wrong %zu, lost %zu%s\n",
+              1000 * count / took_ms, percentile(0.5), percentile(0.99), count, all.late, all.wrong, all.lost,
               is_as_asked ? "" : "; the fault did not happen, or was not recovered from");
   return count > 0 && all.wrong + all.lost == 0 && is_as_asked ? 0 : 1;
 } catch (const troupe::exception& failure) {
