@@ -63,7 +63,7 @@ protected:
   }
   [[nodiscard]] std::vector<std::int64_t> expect_collected(int at) const {
     std::vector<std::int64_t> all(static_cast<std::size_t>(ranks_));
-    for (std::size_t r = 0; r < all.size(); ++r) all[r] = 100 * at + static_cast<std::int64_t>(r);
+    for (std::size_t r = 0; r < all.size(); ++r) all[r] = std::int64_t{100} * at + static_cast<std::int64_t>(r);
     return all;
   }
 
@@ -252,10 +252,9 @@ rank_course serve(const deciding_server& server, decided_by how, rank self, cons
 namespace {
 
 /// Serves in \p where. Each rank's client is a fiber.
-void play(const deciding_server& server, decided_by how, simulated_machine& machine, system_under_test& where,
-          simulation_ledger& ledger, decisions_result& result) {
+void play(const deciding_server& server, decided_by how, fibers& threads, simulated_machine& machine,
+          system_under_test& where, simulation_ledger& ledger, decisions_result& result) {
   constexpr nanoseconds most = 20s;
-  fibers& threads = *fibers::current();
   const auto is_ready = [&] { return where.latest().phase == world_phase::ready; };
   if (!threads.run(is_ready, steady_now() + most)) ledger.stuck("the world has not become ready");
   const epoch now = where.latest().epoch;
@@ -304,10 +303,10 @@ decisions_result simulate_decisions(decision_pattern pattern, decided_by how, in
     const auto faults = std::make_shared<testing::fault_script>(testing::launch_recording::off);
     if (over_processes) {
       simulated_processes where{what, *machine, faults, ledger, log};
-      play(*server, how, *machine, where, ledger, result);
+      play(*server, how, threads, *machine, where, ledger, result);
     } else {
       simulated_world where{terms, *machine, faults, log};
-      play(*server, how, *machine, where, ledger, result);
+      play(*server, how, threads, *machine, where, ledger, result);
     }
     if (threads.forbidden_waits() > 0) ledger.wrong("actors' turns waited (BLK-1)");
     static_cast<void>(ledger.judge());

@@ -130,10 +130,12 @@ TEST_CASE("in simulated worlds, ranks that decide by themselves end in a report,
     const auto server = draw_server(pattern, ranks, seed);
     INFO(to_string(pattern) << ", seed " << seed << ", " << ranks << " ranks" << (over_processes ? ", processes" : ""));
     const auto alone = simulate_decisions(pattern, decided_by::each_rank, ranks, seed, over_processes);
-    REQUIRE(alone.findings == std::vector<std::string>{});
+    CAPTURE(alone.findings);
+    REQUIRE(alone.findings.empty());
     check_reports(pattern, *server, alone.ranks);
     const auto together = simulate_decisions(pattern, decided_by::agree, ranks, seed, over_processes);
-    REQUIRE(together.findings == std::vector<std::string>{});
+    CAPTURE(together.findings);
+    REQUIRE(together.findings.empty());
     check_serves(*server, together.ranks);
   }
 }
