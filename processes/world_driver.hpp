@@ -57,7 +57,8 @@ public:
   /// Calls \p heard for every later value that the ranks agree on (troupe::agree), in any lane of the whole world, in
   /// the order of release. \p where: the name of the lane; values of requests to the whole world are in lanes of their
   /// askers. Values between two epochs may be missed: resume_point::agreed of the next event has those beyond the
-  /// resume points. It runs on a thread of the driver, must neither block nor throw, and must not call this object.
+  /// resume points. So may the first values of an epoch, until the ranks know that this driver hears them; those are in
+  /// no event. It runs on a thread of the driver, must neither block nor throw, and must not call this object.
   void on_agreed(std::function<void(const std::string& where, const agreed_value& value)> heard);
   /// Returns the number of ranks in the present epoch, 0 before the first.
   [[nodiscard]] int size() const { return status().world_size; }

@@ -67,6 +67,9 @@ void collective_state::accept(rank_request asked, reply_promise reply, std::uint
     error objection = objection_to(asked, now);
     if (!objection && reply.listener() != nullptr && std::holds_alternative<agree>(asked.what))
       objection = no_launch_of_agree();
+    // A refused agree takes its position all the same: else this rank's next one would meet the peers' present one.
+    std::unique_ptr<error> told;
+    if (objection && takes_position(asked, now)) told = refuse_in_order(asked, std::exchange(objection, {}), now);
     if (!objection && now.pending->is_bounded()) objection = charge(asked, now, reply);
     if (objection) {
       if (!objection.rank && objection.code != errc::rank_lost) objection.rank = name_in(now);
@@ -88,7 +91,8 @@ void collective_state::accept(rank_request asked, reply_promise reply, std::uint
                                   .where = asked.lane,
                                   .client = client,
                                   .position = asked.position,
-                                  .site = asked.site});
+                                  .site = asked.site,
+                                  .objection = std::move(told)});
   } catch (...) {
     reply.deliver(current_error()); // out of memory before the request was passed on
   }
@@ -101,7 +105,8 @@ void collective_state::accept_for_peer(rank_request asked, error objection, repl
     const terms& now = *reading;
     if (!objection) objection = objection_to(asked, now);
     if (!now.order) return reply.deliver(std::move(objection)); // the rank has left the world
-    if (objection && !objection.rank) objection.rank = name_in(now);
+    std::unique_ptr<error> told;
+    if (objection) told = refuse_in_order(asked, std::move(objection), now);
     now.order->ask(name_in(now), {.what = std::move(asked.what),
                                   .name = ticket{next_.fetch_add(1, std::memory_order_relaxed)},
                                   .deadline = asked.deadline,
@@ -109,7 +114,7 @@ void collective_state::accept_for_peer(rank_request asked, error objection, repl
                                   .where = asked.lane,
                                   .client = client,
                                   .site = asked.site,
-                                  .objection = objection ? std::make_unique<error>(std::move(objection)) : nullptr});
+                                  .objection = std::move(told)});
   } catch (...) {
     reply.deliver(current_error());
   }
@@ -118,6 +123,17 @@ void collective_state::accept_for_peer(rank_request asked, error objection, repl
 error collective_state::charge(const rank_request& asked, const terms& now, reply_promise& reply) {
   return troupe::charge(*now.pending, lines_.of(asked.lane, now.pending), asked.credit,
                         now.pending->counts_bytes() ? held_bytes(asked.what) : 0, reply);
+}
+
+bool collective_state::takes_position(const rank_request& asked, const terms& now) noexcept {
+  return std::holds_alternative<agree>(asked.what) && now.order && !now.closed && now.admits(asked.epoch);
+}
+
+std::unique_ptr<error> collective_state::refuse_in_order(rank_request& asked, error why, const terms& now) const {
+  if (const auto* one = std::get_if<agree>(&asked.what)) asked.what = stand_in_for(*one); // as a message it is refused
+  if (asked.deadline < nanoseconds{0}) asked.deadline = now.default_deadline;
+  if (!why.rank) why.rank = name_in(now);
+  return std::make_unique<error>(std::move(why));
 }
 
 void collective_state::cancel(const cancel_request& query) {

@@ -58,7 +58,8 @@ public:
   /// Rejects all further requests with \p reason and releases the pipeline, because the rank has left the world.
   void lose(error reason);
 
-  /// Submits \p asked, or delivers the reason for a refusal to \p reply (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1).
+  /// Submits \p asked, or delivers the reason for a refusal to \p reply (ONE-1, ORD-2, EPO-1). Never blocks (BLK-1). An
+  /// agree that is refused for what it asks enters the order with its error, so that all ranks are refused.
   void accept(rank_request asked, reply_promise reply, std::uint64_t client) noexcept;
   /// Submits this rank's part of a request that another process has sent to all ranks. A part that is refused, because
   /// of \p objection or by this rank, enters the order with its error, so that no peer waits for this rank.
@@ -90,6 +91,10 @@ private:
   /// Returns this rank's number in the present epoch.
   [[nodiscard]] rank name_in(const terms& now) const noexcept { return now.pipeline ? now.pipeline->self() : self_; }
   [[nodiscard]] static error objection_to(const rank_request& asked, const terms& now);
+  /// Returns whether a refusal of \p asked is passed to the order, which tells all ranks of it.
+  [[nodiscard]] static bool takes_position(const rank_request& asked, const terms& now) noexcept;
+  /// Makes \p asked a request that enters the order only to be refused. Returns its objection.
+  [[nodiscard]] std::unique_ptr<error> refuse_in_order(rank_request& asked, error why, const terms& now) const;
   /// Counts \p asked as pending until \p reply is delivered. Errors: busy.
   [[nodiscard]] error charge(const rank_request& asked, const terms& now, reply_promise& reply);
 

@@ -426,10 +426,14 @@ void world_executor::adopt() {
 }
 
 std::shared_ptr<world_order> world_executor::open_order() {
-  if (now_.pipelines.size() == static_cast<std::size_t>(plan_.world_size))
+  if (now_.pipelines.size() == static_cast<std::size_t>(plan_.world_size)) {
+    // The only process of a world has no log of its own: its positions follow the controller's points.
+    auto counted_from = plan_.ordering == ordering::agreed ? commits_.told : nullptr;
+    if (!counted_from && plan_.ordering == ordering::agreed) counted_from = std::make_shared<const resume_points>();
     return plan_.above->open_world(
-        now_.pipelines, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); },
-        commits_.log);
+        now_.pipelines, [mail = mail_](auto report) { mail->post(straggling_report{std::move(report)}); }, commits_.log,
+        counted_from);
+  }
   if (plan_.to_controller && plan_.ordering == ordering::agreed)
     return plan_.to_controller->open_order(now_.pipelines.front(), plan_.exported);
   return std::make_shared<caller_order>(now_.pipelines);

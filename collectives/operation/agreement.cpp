@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,12 +52,20 @@ std::vector<std::byte> integerwise(std::span<const agree* const> all, Combine co
   return made;
 }
 
+/// Merges one contribution after the other, so that no more is sorted at once than one rank contributes. Ends with the
+/// first that makes the value too large.
 std::vector<std::byte> union_of(std::span<const agree* const> all) {
-  std::vector<std::int64_t> integers;
-  for (const agree* one : all)
-    for (std::size_t i = 0; i < one->value.size() / integer_bytes; ++i) integers.push_back(integer_at(one->value, i));
-  std::ranges::sort(integers);
-  integers.erase(std::unique(integers.begin(), integers.end()), integers.end());
+  std::vector<std::int64_t> integers, own, both;
+  for (const agree* one : all) {
+    own.clear();
+    for (std::size_t i = 0; i < one->value.size() / integer_bytes; ++i) own.push_back(integer_at(one->value, i));
+    std::ranges::sort(own);
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    both.clear();
+    std::ranges::set_union(integers, own, std::back_inserter(both));
+    integers.swap(both);
+    if (integers.size() > most_agreed_bytes / integer_bytes) break;
+  }
   return contribution{integers}.bytes;
 }
 
@@ -84,6 +93,10 @@ error objection_to(const agree& one) {
   return {};
 }
 
+agree stand_in_for(const agree& one) {
+  return {.rule = to_string(one.rule).empty() ? agreement_rule::of_rank : one.rule};
+}
+
 error no_agreed_order() {
   return {.code = errc::unsupported,
           .text =
@@ -99,7 +112,8 @@ error no_launch_of_agree() {
 std::variant<agreed_value, error> agreed_value_of(std::span<const agree* const> all) {
   agreed_value made;
   const agree& first = *all.front();
-  if (first.root.value() < 0 || static_cast<std::size_t>(first.root.value()) >= all.size())
+  if (first.rule == agreement_rule::of_rank &&
+      (first.root.value() < 0 || static_cast<std::size_t>(first.root.value()) >= all.size()))
     return invalid_agree("root " + to_string(first.root) + " is not in this world: its ranks are 0 to " +
                          std::to_string(all.size() - 1));
   switch (first.rule) {

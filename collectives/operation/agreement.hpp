@@ -19,6 +19,10 @@ namespace troupe {
 /// Returns errc::none, or invalid_argument if a rank cannot contribute this.
 [[nodiscard]] error objection_to(const agree& one);
 
+/// Returns what enters the order in place of \p one if that is refused: by the same rule, if it exists, and without a
+/// contribution.
+[[nodiscard]] agree stand_in_for(const agree& one);
+
 /// Returns the error for an agree where clients order the requests (ordering::caller).
 [[nodiscard]] error no_agreed_order();
 /// Returns the error for an agree that is asked for in two steps (ask_overlapped()).

@@ -50,6 +50,7 @@ compact_signature compact_unstaged(const operation& what) noexcept {
         if constexpr (std::is_same_v<T, replay>) made.count = number_of(one);
         if constexpr (std::is_same_v<T, barrier>) made.count = one.commit ? *one.commit + 1 : 0;
         if constexpr (std::is_same_v<T, agree>) {
+          if (one.rule != agreement_rule::of_rank) made.root = 0;
           made.tag = static_cast<std::int32_t>(one.rule);
           made.count = compared_bytes(one);
         }

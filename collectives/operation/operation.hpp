@@ -323,12 +323,22 @@ struct contribution {
   contribution(std::vector<std::byte> all) noexcept : bytes{std::move(all)} {}    ///< These bytes.
   contribution(std::span<const std::byte> all) : bytes(all.begin(), all.end()) {} ///< A copy of these bytes.
   template <std::integral Integer> // also for a literal 0, which is a null pointer, too
-  contribution(Integer one) : contribution{std::vector{static_cast<std::int64_t>(one)}} {} ///< One integer.
-  contribution(std::span<const std::int64_t> all) : contribution{std::as_bytes(all)} {}    ///< Integers.
+  contribution(Integer one) : contribution{std::vector{checked(one)}} {}                ///< One integer, below 2^63.
+  contribution(std::span<const std::int64_t> all) : contribution{std::as_bytes(all)} {} ///< Integers.
   contribution(const std::vector<std::int64_t>& all) : contribution{std::span<const std::int64_t>{all}} {} ///< Same.
   contribution(std::string_view text) : contribution{std::as_bytes(std::span{text})} {} ///< The text, not terminated.
   contribution(const char* text) : contribution{std::string_view{text}} {}              ///< The same.
   // NOLINTEND(google-explicit-constructor)
+
+private:
+  template <std::integral Integer>
+  [[nodiscard]] static std::int64_t checked(Integer one) {
+    const auto made = static_cast<std::int64_t>(one);
+    if (one > Integer{0} && made <= 0)
+      throw exception{errc::invalid_argument,
+                      std::to_string(one) + " cannot be contributed: integers of an agree are signed, below 2^63"};
+    return made;
+  }
 };
 
 /// Makes one value of host bytes that all ranks contribute, and gives it to every rank: completion::agreed. It is
@@ -339,8 +349,11 @@ struct contribution {
 /// and root.
 /// Order: one position of its lane. Later requests in the lane are released after it.
 /// Errors: invalid_argument (too many bytes, or bytes that are not whole integers), mismatch (ranks name different
-/// rules, roots or sizes), unsupported (under ordering::caller, and in two steps: ask_overlapped()). A rank's own clock
-/// ends none: at the deadline, or if a rank withdraws, the order refuses it at all ranks with one error.
+/// rules, roots or sizes), unsupported (under ordering::caller, and in two steps: ask_overlapped()). What one rank asks
+/// wrongly is refused at all ranks, when all have asked. No request at a rank ends by the rank's own clock: at the
+/// deadline, or if a rank withdraws, the order refuses it at all ranks with one error. A request to the whole world of
+/// several processes (world::agree(), world_driver::agree()) also ends by the clock of the process that asks, two
+/// seconds after the deadline, with unknown outcome.
 struct agree {
   agreement_rule rule = agreement_rule::of_rank; ///< The same at all ranks.
   std::vector<std::byte> value{};                ///< This rank's contribution.

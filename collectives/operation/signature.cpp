@@ -37,6 +37,7 @@ struct signer {
     if constexpr (std::is_same_v<T, replay>) made.count = number_of(what);
     if constexpr (std::is_same_v<T, barrier>) made.count = what.commit ? *what.commit + 1 : 0;
     if constexpr (std::is_same_v<T, agree>) {
+      if (what.rule != agreement_rule::of_rank) made.root = rank{};
       made.tag = static_cast<int>(what.rule);
       made.count = compared_bytes(what);
     }

@@ -52,7 +52,7 @@ public:
         return refuse(errc::invalid_argument, "reduction " + std::to_string(static_cast<int>(what.op)) +
                                                   " is unknown: choose one of " + listed(enum_names<reduction>));
     if constexpr (requires { what.root; })
-      if (objection failure = check_rank(what.root, "root")) return failure;
+      if (objection failure = uses_root(what) ? check_rank(what.root, "root") : nullptr) return failure;
     if constexpr (requires { what.peer; }) {
       if (objection failure = check_rank(what.peer, "peer")) return failure;
       if (what.tag < 0)
@@ -78,6 +78,12 @@ public:
 
 private:
   static constexpr std::size_t max_bytes = static_cast<std::size_t>(PTRDIFF_MAX);
+
+  template <class Operation>
+  static bool uses_root(const Operation& what) {
+    if constexpr (std::is_same_v<Operation, agree>) return what.rule == agreement_rule::of_rank;
+    return true;
+  }
 
   [[nodiscard]] objection check_rank(rank one, std::string_view role) const {
     if (one.value() >= 0 && one.value() < at_.world_size) return {};

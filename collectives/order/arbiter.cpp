@@ -46,9 +46,9 @@ arbiter::~arbiter() = default;
 std::shared_ptr<ordered_world>
 arbiter::open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
                     std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
-                    std::shared_ptr<resume_log> log) {
-  auto made =
-      std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling), std::move(log));
+                    std::shared_ptr<resume_log> log, const std::shared_ptr<const resume_points>& counted_from) {
+  auto made = std::make_shared<ordered_world>(shared_from_this(), std::move(ranks), std::move(on_straggling),
+                                              std::move(log), counted_from);
   for (const auto& one : made->ranks_)
     one->on_launched([waits = made->queue_.waits(), weak = made->weak_from_this()] {
       if (!waits->load()) return;
@@ -167,13 +167,16 @@ void arbiter::end_round() {
 
 ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                              std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
-                             std::shared_ptr<resume_log> log)
+                             std::shared_ptr<resume_log> log, const std::shared_ptr<const resume_points>& counted_from)
   : above_{std::move(above)},
     ranks_{std::move(ranks)},
     on_straggling_{std::move(on_straggling)},
     log_{std::move(log)},
+    is_agreed_{log_ || counted_from},
     queue_{ranks_, above_->fused_},
     released_(ranks_.size()) {
+  if (!log_ && counted_from)
+    for (const resume_point& one : counted_from->lanes) next_[one.where] = one.complete;
   if (!log_) return;
   std::vector<std::shared_ptr<const success_count>> successes;
   for (const auto& one : ranks_) successes.push_back(one->successes());
@@ -181,15 +184,20 @@ ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::sh
 }
 
 void ordered_world::count(const released_operation& one, const std::shared_ptr<agreed_value>& agreed) {
-  if (!log_) return;
+  if (!is_agreed_) return;
+  const pipeline_call& first = *one.front().call;
+  const std::optional<lane> where = first.from().of_world ? std::nullopt : std::optional{first.from().lane};
+  if (!log_) {
+    const std::uint64_t position = next_[where]++;
+    if (agreed) agreed->position = position;
+    return;
+  }
   participants_.clear();
   for (const released_part& part : one) {
     participants_.push_back(part.self);
     part.call->released_as(++released_[static_cast<std::size_t>(part.self.value())]);
   }
-  const pipeline_call& first = *one.front().call;
-  log_->released(ranks_.front()->formed_in(), first.from().of_world ? std::nullopt : std::optional{first.from().lane},
-                 participants_, commit_of(first.what()), {}, agreed);
+  log_->released(ranks_.front()->formed_in(), where, participants_, commit_of(first.what()), {}, agreed);
 }
 
 void ordered_world::decide(released_operation one) {
@@ -226,7 +234,8 @@ void ordered_world::ask(rank self, lane_request asked) {
                          .client = asked.client,
                          .position = asked.position,
                          .asked = now,
-                         .deadline = later(now, asked.deadline)};
+                         .deadline = later(now, asked.deadline),
+                         .objection = std::move(asked.objection)};
   auto call = pipeline_of(self).prepare({.name = asked.name,
                                          .what = std::move(asked.what),
                                          .deadline = asked.deadline,

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -39,11 +40,12 @@ public:
 
   /// Registers a world whose ranks all live in this process. \p ranks are their pipelines, in rank order. \p
   /// on_straggling is called with operations whose peers are late; it must neither block nor throw. \p log begins the
-  /// epoch of \p ranks; if it is null, there are no resume points.
+  /// epoch of \p ranks; if it is null, there are no resume points. Positions are then counted on from \p counted_from;
+  /// if that is null, too, there are none, because clients order the requests.
   [[nodiscard]] std::shared_ptr<ordered_world>
   open_world(std::vector<std::shared_ptr<rank_pipeline>> ranks,
              std::function<void(std::shared_ptr<const absence_report>)> on_straggling = {},
-             std::shared_ptr<resume_log> log = {});
+             std::shared_ptr<resume_log> log = {}, const std::shared_ptr<const resume_points>& counted_from = {});
 
   bool poll(time_point now, running_time running) override;
   [[nodiscard]] const fusion_limits& fusion() const noexcept { return fused_; }
@@ -85,7 +87,7 @@ public:
   /// Used by arbiter::open_world().
   ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
                 std::function<void(std::shared_ptr<const absence_report>)> on_straggling,
-                std::shared_ptr<resume_log> log);
+                std::shared_ptr<resume_log> log, const std::shared_ptr<const resume_points>& counted_from);
 
   void ask(rank self, lane_request asked) override;
   /// Requests an operation of all ranks, which has already been validated. \p parts are in rank order. \p reply is
@@ -111,8 +113,8 @@ public:
 
   [[nodiscard]] const std::vector<std::shared_ptr<rank_pipeline>>& ranks() const noexcept { return ranks_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
-  /// Returns whether its positions are recorded: false under ordering::caller.
-  [[nodiscard]] bool is_agreed() const noexcept { return log_ != nullptr; }
+  /// Returns whether its operations have positions: false under ordering::caller.
+  [[nodiscard]] bool is_agreed() const noexcept { return is_agreed_; }
 
 private:
   friend class arbiter;
@@ -128,6 +130,7 @@ private:
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;
   std::function<void(std::shared_ptr<const absence_report>)> on_straggling_;
   std::shared_ptr<resume_log> log_; ///< Null: there are no resume points.
+  const bool is_agreed_;
 
   // Accessed only by tasks of the arbiter's queue.
   std::uint32_t number_ = 0;
@@ -135,8 +138,9 @@ private:
   error closed_;          ///< Set once the world is closed: the reason for which requests are refused.
   bool in_round_ = false; ///< An operation was released to this world in this round.
   std::vector<std::shared_ptr<registered_pool>> registered_;
-  std::vector<std::uint64_t> released_; ///< Number of requests released to each rank.
-  std::vector<rank> participants_;      ///< A member so that its memory is reused.
+  std::vector<std::uint64_t> released_;               ///< Number of requests released to each rank.
+  std::vector<rank> participants_;                    ///< A member so that its memory is reused.
+  std::map<std::optional<lane>, std::uint64_t> next_; ///< The next position of each lane. Used if there is no log.
 };
 
 } // namespace troupe

@@ -46,7 +46,7 @@ void lane_table::open(node_pool<collective_match>& pool) {
     matches_ = std::move(larger);
   }
   collective_match* const made = pool.take();
-  made->over = made->straggling_reported = made->differs = false;
+  made->over = made->straggling_reported = made->differs = made->has_agree = false;
   made->heads = 0;
   made->index = end_;
   made->where = this;

@@ -46,6 +46,7 @@ struct alignas(64) collective_match : operation_match {
 
   std::uint64_t index = 0;    ///< The number k.
   compact_signature agreed{}; ///< Signature of the first request.
+  bool has_agree = false;     ///< One of the requests is an agree.
   lane_table* where = nullptr;
   std::uint32_t come_by = 0; ///< Number of ranks that have requested it. Set only after a withdrawal.
   std::shared_ptr<const withdrawal> withdrawn{}; ///< If withdrawn: the answer to ranks that request it later.

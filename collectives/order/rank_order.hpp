@@ -26,8 +26,8 @@ struct lane_request {
   std::optional<std::uint64_t> position{};
   call_site site{};
   /// Why the rank cannot take part, or null. Its operation may then lack memory. When all ranks have asked, the
-  /// operation is refused at all of them with this reason. Used only if the ranks live in separate processes: within
-  /// one process, a request is validated for all ranks before any of them requests it.
+  /// operation is refused at all of them with this reason. For requests to all ranks and for agrees: a rank
+  /// refuses its own other requests by itself.
   std::unique_ptr<error> objection{};
 };
 

@@ -37,8 +37,10 @@ void resume_log::learn(const told_commits& known) {
   latest_ = used_ = known.of;
   lanes_.clear();
   for (const told_commit& one : known.lanes)
-    if (one.number || !one.agreed.empty())
-      lanes_.emplace(lane_of(one.where), lane_log{.where = one.where, .commit = one.number, .agreed = one.agreed});
+    if (one.number || !one.agreed.empty() || one.unlisted > 0)
+      lanes_.emplace(
+          lane_of(one.where),
+          lane_log{.where = one.where, .commit = one.number, .agreed = one.agreed, .agreed_unlisted = one.unlisted});
 }
 
 told_commits resume_log::commits() {
@@ -110,7 +112,8 @@ void resume_log::released(epoch of, const std::optional<lane>& where, std::span<
   used_ = of;
   lane_log& there = lanes_[lane_of(where)];
   there.where = where;
-  there.is_used = true;
+  // One that needs only some ranks does not show that the others have acknowledged the epoch and heard of its values.
+  there.is_used = there.is_used || participants.size() == ranks_.size();
   entry made{.commit = commit, .missing = participants.size(), .name = name};
   if (agreed) {
     agreed->position = there.next;
@@ -151,6 +154,7 @@ void resume_log::keep(lane_log& there, entry& of, std::shared_ptr<const agreed_v
   if (kept_values_ == most_kept_values || kept_bytes_ + value->bytes.size() > most_kept_value_bytes) advance();
   if (there.unkept > 0 || kept_values_ == most_kept_values ||
       kept_bytes_ + value->bytes.size() > most_kept_value_bytes) {
+    of.is_unkept = true;
     ++there.unkept; // and so are all later ones of the lane: the listed ones are the first
     return;
   }
@@ -180,6 +184,7 @@ void resume_log::advance() {
           --kept_values_;
           kept_bytes_ -= value->bytes.size();
         }
+        if (there.entries.front().is_unkept) --there.unkept;
         there.entries.pop_front();
         ++there.complete;
       }

@@ -97,6 +97,7 @@ private:
     std::size_t missing = 0;          ///< Number of participants that have not succeeded.
     released_name name{};
     std::shared_ptr<const agreed_value> agreed{};
+    bool is_unkept = false; ///< It has a value, which is not kept.
   };
   struct lane_log {
     std::optional<lane> where{};
@@ -107,8 +108,8 @@ private:
     /// Values of earlier epochs: see resume_point::agreed.
     std::vector<std::shared_ptr<const agreed_value>> agreed{};
     std::uint64_t agreed_unlisted = 0;
-    std::uint64_t unkept = 0; ///< Number of values of the present epoch that are not kept.
-    bool is_used = false;     ///< An operation was released in the present epoch.
+    std::uint64_t unkept = 0; ///< Number of values of `entries` that are not kept.
+    bool is_used = false;     ///< An operation of all ranks was released in the present epoch.
   };
   /// Requests that were released to a rank one after the other, at consecutive positions of one lane.
   struct run {

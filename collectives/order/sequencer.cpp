@@ -159,7 +159,7 @@ error sequencer::absence_objection(const operation& what, rank self, const world
     return why;
   };
   if (error failure = check(self)) return failure;
-  return reach_of(what) == operation_reach::all_ranks ? check(there.left.begin()->first) : check_peers(what, check);
+  return reach_of(what) == operation_reach::all_ranks ? check(there.first_left) : check_peers(what, check);
 }
 
 bool sequencer::enter(lane_table& at, int self, std::unique_ptr<sequenced> one, operation_match* where) {
@@ -197,6 +197,7 @@ void sequencer::join_match(lane_table& at, int self, const compact_signature& wh
     joined.differs = true;
   }
   if (one->terms().objection) joined.differs = true;
+  joined.has_agree = joined.has_agree || is_agree(what);
   joined.oldest = std::min(joined.oldest, one->terms().asked);
   if (enter(at, self, std::move(one), &joined)) come_to_head(at, self);
 }
@@ -660,6 +661,7 @@ void sequencer::leave(std::uint32_t world, rank self, const error& why, sequenci
   error told = why;
   told.effect = effect::rejected;
   if (!there->left.emplace(self, told).second) return;
+  if (there->left.size() == 1) there->first_left = self;
   const verdict all{.cause = std::make_shared<withdrawal>(withdrawal{told.text}),
                     .own = told,
                     .now = time_point::max()}; // selects all requests, so all get the same error
@@ -708,7 +710,7 @@ void sequencer::take_out(collective_match& one, const verdict& why, sequencing_e
   lane_table& at = *one.where;
   one.over = true;
   one.withdrawn = why.cause;
-  if (is_agree(one.agreed)) { // no rank may learn of another reason than its peers
+  if (one.has_agree) { // no rank may learn of another reason than its peers
     auto common = std::make_shared<withdrawal>(*why.cause);
     common->common = why.own ? why.own : error{.code = errc::cancelled, .text = why.cause->text};
     one.withdrawn = std::move(common);

@@ -103,6 +103,7 @@ private:
     std::vector<std::uint32_t> unreleased{}; ///< Number of unreleased requests, indexed by rank.
     std::vector<mark> last{};
     std::map<rank, error> left{}; ///< Ranks that have left, and why.
+    rank first_left{};            ///< The first of them.
   };
   struct place {
     lane_table* at = nullptr;

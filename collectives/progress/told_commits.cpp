@@ -20,15 +20,19 @@ std::vector<told_commit> all_agreed(std::span<const told_commits> all, epoch of)
   for (const told_commits& report : all) {
     if (report.of != of) continue;
     for (const told_commit& one : report.lanes) {
-      if (one.agreed.empty()) continue;
+      if (one.agreed.empty() && one.unlisted == 0) continue;
       auto found = std::ranges::find(lanes, one.where, &told_commit::where);
       if (found == lanes.end()) found = lanes.insert(found, told_commit{.where = one.where});
+      found->unlisted = std::max(found->unlisted, one.unlisted);
       for (const auto& value : one.agreed) {
         const auto place = std::ranges::lower_bound(found->agreed, value, is_older);
         if (place == found->agreed.end() || is_older(value, *place)) found->agreed.insert(place, value);
       }
     }
   }
+  for (told_commit& one : lanes) // one process may not have received the value that ends those before the epoch
+    if (!one.agreed.empty() && one.agreed.back()->epoch == of)
+      std::erase_if(one.agreed, [of](const auto& value) { return value->epoch != of; });
   bound_values(lanes);
   return lanes;
 }
@@ -42,13 +46,19 @@ void bound_values(std::span<told_commit> lanes) {
       ++values;
       bytes += value->bytes.size();
     }
-  for (told_commit& one : lanes) {
-    auto kept = one.agreed.begin();
-    for (; kept != one.agreed.end() && (values > most_kept_values || bytes > most_kept_value_bytes); ++kept) {
-      --values;
-      bytes -= (*kept)->bytes.size();
-    }
-    one.agreed.erase(one.agreed.begin(), kept);
+  std::vector<std::size_t> dropped(lanes.size());
+  while (values > most_kept_values || bytes > most_kept_value_bytes) {
+    std::size_t most = 0;
+    const auto left = [&](std::size_t i) { return lanes[i].agreed.size() - dropped[i]; };
+    for (std::size_t i = 1; i < lanes.size(); ++i)
+      if (left(i) > left(most)) most = i;
+    bytes -= lanes[most].agreed[dropped[most]++]->bytes.size();
+    --values;
+  }
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    auto& all = lanes[i].agreed;
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(dropped[i]));
+    lanes[i].unlisted += dropped[i];
   }
 }
 
@@ -74,13 +84,18 @@ told_commits common_commits(std::span<const told_commits> all) {
       return !least.number;
     });
   }
-  for (told_commit& one : common.lanes) one.agreed.clear();
+  for (told_commit& one : common.lanes) {
+    one.agreed.clear();
+    one.unlisted = 0;
+  }
   for (told_commit& one : agreed) {
     const auto known = std::ranges::find(common.lanes, one.where, &told_commit::where);
-    if (known == common.lanes.end())
+    if (known == common.lanes.end()) {
       common.lanes.push_back(std::move(one));
-    else
+    } else {
       known->agreed = std::move(one.agreed);
+      known->unlisted = one.unlisted;
+    }
   }
   return common;
 }
@@ -88,8 +103,9 @@ told_commits common_commits(std::span<const told_commits> all) {
 told_commits commits_of(const resume_points& all, epoch of) {
   told_commits made{.of = of, .has_survivors = all.has_survivors};
   for (const resume_point& one : all.lanes)
-    if (one.commit || !one.agreed.empty())
-      made.lanes.push_back({.where = one.where, .number = one.commit, .agreed = one.agreed});
+    if (one.commit || !one.agreed.empty() || one.agreed_unlisted > 0)
+      made.lanes.push_back(
+          {.where = one.where, .number = one.commit, .agreed = one.agreed, .unlisted = one.agreed_unlisted});
   return made;
 }
 
@@ -106,7 +122,7 @@ void commit_record::note(const std::optional<lane>& where, std::uint64_t number)
   const std::lock_guard lock{mutex_};
   try {
     told_commit& last = lanes_[where];
-    last = {.where = where, .seen = last.seen + 1, .number = number};
+    last = {.where = where, .seen = last.seen + 1, .number = number, .unlisted = last.unlisted};
     has_survivors_ = true;
   } catch (const std::bad_alloc&) { // the commit is not reported, as if it had not succeeded here
   }
@@ -115,15 +131,35 @@ void commit_record::note(const std::optional<lane>& where, std::uint64_t number)
 void commit_record::note(const std::optional<lane>& where, std::shared_ptr<const agreed_value> value) noexcept {
   const std::lock_guard lock{mutex_};
   try {
-    agreed_bytes_ += value->bytes.size();
+    const std::size_t bytes = value->bytes.size();
+    const bool is_past = value->epoch != of_;
     agreed_.push_back({where, std::move(value)});
+    agreed_bytes_ += bytes;
+    if (is_past)
+      ++past_;
+    else
+      forget_past(where);           // all ranks have acknowledged the epoch, and with it the values before it
   } catch (const std::bad_alloc&) { // the value is not reported, as if it had not arrived here
     return;
   }
   while (agreed_.size() > most_kept_values || agreed_bytes_ > most_kept_value_bytes) {
     agreed_bytes_ -= agreed_.front().value->bytes.size();
+    if (agreed_.front().value->epoch != of_) --past_;
     agreed_.pop_front();
   }
+}
+
+void commit_record::forget_past(const std::optional<lane>& where) noexcept {
+  if (const auto found = lanes_.find(where); found != lanes_.end()) found->second.unlisted = 0;
+  if (past_ == 0) return;
+  std::erase_if(agreed_, [&](const noted_value& one) {
+    const bool is_past = one.where == where && one.value->epoch != of_;
+    if (is_past) {
+      agreed_bytes_ -= one.value->bytes.size();
+      --past_;
+    }
+    return is_past;
+  });
 }
 
 told_commits commit_record::told() const {

@@ -27,6 +27,7 @@ struct told_commit {
   std::optional<std::uint64_t> number{};
   /// Values of agrees that the process knows, oldest first (resume_point::agreed).
   std::vector<std::shared_ptr<const agreed_value>> agreed{};
+  std::uint64_t unlisted = 0; ///< Number of such values that are left out (resume_point::agreed_unlisted).
 };
 
 /// The commits that one process knows.
@@ -41,8 +42,8 @@ struct told_commits {
 /// not part of that epoch, and do not count.
 [[nodiscard]] told_commits common_commits(std::span<const told_commits> all);
 
-/// Removes agreed values from \p lanes, the oldest of the first lanes first, until most_kept_values and
-/// most_kept_value_bytes are kept.
+/// Removes agreed values from \p lanes, each time the oldest of the lane that has the most, until most_kept_values and
+/// most_kept_value_bytes are kept. Counts them as unlisted.
 void bound_values(std::span<told_commit> lanes);
 
 /// Returns the commits of \p all, the resume points of epoch \p of.
@@ -62,6 +63,9 @@ public:
   [[nodiscard]] told_commits told() const;
 
 private:
+  /// Forgets the values of earlier epochs in \p where, because the lane has one of this epoch.
+  void forget_past(const std::optional<lane>& where) noexcept;
+
   mutable std::mutex mutex_;
   epoch of_;
   bool has_survivors_;
@@ -72,6 +76,7 @@ private:
   };
   std::deque<noted_value> agreed_; ///< Of this epoch, and of the resume points for lanes without one of this epoch.
   std::size_t agreed_bytes_ = 0;
+  std::size_t past_ = 0; ///< Number of values of earlier epochs in agreed_.
 };
 
 /// Limits of the agreed values that are kept for the next epoch, for all lanes of a world.

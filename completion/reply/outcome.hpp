@@ -5,6 +5,7 @@
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -54,9 +55,9 @@ struct agreed_value {
   [[nodiscard]] std::vector<std::span<const std::byte>> parts() const {
     std::vector<std::span<const std::byte>> all;
     std::span<const std::byte> rest{bytes};
-    for (const std::uint32_t size : part_sizes) {
-      all.push_back(rest.first(size));
-      rest = rest.subspan(size);
+    for (const std::uint32_t size : part_sizes) { // a value that a client makes may have any sizes
+      all.push_back(rest.first(std::min<std::size_t>(size, rest.size())));
+      rest = rest.subspan(all.back().size());
     }
     return all;
   }

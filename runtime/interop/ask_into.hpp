@@ -27,7 +27,8 @@ private:
 };
 
 /// Decides where to continue: a function that gets a continuation and arranges for it to be called, at once or later.
-/// It runs on the thread that answers, often the poller's. It must neither block nor throw. For an io_context of Asio:
+/// It runs on the thread that answers: mostly the poller's; for an agree, the one that carries out the order, which may
+/// be that of a client or a connection. It must neither block nor throw. For an io_context of Asio:
 ///   [&](troupe::continuation next) { asio::post(context, std::move(next)); }
 template <class T>
 concept resumer = std::copy_constructible<T> && std::invocable<T&, continuation>;

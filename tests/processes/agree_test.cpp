@@ -70,11 +70,37 @@ TROUPE_ANY_WORLD_TEST(2, "ranks that name different rules, or too much, are refu
   CHECK(why.code == errc::mismatch);
   CHECK_THAT(why.text, ContainsSubstring("agree by min, 8 bytes"));
   CHECK(failure_of(std::move(right)).text == why.text);
-  CHECK(failure_of(lanes[0].agree(agreement_rule::any_of, std::vector<std::byte>(most_contributed_bytes + 1))).code ==
-        errc::invalid_argument);
+  // What one rank may not ask is refused at all, and the next agree of each rank meets those of the others.
+  std::future<completion> peer;
+  const auto refused_at_all = [&](errc code, std::future<completion> wrong) {
+    const error mine = failure_of(std::move(wrong));
+    CHECK(mine.code == code);
+    REQUIRE(peer.wait_for(20s) == std::future_status::ready); // else it would wait for this rank's next one
+    CHECK(failure_of(std::move(peer)).text == mine.text);
+  };
+  peer = lanes[1].agree(agreement_rule::any_of, std::vector<std::byte>(1));
+  refused_at_all(errc::invalid_argument,
+                 lanes[0].agree(agreement_rule::any_of, std::vector<std::byte>(most_contributed_bytes + 1)));
+  peer = lanes[1].agree(agreement::of_rank(rank{1}), "plan");
+  refused_at_all(errc::invalid_argument, lanes[0].agree(agreement::of_rank(rank{2}), "plan"));
+  peer = lanes[1].agree(agreement::of_rank(rank{0}), "");
   auto overlapped = lanes[0].ask_overlapped(agree{});
-  CHECK(failure_of(std::move(overlapped.outcome)).code == errc::unsupported);
+  refused_at_all(errc::unsupported, std::move(overlapped.outcome));
+  std::vector<std::future<completion>> good;
+  for (rank_lane& one : lanes) good.push_back(one.agree(agreement_rule::sum, 2));
+  CHECK(value_of(std::move(good)).integer() == 4);
   CHECK(failure_of(all.of(0).ask(rank{0}, group{{agree{}}})).code == errc::invalid_argument);
+}
+
+TROUPE_ANY_WORLD_TEST(1, "a world of one rank agrees, and counts positions", "[runtime][agree]") {
+  auto lanes = lanes_of(all, "agree/alone");
+  CHECK(lanes[0].agree(agreement_rule::min, 4).get().agreed->position == 0);
+  CHECK(failure_of(lanes[0].barrier()).code == errc::none);
+  CHECK(lanes[0].agree(agreement_rule::min, 5).get().agreed->position == 2);
+  CHECK(all.of(0).agree("first").get().agreed->position == 0);
+  const agreed_value second = *all.of(0).agree("second").get().agreed;
+  CHECK(second.text() == "second");
+  CHECK(second.position == 1);
 }
 
 TROUPE_ANY_WORLD_TEST(2, "a request to the whole world orders one value", "[runtime][agree]") {

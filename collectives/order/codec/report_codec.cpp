@@ -204,6 +204,7 @@ void fields_of_commit(Wire& wire, Commit& one) {
   wire.field(one.seen);
   wire.maybe(one.number, [&](auto& number) { wire.field(number); });
   fields_of_values(wire, one.agreed);
+  wire.field(one.unlisted);
 }
 
 /// Writes the lanes of \p all, each followed by what \p fields writes.

@@ -1,10 +1,12 @@
 // What value an agree makes of the ranks' contributions, and what a rank cannot contribute.
 #include <troupe/collectives/operation/agreement.hpp>
+#include <troupe/collectives/operation/compact_signature.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -65,6 +67,18 @@ TEST_CASE("integers are combined place by place, with their sign, and sums wrap"
 TEST_CASE("a union has each integer once, in ascending order", "[collectives][agree]") {
   const std::vector<contribution> all{integers{9, -3, 9}, integers{}, integers{4, -3}};
   CHECK(value_of(agreement_rule::union_of, all).integers() == integers{-3, 4, 9});
+  std::vector<contribution> many(17);
+  std::int64_t next = 0;
+  for (contribution& one : many) {
+    integers own;
+    for (std::size_t i = 0; i < most_contributed_bytes / sizeof next; ++i) own.push_back(--next);
+    one = contribution{own};
+  }
+  CHECK(std::get<error>(result_of(agreement_rule::union_of, many)).code == errc::invalid_argument);
+  many.pop_back();
+  const integers most = value_of(agreement_rule::union_of, many).integers();
+  CHECK(most.size() == most_agreed_bytes / sizeof next);
+  CHECK(std::ranges::is_sorted(most));
 }
 
 TEST_CASE("all contributions are gathered in rank order, empty ones too", "[collectives][agree]") {
@@ -75,6 +89,28 @@ TEST_CASE("all contributions are gathered in rank order, empty ones too", "[coll
   CHECK(parts[0].size() == 2);
   CHECK(parts[1].empty());
   CHECK(parts[2].data() == all.bytes.data() + 2);
+  agreed_value wrong = all;
+  wrong.part_sizes = {2, 9, 1};
+  REQUIRE(wrong.parts().size() == 3);
+  CHECK(wrong.parts()[1].size() == 1);
+  CHECK(wrong.parts()[2].empty());
+}
+
+TEST_CASE("an integer that has no signed form is not contributed", "[collectives][agree]") {
+  CHECK(contribution{std::uint64_t{highest}}.bytes == contribution{highest}.bytes);
+  CHECK(contribution{true}.bytes == contribution{1}.bytes);
+  CHECK_THROWS_AS(contribution{std::uint64_t{1} << 63U}, exception);
+  CHECK_THROWS_AS(contribution{std::numeric_limits<std::uint64_t>::max()}, exception);
+}
+
+TEST_CASE("only an of_rank uses the root", "[collectives][agree][ORD-2]") {
+  const operation one = agree{agreement_rule::min, filled(8).bytes, rank{0}};
+  const operation other = agree{agreement_rule::min, filled(8).bytes, rank{7}};
+  CHECK(compact(one) == compact(other));
+  CHECK_FALSE(check_agreement(std::vector{signatures_of(one), signatures_of(other)}));
+  const agree part{agreement_rule::any_of, filled(1).bytes, rank{7}};
+  const std::vector<const agree*> all{&part, &part};
+  CHECK(std::get<agreed_value>(agreed_value_of(all)).bytes == part.value);
 }
 
 TEST_CASE("a value of more bytes than the limit is refused, and one of as many is not", "[collectives][agree]") {

@@ -262,6 +262,13 @@ TEST_CASE("ranks that ask for different things are told who asks for what", "[co
                   {"rank 0", "copy", "rank 1", "barrier"});
 }
 
+TEST_CASE("the root of an agree is checked where it is used", "[collectives][agree][ORD-2]") {
+  const validation_rig rig;
+  CHECK_FALSE(rig.check(troupe::agree{agreement_rule::min, contribution{1}.bytes, rank{99}}));
+  require_refusal(rig.check(troupe::agree{agreement_rule::of_rank, {}, rank{99}}), errc::invalid_argument,
+                  {"root 99 is not in this world"});
+}
+
 TEST_CASE("in place, no other part of send may lie where the result is written", "[collectives][ORD-2]") {
   const validation_rig rig;
   const buffer memory = rig.mine.make(64);

@@ -163,6 +163,30 @@ TEST_CASE("a withdrawal in vain changes nothing, and a client's end concerns onl
   CHECK(rig.released == operations{{"0/0", "1/0"}, {"0/4"}});
 }
 
+TEST_CASE("if one part is an agree, all get one reason, also those that come later",
+          "[collectives][sequencing][agree]") {
+  SECTION("whoever asked first") {
+    sequencer_rig rig{3};
+    rig.ask(0, barrier{});
+    rig.ask(1, agree{});
+    CHECK(rig.cancel(1, 0));
+    rig.ask(2, agree{});
+    for (const char* one : {"0/0", "2/0"}) {
+      CHECK(rig.code(one) == errc::cancelled);
+      CHECK(rig.text(one) == rig.text("1/0"));
+    }
+  }
+  SECTION("whoever else leaves") {
+    sequencer_rig rig{4};
+    rig.ask(0, agree{});
+    rig.leave(3, {.code = errc::rank_lost, .text = "rank 3 has left"});
+    rig.leave(1, {.code = errc::cancelled, .text = "rank 1 has left"});
+    rig.ask(2, agree{});
+    CHECK(rig.code("2/0") == errc::rank_lost);
+    CHECK(rig.text("2/0") == rig.text("0/0"));
+  }
+}
+
 TEST_CASE("an immediate refusal names the limits", "[collectives][sequencing]") {
   sequencer_rig rig{3};
   CHECK_THAT(rig.text(rig.ask(3, barrier{})), ContainsSubstring("rank 3 is not in this world: its ranks are 0 to 2"));

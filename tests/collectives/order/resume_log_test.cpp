@@ -298,6 +298,27 @@ TEST_CASE("values are kept until they are complete, and the first of very many (
   CHECK(point.agreed.size() == most_kept_values);
   CHECK(point.agreed.front()->position == 2);
   CHECK(point.agreed_unlisted == 3);
+  for (std::size_t i = 0; i < most_kept_values + 3; ++i) agree_on(step);
+  for (int r = 0; r < 2; ++r) world.succeed(r, most_kept_values + 3);
+  const std::uint64_t last = agree_on(step); // the backlog is over
+  point = world.end(step);
+  CHECK(point.agreed_unlisted == 0);
+  REQUIRE(point.agreed.size() == 1);
+  CHECK(point.agreed.front()->position == last);
+}
+
+TEST_CASE("values are told until all ranks have taken part in an operation of the lane (CUT-1)",
+          "[collectives][order][resume][agree][CUT-1]") {
+  rig world{3};
+  auto value = std::make_shared<agreed_value>();
+  value->epoch = world.now;
+  world.log.released(world.now, step, std::vector{rank{0}, rank{1}, rank{2}}, {}, {}, value);
+  CHECK(world.end(step).agreed.size() == 1);
+  world.release(step, {0});
+  world.release(step, {0, 1}); // the third rank may not have acknowledged the epoch
+  CHECK(world.end(step).agreed.size() == 1);
+  world.release(step, {0, 1, 2});
+  CHECK(world.end(step).agreed.empty());
 }
 
 TEST_CASE("the log forgets what is complete", "[collectives][order][resume]") {

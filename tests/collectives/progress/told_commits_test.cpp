@@ -158,4 +158,38 @@ TEST_CASE("values of an epoch's resume points are told again, and the oldest of 
   CHECK(texts_of(record.told(), std::nullopt).size() == 1);
 }
 
+TEST_CASE("a value ends those of earlier epochs in its lane, also where it has not arrived (CUT-1)",
+          "[collectives][resume][agree][CUT-1]") {
+  const auto before = std::make_shared<const resume_points>(
+      resume_points{.lanes = {{.where = step, .agreed = {value_at(2, 4, "step")}, .agreed_unlisted = 5},
+                              {.where = other, .agreed = {value_at(2, 7, "other")}}}});
+  commit_record record{epoch{3}, before}, behind{epoch{3}, before};
+  record.note(step, value_at(3, 4, "new"));
+  CHECK(texts_of(record.told(), step) == std::vector<std::string>{"new"});
+  CHECK(texts_of(record.told(), other) == std::vector<std::string>{"other"});
+  const told_commits common = common_commits(std::vector{behind.told(), record.told()});
+  CHECK(texts_of(common, step) == std::vector<std::string>{"new"});
+  CHECK(texts_of(common, other) == std::vector<std::string>{"other"});
+}
+
+TEST_CASE("values of the lane with the most are left out first, and counted", "[collectives][resume][agree]") {
+  commit_record first{epoch{3}, nullptr}, second{epoch{3}, nullptr};
+  first.note(other, value_at(3, 0, "lone"));
+  for (std::size_t i = 0; i < 700; ++i) {
+    first.note(step, value_at(3, i, "x"));
+    second.note(step, value_at(3, 700 + i, "x"));
+  }
+  told_commits common = common_commits(std::vector{first.told(), second.told()});
+  CHECK(texts_of(common, other) == std::vector<std::string>{"lone"});
+  CHECK(texts_of(common, step).size() == most_kept_values - 1);
+  const auto unlisted = [&] { return std::ranges::find(common.lanes, step, &told_commit::where)->unlisted; };
+  CHECK(unlisted() == 377);
+  wire_writer out;
+  commits_field(out, common);
+  const std::string bytes = out.take();
+  wire_reader in{bytes};
+  commits_field(in, common = {});
+  CHECK(unlisted() == 377);
+}
+
 } // namespace troupe::tests::told_commits_test

@@ -140,6 +140,29 @@ TEST_CASE("a value that is too large is refused at all ranks (ORD-2)",
   for (int r = 0; r < 17; ++r) CHECK(logs[static_cast<std::size_t>(r)].failure().rank == rank{r});
 }
 
+TEST_CASE("a request that is refused for one rank is refused at all, and the lane goes on (ORD-2)",
+          "[collectives][sequencing][distributed][agree][ORD-2]") {
+  const auto rig = in_any_shape(3);
+  world_order_rig& one = *rig;
+  lane_request wrong = world_order_rig::in(step);
+  wrong.objection = std::make_unique<error>(error{.code = errc::invalid_argument, .text = "too much", .rank = rank{1}});
+  const auto refused = one.ask(1, contributed(agreement_rule::sum, {}), std::move(wrong));
+  const auto first = one.ask(0, step, contributed(agreement_rule::sum, 1));
+  one.deliver_all();
+  CHECK(refused.count() == 0);
+  const auto last = one.ask(2, step, contributed(agreement_rule::sum, 1));
+  one.deliver_all();
+  CHECK(code_of_all({first, refused, last}) == errc::invalid_argument);
+  for (const auto* log : {&first, &refused, &last}) {
+    CHECK(log->failure().text == "too much");
+    CHECK(log->failure().rank == rank{1});
+  }
+  std::vector<outcome_log> again;
+  for (int r = 0; r < 3; ++r) again.push_back(one.ask(r, step, contributed(agreement_rule::sum, r)));
+  one.deliver_all();
+  CHECK(value_of_all(again).integer() == 3);
+}
+
 TEST_CASE("at the deadline of one rank an agree is refused at all, also those that come later, with one reason (TIM-1)",
           "[collectives][sequencing][distributed][agree][TIM-1]") {
   const auto rig = in_any_shape(3);
