@@ -129,6 +129,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       mine.on_done = nullptr;
       lock.unlock();
       report(on_done, std::move(result));
+      on_done = nullptr; // what it owned may ask this pool when it ends
       lock.lock();
       self->running.clear();
       ++free;
@@ -209,6 +210,7 @@ struct deadline_pool::shared_state : std::enable_shared_from_this<shared_state> 
       error why = abandonment(one.what.name);
       lock.unlock();
       report(on_done, std::move(why));
+      on_done = nullptr; // as in serve()
       lock.lock();
       return true;
     }

@@ -6,6 +6,7 @@
 #include <troupe/device/memory/leak_report.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <atomic>
@@ -73,6 +74,33 @@ TEST_CASE("a job that throws reports what it threw", "[collectives]") {
   crew.run(
       "a job", 1h, [] { throw std::runtime_error{"something else"}; }, strange.taker());
   CHECK(strange.wait().code == errc::internal);
+}
+
+TEST_CASE("what only a report owned may ask the pool when it ends", "[collectives]") {
+  struct asks_at_its_end {
+    asks_at_its_end(deadline_pool& of, report& to) : crew{of}, seen{to} {}
+    asks_at_its_end(const asks_at_its_end&) = delete;
+    asks_at_its_end& operator=(const asks_at_its_end&) = delete;
+    ~asks_at_its_end() {
+      crew.run(
+          "the last job", 1h, [] {}, seen.taker());
+    }
+
+    deadline_pool& crew;
+    report& seen;
+  };
+  const bool is_abandoned = GENERATE(false, true);
+  report seen;
+  std::promise<void> released;
+  deadline_pool crew;
+  crew.run(
+      "a job", is_abandoned ? nanoseconds{1ms} : nanoseconds{1h},
+      [is_abandoned, gate = released.get_future().share()] {
+        if (is_abandoned) gate.wait();
+      },
+      [owned = std::make_shared<asks_at_its_end>(crew, seen)](const error&) {});
+  CHECK_FALSE(seen.wait());
+  released.set_value();
 }
 
 TEST_CASE("jobs run beside each other", "[collectives]") {
