@@ -76,7 +76,7 @@ TEST_CASE("a job that throws reports what it threw", "[collectives]") {
   CHECK(strange.wait().code == errc::internal);
 }
 
-TEST_CASE("what only a report owned may ask the pool when it ends", "[collectives]") {
+TEST_CASE("objects that a report owned may ask the pool when they end", "[collectives]") {
   struct asks_at_its_end {
     asks_at_its_end(deadline_pool& of, report& to) : crew{of}, seen{to} {}
     asks_at_its_end(const asks_at_its_end&) = delete;
