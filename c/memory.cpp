@@ -116,7 +116,8 @@ troupe_code troupe_buffer_from_remote(const troupe_remote_buffer* handle, troupe
 
 namespace {
 
-/// Stores the memory of the tensor that \p import returns, which owns what was imported from then on.
+/// Calls \p import and stores the memory of the tensor that it returns. From then on that memory owns what was
+/// imported.
 template <class Import>
 troupe_code import_tensor(troupe_world* world, troupe_tensor_info* info, troupe_buffer** made, troupe_error** error,
                           const Import& import) {

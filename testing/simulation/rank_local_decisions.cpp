@@ -251,7 +251,7 @@ rank_course serve(const deciding_server& server, decided_by how, rank self, cons
 
 namespace {
 
-/// Serves in \p where. Each rank's client is a fiber.
+/// Serves the requests of the scenario in \p where, each rank by a client that is a fiber.
 void play(const deciding_server& server, decided_by how, fibers& threads, simulated_machine& machine,
           system_under_test& where, simulation_ledger& ledger, decisions_result& result) {
   constexpr nanoseconds most = 20s;

@@ -59,7 +59,7 @@ public:
   [[nodiscard]] virtual decision see(rank self, int at) const = 0;
   /// Writes the input of \p self for step \p at by \p made and returns the request.
   [[nodiscard]] virtual step begin(rank self, int at, const decision& made, const memory& on) const = 0;
-  /// Returns the output of that request, from the beginning of memory::output.
+  /// Returns what the request of begin() must leave at the beginning of memory::output.
   [[nodiscard]] virtual std::vector<std::int64_t> expect(rank self, int at, const decision& made) const = 0;
   /// Returns the first step at which ranks see what leads to different requests.
   [[nodiscard]] int difference_at() const noexcept { return difference_at_; }
@@ -96,8 +96,8 @@ struct decisions_result {
   std::string trace{};
 };
 
-/// Serves in a simulated world of one process or, with \p over_processes, of one process per rank. The same arguments
-/// give the same result (DET-1). Threads: any; several may run at a time.
+/// Runs \p pattern in a simulated world of one process or, with \p over_processes, of one process per rank. The same
+/// arguments give the same result (DET-1). Threads: any; several may run at a time.
 [[nodiscard]] decisions_result simulate_decisions(decision_pattern pattern, decided_by how, int ranks,
                                                   std::uint64_t seed, bool over_processes);
 
