@@ -9,11 +9,11 @@
 namespace troupe::c {
 namespace {
 
-static_assert(TROUPE_AGREE + 1 == std::variant_size_v<operation>);
-static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_ALL_TO_ALL_V, operation>, all_to_all_v>);
-static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_SEND, operation>, send>);
-static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_BARRIER, operation>, barrier>);
-static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_CALL, operation>, call>);
+static_assert(TROUPE_AGREE + 1 == std::variant_size_v<operation::variant>);
+static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_ALL_TO_ALL_V, operation::variant>, all_to_all_v>);
+static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_SEND, operation::variant>, send>);
+static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_BARRIER, operation::variant>, barrier>);
+static_assert(std::is_same_v<std::variant_alternative_t<TROUPE_CALL, operation::variant>, call>);
 static_assert(TROUPE_AGREE_GATHER_ALL == static_cast<int>(agreement_rule::gather_all));
 
 operand operand_of(const troupe_operand& from) {

@@ -13,7 +13,7 @@ namespace {
 
 template <class T, std::size_t I = 0>
 constexpr std::uint8_t index_of() {
-  if constexpr (std::is_same_v<T, std::variant_alternative_t<I, operation>>)
+  if constexpr (std::is_same_v<T, std::variant_alternative_t<I, operation::variant>>)
     return static_cast<std::uint8_t>(I);
   else
     return index_of<T, I + 1>();

@@ -17,6 +17,13 @@ partition partition::packed(std::vector<std::size_t> counts) {
   return made;
 }
 
+operation::operation() noexcept = default;
+operation::operation(const operation& other) = default;
+operation::operation(operation&& other) noexcept = default;
+operation& operation::operator=(const operation& other) = default;
+operation& operation::operator=(operation&& other) noexcept = default;
+operation::~operation() = default;
+
 std::vector<const operation*> pointers_to(std::span<const operation> all) {
   std::vector<const operation*> made;
   made.reserve(all.size());
@@ -29,7 +36,7 @@ std::string_view name_of(const operation& what) noexcept {
 }
 
 std::string_view name_of_kind(std::size_t index) noexcept {
-  constexpr std::array<std::string_view, std::variant_size_v<operation>> names{
+  constexpr std::array<std::string_view, std::variant_size_v<operation::variant>> names{
       "all_reduce", "reduce",  "broadcast",    "all_gather",       "reduce_scatter", "all_to_all",
       "gather",     "scatter", "all_gather_v", "reduce_scatter_v", "all_to_all_v",   "gather_v",
       "scatter_v",  "send",    "recv",         "barrier",          "copy",           "group",

@@ -373,20 +373,7 @@ struct replay {
 };
 
 struct group;
-
-/// One operation of one rank: any of these types.
-/// Shapes: a buffer may be longer than the range that is used, which starts at its front. Count 0 is valid and needs no
-/// buffer.
-/// Units: counts, displacements and ranges are in elements of the dtype. Buffers are aligned to the element size.
-/// In place: ranges that are read may overlap ranges that are written only as the operation says. Any other overlap is
-/// refused.
-/// Errors: invalid_argument (an unknown dtype or reduction, or a rank or tag that does not exist; a buffer that is too
-/// short or not aligned; overlapping ranges), wrong_device, stale_buffer, mismatch (the ranks' requests do not match),
-/// unsupported (by this device or library). After these errors nothing has run on any rank. The errors that every
-/// request can have are listed in errc.
-using operation = std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter,
-                               all_gather_v, reduce_scatter_v, all_to_all_v, gather_v, scatter_v, send, recv, barrier,
-                               copy, group, replay, call, agree>;
+class operation;
 
 /// Several operations of any kind except replays, calls, agrees and other groups, launched by one call (GRP-1). Either
 /// all parts run or none runs: if a part is refused, the group is refused. All ranks name the same collectives and
@@ -396,6 +383,30 @@ using operation = std::variant<all_reduce, reduce, broadcast, all_gather, reduce
 /// Parts with overlapping memory are refused if one of them writes it.
 struct group {
   std::vector<operation> parts;
+};
+
+/// One operation of one rank: a std::variant of these types, for std::visit, std::get and std::holds_alternative. Its
+/// copies, moves and destruction are compiled once, not in each file that handles an operation.
+/// Shapes: a buffer may be longer than the range that is used, which starts at its front. Count 0 is valid and needs no
+/// buffer.
+/// Units: counts, displacements and ranges are in elements of the dtype. Buffers are aligned to the element size.
+/// In place: ranges that are read may overlap ranges that are written only as the operation says. Any other overlap is
+/// refused.
+/// Errors: invalid_argument (an unknown dtype or reduction, or a rank or tag that does not exist; a buffer that is too
+/// short or not aligned; overlapping ranges), wrong_device, stale_buffer, mismatch (the ranks' requests do not match),
+/// unsupported (by this device or library). After these errors nothing has run on any rank. The errors that every
+/// request can have are listed in errc.
+class operation : public std::variant<all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather,
+                                      scatter, all_gather_v, reduce_scatter_v, all_to_all_v, gather_v, scatter_v, send,
+                                      recv, barrier, copy, group, replay, call, agree> {
+public:
+  using variant::variant;
+  operation() noexcept;
+  operation(const operation& other);
+  operation(operation&& other) noexcept;
+  operation& operator=(const operation& other);
+  operation& operator=(operation&& other) noexcept;
+  ~operation();
 };
 
 /// The ranks that an operation needs.

@@ -16,9 +16,9 @@ template <class T>
 constexpr std::size_t index_of = [] {
   std::size_t found = 0;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    ((std::is_same_v<T, std::variant_alternative_t<I, operation>> ? void(found = I) : void()), ...);
+    ((std::is_same_v<T, std::variant_alternative_t<I, operation::variant>> ? void(found = I) : void()), ...);
   }
-  (std::make_index_sequence<std::variant_size_v<operation>>{});
+  (std::make_index_sequence<std::variant_size_v<operation::variant>>{});
   return found;
 }();
 

@@ -34,7 +34,7 @@ inline constexpr std::array<std::string_view, size_class_count> size_class_names
   return at;
 }
 
-inline constexpr std::size_t operation_kinds = std::variant_size_v<operation>;
+inline constexpr std::size_t operation_kinds = std::variant_size_v<operation::variant>;
 inline constexpr std::size_t errc_count = static_cast<std::size_t>(errc::internal) + 1;
 
 /// Bucket i counts requests that took at most latency_bound(i); the last one also counts all slower ones.

@@ -33,7 +33,7 @@ enum class message_kind : std::uint8_t { collectives, sends, receives, failure }
 template <class Wire, class Signature, class Number, class Size>
 void call_fields(Wire& wire, Signature& what, Number& factor, Size& payload_bytes, std::size_t world_size) {
   const auto counts = [&](auto& all) { wire.list(all, world_size, 1, [&](auto& one) { wire.field(one); }); };
-  wire.field(what.kind, std::variant_size_v<operation> - 1);
+  wire.field(what.kind, std::variant_size_v<operation::variant> - 1);
   wire.field(what.type, std::ranges::max(all_dtypes));
   wire.field(what.op, std::ranges::max(all_reductions));
   wire.field(what.count);

@@ -54,8 +54,8 @@ void perform_transfer(const mock_call& from, const mock_call& to);
 /// Calls \p work with an empty operation of the kind \p kind, its index in troupe::operation, to select an overload.
 template <std::size_t Index = 0, class Work>
 void visit_kind(std::size_t kind, const Work& work) {
-  if constexpr (Index < std::variant_size_v<operation>) {
-    if (kind == Index) return work(std::variant_alternative_t<Index, operation>{});
+  if constexpr (Index < std::variant_size_v<operation::variant>) {
+    if (kind == Index) return work(std::variant_alternative_t<Index, operation::variant>{});
     visit_kind<Index + 1>(kind, work);
   }
 }

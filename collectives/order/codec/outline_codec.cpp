@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-constexpr auto last_kind = std::variant_size_v<operation> - 1;
+constexpr auto last_kind = std::variant_size_v<operation::variant> - 1;
 
 /// Operations that a group cannot contain.
 template <class T>
@@ -98,8 +98,9 @@ operation read_part(wire_reader& in, bool in_group, std::uint64_t& copied_bytes)
   const std::uint64_t kind = in.varint(last_kind);
   operation made;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    ((kind == I ? void(made = read_fields<std::variant_alternative_t<I, operation>>(in, in_group, copied_bytes))
-                : void()),
+    ((kind == I
+          ? void(made = read_fields<std::variant_alternative_t<I, operation::variant>>(in, in_group, copied_bytes))
+          : void()),
      ...);
   }
   (std::make_index_sequence<last_kind + 1>{});

@@ -31,7 +31,7 @@ bool reduces(std::size_t kind) {
 
 template <class Ask>
 void for_each_combination(Ask&& ask) {
-  for (std::size_t kind = 0; kind < std::variant_size_v<operation>; ++kind)
+  for (std::size_t kind = 0; kind < std::variant_size_v<operation::variant>; ++kind)
     for (const dtype type : all_dtypes) {
       if (!reduces(kind)) ask(kind, type, std::optional<reduction>{});
       if (reduces(kind))
