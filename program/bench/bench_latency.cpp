@@ -49,10 +49,15 @@ lane threads_lane() {
   return lane::named("bench threads");
 }
 
-constexpr std::array<way, 11> ways{
+constexpr std::array<way, 14> ways{
     {{"null-actor", ordering::agreed,
       "CAF alone: a client actor asks an actor that answers at once; from message to reply message",
       [](bench_rig& rig) { return make_actor_asker(rig.rt.system(), rig.where, answered_by::null_actor); }},
+     {"null-ranks", ordering::agreed,
+      "CAF alone: each rank's client actor asks one actor, which answers all when the last has asked",
+      [](bench_rig& rig) {
+        return make_rank_actor_asker(rig.rt.system(), rig.where, actors_lane(), answered_by::null_meeting);
+      }},
      {"world-actor", ordering::agreed, "a client actor asks the world; from message to reply message",
       [](bench_rig& rig) { return make_actor_asker(rig.rt.system(), rig.where); }},
      {"world-facade", ordering::agreed, "a plain thread asks the world through its handle",
@@ -65,6 +70,10 @@ constexpr std::array<way, 11> ways{
       [](bench_rig& rig) { return make_rank_actor_asker(rig.rt.system(), rig.where, actors_lane()); }},
      {"caller-facade", ordering::caller, "as rank-facade, but the clients guarantee the order",
       [](bench_rig& rig) { return make_rank_thread_asker(rig.where, threads_lane()); }},
+     {"world-agree-actor", ordering::agreed, "as world-actor, an agree on 8 bytes in place of the sum",
+      [](bench_rig& rig) { return make_actor_asker(rig.rt.system(), rig.where); }, requested::agree},
+     {"world-agree-facade", ordering::agreed, "as world-facade, an agree on 8 bytes in place of the sum",
+      [](bench_rig& rig) { return make_thread_asker(rig.where); }, requested::agree},
      {"agree-actor", ordering::agreed, "as rank-actor, an agree on 8 bytes in place of the sum",
       [](bench_rig& rig) {
         return make_rank_actor_asker(rig.rt.system(), rig.where, lane::named("bench agreeing actors"));

@@ -61,13 +61,27 @@ struct client_round {
   std::atomic<std::size_t> missing; ///< The number of clients that have not finished.
 };
 
+/// Answers when \p meeting clients have asked.
 class null_actor final : public answering_handle::base {
 public:
-  explicit null_actor(caf::actor_config& settings) : answering_handle::base{settings} {}
+  null_actor(caf::actor_config& settings, std::size_t meeting) : answering_handle::base{settings}, meeting_{meeting} {}
 
   behavior_type make_behavior() override {
-    return {[](const world_request&) { return completion{}; }};
+    if (meeting_ == 1) return {[](const world_request&) { return completion{}; }};
+    return {[this](const world_request&) -> caf::result<completion> {
+      auto mine = make_response_promise<completion>();
+      waiting_.push_back(mine);
+      if (waiting_.size() == meeting_) {
+        for (auto& one : waiting_) one.deliver(completion{});
+        waiting_.clear();
+      }
+      return mine;
+    }};
   }
+
+private:
+  std::size_t meeting_;
+  std::vector<caf::typed_response_promise<completion>> waiting_;
 };
 
 class bench_client final : public client_handle::base {
@@ -115,7 +129,7 @@ private:
     const std::size_t number = asked_++;
     ++in_flight_;
     const time_point since = steady::now();
-    if (work.target)
+    if (work.target && !null_)
       await(compat::request_unbounded(
                 this, collective_of(world_, *work.target),
                 rank_request{.what = what.front(),
@@ -179,7 +193,7 @@ private:
 client_group::client_group(caf::actor_system& system, const world& where, std::size_t size, answered_by who)
   : world_{where} {
   std::optional<answering_handle> null;
-  if (who == answered_by::null_actor) null = system.spawn<null_actor>();
+  if (who != answered_by::world) null = system.spawn<null_actor>(who == answered_by::null_meeting ? size : 1);
   for (std::size_t i = 0; i < size; ++i) members_.push_back(std::make_unique<member>(system, where, null));
 }
 
@@ -275,8 +289,8 @@ std::unique_ptr<asker> make_actor_asker(caf::actor_system& system, const world& 
   return std::make_unique<actor_asker>(system, where, std::vector<lane>{}, who);
 }
 
-std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, const world& where, lane in) {
-  return std::make_unique<actor_asker>(system, where, std::vector{in}, answered_by::world);
+std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, const world& where, lane in, answered_by who) {
+  return std::make_unique<actor_asker>(system, where, std::vector{in}, who);
 }
 
 void spin_until_answered(const std::future<completion>& reply) {

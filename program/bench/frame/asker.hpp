@@ -41,10 +41,11 @@ struct request_times {
 /// system is passed to a client_group.
 void register_client_messages();
 
-/// The actor to which clients send their requests to the world.
+/// The actor to which clients send their requests.
 enum class answered_by {
-  world,
-  null_actor, ///< An actor that answers at once without doing anything, so only CAF is measured.
+  world,        ///< The world, or the collective actor of the client's rank.
+  null_actor,   ///< An actor that answers at once without doing anything, so only CAF is measured.
+  null_meeting, ///< An actor that does nothing but answer all clients when the last has asked.
 };
 
 /// Several client actors that work at the same time. Lifetime: destroyed before its runtime.
@@ -104,7 +105,8 @@ public:
 
 /// Returns an asker that runs one actor per rank, all in lane \p in. Each actor sends its next request as soon as its
 /// previous one is answered, so only the operations themselves keep the ranks in step.
-[[nodiscard]] std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, const world& where, lane in);
+[[nodiscard]] std::unique_ptr<asker> make_rank_actor_asker(caf::actor_system& system, const world& where, lane in,
+                                                           answered_by who = answered_by::world);
 /// Returns an asker that runs one spinning thread per rank. One atomic releases all of them for each operation.
 [[nodiscard]] std::unique_ptr<asker> make_rank_thread_asker(world where, lane in);
 
