@@ -84,7 +84,10 @@ void end_with_process(const std::shared_ptr<ends_with_process>& one) {
   registry& all = the_registry();
   {
     const std::lock_guard lock{all.mutex};
-    std::erase_if(all.registered, [&](const auto& other) { return other.expired() || other.lock() == one; });
+    // Does not lock() any of them: the last handle could end here, under the mutex.
+    std::erase_if(all.registered, [&](const auto& other) {
+      return other.expired() || (!other.owner_before(one) && !one.owner_before(other));
+    });
     all.registered.push_back(one);
     if (all.process.exchange(::getpid()) == 0) stay_loaded();
   }

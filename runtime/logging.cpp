@@ -80,8 +80,9 @@ public:
   }
 
   void add(spdlog::level::level_enum level, std::string_view text) {
+    std::shared_ptr<spdlog::logger> to; // it may be dropped meanwhile, and ends without the lock
     const std::lock_guard lock{mutex_};
-    const auto to = to_.lock();
+    to = to_.lock();
     if (!to || closed_ || !to->should_log(level)) return;
     if (bytes_ + text.size() > queue_limit_bytes) {
       ++dropped_;
@@ -130,10 +131,11 @@ private:
   }
 
   void write(std::unique_lock<std::mutex>& lock, const line& next) {
-    const auto to = to_.lock();
+    auto to = to_.lock();
     is_writing_ = true;
     lock.unlock();
     if (to) to->log(next.when, spdlog::source_loc{}, next.level, next.text);
+    to = nullptr; // it may have been dropped meanwhile
     lock.lock();
     is_writing_ = false;
     changed_.notify_all();

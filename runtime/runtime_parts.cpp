@@ -200,8 +200,9 @@ runtime::parts::~parts() {
     one->actor = world_inner_handle{};
     one->status->gate()->close(); // a request that was being admitted when the world ended may have kept its devices
     one->ranks->clear();
+    std::shared_ptr<registered_pool> released;
     const std::lock_guard lock{one->registered_guard};
-    one->registered.reset();
+    released.swap(one->registered);
   }
 }
 

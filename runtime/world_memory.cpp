@@ -131,7 +131,7 @@ void world::register_memory(std::size_t size_bytes) {
   post_request(core_->actor, registration_request{size_bytes, epoch()}, std::move(reply));
   auto pool = future.get().pool;
   const std::lock_guard lock{core_->registered_guard};
-  core_->registered = std::move(pool);
+  core_->registered.swap(pool); // the earlier one is released without the lock
 }
 
 per_rank<buffer> world::allocate_all(std::size_t size_bytes) const {

@@ -115,7 +115,7 @@ std::vector<buffer> captured_plan::written_on(device_id where) const {
 void captured_plan::begin(world_stamp at, std::function<void(std::uint64_t)> drop_graphs) {
   const std::lock_guard lock{mutex_};
   stamp_ = at;
-  drop_graphs_ = std::move(drop_graphs);
+  drop_graphs_.swap(drop_graphs); // the earlier one is destroyed without the lock
   failure_ = {};
 }
 

@@ -11,8 +11,9 @@ std::shared_ptr<const rank_function> function_directory::add(std::string name, r
                                                 std::to_string(longest_function_name_bytes) +
                                                 " bytes and something to call: '" + name.substr(0, 32) + "'"};
   auto made = std::make_shared<const rank_function>(name, std::move(what));
+  std::shared_ptr<const rank_function> replaced = made; // the earlier one is destroyed without the lock
   const std::lock_guard lock{mutex_};
-  all_.insert_or_assign(std::move(name), made);
+  all_[std::move(name)].swap(replaced);
   return made;
 }
 

@@ -260,10 +260,12 @@ void deadline_pool::stop() {
   }
   shared_->watchdog.join();
   std::unique_lock lock{shared_->mutex};
-  if (!shared_->changed.wait_for(lock, grace_, [this] { return shared_->lost.empty(); }))
+  shared_->changed.wait_for(lock, grace_, [this] { return shared_->lost.empty(); });
+  const std::size_t lost = shared_->lost.size();
+  lock.unlock();
+  if (lost > 0)
     report_leak(error{.code = errc::deadline_exceeded,
-                      .text = std::to_string(shared_->lost.size()) +
-                              " helper threads are stuck in calls and were left behind"});
+                      .text = std::to_string(lost) + " helper threads are stuck in calls and were left behind"});
 }
 
 void deadline_pool::run(std::vector<job> jobs) noexcept {

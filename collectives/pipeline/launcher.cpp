@@ -73,18 +73,18 @@ struct launcher::state {
 
   /// Runs the due checks. Returns whether any object has work to check.
   bool run_checks() {
-    std::vector<std::shared_ptr<launcher_check>> loaded;
+    std::vector<std::shared_ptr<launcher_check>> all; // outlives the lock, because it may be the last owner of some
     {
       const std::lock_guard lock{mutex};
       std::erase_if(checks, [&](const auto& one) {
         auto alive = one.lock();
-        if (!alive) return true;
-        if (alive->loaded()) loaded.push_back(std::move(alive));
-        return false;
+        if (alive) all.push_back(std::move(alive));
+        return one.expired();
       });
     }
-    for (const auto& one : loaded) one->check();
-    return !loaded.empty();
+    std::erase_if(all, [](const auto& one) { return !one->loaded(); });
+    for (const auto& one : all) one->check();
+    return !all.empty();
   }
 
   const std::shared_ptr<device> where;

@@ -238,8 +238,9 @@ void rank_pipeline::end_staging() {
 
 void rank_pipeline::release_buffers() {
   {
+    decltype(held_) released; // destroyed without the lock; the track answers the requests
     const std::lock_guard lock{submit_guard_};
-    held_.clear(); // the track answers the requests
+    released.swap(held_);
   }
   track_->release_quarantine();
   services_.poller->notify();
@@ -406,9 +407,10 @@ void rank_pipeline::hold() {
 
 void rank_pipeline::resume() {
   {
+    decltype(held_)::value_type waiting; // destroyed without the lock: the launcher may be done with some of them
     const std::lock_guard lock{submit_guard_};
     if (held_.empty()) return;
-    const auto waiting = std::move(held_.front());
+    waiting = std::move(held_.front());
     held_.pop_front();
     for (const auto& one : waiting) send(one);
   }

@@ -50,16 +50,17 @@ void poller::attach(std::shared_ptr<polled> watched) {
   const std::lock_guard lock{mutex_};
   auto longer = std::make_shared<polled_list>(*polled_);
   longer->push_back(std::move(watched));
-  polled_ = std::move(longer);
+  polled_ = std::move(longer); // destroys no object: the new list has all of the old one
   replaced_.fetch_add(1);
   wake_.notify();
 }
 
 void poller::detach(const polled& watched) {
+  std::shared_ptr<const polled_list> gone; // may be the last owner of `watched`, whose end may come back here
   const std::lock_guard lock{mutex_};
   auto shorter = std::make_shared<polled_list>(*polled_);
   std::erase_if(*shorter, [&](const auto& one) { return one.get() == &watched; });
-  polled_ = std::move(shorter);
+  gone = std::exchange(polled_, std::move(shorter));
   replaced_.fetch_add(1);
   wake_.notify(); // a parked thread still holds the list of its last round
 }

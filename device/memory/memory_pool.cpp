@@ -33,6 +33,7 @@ struct memory_pool::shared_state {
   std::uint64_t freed_bytes = 0; ///< Since the driver's figures were last read.
   bool is_returning = false;     ///< return_later was called, and return_excess() has not begun.
   std::function<void(std::shared_ptr<memory_pool>)> return_later{};
+  struct user_count;
   std::weak_ptr<void> users;
 };
 
@@ -150,25 +151,35 @@ void memory_pool::reserve(std::size_t size_bytes) {
 void memory_pool::keep(std::size_t size_bytes, std::function<void(std::shared_ptr<memory_pool>)> return_later) {
   const std::lock_guard lock{state_->mutex};
   state_->keep_bytes = size_bytes;
-  state_->return_later = std::move(return_later);
+  state_->return_later.swap(return_later); // the earlier one is destroyed without the lock: it may own memory
 }
+
+/// The users of a pool. It is not a deleter, which would also run, under the lock, if there is no memory for a handle.
+struct memory_pool::shared_state::user_count {
+  explicit user_count(std::weak_ptr<memory_pool> of) noexcept : pool_{std::move(of)} {}
+  user_count(const user_count&) = delete;
+  user_count& operator=(const user_count&) = delete;
+  ~user_count() {
+    const auto pool = pool_.lock();
+    if (!pool) return;
+    {
+      const std::lock_guard releasing{pool->state_->mutex};
+      if (!pool->state_->return_later || pool->state_->is_returning) return;
+      pool->state_->is_returning = true;
+    }
+    pool->state_->return_later(pool);
+  }
+
+private:
+  std::weak_ptr<memory_pool> pool_;
+};
 
 std::shared_ptr<void> memory_pool::add_user() {
   const std::lock_guard lock{state_->mutex};
-  auto user = state_->users.lock();
-  if (user) return user;
-  user = std::shared_ptr<void>{static_cast<void*>(this), [weak = weak_from_this()](void*) {
-                                 const auto pool = weak.lock();
-                                 if (!pool) return;
-                                 {
-                                   const std::lock_guard releasing{pool->state_->mutex};
-                                   if (!pool->state_->return_later || pool->state_->is_returning) return;
-                                   pool->state_->is_returning = true;
-                                 }
-                                 pool->state_->return_later(pool);
-                               }};
-  state_->users = user;
-  return user;
+  if (auto present = state_->users.lock()) return present;
+  const std::shared_ptr<void> first = std::make_shared<shared_state::user_count>(weak_from_this());
+  state_->users = first;
+  return first;
 }
 
 std::uint64_t memory_pool::kept_bytes() const {

@@ -16,8 +16,9 @@ void mock_captures::begin(native_stream stream) {
 }
 
 std::vector<mock_task_factory> mock_captures::end(native_stream stream) {
+  std::shared_ptr<recording> ended; // destroyed without the lock: its tasks may own events
   const std::lock_guard lock{mutex_};
-  const auto ended = find(stream);
+  ended = find(stream);
   if (!ended || ended->origin != stream)
     throw exception{errc::invalid_argument,
                     "no capture was begun in this stream: end the capture in the stream that began it"};

@@ -156,6 +156,17 @@ void* mock_memory::allocate(device_id id, native_pool pool, std::size_t size_byt
   return std::memset(address, fresh_byte, size_bytes); // the address is not published yet
 }
 
+struct mock_memory::freed_range {
+  freed_range(mock_memory& of, void* address) noexcept : of_{of}, address_{address} {}
+  freed_range(const freed_range&) = delete;
+  freed_range& operator=(const freed_range&) = delete;
+  ~freed_range() { of_.release(address_); }
+
+private:
+  mock_memory& of_;
+  void* address_;
+};
+
 std::shared_ptr<void> mock_memory::begin_free(device_id id, native_pool pool, void* address, native_stream stream) {
   const std::lock_guard lock{mutex_};
   account& books = account_of(id, pool);
@@ -165,7 +176,8 @@ std::shared_ptr<void> mock_memory::begin_free(device_id id, native_pool pool, vo
   range& freed = found->second;
   if (freed.freed_in != nullptr) throw exception{errc::invalid_argument, "the address has been freed already"};
   std::size_t& returning = books.being_freed[stream];
-  std::shared_ptr<void> held{address, [this](void* gone) { release(gone); }};
+  // Not a deleter: without memory for the handle it would run here, under the lock.
+  auto held = std::make_shared<freed_range>(*this, address);
   freed.freed_in = stream;
   returning += freed.size_bytes;
   books.used_bytes -= freed.size_bytes;

@@ -69,6 +69,7 @@ public:
   void exhaust_after(device_id id, std::size_t size_bytes);
 
 private:
+  struct freed_range; ///< Returns memory at its end.
   struct storage_delete {
     std::size_t mapped_bytes; ///< 0: the storage is of the heap.
 

@@ -90,12 +90,13 @@ void process_session::ended(const error& why) {
 void process_session::work(time_point now, running_time running) {
   std::unique_lock lock{mutex_};
   auto retired = rings_.take_retired();
-  const auto order = order_;
+  auto order = order_;
   lock.unlock();
   retired.clear(); // joins threads, which may wait for the lock
   if (order) {
     order->expire(now);
     order->tell_progress();
+    order = nullptr; // as in open_order()
   }
   lock.lock();
   if (!held_.empty() && running - held_.front().since > announced_limit)
@@ -110,6 +111,7 @@ void process_session::work(time_point now, running_time running) {
 std::shared_ptr<world_order> process_session::open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                          std::shared_ptr<exported_memory> exported) {
   const epoch of = pipeline->formed_in();
+  std::shared_ptr<order_connection> before; // destroyed without the lock: it may answer clients, who ask again
   std::unique_lock lock{mutex_};
   std::function<void(std::string)> send;
   // The formation of the next epoch may have been ordered already: its rings are not for this epoch.
@@ -128,8 +130,8 @@ std::shared_ptr<world_order> process_session::open_order(std::shared_ptr<rank_pi
     send = [weak = weak_from_this(), of](std::string bytes) {
       if (const auto self = weak.lock()) self->report(order_batch{of, std::move(bytes)});
     };
-  order_ = std::make_shared<order_connection>(std::move(pipeline), of, time(), std::move(send), services_.fused,
-                                              std::move(exported));
+  before = std::exchange(order_, std::make_shared<order_connection>(std::move(pipeline), of, time(), std::move(send),
+                                                                    services_.fused, std::move(exported)));
   if (services_.order_opened) services_.order_opened(of, rings_.is_open());
   const auto order = order_;
   auto whole = order->whole();
@@ -188,12 +190,13 @@ bool process_session::follow(std::unique_lock<std::mutex>& lock, epoch of, std::
     return true;
   }
   if (of != epoch_ || !order_) return true;
-  const auto order = order_;
+  auto order = order_;
   lock.unlock();
   if (const error why = order->receive(decided)) {
     lose_order(of, why);
     return false;
   }
+  order = nullptr; // as in open_order()
   lock.lock();
   release_held(false);
   return true;

@@ -242,8 +242,9 @@ void controlled_membership::end() {
   session_->await_farewell(leave_confirmation_limit);
   session_->close_rings();
   controller_->stop();
+  world_inner_handle released; // its actor may end with it, without the lock
   const std::lock_guard lock{world_->mutex};
-  world_->to = world_inner_handle{};
+  std::swap(released, world_->to);
 }
 
 } // namespace troupe

@@ -36,10 +36,12 @@ void resume_queue::run() {
   while (true) {
     state_->changed.wait(lock, [this] { return state_->closed || !state_->waiting.empty(); });
     if (state_->waiting.empty()) return;
-    const continuation next = std::move(state_->waiting.front());
-    state_->waiting.pop_front();
-    lock.unlock();
-    next();
+    {
+      const continuation next = std::move(state_->waiting.front());
+      state_->waiting.pop_front();
+      lock.unlock();
+      next();
+    } // may be the last owner of what it continues with, whose end may post another one
     lock.lock();
   }
 }

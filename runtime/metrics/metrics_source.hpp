@@ -70,8 +70,9 @@ public:
   }
   /// Closes the source. Waits for a read in progress; no read begins afterwards.
   void close() {
+    std::function<runtime_reading()> closed; // destroyed without the lock
     const std::lock_guard lock{mutex_};
-    sample_ = nullptr;
+    closed.swap(sample_);
   }
 
 private:

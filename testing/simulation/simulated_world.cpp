@@ -104,9 +104,10 @@ public:
   }
   /// Accepts no more messages.
   void close() {
+    decltype(waiting_) dropped; // destroyed without the lock: requests are answered as abandoned
     const std::lock_guard lock{mutex_};
     closed_ = true;
-    waiting_.clear();
+    dropped.swap(waiting_);
     changed_.notify_all();
   }
 

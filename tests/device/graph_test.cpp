@@ -1,4 +1,5 @@
 // Captured work, held by the mock and by CUDA alike.
+#include "support/at_its_end.hpp"
 #include "support/drivers.hpp"
 #include "support/gate.hpp"
 #include "support/outcomes.hpp"
@@ -7,6 +8,7 @@
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
 #include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/device/mock/mock_engine.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include <thread>
 
 using namespace troupe;
+using troupe::tests::at_its_end;
 using troupe::tests::code_of;
 using troupe::tests::gate;
 using troupe::tests::shared_word;
@@ -241,4 +244,33 @@ TEST_CASE("memory and the end of a stream cannot be captured", "[device][plans]"
   CHECK(code_of([&] { api->destroy_stream(gpu->id(), work.ref().native()); }) == errc::invalid_argument);
   CHECK(code_of([&] { static_cast<void>(capture.end()); }) == errc::invalid_argument);
   api->destroy_pool(gpu->id(), pool);
+}
+
+TEST_CASE("work of a broken capture may use the mock when it is dropped", "[device][mock][plans]") {
+  class owning_task final : public mock_task {
+  public:
+    explicit owning_task(std::shared_ptr<void> owned) : owned_{std::move(owned)} {}
+    progress step() override { return progress::reached; }
+
+  private:
+    std::shared_ptr<void> owned_;
+  };
+  const auto api = make_mock_driver({.device_count = 1, .mode = engine_mode::manual});
+  const auto gpu = open_first(api);
+  const stream work{gpu};
+  const stream other{gpu};
+  bool is_dropped = false;
+  auto mark = std::make_unique<event>(gpu);
+  {
+    const stream_capture of_other{gpu, other}; // captures are active until its end
+    stream_capture capture{gpu, work};
+    api->enqueue(gpu->id(), work.ref().native(),
+                 mock_task_factory{[owned = at_its_end([&] {
+                                      mark = nullptr;
+                                      is_dropped = true;
+                                    })] { return std::make_unique<owning_task>(owned); }});
+    CHECK(code_of([&] { static_cast<void>(work.ref().idle()); }) == errc::invalid_argument); // breaks it
+    CHECK(code_of([&] { static_cast<void>(capture.end()); }) == errc::invalid_argument);
+  }
+  CHECK(is_dropped);
 }

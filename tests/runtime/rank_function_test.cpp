@@ -1,5 +1,6 @@
 /// Functions of the user's own that requests call at ranks: their place among other requests, in plans, and refusals.
 
+#include "support/at_its_end.hpp"
 #include "support/plan_samples.hpp"
 
 #include <troupe/runtime/rank_lane.hpp>
@@ -138,6 +139,14 @@ TROUPE_WORLD_TEST(2, "an exception from a function ends the epoch, and the reque
   CHECK_THAT(why.text, ContainsSubstring("the kernel is missing"));
   REQUIRE(why.undefined);
   CHECK_FALSE(why.undefined->empty()); // a rank that learned of it before its own call is not among them
+}
+
+TEST_CASE("objects of a function that is replaced may use the directory when they end", "[runtime][calls]") {
+  function_directory all;
+  std::shared_ptr<const rank_function> found;
+  static_cast<void>(all.add("one", [owned = at_its_end([&] { found = all.find("one"); })](const rank_call&) {}));
+  const auto second = all.add("one", [](const rank_call&) {});
+  CHECK(found == second);
 }
 
 } // namespace troupe::tests::rank_function_test

@@ -17,16 +17,19 @@ void sub_world_channel::drop_communicator() {
 void sub_world_channel::prepare(sub_world_epoch next) {
   drop_communicator();
   const std::lock_guard lock{mutex_};
-  now_ = std::move(next);
+  std::swap(now_, next); // the order of the epoch before is released without the lock
   is_open_ = false;
   serving_ = {};
 }
 
 void sub_world_channel::ended() {
   drop_communicator();
-  const std::lock_guard lock{mutex_};
-  if (now_.order && !is_open_) now_.order->decline_world(now_.number, stopped_before_its_epoch());
-  now_.order = nullptr;
+  std::unique_lock lock{mutex_};
+  const auto order = std::exchange(now_.order, nullptr);
+  const bool is_open = is_open_;
+  const std::uint64_t number = now_.number;
+  lock.unlock(); // the order may answer other requests of clients
+  if (order && !is_open) order->decline_world(number, stopped_before_its_epoch());
 }
 
 void sub_world_channel::quiesce(std::shared_ptr<void> until_idle) {
@@ -68,9 +71,12 @@ void sub_world_channel::tell(member_report what) {
 
 std::shared_ptr<world_order> sub_world_channel::open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                            std::shared_ptr<exported_memory>) {
-  const std::lock_guard lock{mutex_};
+  std::unique_lock lock{mutex_};
   is_open_ = true;
-  return now_.order->open_world(now_.number, std::move(pipeline));
+  const auto order = now_.order;
+  const std::uint64_t number = now_.number;
+  lock.unlock(); // as in ended(): messages that have arrived early are delivered now
+  return order->open_world(number, std::move(pipeline));
 }
 
 void sub_world_channel::begins(std::shared_ptr<const commit_record> commits) {

@@ -142,8 +142,12 @@ public:
     if (life_.exchange(life::ended) == life::ended) return;
     if (first_) first_->abort(self_in_parent_);
     place_->abort(self());
-    const std::lock_guard lock{splits_guard_};
-    if (const auto forming = splits_.lock()) forming->abort(self());
+    std::shared_ptr<mock_rendezvous> forming;
+    {
+      const std::lock_guard lock{splits_guard_};
+      forming = splits_.lock();
+    }
+    if (forming) forming->abort(self());
   }
 
   void destroy() override { life_ = life::ended; }

@@ -44,8 +44,8 @@ void one_shot_local_meeting::abort() noexcept {
     aborted_ = true;
     changed_.notify_all();
     for (const auto& [name, one] : derived_)
-      if (auto alive = one.lock(); alive && std::get<0>(name) == derivation_kind::split)
-        forming.push_back(std::move(alive));
+      if (std::get<0>(name) == derivation_kind::split)
+        if (auto alive = one.lock()) forming.push_back(std::move(alive));
   }
   for (const auto& one : forming) one->abort(); // nothing else ends those that wait there (communicator::split())
 }

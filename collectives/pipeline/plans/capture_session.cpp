@@ -72,13 +72,18 @@ bool capture_session::enter(rank self) {
 }
 
 void capture_session::leave(rank self, captured_plan::content mine) {
-  const std::lock_guard lock{mutex_};
+  std::unique_lock lock{mutex_};
+  std::ranges::move(mine.operations, std::back_inserter(content_.operations));
+  std::ranges::move(mine.kept, std::back_inserter(content_.kept));
+  if (left_ + 1 == ranks_.size() && !peers_->failure()) {
+    captured_plan::content all = std::exchange(content_, {});
+    lock.unlock(); // memory of the plan's earlier content may be released now
+    plan_->succeed(std::move(all));
+    lock.lock();
+  }
   std::erase(inside_, self);
   ++left_;
   ended_ = steady_now();
-  std::ranges::move(mine.operations, std::back_inserter(content_.operations));
-  std::ranges::move(mine.kept, std::back_inserter(content_.kept));
-  if (left_ == ranks_.size() && !peers_->failure()) plan_->succeed(std::move(content_));
   changed_.notify_all();
 }
 

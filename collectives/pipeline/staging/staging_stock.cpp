@@ -5,8 +5,9 @@
 namespace troupe {
 
 void staging_stock::add(const std::shared_ptr<memory_pool>& pool) {
+  std::shared_ptr<memory_pool> replaced = pool; // the earlier one is destroyed without the lock
   const std::lock_guard lock{mutex_};
-  pools_[pool->where().get()] = pool;
+  pools_[pool->where().get()].swap(replaced);
 }
 
 std::vector<std::shared_ptr<memory_pool>> staging_stock::pools() const {

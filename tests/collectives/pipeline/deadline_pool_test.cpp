@@ -263,3 +263,22 @@ TEST_CASE("a job's report may run another job", "[collectives]") {
   crew.reset();
   CHECK(last.count == 1);
 }
+
+TEST_CASE("a listener for leaks may ask the pool that reports its stuck threads", "[collectives][TIM-1]") {
+  auto stuck = std::make_shared<std::latch>(1);
+  const std::weak_ptr<std::latch> held = stuck;
+  report seen;
+  std::size_t lost = 0;
+  {
+    deadline_pool crew{10ms};
+    on_leak([&](const error&) { lost = crew.abandoned_count(); });
+    crew.run(
+        "a job", 5ms, [stuck] { stuck->wait(); }, seen.taker());
+    crew.stop();
+    on_leak({});
+  }
+  CHECK(lost == 1);
+  stuck->count_down();
+  stuck.reset();
+  while (!held.expired()) std::this_thread::yield();
+}

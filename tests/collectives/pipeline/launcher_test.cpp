@@ -1,4 +1,5 @@
 // BLK-1: one thread does a device's launches, in the order in which they were asked for.
+#include "support/at_its_end.hpp"
 #include "support/outcomes.hpp"
 
 #include <troupe/collectives/pipeline/launcher.hpp>
@@ -189,6 +190,37 @@ TEST_CASE("a launcher stuck in a call is left behind after its deadline, and rep
   CHECK_THAT(told, ContainsSubstring("launcher") && ContainsSubstring("device 0") && ContainsSubstring("stuck"));
   stuck.count_down();
   while (gpu.use_count() > 1) std::this_thread::yield(); // its thread has ended
+}
+
+TEST_CASE("an object whose last owner was a launcher's look at it may use the launcher when it ends", "[collectives]") {
+  class dropped_check final : public launcher_check {
+  public:
+    explicit dropped_check(std::shared_ptr<void> end) : end_{std::move(end)} {}
+    [[nodiscard]] bool loaded() const noexcept override {
+      owner = nullptr;
+      return false;
+    }
+    void check() noexcept override {}
+
+    mutable std::shared_ptr<dropped_check> owner; ///< Itself, until the look.
+
+  private:
+    std::shared_ptr<void> end_;
+  };
+  launcher launch_thread{mock_device(), parks, 100us};
+  const auto late = std::make_shared<counted_check>(true);
+  std::latch ended{1};
+  auto one = std::make_shared<dropped_check>(at_its_end([&] {
+    launch_thread.watch(late);
+    ended.count_down();
+  }));
+  one->owner = one;
+  launch_thread.watch(one);
+  one = nullptr;
+  settle(launch_thread);
+  ended.wait();
+  settle(launch_thread); // a launch is what wakes it
+  late->await(1);
 }
 
 } // namespace troupe::tests::launcher_test

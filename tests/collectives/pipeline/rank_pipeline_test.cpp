@@ -1,4 +1,5 @@
 // From request to answer, when all is well: every rank's stream, launcher and the one poller together.
+#include "support/at_its_end.hpp"
 #include "support/gate.hpp"
 #include "support/pipeline_rig.hpp"
 
@@ -252,4 +253,26 @@ TEST_CASE("worlds that come and go leave no completion slot behind, closed or ab
     rig.settle();
   }
   CHECK(leak_count() == reports);
+}
+
+TEST_CASE("objects of work that waits for a resume may use the pipeline when they end", "[collectives]") {
+  pipeline_rig rig{1};
+  rank_pipeline& one = *rig.ranks[0];
+  bool has_ended = false;
+  one.hold();
+  one.sequence([owned = at_its_end([&] {
+                  one.resume();
+                  has_ended = true;
+                })](rank_pipeline&) {});
+  SECTION("it is dropped when the pipeline is closed") {
+    CHECK(rig.close());
+    CHECK(has_ended);
+  }
+  SECTION("it is resumed when the launcher has ended") {
+    std::weak_ptr<launcher> ended = rig.launchers[0];
+    rig.launchers[0] = std::make_shared<launcher>(rig.devices[0], wait_profile{.spin = 0s}, 1ms); // of nobody
+    await("the launcher's end", [&] { return ended.expired(); });
+    one.resume();
+    CHECK(has_ended);
+  }
 }

@@ -286,3 +286,30 @@ TEST_CASE("a poller promises to poll what is attached while its thread runs, and
     CHECK_FALSE(one.will_poll(*watched));
   }
 }
+
+TEST_CASE("an object that only the poller still owned may use the poller when it ends", "[completion]") {
+  class leaves_at_its_end final : public polled {
+  public:
+    leaves_at_its_end(poller& of, bool& told) : of_{of}, told_{told} {}
+    leaves_at_its_end(const leaves_at_its_end&) = delete;
+    leaves_at_its_end& operator=(const leaves_at_its_end&) = delete;
+    ~leaves_at_its_end() override {
+      of_.detach(*this);
+      told_ = true;
+    }
+    bool poll(time_point, running_time) override { return false; }
+    [[nodiscard]] std::size_t load() const noexcept override { return 0; }
+
+  private:
+    poller& of_;
+    bool& told_;
+  };
+  poller by_hand{std::make_shared<manual_clock>(), {}};
+  bool has_ended = false;
+  auto one = std::make_shared<leaves_at_its_end>(by_hand, has_ended);
+  const polled& which = *one;
+  by_hand.attach(std::move(one));
+  CHECK_FALSE(has_ended);
+  by_hand.detach(which);
+  CHECK(has_ended);
+}

@@ -192,4 +192,12 @@ TEST_CASE("a return that failed is asked for again", "[device][mock]") {
   CHECK(asked == 2);
 }
 
+TEST_CASE("memory that the replaced return of a pool owned goes back to the pool", "[device][mock]") {
+  const small_device one;
+  one.pool->keep(mebibyte, [held = one.pool->allocate(4096)](const std::shared_ptr<memory_pool>&) {});
+  CHECK(one.pool->usage().used_bytes == 4096);
+  one.pool->keep(mebibyte, {});
+  CHECK(one.pool->usage().used_bytes == 0);
+}
+
 } // namespace troupe::tests::memory_pool_test

@@ -1,5 +1,7 @@
 /// How a process reacts to its controller's messages and to its silence.
 #include "support/frames_scene.hpp"
+#include "support/ordering_rig.hpp"
+#include "support/outcomes.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -91,6 +93,32 @@ TEST_CASE("a controller that takes a connection and does not answer is not waite
   scene.pass(2s);
   REQUIRE(scene.abandoned);
   CHECK(scene.abandoned->code == errc::deadline_exceeded);
+}
+
+TEST_CASE("requests in an order that nobody holds are answered without the link's lock", "[control][order][ONE-1]") {
+  ordering_rig rig{2};
+  frames_scene one{orphan_policy::leave, rig.time};
+  one.join();
+  one.form(rig_epoch);
+  std::optional<outcome> answer;
+  const auto ask = [&] {
+    one.link->open_order(rig.rig.ranks[0], nullptr)
+        ->ask(rank{0}, {.what = rig.sum(0, 4),
+                        .name = ticket{1},
+                        .deadline = 1h,
+                        .reply = make_reply_promise([&](outcome result) {
+                          CHECK_FALSE(one.link->has_rings()); // it asks the link
+                          answer = std::move(result);
+                        })});
+  };
+  ask();
+  CHECK_FALSE(answer);
+  const auto next = one.link->open_order(rig.rig.ranks[0], nullptr);
+  REQUIRE(answer);
+  const error* const failure = failure_of(*answer);
+  REQUIRE(failure != nullptr);
+  CHECK(failure->code == errc::abandoned);
+  next->close({.code = errc::stopping}, true);
 }
 
 } // namespace troupe::tests

@@ -1,4 +1,5 @@
 // co_await on requests: where a coroutine goes on, what it gets, and what becomes of one that is destroyed.
+#include "support/at_its_end.hpp"
 #include "support/runtimes.hpp"
 
 #include <troupe/runtime/interop/awaitable_reply.hpp>
@@ -251,6 +252,17 @@ TEST_CASE("requests of a world that stops end the coroutines that wait for them"
   }
   REQUIRE(told.outcomes.size() == 1);
   REQUIRE(failure_of(told.outcomes[0]) != nullptr);
+}
+
+TEST_CASE("what only a continuation owned may post another one when it ends", "[runtime][interop]") {
+  resume_queue queue;
+  bool has_run = false;
+  const auto note = [](void* of) { *static_cast<bool*>(of) = true; };
+  const auto last = std::shared_ptr<void>{&has_run, [](void*) {}};
+  queue.post({[](void*) {}, at_its_end([&] { queue.post({note, last}); })});
+  queue.close();
+  queue.run();
+  CHECK(has_run);
 }
 
 } // namespace troupe::tests::awaitable_reply_test

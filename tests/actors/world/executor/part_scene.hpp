@@ -19,7 +19,7 @@
 namespace troupe::tests {
 
 /// An order that keeps what it is asked for until the test decides it.
-class kept_order final : public world_order {
+class kept_order : public world_order {
 public:
   struct asked_turn {
     turn_terms terms;

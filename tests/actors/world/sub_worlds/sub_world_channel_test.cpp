@@ -22,6 +22,28 @@ struct noted_mail final : world_mailbox {
   std::vector<world_note> notes;
 };
 
+/// Asks its channel for the commits in its calls and at its end, as clients whom it answers might.
+class asking_order final : public kept_order {
+public:
+  explicit asking_order(sub_world_channel& of) : of_{of} {}
+  asking_order(const asking_order&) = delete;
+  asking_order& operator=(const asking_order&) = delete;
+  ~asking_order() override { ask_channel(); }
+  void decline_world(std::uint64_t number, error why) override {
+    ask_channel();
+    kept_order::decline_world(number, std::move(why));
+  }
+  [[nodiscard]] std::shared_ptr<world_order> open_world(std::uint64_t, std::shared_ptr<rank_pipeline>) override {
+    ask_channel();
+    return nullptr;
+  }
+
+private:
+  void ask_channel() { static_cast<void>(of_.told()); }
+
+  sub_world_channel& of_;
+};
+
 struct channel_scene {
   channel_scene() { one.prepare({.of = epoch{3}, .self_in_parent = rank{5}}); }
 
@@ -106,6 +128,23 @@ TEST_CASE("a sub-world that ends before it has opened its order leaves it, and o
     at.one.ended();
     CHECK(order->declined == std::vector{std::pair{std::uint64_t{2}, errc::stopping}});
   }
+}
+
+TEST_CASE("the order of a sub-world's epoch is called and ends without the lock of its channel", "[actors][splits]") {
+  channel_scene at;
+  std::weak_ptr<asking_order> of_epoch;
+  const auto prepare = [&](std::uint64_t number) {
+    auto order = std::make_shared<asking_order>(at.one);
+    of_epoch = order;
+    at.one.prepare({.of = epoch{number}, .self_in_parent = rank{5}, .number = number, .order = std::move(order)});
+  };
+  prepare(4);
+  CHECK(at.one.open_order(nullptr, nullptr) == nullptr);
+  const std::weak_ptr<asking_order> before = of_epoch;
+  prepare(5);
+  CHECK(before.expired());
+  at.one.ended();
+  CHECK(of_epoch.expired());
 }
 
 } // namespace troupe::tests::sub_world_channel_test

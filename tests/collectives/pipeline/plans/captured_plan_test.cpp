@@ -1,4 +1,5 @@
 // Plans on pipelines, without actors: their graphs' lives, and captures for another epoch.
+#include "support/at_its_end.hpp"
 #include "support/gate.hpp"
 #include "support/pipeline_rig.hpp"
 
@@ -278,6 +279,35 @@ TEST_CASE("consecutive operations of a list that may be fused are one launch on 
   CHECK(notes_of(fusion::free) == notes{"2 together", "all_reduce", "barrier", "all_reduce"});
   CHECK(notes_of(fusion::plans) == notes{"2 together", "all_reduce", "barrier", "all_reduce"});
   CHECK(notes_of(fusion::off) == notes{"all_reduce", "all_reduce", "all_reduce", "barrier", "all_reduce"});
+}
+
+TEST_CASE("objects that only a plan's last capture owned may use the plan when they end", "[collectives][plans]") {
+  captured_plan plan{[](rank_capture&) {}, {}};
+  bool is_ended = false;
+  plan.begin({}, [owned = at_its_end([&] { is_ended = plan.stamp() == rig_stamp; })](std::uint64_t) {});
+  plan.begin(rig_stamp, [](std::uint64_t) {});
+  CHECK(is_ended);
+}
+
+TEST_CASE("memory that only the last capture of a plan held is released without the lock of the next one",
+          "[collectives][plans][BUF-1]") {
+  plan_rig with;
+  std::shared_ptr<capture_session> next_capture;
+  bool is_released = false;
+  const buffer memory = with.values[0];
+  with.values[0] =
+      adopt(with.rig.devices[0], memory.data(), memory.size_bytes(),
+            at_its_end([&] { is_released = next_capture != nullptr && next_capture->took() >= nanoseconds{0}; }));
+  REQUIRE(capture(with.plan, with.rig.ranks).code == errc::none);
+  with.values[0] = memory;
+  next_epoch next{with.rig};
+  next_capture =
+      std::make_shared<capture_session>(with.plan, next.ranks, world_stamp{0, next_epoch::number},
+                                        std::chrono::steady_clock::now() + 60s, std::make_shared<capture_match>(2));
+  for (const auto& one : next.ranks)
+    one->sequence([session = next_capture](rank_pipeline& self) { session->take_part(self); });
+  CHECK_FALSE(error_of([&] { next_capture->wait(); }));
+  CHECK(is_released);
 }
 
 } // namespace troupe::tests::captured_plan_test

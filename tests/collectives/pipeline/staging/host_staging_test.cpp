@@ -1,4 +1,5 @@
 // Operations on host memory end as on device memory, byte for byte, whatever the kinds, ranks, counts and chunks.
+#include "support/at_its_end.hpp"
 #include "support/gate.hpp"
 #include "support/operand_arena.hpp"
 #include "support/pipeline_rig.hpp"
@@ -282,4 +283,17 @@ TEST_CASE("a ring grows to its limit and no further, and its memory goes back wi
   while (used(rig) - before > 4 * 4096) std::this_thread::yield();
   CHECK(rig.close());
   while (used(rig) != before) std::this_thread::yield(); // in stream order
+}
+
+TEST_CASE("objects of a pool that another one replaces may use the stock when they end", "[collectives][staging]") {
+  const auto gpu = device::open(make_mock_driver({.device_count = 1}), device_id{0});
+  staging_stock stock;
+  std::size_t pools = 0;
+  auto first = memory_pool::create(gpu);
+  first->keep(0, [owned = at_its_end([&] { pools = stock.pools().size(); })](const std::shared_ptr<memory_pool>&) {});
+  stock.add(first);
+  first = nullptr;
+  CHECK(pools == 0);
+  stock.add(memory_pool::create(gpu));
+  CHECK(pools == 1);
 }
