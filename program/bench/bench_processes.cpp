@@ -4,6 +4,7 @@
 #include <troupe/program/bench/bench.hpp>
 #include <troupe/program/commands.hpp>
 #include <troupe/program/support/fault_kernels.hpp>
+#include <troupe/program/support/launched_ranks.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/runtime_options.hpp>
 #include <troupe/program/support/statistics.hpp>
@@ -32,7 +33,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <span>
@@ -347,35 +347,6 @@ struct loss_record {
   bool right_rank = true;
 };
 
-/// The controller's events with their times.
-class event_log {
-public:
-  struct entry {
-    std::int64_t at_ns;
-    control_event event;
-  };
-  void add(const control_event& event) {
-    const std::lock_guard lock{mutex_};
-    all_.push_back({steady_now().time_since_epoch().count(), event});
-  }
-  [[nodiscard]] std::vector<entry> since(std::size_t from) const {
-    const std::lock_guard lock{mutex_};
-    return {all_.begin() + static_cast<std::ptrdiff_t>(from), all_.end()};
-  }
-  [[nodiscard]] std::size_t size() const {
-    const std::lock_guard lock{mutex_};
-    return all_.size();
-  }
-  [[nodiscard]] std::optional<control_event> latest() const {
-    const std::lock_guard lock{mutex_};
-    return all_.empty() ? std::nullopt : std::optional{all_.back().event};
-  }
-
-private:
-  mutable std::mutex mutex_;
-  std::vector<entry> all_;
-};
-
 class losses_play {
 public:
   losses_play(const processes_options& options, std::uint64_t seed)
@@ -425,11 +396,7 @@ private:
                                    .arguments = {"bench", "process-member"}};
     request.arguments.insert(request.arguments.end(), options_.settings.begin(), options_.settings.end());
     launch::job_terms terms;
-    terms.control.terms.recovery.policy = parse_recovery_policy(options_.policy);
-    terms.control.terms.recovery.rebuilds = 100'000;
-    terms.control.terms.suspicion = 1s; // Only the time after the detection is measured.
-    terms.respawns.budget.count = 100'000;
-    terms.respawns.budget.first_delay = terms.respawns.budget.longest_delay = 10ms;
+    survive_losses(terms, parse_recovery_policy(options_.policy), 1s); // Only the time after the detection is measured.
     terms.grace = 20s;
     terms.heard = [this](const control_event& event) { events_.add(event); };
     return std::make_unique<launch::launched_job>(launch::make_launch_plan(request), std::move(terms));
@@ -586,7 +553,7 @@ private:
   bench_session session_;
   std::uint64_t seed_;
   std::mt19937_64 draw_;
-  event_log events_;
+  control_history events_;
   traffic_reports reports_; ///< Declared before the job, whose processes inherit the path of the report file.
   std::unique_ptr<launch::launched_job> job_;
   std::vector<loss_record> records_;

@@ -430,7 +430,8 @@ conform_piece make_barrier(int ranks) {
   return made;
 }
 
-conform_piece make_agree(int ranks, agreement_rule rule, std::uint64_t seed) {
+conform_piece make_agree(int ranks, agreement_rule rule, std::uint64_t seed, std::optional<std::uint64_t> stamp) {
+  constexpr unsigned bits_of_rank = 6;
   draws draw{seed};
   const std::size_t count = 1 + draw.below(8);
   const auto root = rank{static_cast<int>(draw.below(static_cast<std::size_t>(ranks)))};
@@ -441,6 +442,10 @@ conform_piece make_agree(int ranks, agreement_rule rule, std::uint64_t seed) {
   for (int r = 0; r < ranks; ++r) {
     auto& mine = all.emplace_back(may_differ ? draw.below(count + 1) : count);
     for (auto& one : mine) one = static_cast<std::int64_t>(draw.below(64)) - 32;
+    if (stamp) {
+      mine.resize(std::max<std::size_t>(mine.size(), 1));
+      mine.front() = static_cast<std::int64_t>((*stamp << bits_of_rank) | draw.below(1U << bits_of_rank));
+    }
     made.steps.push_back({r, [rule, root, mine](auto) { return agree{rule, contribution{mine}.bytes, root}; }});
   }
   std::vector<std::int64_t> value = all[static_cast<std::size_t>(root.value())];
@@ -459,7 +464,10 @@ conform_piece make_agree(int ranks, agreement_rule rule, std::uint64_t seed) {
         case agreement_rule::all_of: value[i] &= mine[i]; break;
         case agreement_rule::min: value[i] = std::min(value[i], mine[i]); break;
         case agreement_rule::max: value[i] = std::max(value[i], mine[i]); break;
-        default: value[i] += mine[i]; break;
+        default: // sums wrap
+          value[i] =
+              static_cast<std::int64_t>(static_cast<std::uint64_t>(value[i]) + static_cast<std::uint64_t>(mine[i]));
+          break;
       }
   }
   if (rule == agreement_rule::union_of) {

@@ -123,8 +123,10 @@ struct transfer_spec {
 [[nodiscard]] conform_piece make_ring(int ranks, const transfer_spec& like);
 
 [[nodiscard]] conform_piece make_barrier(int ranks);
-/// Makes a piece in which every rank contributes integers that follow from \p seed.
-[[nodiscard]] conform_piece make_agree(int ranks, agreement_rule rule, std::uint64_t seed);
+/// Makes a piece in which every rank contributes integers that follow from \p seed. \p stamp, of at most 54 bits, is in
+/// each contribution, so that the values of different stamps differ.
+[[nodiscard]] conform_piece make_agree(int ranks, agreement_rule rule, std::uint64_t seed,
+                                       std::optional<std::uint64_t> stamp = {});
 
 /// The parameters of one copy of \p size_bytes on every rank.
 struct copy_spec {

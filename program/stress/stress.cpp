@@ -1,6 +1,7 @@
 #include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/commands.hpp>
-#include <troupe/program/stress/stress_client.hpp>
+#include <troupe/program/stress/stress_losses.hpp>
+#include <troupe/program/stress/stress_order.hpp>
 #include <troupe/program/stress/stress_small.hpp>
 #include <troupe/program/support/launched_ranks.hpp>
 #include <troupe/program/support/option_ranges.hpp>
@@ -14,8 +15,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <stdlib.h> // NOLINT(modernize-deprecated-headers): for mkdtemp()
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,7 +27,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,42 +35,12 @@ namespace troupe::program {
 
 namespace {
 
-struct order_options {
-  runtime_options runtime;
-  std::size_t clients = 64;
-  std::size_t lanes = 2;
-  std::size_t requests = 100'000;
-  std::size_t largest = 64;
-  std::size_t world_every = 8;
-  std::size_t pending = 0;
-  std::uint64_t seed = 1;
-  bool plans = true;
-  bool splits = true;
-  bool processes = false;
-  std::size_t drivers = 0;
-  std::string judged;
-  std::string logs; ///< In the process of one rank: the folder to which it writes its ledger.
-
-  /// The kinds of worlds: the whole, one of its halves, and all its ranks in reverse order.
-  [[nodiscard]] std::size_t kinds() const { return splits ? 3 : 1; }
-  [[nodiscard]] bool asks_in(std::size_t client, std::size_t kind) const { return client % kinds() == kind; }
-  [[nodiscard]] bool asks_world(std::size_t client) const {
-    return world_every > 0 && client % world_every == world_every - 1;
-  }
-  /// Returns the value of limits.lead at which no request is refused, because a client sends a whole step at once.
-  [[nodiscard]] std::size_t lead() const { return clients * lanes * stress_window * requests_of_a_step; }
-  /// With a limit of pending requests, every other client requests credit before it begins.
-  [[nodiscard]] bool asks_credit(std::size_t client) const { return pending > 0 && client % 2 == 0; }
-};
-
 /// The resources that a run used, as far as they were sampled.
 struct sampled_footprint {
   std::size_t pending = 0;                     ///< The largest number of pending requests.
   std::size_t early_bytes = 0, late_bytes = 0; ///< The largest memory in each half of the run.
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(sampled_footprint, pending, early_bytes, late_bytes)
-
-using stress_scenes = std::vector<std::unique_ptr<stress_scene>>;
 
 /// Samples \p scenes during the run until \p ended. The first half ends after \p half verifications.
 sampled_footprint watch(const stress_scenes& scenes, std::latch& ended, std::size_t half) {
@@ -117,37 +85,6 @@ void capture_plans(const order_options& options, stress_scene& scene) {
     scene.plans.clear();
     std::fprintf(stderr, "stress: no plans are replayed: %s\n", failure.why().text.c_str());
   }
-}
-
-/// The groups that a run splits off a world of \p ranks ranks.
-std::vector<rank_group> stress_groups(int ranks) {
-  std::vector<rank_group> made{{"low", {}}, {"high", {}}, {"reversed", {}}};
-  for (int r = 0; r < ranks; ++r) made[r < (ranks + 1) / 2 ? 0 : 1].members.emplace_back(r);
-  for (int r = ranks - 1; r >= 0; --r) made[2].members.emplace_back(r);
-  std::erase_if(made, [](const rank_group& one) { return one.members.empty(); });
-  return made;
-}
-
-/// Splits \p whole, and prepares each world that has ranks in this process.
-stress_scenes make_scenes(const order_options& options, const world& whole, ordering order) {
-  stress_scenes made;
-  const auto add = [&](std::string name, std::size_t kind, const world& where) {
-    // not by make_unique, because a ledger and values cannot be moved
-    made.emplace_back(
-        new stress_scene{.name = std::move(name),
-                         .kind = kind,
-                         .where = where,
-                         .script = {where.size(), options.seed, options.largest, order == ordering::agreed},
-                         .ledger = stress_ledger{static_cast<std::size_t>(where.size())},
-                         .values = {where.size(), options.seed},
-                         .bounded = options.pending > 0});
-  };
-  add("whole", 0, whole);
-  world splitting = whole;
-  if (options.splits)
-    for (split_world& one : splitting.split(stress_groups(whole.size())))
-      if (one.handle) add(one.group.name, one.group.name == "reversed" ? 2 : 1, *one.handle);
-  return made;
 }
 
 /// Runs the clients of this process's ranks to their end. Returns the resources used.
@@ -299,27 +236,6 @@ int run(const order_options& options) {
   return is_written ? 0 : 1;
 }
 
-/// A new folder for the logs of a run. Removed with its contents.
-class log_folder {
-public:
-  log_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "troupe-stress-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      throw exception{errc::missing, "a temporary folder cannot be created: set TMPDIR to a writable folder"};
-    path_ = std::move(name);
-  }
-  log_folder(const log_folder&) = delete;
-  log_folder& operator=(const log_folder&) = delete;
-  ~log_folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
-
-private:
-  std::string path_;
-};
-
 /// Compares the logs that the processes of all ranks have left in \p logs.
 int judge_logs(const order_options& options, const std::string& logs, bool has_ended_well,
                const std::vector<stress_totals>& drivers = {}) {
@@ -389,6 +305,30 @@ int run_processes(const order_options& options) {
 
 } // namespace
 
+namespace {
+
+/// Adds the options of a run whose processes are killed and stopped.
+void add_losses(CLI::App& order, order_options& options) {
+  add_number(order, "--kills", options.kills,
+             "with --processes: how many processes to kill at random moments; the clients go on in the next epoch, and "
+             "no two ranks may hold different agreed values for one position",
+             0, 1'000'000);
+  add_number(order, "--stops", options.stops,
+             "as --kills: how many processes to stop (SIGSTOP), for less or more than --suspicion", 0, 1'000'000);
+  add_time(order, "--suspicion", options.suspicion,
+           "silence after which a process counts as lost (with --kills, --stops)", "100ms", "60min");
+  add_time(order, "--between", options.between, "longest pause before a fault; each is drawn at random", "1ms",
+           "60min");
+  add_time(order, "--patience", options.patience,
+           "time limit of each recovery and of each answer (with --kills, --stops)", "1ms", "60min");
+  order
+      .add_flag("--loses-processes", options.loses_processes,
+                "with --logs and --judge: processes that were started separately and are lost meanwhile")
+      ->group("");
+}
+
+} // namespace
+
 void add_stress(CLI::App& program, action& chosen) {
   CLI::App* stress = program.add_subcommand("stress", "run the runtime under load, and verify every result");
   stress->require_subcommand(1);
@@ -397,7 +337,8 @@ void add_stress(CLI::App& program, action& chosen) {
   CLI::App* order = stress->add_subcommand(
       "order", "many clients send requests to every rank in any order; verify that all ranks launch in one order");
   options->runtime.add_to(*order);
-  add_number(*order, "--clients", options->clients, "number of clients, each with an actor at every rank", 1, 1'000);
+  const CLI::Option* const clients = add_number(*order, "--clients", options->clients,
+                                                "number of clients, each with an actor at every rank", 1, 1'000);
   add_number(*order, "--lanes", options->lanes, "lanes of each client", 1, 64);
   add_number(*order, "--requests", options->requests, "approximate number of requests to ranks", 1, 1'000'000'000);
   add_number(*order, "--count", options->largest, "largest number of elements of a rank's part", 1, 1 << 20);
@@ -416,16 +357,25 @@ void add_stress(CLI::App& program, action& chosen) {
                   "let two thirds of the clients use worlds that are split off (default)");
   order->add_flag("--processes", options->processes,
                   "run each rank in its own process (default: one for each GPU, or 4)");
-  add_number(*order, "--drivers", options->drivers,
-             "with --processes: number of drivers, which send --requests / 4 requests in all, beside the clients", 0,
-             64);
+  const CLI::Option* const drivers = add_number(
+      *order, "--drivers", options->drivers,
+      "with --processes: number of drivers, which send --requests / 4 requests in all, beside the clients", 0, 64);
   order->add_option(
       "--judge", options->judged,
       "only compare the logs in this folder, written with --logs by processes that were started separately");
   order->add_option("--logs", options->logs, "folder for the log of this rank, one of several processes")->group("");
-  order->callback([options, &chosen] {
-    chosen = [options] {
-      if (!options->judged.empty()) return judge_logs(*options, options->judged, true);
+  add_losses(*order, *options);
+  order->callback([options, &chosen, clients, drivers] {
+    const bool loses = options->kills + options->stops > 0;
+    if (loses && !options->processes)
+      throw CLI::RequiredError{"--processes, whose processes --kills and --stops are of,"};
+    if (loses && clients->count() == 0) options->clients = 2 * options->kinds(); // an actor and a thread in each world
+    if (loses && drivers->count() == 0) options->drivers = 1;
+    chosen = [options, loses] {
+      if (!options->judged.empty())
+        return options->loses_processes ? judge_receipts(options->judged) : judge_logs(*options, options->judged, true);
+      if (!options->logs.empty() && options->loses_processes) return run_member_through_losses(*options);
+      if (loses) return run_through_losses(*options);
       return options->processes ? run_processes(*options) : run(*options);
     };
   });

@@ -29,23 +29,39 @@ constexpr std::array value_sources{
 
 } // namespace
 
-stress_script::stress_script(int ranks, std::uint64_t seed, std::size_t largest, bool agrees)
-  : ranks_{ranks}, seed_{seed}, largest_{largest}, agrees_{agrees} {}
+stress_script::stress_script(int ranks, std::uint64_t seed, std::size_t largest, const stress_decisions& decisions)
+  : ranks_{ranks}, seed_{seed}, largest_{largest}, decisions_{decisions} {}
 
-conform_piece stress_script::piece_of(const stress_step& step) const {
-  return piece_of(step, agrees_);
+bool stress_script::is_commit(const stress_step& step) const {
+  return decisions_.commit_every > 0 && step.index % decisions_.commit_every == decisions_.commit_every - 1;
 }
 
-conform_piece stress_script::piece_of(const stress_step& step, bool may_agree) const {
-  const std::uint64_t seed = scramble(seed_ ^ scramble(step.client ^ scramble(step.lane ^ scramble(step.index))));
+conform_piece stress_script::piece_of(const stress_step& step, epoch in) const {
+  if (is_commit(step)) {
+    conform_piece made;
+    for (int r = 0; r < ranks_; ++r)
+      made.steps.push_back({r, [number = step.index](auto) { return barrier{.commit = number}; }});
+    return made;
+  }
+  return piece_of(step, in, decisions_.agree_percent);
+}
+
+conform_piece stress_script::piece_of(const stress_step& step, epoch in, std::size_t agree_percent) const {
+  std::uint64_t seed = scramble(seed_ ^ scramble(step.client ^ scramble(step.lane ^ scramble(step.index))));
   draws draw{seed};
   const std::size_t kind = draw.below(100);
   const std::size_t count = draw.below(8) == 0 ? 0 : 1 + draw.below(largest_);
   const value_source source = value_sources[draw.below(value_sources.size())];
   const auto ranks = static_cast<std::size_t>(ranks_);
   if (kind < 5) return make_barrier(ranks_);
-  if (kind >= 90 && may_agree)
-    return make_agree(ranks_, enum_values<agreement_rule>[draw.below(enum_values<agreement_rule>.size())], seed);
+  if (kind >= 100 - agree_percent) {
+    const agreement_rule rule = enum_values<agreement_rule>[draw.below(enum_values<agreement_rule>.size())];
+    if (!decisions_.stamp) return make_agree(ranks_, rule, seed);
+    constexpr unsigned bits_left_out = 10;
+    seed = scramble(seed ^ scramble(*decisions_.stamp ^ in.value()));
+    return make_agree(ranks_, rule, seed, scramble(seed) >> bits_left_out);
+  }
+  if (in != epoch{}) seed = scramble(seed ^ in.value());
   if (kind < 35 && ranks_ > 1) {
     transfer_spec spec{.tag = static_cast<int>(draw.below(3)), .type = dtype::u8, .count = count, .seed = seed};
     if (kind < 10) return make_ring(ranks_, spec);
@@ -65,7 +81,7 @@ conform_piece stress_script::piece_of(const stress_step& step, bool may_agree) c
 }
 
 conform_piece stress_script::planned_piece(std::size_t client, std::size_t lane) const {
-  return piece_of({client, lane, std::numeric_limits<std::size_t>::max()}, false); // no step has this index
+  return piece_of({client, lane, std::numeric_limits<std::size_t>::max()}, {}, 0); // no step has this index
 }
 
 bool stress_script::is_replay(const stress_step& step) const {
@@ -119,11 +135,12 @@ public:
       scene_{*scene},
       ended_{*ended},
       chance_{scramble(task.seed ^ (task.client * 1'000 + (self ? static_cast<std::uint64_t>(self->value()) + 1 : 0)))},
-      epoch_{scene->where.epoch()},
+      epoch_{task.in == epoch{} ? scene->where.epoch() : task.in},
       window_{self && !scene->bounded ? stress_window : 1} {
     for (std::size_t i = 0; i < task.lanes; ++i) {
       own_lane& made = lanes_.emplace_back();
-      made.name = lane::named("stress " + std::to_string(task.client) + '.' + std::to_string(i));
+      made.name = lane::named(stress_lane_name(task.client, i));
+      if (!task.first.empty()) made.next = task.first[i];
       if (const auto found = scene->plans.find({task.client, i}); self && found != scene->plans.end()) {
         made.plan = found->second.plan;
         made.planned = &found->second.slots.at(*self);
@@ -224,7 +241,7 @@ private:
     const stress_step step{task_.client, which, in.next++};
     const bool replays = is_replay(in, step);
     const conform_piece piece =
-        replays ? scene_.script.planned_piece(task_.client, which) : scene_.script.piece_of(step);
+        replays ? scene_.script.planned_piece(task_.client, which) : scene_.script.piece_of(step, task_.in);
     std::vector<stress_slot*> places;
     if (replays)
       places.push_back(in.planned);
@@ -281,7 +298,10 @@ private:
     compat::request_unbounded(this, collective_of(scene_.where, *self_), std::move(asked))
         .then(
             [this, all, which](const completion& reply) {
-              if (which == all->operation_at && !all->agreed) scene_.ledger.launched(*self_, all->step, reply.launch);
+              if (which == all->operation_at) {
+                keep_receipt(scene_, *self_, all->step, epoch_, reply);
+                if (!all->agreed && scene_.receipts == nullptr) scene_.ledger.launched(*self_, all->step, reply.launch);
+              }
               compare(*all, reply);
               hear(all);
             },
@@ -315,10 +335,9 @@ private:
   /// Compares the agreed value of a reply with what the script says.
   void compare(const started& all, const completion& reply) {
     if (!all.agreed && !reply.agreed) return;
-    const bool is_right = all.agreed && reply.agreed && reply.agreed->bytes == all.agreed->bytes &&
-                          reply.agreed->part_sizes == all.agreed->part_sizes;
-    scene_.ledger.verified(all.step, is_right ? "" : "the reply has another agreed value, or none");
-    failed_ = failed_ || !is_right;
+    const std::string fault = find_value_fault(all.agreed, reply);
+    scene_.ledger.verified(all.step, fault);
+    failed_ = failed_ || !fault.empty();
   }
 
   void hear(const std::shared_ptr<started>& all) {
@@ -332,6 +351,9 @@ private:
     if (scene_.bounded && !task_.under && (why.code == errc::busy || is_behind)) {
       scene_.ledger.refused();
       if (!all->from) all->from = which;
+    } else if (scene_.receipts != nullptr && may_end_with_epoch(why.code)) {
+      scene_.ledger.ended();
+      failed_ = true;
     } else {
       scene_.ledger.answered(why);
       failed_ = true;
@@ -383,6 +405,36 @@ private:
 
 } // namespace
 
+std::string stress_lane_name(std::size_t client, std::size_t lane) {
+  return "stress " + std::to_string(client) + '.' + std::to_string(lane);
+}
+
+bool may_end_with_epoch(errc code) noexcept {
+  constexpr std::array codes{errc::stale_epoch, errc::cancelled,    errc::stopping,  errc::rebuilding,
+                             errc::rank_lost,   errc::world_failed, errc::abandoned, errc::communicator_failed};
+  return std::ranges::find(codes, code) != codes.end();
+}
+
+std::string find_value_fault(const std::optional<agreed_value>& expected, const completion& reply) {
+  const bool is_right =
+      (!expected && !reply.agreed) || (expected && reply.agreed && reply.agreed->bytes == expected->bytes &&
+                                       reply.agreed->part_sizes == expected->part_sizes);
+  return is_right ? "" : "the reply has another agreed value, or none";
+}
+
+void keep_receipt(const stress_scene& scene, rank self, const stress_step& step, epoch in, const completion& reply) {
+  const bool is_commit = scene.script.is_commit(step);
+  if (scene.receipts == nullptr || (!reply.agreed && !is_commit)) return;
+  receipt one{.kind = reply.agreed ? receipt_kind::answered : receipt_kind::committed,
+              .world = scene.name,
+              .where = stress_lane_name(step.client, step.lane),
+              .rank = self.value(),
+              .epoch = in,
+              .step = step.index};
+  if (reply.agreed) one.value = *reply.agreed;
+  scene.receipts->write(std::move(one));
+}
+
 void spawn_stress_client(caf::actor_system& system, const stress_task& task, std::optional<rank> self,
                          stress_scene& scene, std::latch& ended) {
   system.spawn<stress_client>(task, self, &scene, &ended);
@@ -402,6 +454,7 @@ stress_totals& stress_totals::operator+=(const stress_totals& more) {
   answered += more.answered;
   failed += more.failed;
   refused += more.refused;
+  ended += more.ended;
   verified += more.verified;
   wrong += more.wrong;
   if (first.empty()) first = more.first;
@@ -420,6 +473,7 @@ void stress_ledger::verified(const stress_step& step, const std::string& fault) 
 }
 
 void stress_ledger::add(const stress_totals& more) {
+  if (receipts_ != nullptr && !more.first.empty()) receipts_->write({.kind = receipt_kind::fault, .text = more.first});
   const std::lock_guard lock{mutex_};
   totals_ += more;
 }
@@ -442,7 +496,7 @@ std::size_t stress_ledger::doubled() {
   return found;
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(stress_totals, asked, answered, failed, refused, verified, wrong, first)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(stress_totals, asked, answered, failed, refused, ended, verified, wrong, first)
 
 nlohmann::json stress_ledger::report() const {
   auto logs = nlohmann::json::array();

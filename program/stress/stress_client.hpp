@@ -4,6 +4,7 @@
 
 #include <troupe/program/conform/conform_image.hpp>
 #include <troupe/program/conform/conform_pieces.hpp>
+#include <troupe/program/stress/receipts.hpp>
 
 #include <troupe/completion/reply/outcome.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
@@ -34,14 +35,23 @@ struct stress_step {
   friend auto operator<=>(const stress_step&, const stress_step&) = default;
 };
 
+/// The steps of a script that are decided by the order, or with which clients continue after a fault.
+struct stress_decisions {
+  std::size_t agree_percent = 0;        ///< Share of the agrees among the operations.
+  std::optional<std::uint64_t> stamp{}; ///< If set, each agree has a value of its own; differs between worlds.
+  std::size_t commit_every = 0;         ///< Each n-th step of a lane is a commit with its number; 0: none.
+};
+
 class stress_script {
 public:
-  /// \p largest is the largest element count of a rank's part. \p agrees: some operations are agrees.
-  stress_script(int ranks, std::uint64_t seed, std::size_t largest, bool agrees = false);
+  /// \p largest is the largest element count of a rank's part.
+  stress_script(int ranks, std::uint64_t seed, std::size_t largest, const stress_decisions& decisions = {});
 
   /// Returns the operation with the memory of all its ranks. Ranks without a step in it take no part. A rank with
-  /// several steps sends them as one group.
-  [[nodiscard]] conform_piece piece_of(const stress_step& step) const;
+  /// several steps sends them as one group. It depends on the epoch \p in, so that no result of another one is right.
+  [[nodiscard]] conform_piece piece_of(const stress_step& step, epoch in = {}) const;
+  /// Returns whether the step is a commit, whose number is that of the step.
+  [[nodiscard]] bool is_commit(const stress_step& step) const;
   /// Returns the operation that the plan of a client's lane consists of.
   [[nodiscard]] conform_piece planned_piece(std::size_t client, std::size_t lane) const;
   /// Returns whether a step replays the plan of its lane.
@@ -49,12 +59,12 @@ public:
   [[nodiscard]] std::size_t room_bytes() const;
 
 private:
-  [[nodiscard]] conform_piece piece_of(const stress_step& step, bool may_agree) const;
+  [[nodiscard]] conform_piece piece_of(const stress_step& step, epoch in, std::size_t agree_percent) const;
 
   int ranks_;
   std::uint64_t seed_;
   std::size_t largest_;
-  bool agrees_;
+  stress_decisions decisions_;
 };
 
 /// The counts of requests and results in a run, or in a part of it.
@@ -63,6 +73,7 @@ struct stress_totals {
   std::size_t answered = 0;
   std::size_t failed = 0;
   std::size_t refused = 0;  ///< Refused requests, which are sent again.
+  std::size_t ended = 0;    ///< Requests that ended with their epoch.
   std::size_t verified = 0; ///< Ranks' parts that were checked, over all operations.
   std::size_t wrong = 0;
   std::string first{}; ///< The first failure.
@@ -75,6 +86,8 @@ struct stress_totals {
 class stress_ledger {
 public:
   explicit stress_ledger(std::size_t ranks) : logs_(ranks) {}
+  /// Writes each failure to \p log, too. Call it before the clients begin.
+  void write_to(receipt_log& log) { receipts_ = &log; }
 
   void asked() { add({.asked = 1}); }
   void answered() { add({.answered = 1}); }
@@ -83,6 +96,8 @@ public:
   void answered(const error& failure) { add({.answered = 1, .failed = 1, .first = to_string(failure)}); }
   /// Records a request that was refused as busy, or that was behind a refused one. It is sent again.
   void refused() { add({.answered = 1, .refused = 1}); }
+  /// Records a request that ended with its epoch.
+  void ended() { add({.answered = 1, .ended = 1}); }
   /// Records that one part was checked. \p fault is empty if all elements were correct.
   void verified(const stress_step& step, const std::string& fault);
 
@@ -113,6 +128,7 @@ private:
   mutable std::mutex mutex_;
   stress_totals totals_;
   std::vector<log> logs_;
+  receipt_log* receipts_ = nullptr;
 };
 
 /// The task of a client; the same for all ranks.
@@ -121,7 +137,9 @@ struct stress_task {
   std::size_t lanes = 1;
   std::size_t steps = 1; ///< The number of steps in each lane.
   std::uint64_t seed = 0;
-  credit under{}; ///< The credit that covers its requests; if empty, the shared quota does.
+  epoch in{};                       ///< The epoch of its requests.
+  std::vector<std::size_t> first{}; ///< For each lane the first step; if empty, 0.
+  credit under{};                   ///< The credit that covers its requests; if empty, the shared quota does.
 };
 
 /// A rank's memory for one step at a time.
@@ -154,8 +172,19 @@ struct stress_scene {
   stress_ledger ledger;
   known_values values;
   bool bounded = false; ///< True if requests may be refused as busy; they are then sent again.
+  /// In a run whose processes are lost: where clients record what they receive. Else null.
+  receipt_log* receipts = nullptr;
   std::map<std::pair<std::size_t, std::size_t>, stress_plan> plans{}; ///< By client and lane.
 };
+
+/// Returns the name of a client's lane.
+[[nodiscard]] std::string stress_lane_name(std::size_t client, std::size_t lane);
+/// Returns whether \p code is one with which requests may end because their epoch does.
+[[nodiscard]] bool may_end_with_epoch(errc code) noexcept;
+/// Compares the value of an agree with what the script says. Returns the fault; an empty string if there is none.
+[[nodiscard]] std::string find_value_fault(const std::optional<agreed_value>& expected, const completion& reply);
+/// Records what the reply to \p step has brought, if it must survive this process (stress_scene::receipts).
+void keep_receipt(const stress_scene& scene, rank self, const stress_step& step, epoch in, const completion& reply);
 
 /// Captures the plan of lane \p lane of client \p client. All processes of the world must capture the same plans in the
 /// same order.
@@ -180,7 +209,11 @@ void spawn_stress_client(caf::actor_system& system, const stress_task& task, std
 /// The memory of one rank that drivers use: exported by name. Each driver has its own part of it.
 class stress_driver_memory {
 public:
-  stress_driver_memory(const world& where, rank self, std::size_t drivers);
+  /// The names of the memory end with \p suffix.
+  stress_driver_memory(const world& where, rank self, std::size_t drivers, const std::string& suffix = {});
+  stress_driver_memory(const stress_driver_memory&) = delete;
+  stress_driver_memory& operator=(const stress_driver_memory&) = delete;
+  ~stress_driver_memory();
 
   /// Waits until all drivers have ended.
   void await_drivers() const;
@@ -189,11 +222,18 @@ private:
   world where_;
   std::size_t drivers_;
   buffer ended_; ///< One number for each driver, 1 when it has ended.
+  std::vector<remote_buffer> exported_;
 };
+/// Returns the suffix of the names of the memory for one epoch. Work of an ended epoch may still write to its own.
+[[nodiscard]] std::string stress_memory_suffix(epoch of);
 
 /// Runs driver number \p number, until about \p requests parts of requests have been answered. \p settings name the
 /// controller. Its requests are copies into the ranks' memory, sums, and copies out, several in flight.
 [[nodiscard]] stress_totals run_stress_driver(const configuration& settings, std::size_t number, std::size_t requests,
                                               std::uint64_t seed);
+/// Runs a driver until the end of the world, through all its epochs. It sends the same requests, and agrees; \p
+/// receipts are what it receives and hears. The ranks export memory for each epoch.
+[[nodiscard]] stress_totals run_driver_through_losses(const configuration& settings, std::uint64_t seed,
+                                                      receipt_log& receipts);
 
 } // namespace troupe::program

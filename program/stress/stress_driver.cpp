@@ -42,24 +42,16 @@ struct rank_handles {
 
 class stress_driver {
 public:
-  stress_driver(const configuration& settings, std::size_t number, std::uint64_t seed)
-    : driver_{settings}, number_{number}, seed_{seed} {}
+  stress_driver(world_driver& driver, std::size_t number, std::uint64_t seed)
+    : driver_{driver}, number_{number}, seed_{seed} {}
 
   stress_totals run(std::size_t requests) {
     const auto ready = driver_.wait_ready(std::chrono::minutes{5});
     if (ready.phase != world_phase::ready) throw exception{ready.reason};
-    ranks_ = static_cast<std::size_t>(ready.world_size);
-    for (std::size_t r = 0; r < ranks_; ++r) handles_.push_back(find_handles(rank{static_cast<int>(r)}));
+    find_all_handles(ready, {});
     const std::size_t steps = std::max<std::size_t>(1, requests / (ranks_ * 3));
-    std::deque<driver_step> in_flight;
-    for (std::size_t i = 0; i < steps; ++i) {
-      if (in_flight.size() == slots) {
-        judge(in_flight.front());
-        in_flight.pop_front();
-      }
-      in_flight.push_back(begin(i));
-    }
-    for (driver_step& one : in_flight) judge(one);
+    for (std::size_t i = 0; i < steps; ++i) play(i);
+    for (driver_step& one : in_flight_) judge(one);
     std::vector<operation> ended;
     for (const rank_handles& at : handles_)
       ended.emplace_back(copy{at.table.slice(0, word).as_buffer(), at.ended.slice(number_ * word, word).as_buffer()});
@@ -67,14 +59,40 @@ public:
     return result_;
   }
 
+  /// Sends steps in the epoch of \p now until it ends. Beside each, gives a value a place among them.
+  void run_in(const world_event& now, receipt_log& receipts) {
+    in_flight_.clear(); // of an earlier epoch
+    epoch_ = now.epoch;
+    find_all_handles(now, stress_memory_suffix(now.epoch));
+    for (std::size_t i = 0;; ++i) {
+      play(i);
+      const std::uint64_t stamp = scramble(seed_ ^ scramble(now.epoch.value() ^ scramble(number_ + i)));
+      ++result_.asked;
+      auto reply = driver_.agree({std::vector{static_cast<std::int64_t>(stamp)}}, {.epoch = epoch_});
+      const completion done = await(reply);
+      ++result_.answered;
+      receipts.write({.kind = receipt_kind::heard, .world = "whole", .epoch = done.epoch, .value = *done.agreed});
+      if (done.agreed->integer() != static_cast<std::int64_t>(stamp))
+        throw exception{errc::internal, "a driver's value has changed"};
+    }
+  }
+  [[nodiscard]] const stress_totals& result() const noexcept { return result_; }
+
 private:
-  rank_handles find_handles(rank at) {
+  void find_all_handles(const world_event& now, const std::string& suffix) {
+    ranks_ = static_cast<std::size_t>(now.world_size);
+    handles_.clear();
+    for (std::size_t r = 0; r < ranks_; ++r) handles_.push_back(find_handles(rank{static_cast<int>(r)}, suffix));
+  }
+
+  rank_handles find_handles(rank at, const std::string& suffix) {
     const auto find = [&](const std::string& name) {
       for (;;) {
         try {
-          return driver_.find_memory(at, name).get();
+          return driver_.find_memory(at, name + suffix).get();
         } catch (const exception& failure) {
           if (failure.why().code != errc::missing) throw;
+          if (epoch_ != epoch{} && driver_.epoch() != epoch_) throw exception{errc::stale_epoch, "the epoch has ended"};
           std::this_thread::sleep_for(std::chrono::milliseconds{2});
         }
       }
@@ -87,6 +105,23 @@ private:
     made.sum = find("stress sums").slice(mine, slots * slot_bytes);
     made.result = find("stress results").slice(mine, slots * slot_bytes);
     return made;
+  }
+
+  /// Begins step \p index, when there is room for it.
+  void play(std::size_t index) {
+    if (in_flight_.size() == slots) {
+      judge(in_flight_.front());
+      in_flight_.pop_front();
+    }
+    in_flight_.push_back(begin(index));
+  }
+
+  template <class Value>
+  [[nodiscard]] static Value await(std::future<Value>& reply) {
+    constexpr auto patience = std::chrono::minutes{1};
+    if (reply.wait_for(patience) != std::future_status::ready)
+      throw exception{errc::internal, "a request of a driver was not answered"};
+    return reply.get();
   }
 
   driver_step begin(std::size_t index) {
@@ -103,7 +138,7 @@ private:
       out.emplace_back(copy{slot_of(at.sum), slot_of(at.result)});
     }
     for (auto* const parts : {&in, &sums, &out}) {
-      made.replies.push_back(driver_.ask(std::move(*parts)));
+      made.replies.push_back(driver_.ask(std::move(*parts), {.epoch = epoch_}));
       result_.asked += ranks_;
     }
     return made;
@@ -113,8 +148,9 @@ private:
     bool has_failed = false;
     for (auto& reply : one.replies) {
       try {
-        static_cast<void>(reply.get());
+        static_cast<void>(await(reply));
       } catch (const exception& failure) {
+        if (epoch_ != epoch{}) throw;
         has_failed = true;
         ++result_.failed;
         note(to_string(failure.why()));
@@ -142,28 +178,42 @@ private:
     if (result_.first.empty()) result_.first = "driver " + std::to_string(number_) + ": " + what;
   }
 
-  world_driver driver_;
+  world_driver& driver_;
   const std::size_t number_;
   const std::uint64_t seed_;
+  epoch epoch_{}; ///< That of its requests; 0: the present one.
   std::size_t ranks_ = 0;
+  std::deque<driver_step> in_flight_;
   std::vector<rank_handles> handles_;
   stress_totals result_;
 };
 
 } // namespace
 
-stress_driver_memory::stress_driver_memory(const world& where, rank self, std::size_t drivers)
+std::string stress_memory_suffix(epoch of) {
+  return " of epoch " + to_string(of);
+}
+
+stress_driver_memory::stress_driver_memory(const world& where, rank self, std::size_t drivers,
+                                           const std::string& suffix)
   : where_{where}, drivers_{drivers}, ended_{where.allocate_pinned(drivers * word)} {
   for (std::uint64_t& one : ended_.host_span<std::uint64_t>()) one = 0;
   const buffer table = where.allocate_pinned(table_values * word);
   const auto values = table.host_span<std::uint64_t>();
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = i == 0 ? 1 : table_value(self, i);
   const std::size_t bytes = drivers * slots * slot_bytes;
-  static_cast<void>(where.export_memory(self, table, "stress table"));
-  static_cast<void>(where.export_memory(self, where.allocate(self, bytes), "stress inputs"));
-  static_cast<void>(where.export_memory(self, where.allocate(self, bytes), "stress sums"));
-  static_cast<void>(where.export_memory(self, where.allocate_pinned(bytes), "stress results"));
-  static_cast<void>(where.export_memory(self, ended_, "stress ended"));
+  const auto add = [&](const buffer& memory, const std::string& name) {
+    exported_.push_back(where.export_memory(self, memory, name + suffix));
+  };
+  add(table, "stress table");
+  add(where.allocate(self, bytes), "stress inputs");
+  add(where.allocate(self, bytes), "stress sums");
+  add(where.allocate_pinned(bytes), "stress results");
+  add(ended_, "stress ended");
+}
+
+stress_driver_memory::~stress_driver_memory() {
+  for (const remote_buffer& one : exported_) where_.unexport(one);
 }
 
 void stress_driver_memory::await_drivers() const {
@@ -180,10 +230,43 @@ void stress_driver_memory::await_drivers() const {
 stress_totals run_stress_driver(const configuration& settings, std::size_t number, std::size_t requests,
                                 std::uint64_t seed) {
   try {
-    return stress_driver{settings, number, seed}.run(requests);
+    world_driver driver{settings};
+    return stress_driver{driver, number, seed}.run(requests);
   } catch (const exception& failure) {
     return {.failed = 1, .first = "driver " + std::to_string(number) + ": " + failure.what()};
   }
+}
+
+stress_totals run_driver_through_losses(const configuration& settings, std::uint64_t seed, receipt_log& receipts) {
+  world_driver driver{settings};
+  driver.on_agreed([&receipts](const std::string& where, const agreed_value& value) {
+    receipts.write(
+        {.kind = receipt_kind::heard, .world = "whole", .where = where, .epoch = value.epoch, .value = value});
+  });
+  const auto keep = [&receipts](const world_event& now) {
+    if (now.phase == world_phase::ready && now.resume)
+      receipts.write({.kind = receipt_kind::resumed, .world = "whole", .epoch = now.epoch, .points = now.resume});
+  };
+  driver.on_event(keep);
+  stress_driver asks{driver, 0, seed};
+  for (epoch served{};;) {
+    const world_event now = driver.wait_ready(served, std::chrono::milliseconds{100});
+    if (now.phase == world_phase::stopped) break;
+    if (now.phase != world_phase::ready || now.epoch <= served) continue;
+    served = now.epoch;
+    keep(now);
+    try {
+      asks.run_in(now, receipts);
+    } catch (const exception& failure) {
+      const errc code = failure.why().code;
+      // A rank that was lost takes its memory with it, and cannot say what it has exported.
+      if (!may_end_with_epoch(code) && code != errc::stale_buffer && code != errc::deadline_exceeded)
+        receipts.write({.kind = receipt_kind::fault, .text = failure.what()});
+    }
+  }
+  stress_totals result = asks.result();
+  if (!result.first.empty()) receipts.write({.kind = receipt_kind::fault, .text = result.first});
+  return result;
 }
 
 } // namespace troupe::program

@@ -1,15 +1,14 @@
 #include <troupe/actors.hpp>
 #include <troupe/actors/caf/inner_messages.hpp>
+#include <troupe/program/support/counted_reply.hpp>
 #include <troupe/program/support/fault_traffic.hpp>
 
-#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -17,40 +16,6 @@
 #include <utility>
 
 namespace troupe::program {
-
-/// Waits for one reply and counts surplus ones. Threads: safe from any.
-class counted_reply {
-public:
-  /// \p doubled counts the surplus replies. Several counted_reply objects may share it.
-  explicit counted_reply(std::shared_ptr<std::atomic<std::size_t>> doubled) : doubled_{std::move(doubled)} {}
-
-  [[nodiscard]] static reply_promise answer_to(std::shared_ptr<counted_reply> one) {
-    return make_reply_promise([to = std::move(one)](outcome result) { to->take(std::move(result)); });
-  }
-
-  /// Waits for the reply. Returns nothing if it has not arrived within \p at_most.
-  [[nodiscard]] std::optional<outcome> wait(nanoseconds at_most) {
-    std::unique_lock lock{mutex_};
-    came_.wait_for(lock, at_most, [this] { return result_.has_value(); });
-    return result_;
-  }
-
-private:
-  void take(outcome result) noexcept {
-    const std::lock_guard lock{mutex_};
-    if (result_) {
-      ++*doubled_;
-      return;
-    }
-    result_ = std::move(result);
-    came_.notify_one();
-  }
-
-  std::shared_ptr<std::atomic<std::size_t>> doubled_;
-  std::mutex mutex_;
-  std::condition_variable came_;
-  std::optional<outcome> result_;
-};
 
 namespace {
 

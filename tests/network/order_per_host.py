@@ -3,11 +3,14 @@
 
 Hosts are network namespaces. Two ranks on each host run on the mock. First all cases of troupe conform; then clients in the
 whole world and in sub-worlds at once (troupe stress order), whose logs are compared; then traffic while a process and an
-order service are killed, and while an order service is stopped. Exits with 77 where no namespaces can be made.
+order service are killed, and while an order service is stopped; then --losses faults drawn from --seed, of processes, order
+services and the controller, while the clients agree: no two may hold different values for one position. Exits with 77 where
+no namespaces can be made.
 """
 import argparse
 import os
 import pathlib
+import random
 import re
 import signal
 import subprocess
@@ -49,16 +52,22 @@ class Job:
         for name, file in (("CA", "ca.pem"), ("CERTIFICATE", "host.pem"), ("KEY", "host.key")):
             self.environment[f"TROUPE_CONTROL_{name}"] = str(self.certificates / file)
         self.all = {}
-        self.begin("controller", CONTROL, [troupe, "controller", "-n", str(RANKS), "--bind", network.address(CONTROL),
-                                           "--port", str(PORT), "--certs", self.certificates, "--policy", policy,
-                                           *settings])
-        self.await_text("controller", "TROUPE_CONTROL=", 20)
+        self.controller = [troupe, "controller", "-n", str(RANKS), "--bind", network.address(CONTROL), "--port", str(PORT),
+                           "--certs", self.certificates, "--policy", policy, *settings]
+        self.start_controller()
         for host in (1, 2):
-            self.begin(f"service-{host}", host, [troupe, "order-service"])
-            self.await_text(f"service-{host}", "ready", 20)
+            self.start_service(host)
         self.await_text("controller", "order service of host", 20, count=2)
         for rank in range(RANKS):
             self.start(rank)
+
+    def start_controller(self):
+        self.begin("controller", CONTROL, self.controller)
+        self.await_text("controller", "TROUPE_CONTROL=", 20)
+
+    def start_service(self, host):
+        self.begin(f"service-{host}", host, [self.troupe, "order-service"])
+        self.await_text(f"service-{host}", "ready", 20)
 
     def start(self, rank, attempt=0):
         self.begin(f"rank-{rank}-{attempt}", host_of(rank), [self.troupe, *self.words],
@@ -185,10 +194,119 @@ def silence(job):
     return "a service that is silent costs an epoch, and serves again when it goes on"
 
 
+class Losses:
+    """Faults of a job whose clients go on after each."""
+
+    KINDS = ("kill_rank", "kill_rank", "kill_service", "kill_service", "stop_rank", "stop_service", "stop_controller",
+             "restart_controller", "kill_rank_and_service", "kill_host", "restart_controller_and_service")
+
+    def __init__(self, job, logs, seed):
+        self.job, self.logs, self.draw = job, logs, random.Random(seed)
+        self.attempts = [0] * RANKS
+        self.counts = {}
+
+    def process(self, rank):
+        return self.job.all[f"rank-{rank}-{self.attempts[rank]}"]
+
+    def received(self, rank):
+        """The bytes of what the clients of a rank's process have received."""
+        file = self.logs / f"{rank}-{self.process(rank).pid}"
+        return file.stat().st_size if file.exists() else 0
+
+    def restart_ended(self):
+        for rank in range(RANKS):
+            if self.process(rank).poll() is not None:
+                del self.job.all[f"rank-{rank}-{self.attempts[rank]}"]
+                self.attempts[rank] += 1
+                self.job.start(rank, self.attempts[rank])
+
+    def await_service(self, patience=60):
+        """Until the clients of all ranks have received more, for a while."""
+        until = time.monotonic() + patience
+        for _ in range(2):
+            before = None
+            while before is None or any(self.received(rank) < size + 4096 for rank, size in enumerate(before)):
+                if time.monotonic() > until:
+                    raise Failed(f"the ranks have received {before}, and then {[self.received(r) for r in range(RANKS)]}")
+                attempts = list(self.attempts)
+                self.restart_ended()
+                if before is None or attempts != self.attempts:
+                    before = [self.received(rank) for rank in range(RANKS)]
+                time.sleep(0.02)
+
+    def kill_rank(self, rank=None):
+        self.process(self.draw.randrange(RANKS) if rank is None else rank).kill()
+
+    def kill_service(self, host=None):
+        host = host or self.draw.choice((1, 2))
+        self.job.remove(f"service-{host}")
+        if self.draw.random() < 0.5:
+            time.sleep(self.draw.uniform(0, 2))
+        self.job.start_service(host)
+
+    def stop(self, process):
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(self.draw.choice((self.draw.uniform(0.05, 1), self.draw.uniform(2.2, 4))))
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+
+    def stop_rank(self):
+        self.stop(self.process(self.draw.randrange(RANKS)))
+
+    def stop_service(self):
+        self.stop(self.job.all[f"service-{self.draw.choice((1, 2))}"])
+
+    def stop_controller(self):
+        self.stop(self.job.all["controller"])
+
+    def restart_controller(self):
+        self.job.remove("controller")
+        self.job.start_controller()
+
+    def kill_rank_and_service(self):
+        self.kill_rank()
+        self.kill_service()
+
+    def kill_host(self):
+        host = self.draw.choice((1, 2))
+        for rank in range(RANKS):
+            if host_of(rank) == host:
+                self.kill_rank(rank)
+        self.kill_service(host)
+
+    def restart_controller_and_service(self):
+        self.job.remove("controller")
+        self.kill_service()
+        self.job.start_controller()
+
+    def play(self, count):
+        self.await_service()
+        for _ in range(count):
+            kind = self.draw.choice(self.KINDS)
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+            time.sleep(self.draw.uniform(0, 0.3))
+            getattr(self, kind)()
+            self.await_service()
+
+
+def losses(job, troupe, logs, seed, count):
+    played = Losses(job, logs, seed)
+    played.play(count)
+    job.all["controller"].send_signal(signal.SIGTERM)
+    job.await_end(60)
+    judged = subprocess.run([troupe, "stress", "order", f"--judge={logs}", "--loses-processes"], capture_output=True, text=True)
+    if judged.returncode != 0:
+        raise Failed(f"{judged.stdout}{judged.stderr}")
+    return f"{played.counts}: {' '.join(judged.stdout.split(chr(10)))}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--troupe", required=True, help="the program")
     parser.add_argument("--requests", type=int, default=20_000, help="of troupe stress order")
+    parser.add_argument("--losses", type=int, default=11, help="faults of processes, services and the controller")
+    parser.add_argument("--seed", type=int, default=1, help="of these faults")
+    parser.add_argument("--only", help="the name of one scenario")
     given = parser.parse_args()
     troupe = str(pathlib.Path(given.troupe).resolve())
     try:
@@ -199,16 +317,23 @@ def main():
     mock = ["--backend", "mock", f"--mock-devices={RANKS}"]
     with tempfile.TemporaryDirectory(prefix="troupe-hosts-") as name:
         folder = pathlib.Path(name)
-        logs = folder / "logs"
+        logs, receipts = folder / "logs", folder / "receipts"
         logs.mkdir()
+        receipts.mkdir()
         options = [f"--requests={given.requests}", "--clients=2", "--lanes=3", "--seed=5"]
         scenarios = [("conform", ["conform", "--seed=7", *mock], "fail_fast", (), conform),
                      ("stress", ["stress", "order", f"--logs={logs}", *options, *mock], "fail_fast", (),
                       lambda job: stress(job, troupe, logs, options)),
                      ("faults", ["bench", "process-member", *mock], "keep_size", (), faults),
-                     ("silence", ["bench", "process-member", *mock], "keep_size", ("--suspicion", SUSPICION), silence)]
+                     ("silence", ["bench", "process-member", *mock], "keep_size", ("--suspicion", SUSPICION), silence),
+                     ("losses", ["stress", "order", "--loses-processes", f"--logs={receipts}", "--clients=6", "--suspicion=2s",
+                                 "--control-orphaned=rejoin", "--limits-hang=5s", "--deadlines-form=10s", *mock],
+                      "keep_size", ("--suspicion", SUSPICION, "--rebuilds", "100000"),
+                      lambda job: losses(job, troupe, receipts, given.seed, given.losses))]
         try:
             for what, words, policy, settings, play in scenarios:
+                if given.only not in (None, what):
+                    continue
                 job = None
                 try:
                     job = Job(troupe, network, folder / what, words, policy, settings)
