@@ -24,6 +24,9 @@ if(BUILD_SHARED_LIBS)
     target_include_directories(troupe_troupe PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/${layer}>)
     add_library(troupe::${layer} ALIAS troupe_troupe)
   endforeach()
+  if(TROUPE_HAS_NVCC) # objects that a library of objects has as sources do not come with it
+    target_sources(troupe_troupe PRIVATE $<TARGET_OBJECTS:troupe_one_shot_kernels>)
+  endif()
 
   # Everything of troupe's is seen from outside; CUDA's static runtime, and what templates of others became, is not.
   set(exported ${PROJECT_SOURCE_DIR}/cmake/exported_names.map)

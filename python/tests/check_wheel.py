@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Builds the wheel from a build of troupe, installs it in a fresh environment, runs an all_reduce on the mock there, and
-launches two processes with the program in the wheel. Checks the metadata of the wheel.
+"""Makes a wheel of a build by tools/wheel, checks what it holds, and uses it in a virtual environment: use_wheel.py.
 
-Usage: check_wheel.py BUILD WORK [--installed]. Exits with 77, which CTest shows as skipped, where Python cannot make wheels.
-With --installed, BUILD is installed first, and the wheel is made of that installation.
+Usage: check_wheel.py BUILD WORK. Exits with 77, which CTest shows as skipped, where a tool that it needs is missing.
+       check_wheel.py --contents WHEEL: only checks what the wheel holds.
 """
+import csv
 import email
+import io
 import os
 import pathlib
 import re
@@ -14,88 +15,87 @@ import subprocess
 import sys
 import zipfile
 
-SOURCE = pathlib.Path(__file__).resolve().parent.parent
-
-PROGRAM = """
-import array, sys, zipfile
-import troupe
-assert "site-packages" in troupe.__file__, troupe.__file__
-from importlib.metadata import version
-assert troupe.__version__ == version("troupe-runtime"), (troupe.__version__, version("troupe-runtime"))
-with troupe.Runtime(backend="mock", mock_devices=2, log_level="off") as runtime:
-    world = runtime.form_world()
-    values = [troupe.empty(world, rank, 4, "int32") for rank in range(2)]
-    for rank, value in enumerate(values):
-        filled = troupe.empty_pinned(world, 4, "int32")
-        import ctypes
-        ctypes.memmove(filled.__array_interface__["data"][0], array.array("i", [rank + 1] * 4).tobytes(), 16)
-        world.rank(rank).copy(filled, value).result()
-    world.all_reduce(values).result()
-    back = troupe.empty_pinned(world, 4, "int32")
-    world.rank(0).copy(values[0], back).result()
-    found = list((ctypes.c_int * 4).from_address(back.__array_interface__["data"][0]))
-    assert found == [3, 3, 3, 3], found
-print("the wheel's all_reduce of 2 mock ranks:", found)
-with troupe.Controller(2) as controller:
-    assert "TROUPE_JOIN_TOKEN" in controller.environment(0)
-"""
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 URL = "https://example.org/troupe"
+# Belong to the machine: a copy in a wheel would not fit the kernel's driver, or would be a second one in the process.
+NEVER_IN_IT = r"lib(cuda|nccl|cudart|cublas|nvidia-|nvml|c|stdc\+\+|gcc_s|python)[-.\d]"
 
 
-def check_metadata(wheel):
-    """Checks the metadata that PyPI shows."""
+def check_contents(wheel, url=None):
+    """Checks tags, metadata, libraries and licences."""
     with zipfile.ZipFile(wheel) as archive:
-        name, = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
-        said = email.message_from_bytes(archive.read(name))
-        licence, = (one for one in archive.namelist() if one.endswith("LICENSE"))
-        assert "Apache License" in archive.read(licence).decode(), f"not a licence: {archive.read(licence)[:80]}"
-        program = archive.getinfo("troupe/_bin/troupe")
-        assert program.external_attr >> 16 & 0o111 == 0o111, "the program cannot be executed"
-    version = re.search(r"project\(troupe_python VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
-    assert (said["Name"], said["Version"]) == ("troupe-runtime", version), said.items()
-    assert said["Author"] == "The troupe authors" and said["License"].startswith("Apache-2.0"), said.items()
-    assert said["Description-Content-Type"] == "text/markdown" and "# troupe for Python" in said.get_payload()
-    assert f"Source, {URL}" in said.get_all("Project-URL"), said.items()
-    assert re.search(r"-linux_\w+\.whl$", wheel.name), f"{wheel.name}: it needs this system's libraries, so it is no manylinux"
+        names = archive.namelist()
+        metadata, = (one for one in names if one.endswith(".dist-info/METADATA"))
+        folder = metadata[:-len("METADATA")]
+        told = email.message_from_bytes(archive.read(metadata))
+        licences = {one: archive.read(one).decode() for one in names if one.startswith(folder) and "METADATA" not in one}
+        mode = archive.getinfo("troupe/_bin/troupe").external_attr >> 16
+        record = {row[0] for row in csv.reader(io.StringIO(archive.read(f"{folder}RECORD").decode()))}
+    version = re.search(r"project\(troupe_python VERSION ([\d.]+)", (HERE.parent / "CMakeLists.txt").read_text())[1]
+    assert (told["Name"], told["Version"]) == ("troupe-runtime", version), told.items()
+    assert told["Author"] == "The troupe authors" and told["License-Expression"] == "Apache-2.0", told.items()
+    assert told["Description-Content-Type"] == "text/markdown" and "# troupe for Python" in told.get_payload()
+    assert not url or f"Source, {url}" in told.get_all("Project-URL"), told.items()
+    assert mode & 0o111 == 0o111, "the program cannot be executed"
+    assert record == set(names), record ^ set(names)
+
+    tags = re.fullmatch(rf"troupe_runtime-{version}-([\w.]+)-([\w.]+)-([\w.]+)\.whl", pathlib.Path(wheel).name)
+    assert tags and re.search(r"manylinux_2_\d+_x86_64", tags[3]), f"{wheel} has no manylinux tag"
+    modules = sorted(match[1] for one in names if (match := re.fullmatch(r"troupe/_troupe\.cpython-(\d+)-x86_64-linux-gnu\.so", one)))
+    assert modules == sorted(tag[2:] for tag in tags[1].split(".")) and tags[1] == tags[2], (modules, tags[0])
+
+    own, = (text for name, text in licences.items() if name.endswith("LICENSE"))
+    assert own == (ROOT / "LICENSE").read_text(), "another licence than troupe's"
+    index, = (text for name, text in licences.items() if name.endswith("third-party/THIRD_PARTY.txt"))
+    libraries = [one.split("/")[1] for one in names if one.startswith("troupe_runtime.libs/")]
+    for library in libraries:
+        assert not re.match(NEVER_IN_IT, library), f"{library} must not be in a wheel"
+        plain = re.sub(r"-[0-9a-f]{8,}(?=\.so)", "", library)
+        assert plain.startswith("libtroupe.") or f"library {plain}\n" in index, f"THIRD_PARTY.txt does not name {plain}"
+    for text in re.findall(r"licence: (.*)", index):
+        assert f"{folder}licenses/third-party/{text}" in licences, f"the licence {text} is not in the wheel"
+    return libraries
 
 
-def run(*command, **more):
-    done = subprocess.run([str(word) for word in command], text=True, capture_output=True, **more)
-    if done.returncode != 0:
-        sys.exit(f"{command} failed:\n{done.stdout}\n{done.stderr}")
+def run(*command, fails=False, **more):
+    done = subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
+    if (done.returncode != 0) != fails:
+        sys.exit(f"{command} ended with status {done.returncode}:\n{done.stdout}")
     return done.stdout
 
 
 def main():
+    if sys.argv[1] == "--contents":
+        print(", ".join(check_contents(sys.argv[2])))
+        return 0
     build, work = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-    for module in ("setuptools", "wheel", "venv", "ensurepip"):
-        if subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True).returncode != 0:
-            print(f"skipped: Python has no {module}: install python3-setuptools, python3-wheel and python3-venv")
+    for module in ("venv", "ensurepip"):
+        if subprocess.run([sys.executable, "-c", f"import {module}"], stderr=subprocess.DEVNULL).returncode != 0:
+            print(f"skipped: Python has no {module}: install python3-venv")
             return 77
+    if not (ROOT / "build/python-tools/bin/auditwheel").exists():
+        print("skipped: auditwheel is not installed: tools/wheel --install-tools")
+        return 77
     shutil.rmtree(work, ignore_errors=True)
-    sources = work / "python"  # setuptools writes into the source folder
-    shutil.copytree(SOURCE, sources, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info", "dist"))
     environment = dict(os.environ, TROUPE_PROJECT_URL=URL)
-    if sys.argv[3:] == ["--installed"]:
-        run("cmake", "--install", build, "--prefix", work / "installed")
-        environment.update(TROUPE_ROOT=str(work / "installed"))
-    else:
-        environment.update(TROUPE_BUILD=str(build))
     environment.pop("PYTHONPATH", None)
-    run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", work / "wheels",
-        sources, env=environment)
-    wheel, = (work / "wheels").glob("troupe_runtime-*.whl")
-    check_metadata(wheel)
-    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
+    print(run(sys.executable, "-B", ROOT / "tools/wheel", "--build", build, "--work", work, work / "wheels", env=environment), end="")
+    wheel, = (work / "wheels").iterdir()
+    libraries = check_contents(wheel, URL)
+    print(f"{len(libraries)} libraries are in it, with their licences")
+
     run(sys.executable, "-m", "venv", work / "fresh")
     python = work / "fresh" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--no-index", "--no-deps", wheel, env=environment)
-    print(run(python, "-I", "-c", PROGRAM, cwd=work, env=environment), end="")
-    program = work / "fresh" / "bin" / "troupe"
-    print(run(program, "launch", "-n", "2", "--", "sh", "-c", "echo started as rank $RANK", cwd=work, env=environment), end="")
-    run(python, "-m", "troupe", "certs", "--help", cwd=work, env=environment)
-    run(program, "trace", "--help", cwd=work, env=environment)  # a program of its own beside it
-    print(run(python, "-m", "pip", "show", "troupe-runtime", env=environment).splitlines()[1])
+    old = work / "old_glibc"  # PEP 600: pip asks this module what the system is compatible with
+    old.mkdir()
+    (old / "_manylinux.py").write_text("def manylinux_compatible(major, minor, architecture):\n    return (major, minor) <= (2, 31)\n")
+    install = (python, "-m", "pip", "install", "--no-index", "--no-deps", wheel)
+    refused = run(*install, fails=True, env=dict(environment, PYTHONPATH=str(old)))
+    assert "not a supported wheel on this platform" in refused, refused
+    print("refused where glibc is 2.31:", refused.strip().splitlines()[0])
+    run(*install, env=environment)
+    print(run(python, "-I", HERE / "use_wheel.py", cwd=work, env=environment), end="")
     return 0
 
 
