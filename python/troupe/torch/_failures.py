@@ -1,0 +1,33 @@
+"""Converts troupe's errors to those of torch.distributed."""
+from __future__ import annotations
+
+import datetime
+from typing import NoReturn
+
+import torch.distributed as dist
+
+from .._errors import DeadlineExceeded, Error, InvalidArgument
+
+
+def failure_of(what: str, why: Error) -> Exception:
+    """Returns the exception that PyTorch's users catch; its cause is `why`, which has the code, the ranks and the effect.
+
+    DistBackendError, a RuntimeError, for an outcome; ValueError for a call that this rank made wrongly.
+    """
+    text = f"{what}: {why}"
+    if isinstance(why, DeadlineExceeded):
+        text = f"{what} timed out: {why}"
+    made: Exception = ValueError(text) if isinstance(why, InvalidArgument) else dist.DistBackendError(text)
+    made.__cause__ = why
+    return made
+
+
+def not_yet(what: str, waited: datetime.timedelta) -> Exception:
+    """Returns the error of a wait that has ended before the operation has."""
+    return dist.DistBackendError(f"{what} timed out: wait() was given {waited.total_seconds():g} s, and the operation has "
+                                 f"not ended; it continues, and can be waited for again")
+
+
+def refuse(call: str, reason: str) -> NoReturn:
+    """Raises the error of a function of c10d that the backend does not have."""
+    raise NotImplementedError(f"the backend troupe has no {call}: {reason} (docs/guide/torch.md)")

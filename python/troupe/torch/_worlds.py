@@ -1,0 +1,152 @@
+"""Forms the world of a process group: a rank in each process, and the controller in the process of rank 0.
+
+The processes find each other through the store that PyTorch passes to a backend. TROUPE_CONTROL names another controller,
+as under `troupe launch`; then the default group is that controller's world.
+"""
+from __future__ import annotations
+
+import atexit
+import datetime
+import json
+import os
+import socket
+import threading
+import warnings
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from .. import _troupe
+from .._controller import Controller
+from .._errors import Error, refuse
+from .._runtime import Runtime
+from .._world import World
+
+#: How long the controller outlives the group in the process of rank 0, while other ranks still use it.
+_PATIENCE = datetime.timedelta(seconds=30)
+_NOT_LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TROUPE_CONTROL",
+                 "TROUPE_PLACE", "TROUPE_DEVICE", "TROUPE_PROCESS", "TROUPE_SPARE", "TROUPE_ATTEMPT", "TROUPE_RANKS")
+#: More requests than a program can have waiting: c10d bounds them by their timeout only.
+_NO_LIMIT = 1_000_000_000
+
+
+def _settings(timeout: datetime.timedelta) -> Dict[str, Any]:
+    """Returns the settings of a group's runtime. Variables of the environment come before these defaults."""
+    defaults: Dict[str, Any] = {
+        "backend": "gloo", "profile": "frugal", "mock.devices": 1, "mock.memory_bytes": "256G",
+        "deadlines.form": timeout, "deadlines.operation": timeout, "limits.pending_operations": 0}
+    variables = {"limits.pending_operations": "TROUPE_LIMITS_PENDING_OPERATIONS"}
+    return {name: value for name, value in defaults.items()
+            if variables.get(name, "TROUPE_" + name.replace(".", "_").upper()) not in os.environ}
+
+
+def _environment(rank: int, size: int, **more: str) -> Dict[str, str]:
+    """Returns this process's environment as a launcher of this group alone would set it."""
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_LAUNCHED}
+    return dict(kept, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0", **more)
+
+
+class GroupWorld:
+    """One rank of the world of a process group, with what this process has of it. Threads: any."""
+
+    def __init__(self, world: World, runtime: Optional[Runtime], controller: Optional[Controller]) -> None:
+        self.world = world
+        self._runtime, self._controller = runtime, controller
+        self.rank, = world.local_ranks
+        self.size = world.size
+
+    @staticmethod
+    def form(store: Any, rank: int, size: int, timeout: datetime.timedelta, *, is_default: bool) -> "GroupWorld":
+        """Forms the world. All processes of the group call it. Errors: those of troupe; DistStoreError."""
+        controller: Optional[Controller] = None
+        if size == 1:
+            environment = _environment(0, 1)
+            runtime = Runtime(environment=environment, ranks=1, **_settings(timeout))
+        else:
+            if is_default and os.environ.get("TROUPE_CONTROL"):
+                joining = {name: os.environ[name] for name in ("TROUPE_CONTROL", "TROUPE_PROCESS") if name in os.environ}
+            else:
+                joining, controller = _meet(store, rank, size, timeout)
+            environment = _environment(rank, size, TROUPE_PLACE=str(rank), TROUPE_DEVICE="0", **joining)
+            try:
+                runtime = Runtime(environment=environment, **_settings(timeout))
+            except Error:
+                if controller is not None:
+                    controller.close()
+                raise
+        try:
+            return GroupWorld(runtime.form_world(), runtime, controller)
+        except BaseException:
+            runtime.close()
+            if controller is not None:
+                controller.close()
+            raise
+
+    def split(self, groups: Mapping[str, Sequence[int]], own: Optional[str]) -> Optional["GroupWorld"]:
+        """Splits the world, and returns the part called `own`, if any. All processes name the same groups."""
+        made = self.world.split(groups)
+        world = None if own is None else made[own]
+        return None if world is None else GroupWorld(world, None, None)
+
+    def close(self) -> None:
+        """Ends this rank's part. The controller stays until all ranks have left, without blocking this call."""
+        try:
+            if self._runtime is None:
+                self.world.stop()
+            else:
+                self._runtime.close()
+        finally:
+            if self._controller is not None:
+                _lingering.add(self._controller)
+                self._controller = None
+
+
+def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+    """Returns the variables with which this process joins the group's controller and, in rank 0, the controller."""
+    # A store may outlive a group, and the next group of this name must not find the controller of this one.
+    attempt = store.add(f"troupe/attempts/{rank}", 1)
+    key = f"troupe/controller/{attempt}"
+    if rank == 0:
+        try:
+            controller = Controller(size, policy="fail_fast", rebuilds=0, gather=timeout, lead=_NO_LIMIT)
+        except Error as why:
+            store.set(key, json.dumps({"error": str(why)}))
+            raise
+        joining = {name: value for name, value in controller.environment().items()
+                   if name in ("TROUPE_CONTROL", "TROUPE_JOIN_TOKEN")}
+        store.set(key, json.dumps({"host": socket.gethostname(), "joining": joining}))
+        return joining, controller
+    store.wait([key], timeout)
+    said = json.loads(store.get(key))
+    if "error" in said:
+        raise refuse(f"rank 0 could not start the controller of this group: {said['error']}", "missing")
+    if said["host"] != socket.gethostname():
+        raise refuse(f"rank 0 is on host {said['host']} and rank {rank} on {socket.gethostname()}: its controller listens on "
+                     f"loopback; start one with certificates, and give its TROUPE_CONTROL to all processes "
+                     f"(docs/clusters.md), and make smaller groups by split_group()", "unsupported")
+    return said["joining"], None
+
+
+class _LingeringControllers:
+    """Controllers whose own rank has left. Each ends when the other ranks have left, or with the process."""
+
+    def __init__(self) -> None:
+        self._all: List[threading.Thread] = []
+
+    def add(self, controller: Controller) -> None:
+        def linger() -> None:
+            if not controller.wait(_PATIENCE):
+                warnings.warn(f"rank 0 of a process group has left it, and other ranks have not within "
+                              f"{_PATIENCE.total_seconds():g} s: its controller ends, and so does their group")
+            controller.close()
+
+        self._all = [one for one in self._all if one.is_alive()]
+        thread = threading.Thread(target=linger, name="troupe.controller", daemon=True)
+        self._all.append(thread)
+        thread.start()
+
+    def end(self) -> None:
+        for one in self._all:
+            one.join()
+
+
+_lingering = _LingeringControllers()
+atexit.register(_lingering.end)
