@@ -5,9 +5,9 @@ as under `troupe launch`; then the default group is that controller's world.
 """
 from __future__ import annotations
 
-import atexit
 import datetime
 import json
+import multiprocessing.util
 import os
 import socket
 import threading
@@ -149,4 +149,4 @@ class _LingeringControllers:
 
 
 _lingering = _LingeringControllers()
-atexit.register(_lingering.end)
+multiprocessing.util.Finalize(None, _lingering.end, exitpriority=0)  # children of multiprocessing do not run atexit's
