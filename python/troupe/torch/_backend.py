@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import Backend as _Backend
 
 from .. import _troupe
 from .._dtypes import element_bytes
-from .._errors import Error
+from .._errors import DeadlineExceeded, Error
 from ._failures import failure_of, refuse
 from ._tensors import (in_memory, joined, movable, one_type, parts_of, reducible, reduction_of, room_for, single,
                        spread)
@@ -22,6 +22,8 @@ from ._worlds import GroupWorld
 
 Tensor = torch.Tensor
 _ZERO, _MILLISECOND = datetime.timedelta(0), datetime.timedelta(milliseconds=1)
+#: How much longer the other ranks wait in a monitored barrier than rank 0.
+_LATER = datetime.timedelta(seconds=1)
 #: The lane of all collectives: users of c10d make them in one order at all ranks.
 _COLLECTIVES = "c10d"
 
@@ -105,9 +107,9 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
              finish: Optional[Callable[[], None]] = None, lane: str = _COLLECTIVES) -> Work:
         """Sends one request for all operations. A timeout that is not positive stands for the group's."""
         operation = operations[0] if len(operations) == 1 else _troupe.group(operations)
-        reply = self._native.prepare([operation], self._rank, lane, timeout if timeout > _ZERO else self._timeout,
-                                     None).ask()
-        work = self.of_thread.work = Work(reply, what, outputs, finish)
+        deadline = timeout if timeout > _ZERO else self._timeout
+        reply = self._native.prepare([operation], self._rank, lane, deadline, None).ask()
+        work = self.of_thread.work = Work(reply, what, deadline, outputs, finish)
         batch: Optional[List[Work]] = getattr(self.of_thread, "batch", None)
         if batch is not None:
             batch.append(work)
@@ -302,16 +304,23 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         return self._call("barrier", opts.timeout, [], None, ("barrier", None, None, {}))
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
-        """Waits for all ranks. troupe names all ranks that are missing, whatever wait_all_ranks says."""
+        """Waits for all ranks. An error at rank 0 names the first rank that is missing, or all of them."""
+        timeout = self._timeout if opts.timeout < _ZERO else opts.timeout
+        if timeout == _ZERO:
+            raise dist.DistBackendError(f"Rank {self._rank} timed out in monitoredBarrier: its timeout is 0")
+        opts.timeout = timeout if self._rank == 0 else timeout + _LATER  # so that rank 0 reports who is missing
         try:
             self.barrier(opts).wait()
         except dist.DistBackendError as failure:
             missing = getattr(failure.__cause__, "missing_ranks", ())
-            if not missing:
-                raise
-            ranks = ", ".join(str(one) for one in missing)
-            raise dist.DistBackendError(f"[Rank {self._rank}]: Ranks {ranks} failed to pass monitoredBarrier in "
-                                        f"{opts.timeout / _MILLISECOND:.0f} ms: {failure}") from failure.__cause__
+            named = missing if wait_all_ranks else missing[:1]
+            if isinstance(failure.__cause__, DeadlineExceeded) and named:
+                said = (f"Rank{'s' * (len(named) > 1)} {', '.join(map(str, named))} failed to pass monitoredBarrier in "
+                        f"{timeout / _MILLISECOND:.0f} ms")
+            else:
+                said = (f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting for "
+                        f"send/recv from rank 0")
+            raise dist.DistBackendError(f"[Rank {self._rank}]: {said}: {failure}") from failure.__cause__
 
     # Transfers --------------------------------------------------------------------------------------------------------
 
@@ -348,20 +357,27 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         work = self.of_thread.work = Coalesced(batch)
         return work
 
-    def split(self, store: Any, ranks: List[int], opts: Any) -> Optional["TroupeBackend"]:
-        """Splits the group: all its ranks call it, each with the ranks of its own part, and get a part's backend or None."""
+    def split(self, store: Any, ranks: List[int], opts: Any) -> "TroupeBackend":
+        """Splits the group for PyTorch, which ends the process if a backend in Python returns None."""
+        made = self.part(ranks, self._timeout if opts is None else opts._timeout)
+        if made is None:
+            refuse("split_group at a rank without a part", "PyTorch cannot take a split without result from a group with "
+                                                           "several backends; name a part for each rank")
+        return made
+
+    def part(self, ranks: Sequence[int], timeout: datetime.timedelta) -> Optional["TroupeBackend"]:
+        """Splits the group. All its ranks call it, each with the ranks of one part; returns that with this rank, if any."""
         self._require_alive("split_group")
-        timeout = opts._timeout if opts is not None else self._timeout
         try:
             mine = self._world.world.rank(self._rank)
             said = mine.agree("gather_all", array.array("I", ranks).tobytes(), deadline=timeout, lane=_COLLECTIVES)
             parts = sorted({tuple(array.array("I", one)) for one in said.result().agreed.parts})
             self._splits += 1
             names = {part: f"split {self._splits}.{number}" for number, part in enumerate(parts)}
-            own = next((part for part in parts if self._rank in part), None)
-            made = self._world.split({names[part]: part for part in parts}, None if own is None else names[own])
+            own = next((names[part] for part in parts if self._rank in part), None)
+            made = self._world.split({names[part]: part for part in parts}, own)
         except Error as why:
-            raise failure_of("split_group", why) from why
+            raise failure_of("split_group", why, timeout) from why
         return None if made is None else TroupeBackend(made, timeout)
 
     def shutdown(self) -> None:

@@ -2,21 +2,24 @@
 from __future__ import annotations
 
 import datetime
-from typing import NoReturn
+from typing import NoReturn, Optional
 
 import torch.distributed as dist
 
 from .._errors import DeadlineExceeded, Error, InvalidArgument
 
 
-def failure_of(what: str, why: Error) -> Exception:
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+def failure_of(what: str, why: Error, deadline: Optional[datetime.timedelta] = None) -> Exception:
     """Returns the exception that PyTorch's users catch; its cause is `why`, which has the code, the ranks and the effect.
 
     DistBackendError, a RuntimeError, for an outcome; ValueError for a call that this rank made wrongly.
     """
     text = f"{what}: {why}"
-    if isinstance(why, DeadlineExceeded):
-        text = f"{what} timed out: {why}"
+    if isinstance(why, DeadlineExceeded) and deadline is not None:  # as gloo says it, because programs look for it
+        text = f"{what}: Timed out waiting {deadline / _MILLISECOND:.0f}ms: {why}"
     made: Exception = ValueError(text) if isinstance(why, InvalidArgument) else dist.DistBackendError(text)
     made.__cause__ = why
     return made
@@ -24,8 +27,8 @@ def failure_of(what: str, why: Error) -> Exception:
 
 def not_yet(what: str, waited: datetime.timedelta) -> Exception:
     """Returns the error of a wait that has ended before the operation has."""
-    return dist.DistBackendError(f"{what} timed out: wait() was given {waited.total_seconds():g} s, and the operation has "
-                                 f"not ended; it continues, and can be waited for again")
+    return dist.DistBackendError(f"{what}: Timed out waiting {waited / _MILLISECOND:.0f}ms in wait(): the operation has not "
+                                 f"ended; it continues, and can be waited for again")
 
 
 def refuse(call: str, reason: str) -> NoReturn:

@@ -92,13 +92,15 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
     def split_group(self, ranks: Sequence[int], timeout: Optional[datetime.timedelta] = None, opts: Any = None,
                     group_name: Optional[str] = None, group_desc: Optional[str] = None,
                     device_types: Any = None) -> Optional["TroupeGroup"]:
-        """Splits the group: see torch.distributed.split_group()."""
-        made = super().split_group(ranks, timeout, opts, group_name, group_desc, device_types)
-        if made is None:
+        """Splits the group: see torch.distributed.split_group(). All ranks call it; one in no part gets None."""
+        if timeout is None:
+            timeout = self._backend.options._timeout if opts is None else opts._timeout
+        backend = self._backend.part(ranks, timeout)
+        if backend is None:
             return None
-        group = TroupeGroup(made.get_group_store(), made._get_backend(torch.device("cpu")))
-        group._set_group_name(made.group_name)
-        group._set_group_desc(made.group_desc)
+        group = TroupeGroup(dist.PrefixStore(f"{group_name}/", self.get_group_store()), backend)
+        group._set_group_name(group_name or "")
+        group._set_group_desc(group_desc or "undefined")
         return group
 
 

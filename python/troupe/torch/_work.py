@@ -26,10 +26,11 @@ class Work(dist.Work):  # type: ignore[misc]
     The outputs are defined once it is seen to have ended: by wait(), is_completed() or its future.
     """
 
-    def __init__(self, reply: Any, what: str, outputs: Sequence[torch.Tensor],
+    def __init__(self, reply: Any, what: str, deadline: datetime.timedelta, outputs: Sequence[torch.Tensor],
                  finish: Optional[Callable[[], None]] = None) -> None:
         super().__init__()
-        self._reply, self._what, self._outputs, self._finish = reply, what, outputs, finish
+        self._reply, self._what, self._deadline = reply, what, deadline
+        self._outputs, self._finish = outputs, finish
         self._lock = threading.Lock()
         self._failure: Optional[Exception] = None
         self._future: Optional[torch.futures.Future[Any]] = None
@@ -55,7 +56,7 @@ class Work(dist.Work):  # type: ignore[misc]
 
     def _fail(self, why: Error) -> Exception:
         if self._failure is None:
-            self._failure = failure_of(self._what, why)
+            self._failure = failure_of(self._what, why, self._deadline)
         return self._failure
 
     def is_completed(self) -> bool:
