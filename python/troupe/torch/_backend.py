@@ -28,6 +28,13 @@ _LATER = datetime.timedelta(seconds=1)
 _COLLECTIVES = "c10d"
 
 
+class _OfThread(threading.local):
+    """What each thread has of its own."""
+
+    work: Any = None  #: the Work that the backend has made last
+    batch: Optional[List[Work]] = None  #: those since start_coalescing()
+
+
 class TroupeBackend(_Backend):  # type: ignore[misc]
     """One rank of a process group's world. c10d calls its methods, whose signatures are those of c10d's Backend.
 
@@ -50,8 +57,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._splits = 0
         self._ended = ""
         self._process = os.getpid()
-        #: In each thread: `work`, the last one, and `batch`, those since start_coalescing().
-        self.of_thread = threading.local()
+        self.of_thread = _OfThread()
 
     # The rank and the group -------------------------------------------------------------------------------------------
 
@@ -110,9 +116,8 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         deadline = timeout if timeout > _ZERO else self._timeout
         reply = self._native.prepare([operation], self._rank, lane, deadline, None).ask()
         work = self.of_thread.work = Work(reply, what, deadline, outputs, finish)
-        batch: Optional[List[Work]] = getattr(self.of_thread, "batch", None)
-        if batch is not None:
-            batch.append(work)
+        if self.of_thread.batch is not None:
+            self.of_thread.batch.append(work)
         return work
 
     def _call(self, what: str, timeout: datetime.timedelta, outputs: Sequence[Tensor],
@@ -354,7 +359,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def end_coalescing(self) -> Coalesced:
         batch, self.of_thread.batch = self.of_thread.batch, None
-        work = self.of_thread.work = Coalesced(batch)
+        work = self.of_thread.work = Coalesced(batch or ())
         return work
 
     def split(self, store: Any, ranks: List[int], opts: Any) -> "TroupeBackend":

@@ -28,9 +28,14 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
         self._backend = backend
 
+    def getBackendName(self) -> str:
+        return "troupe"
+
     def _work(self, made: Any) -> Any:
-        """Returns the Work that the backend has just made in this thread. `made` is PyTorch's wrapper of it."""
-        return self._backend.of_thread.work
+        """Returns the Work that the backend has just made in this thread, of which `made` is PyTorch's wrapper."""
+        of_thread = self._backend.of_thread
+        work, of_thread.work = of_thread.work, None
+        return made if work is None else work  # PyTorch answers for tensors without memory by itself
 
     def broadcast(self, *args: Any, **named: Any) -> Any:
         return self._work(super().broadcast(*args, **named))
