@@ -121,6 +121,9 @@ def moves(rank, size):
         dist.gather(values(rank, 6, dtype), outputs, dst=1)
         for output, expected in zip(outputs or [], everything):
             same(output, expected)
+        flat = torch.empty(6 * size if rank == 1 else 0, dtype=dtype)
+        dist.gather_single(values(rank, 6, dtype), flat, group_dst=1)
+        same(flat, torch.cat(everything if rank == 1 else [flat]))
         output = torch.empty(6, dtype=dtype)
         dist.scatter(output, everything if rank == 1 else None, src=1)
         same(output, everything[rank])
@@ -277,7 +280,8 @@ def works(rank, size):
         pass
     for other, output in enumerate(outputs):
         same(output, values(other))
-    assert dist.barrier(async_op=True).wait()
+    work = dist.barrier(async_op=True)
+    assert work.wait() and work.get_future_result().wait() == 0
 
 
 def test_works_and_futures(everywhere):

@@ -48,7 +48,7 @@ def bad_tensors(rank, size):
     raised(ValueError, "input split sizes .1, 2. for 4 rows", dist.all_to_all_single, torch.empty(4), ones,
            input_split_sizes=[1, 2], output_split_sizes=[2, 2])
     raised(ValueError, "input of 3 rows", dist.all_to_all_single, torch.empty(3), torch.ones(3))
-    raised(ValueError, "peer is 7|peer 7|not in this world", backend.send, [ones], 7)
+    raised(ValueError, "peer 7 is not in this world: its ranks are 0 to 1", lambda: backend.send([ones], 7).wait())
     raised(ValueError, "overlap", dist.all_to_all_single, ones, ones)
     dist.all_reduce(ones)  # nothing of the above has taken a place in the order
     assert ones.tolist() == [size] * 4
@@ -117,6 +117,7 @@ def failed_works(rank, size):
     assert work.is_completed() and not work.is_success()
     assert isinstance(work.exception(), dist.DistBackendError)
     raised(dist.DistBackendError, "mismatch", work.wait)
+    assert work.get_future_result().wait() == 2  # COMM_ERROR
 
 
 def test_a_failed_work_says_so_by_every_method(tmp_path):

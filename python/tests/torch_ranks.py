@@ -9,7 +9,7 @@ import traceback
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: see docs/guide/torch.md")
+torch = pytest.importorskip("torch", minversion="2.15", reason="PyTorch 2.15 is not installed: see docs/guide/torch.md")
 dist = pytest.importorskip("torch.distributed", reason="this PyTorch has no torch.distributed")
 
 PATIENCE = 60  # seconds until processes that do not end count as hung

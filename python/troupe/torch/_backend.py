@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch._C._distributed_c10d import Backend as _Backend
 
 from .. import _troupe
@@ -20,7 +21,6 @@ from ._tensors import (in_memory, joined, movable, one_type, parts_of, reducible
 from ._work import Coalesced, Work
 from ._worlds import GroupWorld
 
-Tensor = torch.Tensor
 _ZERO, _MILLISECOND = datetime.timedelta(0), datetime.timedelta(milliseconds=1)
 #: How much longer the other ranks wait in a monitored barrier than rank 0.
 _LATER = datetime.timedelta(seconds=1)
@@ -228,6 +228,13 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         return self._call("gather", opts.timeout, outputs, lambda: spread(flat_out, outputs),
                           ("gather", movable("gather", tensor), movable("gather", flat_out), given))
 
+    def gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
+        what, given = "gather_into_tensor", {"root": opts.rootRank}
+        if opts.rootRank != self._rank:
+            return self._call(what, opts.timeout, [], None, ("gather", movable(what, input), None, given))
+        kind, source, result, _ = self._into_tensor(what, output, input)
+        return self._call(what, opts.timeout, [output], None, ("gather", source, result, given))
+
     def scatter(self, outputs: List[Tensor], input_lists: List[List[Tensor]], opts: Any) -> Work:
         tensor, given = single("scatter", outputs), {"root": opts.rootRank}
         memory = movable("scatter", tensor)
@@ -376,7 +383,9 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         try:
             mine = self._world.world.rank(self._rank)
             said = mine.agree("gather_all", array.array("I", ranks).tobytes(), deadline=timeout, lane=_COLLECTIVES)
-            parts = sorted({tuple(array.array("I", one)) for one in said.result().agreed.parts})
+            agreed = said.result().agreed
+            assert agreed is not None
+            parts = sorted({tuple(array.array("I", one)) for one in agreed.parts})
             self._splits += 1
             names = {part: f"split {self._splits}.{number}" for number, part in enumerate(parts)}
             own = next((names[part] for part in parts if self._rank in part), None)

@@ -27,8 +27,10 @@ def failure_of(what: str, why: Error, deadline: Optional[datetime.timedelta] = N
 
 def not_yet(what: str, waited: datetime.timedelta) -> Exception:
     """Returns the error of a wait that has ended before the operation has."""
-    return dist.DistBackendError(f"{what}: Timed out waiting {waited / _MILLISECOND:.0f}ms in wait(): the operation has not "
-                                 f"ended; it continues, and can be waited for again")
+    made: Exception = dist.DistBackendError(
+        f"{what}: Timed out waiting {waited / _MILLISECOND:.0f}ms in wait(): the operation has not ended; it continues, and "
+        f"can be waited for again")
+    return made
 
 
 def refuse(call: str, reason: str) -> NoReturn:

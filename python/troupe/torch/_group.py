@@ -64,6 +64,9 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
     def gather(self, *args: Any, **named: Any) -> Any:
         return self._work(super().gather(*args, **named))
 
+    def gather_single(self, output: Any, input: Any, opts: Any) -> Any:
+        return self._work(self._backend.gather_single(output, input, opts))  # PyTorch calls no backend in Python for it
+
     def scatter(self, *args: Any, **named: Any) -> Any:
         return self._work(super().scatter(*args, **named))
 

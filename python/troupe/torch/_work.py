@@ -12,9 +12,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import WorkResult
 
 from .. import _troupe
-from .._errors import Error
+from .._errors import DeadlineExceeded, Error
 from ._failures import failure_of, not_yet
 
 _NO_TIMEOUT = datetime.timedelta(0)
@@ -92,6 +93,19 @@ class Work(dist.Work):  # type: ignore[misc]
         if is_new and not _settling.tell(self._reply, self._settle):
             self._settle()
         return self._future
+
+    def get_future_result(self) -> "torch.futures.Future[int]":
+        """Returns a future of the number of a WorkResult, which does not fail."""
+
+        def result_of(future: "torch.futures.Future[Any]") -> int:
+            try:
+                future.value()
+            except Exception:
+                was_late = isinstance(getattr(self.exception(), "__cause__", None), DeadlineExceeded)
+                return int(WorkResult.TIMEOUT if was_late else WorkResult.COMM_ERROR)
+            return int(WorkResult.SUCCESS)
+
+        return self.get_future().then(result_of)
 
     def _settle(self) -> None:
         """Settles the future of an operation that has ended."""
