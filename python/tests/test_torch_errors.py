@@ -31,10 +31,12 @@ def bad_tensors(rank, size):
     raised(ValueError, r"on meta: .* use \.cpu\(\)", backend.allreduce, [torch.ones(4, device="meta")], options)
     raised(ValueError, "sparse.*to_dense", backend.allreduce, [torch.ones(4).to_sparse()], options)
     raised(ValueError, r"shape \(2, 3\) with strides \(1, 2\).*contiguous\(\)", dist.all_reduce, torch.ones(3, 2).t())
-    raised(ValueError, "int16: the backend troupe reduces bfloat16, bool, float16", dist.all_reduce,
+    raised(ValueError, "int16: the backend troupe reduces bfloat16, float16, float32", dist.all_reduce,
            torch.ones(2, dtype=torch.int16))
     raised(ValueError, "resolve_conj", backend.send, [torch.ones(2, dtype=torch.complex64).conj()], 1)
     raised(ValueError, "avg was given a tensor of torch.bool", dist.all_reduce, torch.ones(2) > 0, dist.ReduceOp.AVG)
+    raised(dist.DistBackendError, "factor of float8_e5m2", dist.all_reduce, torch.ones(2).to(torch.float8_e5m2),
+           dist._make_nccl_premul_sum(0.5))
     raised(NotImplementedError, "ReduceOp.BXOR.*SUM, PRODUCT, MIN, MAX, AVG", dist.all_reduce,
            torch.ones(2, dtype=torch.int32), dist.ReduceOp.BXOR)
     raised(NotImplementedError, "recv from any source", dist.recv, ones)

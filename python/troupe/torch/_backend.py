@@ -16,7 +16,7 @@ from .. import _troupe
 from .._dtypes import element_bytes
 from .._errors import DeadlineExceeded, Error
 from ._failures import failure_of, refuse
-from ._tensors import (in_memory, joined, movable, one_type, parts_of, reducible, reduction_of, room_for, single,
+from ._tensors import (Memory, in_memory, joined, movable, one_type, parts_of, reducible, reduction_of, room_for, single,
                        spread)
 from ._work import Coalesced, Work
 from ._worlds import GroupWorld
@@ -99,15 +99,16 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
                                         f"rank of this process group: fork before init_process_group(), or start processes "
                                         f"by 'spawn'")
 
-    def _operation(self, kind: str, source: Optional[Tensor], result: Optional[Tensor], given: Dict[str, Any],
-                   dtype: Optional[str] = None) -> Any:
+    def _operand(self, memory: Optional[Memory]) -> Any:
+        if memory is None:
+            return None
+        tensor = memory.tensor
+        return self._native.operand_at(self._rank, tensor.data_ptr(), memory.elements, memory.dtype, tensor)
+
+    def _operation(self, kind: str, source: Optional[Memory], result: Optional[Memory], given: Dict[str, Any]) -> Any:
         """Returns an operation of this rank. Without `source` or `result` the rank has none."""
-        in_place = source is result
-        first = None if source is None else self._native.operand(self._rank, source, dtype, None, not in_place)
-        second = first
-        if not in_place:
-            second = None if result is None else self._native.operand(self._rank, result, dtype, None, False)
-        return _troupe.operation(kind, first, second, self._size, given)
+        first = self._operand(source)
+        return _troupe.operation(kind, first, first if result is source else self._operand(result), self._size, given)
 
     def _ask(self, what: str, operations: Sequence[Any], timeout: datetime.timedelta, outputs: Sequence[Tensor],
              finish: Optional[Callable[[], None]] = None, lane: str = _COLLECTIVES) -> Work:
@@ -135,12 +136,15 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     def _reduction(self, what: str, kind: str, source: Tensor, result: Optional[Tensor], by: Any,
                    **given: Any) -> Tuple[Any, ...]:
         """Returns the arguments of _operation() for an operation that reduces. `by` is a ReduceOp of c10d."""
-        memory, name, dtype = reducible(what, source, reduction_of(by))
+        memory, name = reducible(what, source, reduction_of(by))
         written = memory if result is source else None if result is None else reducible(what, result, name)[0]
         given["op"] = name
         if name == "pre_mul_sum":
-            given["factor"] = element_bytes(str(source.dtype).rpartition(".")[2], float(by.factor))
-        return kind, memory, written, given, dtype
+            try:
+                given["factor"] = element_bytes(memory.dtype, float(by.factor))
+            except Error as why:
+                raise failure_of(what, why) from why
+        return kind, memory, written, given
 
     # Collectives ------------------------------------------------------------------------------------------------------
 
@@ -232,7 +236,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         what, given = "gather_into_tensor", {"root": opts.rootRank}
         if opts.rootRank != self._rank:
             return self._call(what, opts.timeout, [], None, ("gather", movable(what, input), None, given))
-        kind, source, result, _ = self._into_tensor(what, output, input)
+        _, source, result, _ = self._into_tensor(what, output, input)
         return self._call(what, opts.timeout, [output], None, ("gather", source, result, given))
 
     def scatter(self, outputs: List[Tensor], input_lists: List[List[Tensor]], opts: Any) -> Work:

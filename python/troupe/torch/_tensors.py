@@ -1,16 +1,16 @@
 """Checks tensors of requests, and converts those whose element type troupe does not have."""
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
-#: The element types that troupe reduces and DLPack expresses. Others are moved as bytes.
-_NATIVE = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32,
-                     torch.uint32, torch.int64, torch.uint64))
-#: Reduced as bytes with the type named beside them, because unversioned DLPack has no code for them.
-_NAMED = {torch.float8_e4m3fn: "float8_e4m3fn", torch.float8_e5m2: "float8_e5m2"}
+#: troupe's names of the element types that it reduces. Others are moved as bytes.
+_NAMES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16",
+          torch.int8: "int8", torch.uint8: "uint8", torch.int32: "int32", torch.uint32: "uint32", torch.int64: "int64",
+          torch.uint64: "uint64", torch.float8_e4m3fn: "float8_e4m3fn", torch.float8_e5m2: "float8_e5m2"}
 
 _RedOp = dist.ReduceOp.RedOpType
 _REDUCTIONS = {_RedOp.SUM: "sum", _RedOp.PRODUCT: "prod", _RedOp.MIN: "min", _RedOp.MAX: "max", _RedOp.AVG: "avg",
@@ -29,7 +29,7 @@ def reduction_of(operation: dist.ReduceOp) -> str:
     return found
 
 
-def check(what: str, tensor: torch.Tensor) -> None:
+def check(what: str, tensor: Tensor) -> None:
     """Raises ValueError for a tensor that is not memory of the CPU."""
     if tensor.layout is not torch.strided:
         raise ValueError(f"{what} was given a sparse tensor ({tensor.layout}): the backend troupe moves dense tensors; use "
@@ -39,51 +39,54 @@ def check(what: str, tensor: torch.Tensor) -> None:
                          f".cpu(), or choose a backend for its device, as in 'cpu:troupe,cuda:nccl'")
 
 
-def _memory(what: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor over the memory of `tensor`, without gaps. Its shape may differ."""
+class Memory(NamedTuple):
+    """The memory of a tensor as an operand."""
+
+    tensor: Tensor
+    dtype: str
+    elements: int
+
+
+def _require_no_gaps(what: str, tensor: Tensor) -> None:
     check(what, tensor)
     if tensor.is_conj() or tensor.is_neg():
         raise ValueError(f"{what} was given a lazy view (conj() or imag): use resolve_conj() or resolve_neg()")
-    if tensor.is_contiguous():
-        return tensor
-    if tensor.is_contiguous(memory_format=torch.channels_last) or tensor.is_contiguous(
-            memory_format=torch.channels_last_3d):
-        return tensor.as_strided((tensor.numel(),), (1,))
-    raise ValueError(f"{what} was given a tensor of shape {tuple(tensor.shape)} with strides {tensor.stride()}, which is "
-                     f"not contiguous: use contiguous(), and copy a result back")
+    if not (tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
+            or tensor.is_contiguous(memory_format=torch.channels_last_3d)):
+        raise ValueError(f"{what} was given a tensor of shape {tuple(tensor.shape)} with strides {tensor.stride()}, which is "
+                         f"not contiguous: use contiguous(), and copy a result back")
 
 
-def movable(what: str, tensor: torch.Tensor) -> torch.Tensor:
+def movable(what: str, tensor: Tensor) -> Memory:
     """Returns the memory of a tensor that is moved as it is: as bytes if troupe does not have its element type."""
-    memory = _memory(what, tensor)
-    return memory if tensor.dtype in _NATIVE else memory.view(-1).view(torch.uint8)
+    _require_no_gaps(what, tensor)
+    name = _NAMES.get(tensor.dtype)
+    return Memory(tensor, "uint8", tensor.nbytes) if name is None else Memory(tensor, name, tensor.numel())
 
 
-def reducible(what: str, tensor: torch.Tensor, op: str) -> Tuple[torch.Tensor, str, Optional[str]]:
-    """Returns the memory of a tensor that is reduced, the reduction, and the element type if the memory is of bytes."""
-    memory = _memory(what, tensor)
-    if tensor.dtype in _NATIVE:
-        return memory, op, None
+def reducible(what: str, tensor: Tensor, op: str) -> Tuple[Memory, str]:
+    """Returns the memory of a tensor that is reduced, and the reduction."""
+    _require_no_gaps(what, tensor)
+    name = _NAMES.get(tensor.dtype)
+    if name is not None:
+        return Memory(tensor, name, tensor.numel()), op
     if tensor.dtype is torch.bool and op in _OF_BOOLEANS:
-        return memory.view(torch.uint8), _OF_BOOLEANS[op], None
-    if tensor.dtype in _NAMED:
-        return memory.view(torch.uint8), op, _NAMED[tensor.dtype]
-    names = sorted(str(one).rpartition(".")[2] for one in (*_NATIVE, *_NAMED, torch.bool))
-    raise ValueError(f"{what} by {op} was given a tensor of {tensor.dtype}: the backend troupe reduces {', '.join(names)}; "
-                     f"convert it first")
+        return Memory(tensor, "uint8", tensor.numel()), _OF_BOOLEANS[op]
+    raise ValueError(f"{what} by {op} was given a tensor of {tensor.dtype}: the backend troupe reduces "
+                     f"{', '.join(sorted(_NAMES.values()))}, and bool by sum, prod, min and max; convert it first")
 
 
-def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def joined(tensors: Sequence[Tensor]) -> Tensor:
     """Returns the elements of all tensors in one, in their order."""
     return torch.cat([one.reshape(-1) for one in tensors])
 
 
-def room_for(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def room_for(tensors: Sequence[Tensor]) -> Tensor:
     """Returns memory for the elements of all tensors."""
     return torch.empty(sum(one.numel() for one in tensors), dtype=tensors[0].dtype)
 
 
-def spread(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+def spread(flat: Tensor, tensors: Sequence[Tensor]) -> None:
     """Copies the elements of `flat` to the tensors, in their order."""
     start = 0
     for one in tensors:
@@ -91,14 +94,14 @@ def spread(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
         start += one.numel()
 
 
-def single(what: str, tensors: List[torch.Tensor]) -> torch.Tensor:
+def single(what: str, tensors: List[Tensor]) -> Tensor:
     """Returns the only tensor of a call that takes a list."""
     if len(tensors) != 1:
         raise ValueError(f"{what} was given {len(tensors)} tensors: a process has one rank, so give one")
     return tensors[0]
 
 
-def one_type(what: str, tensors: Sequence[torch.Tensor], among: torch.Tensor) -> None:
+def one_type(what: str, tensors: Sequence[Tensor], among: Tensor) -> None:
     """Raises ValueError unless all tensors are of the CPU and have the element type of `among`."""
     for one in tensors:
         check(what, one)
@@ -106,7 +109,7 @@ def one_type(what: str, tensors: Sequence[torch.Tensor], among: torch.Tensor) ->
             raise ValueError(f"{what} was given tensors of {one.dtype} and {among.dtype}: give one element type")
 
 
-def parts_of(what: str, tensors: Sequence[torch.Tensor], size: int, among: torch.Tensor, *, equal: bool = False) -> None:
+def parts_of(what: str, tensors: Sequence[Tensor], size: int, among: Tensor, *, equal: bool = False) -> None:
     """Raises ValueError unless there is a tensor for each rank, with the type of `among` and, if equal, its size."""
     if len(tensors) != size:
         raise ValueError(f"{what} was given a list of {len(tensors)} tensors: give one for each of the {size} ranks")
@@ -116,7 +119,7 @@ def parts_of(what: str, tensors: Sequence[torch.Tensor], size: int, among: torch
                          f"{among.numel()}: give equal sizes")
 
 
-def in_memory(tensor: torch.Tensor, counts: Sequence[int]) -> List[int]:
+def in_memory(tensor: Tensor, counts: Sequence[int]) -> List[int]:
     """Converts counts of elements to counts of elements of the memory that movable() returns."""
-    width = 1 if tensor.dtype in _NATIVE else tensor.element_size()
+    width = 1 if tensor.dtype in _NAMES else tensor.element_size()
     return [count * width for count in counts]
