@@ -1,6 +1,7 @@
 """Process groups of the backend troupe: smaller ones, splits, their end, and DDP on them."""
 import copy
 import json
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -77,16 +78,20 @@ def test_a_device_mesh(tmp_path):
     run_ranks(mesh, 4, tmp_path)
 
 
-def again(rank, size, file):
-    for attempt in range(3):  # in the same store, which keeps what earlier groups wrote
-        init(rank, size, file)
+def again(rank, size, port):
+    store = dist.TCPStore("127.0.0.1", port, size, is_master=rank == 0, timeout=TIMEOUT)
+    for attempt in range(5):  # in the same store, which keeps what earlier groups wrote
+        if rank == 0:
+            store.wait([f"rank 1 is ahead {attempt}"], TIMEOUT)
+        else:
+            store.set(f"rank 1 is ahead {attempt}", "")
+        dist.init_process_group("troupe", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
         assert sum_of(attempt) == size * attempt
         dist.destroy_process_group()
 
 
 def test_a_group_is_made_again_after_its_end(tmp_path):
-    ranks = run_ranks_without_group(again, 2, tmp_path, (tmp_path / "again",))
-    assert ranks == [None, None]
+    assert run_ranks_without_group(again, 2, tmp_path, (29715,)) == [None, None]
 
 
 def run_ranks_without_group(function, size, folder, arguments):
@@ -99,6 +104,25 @@ def run_ranks_without_group(function, size, folder, arguments):
         return results
     finally:
         ranks.kill()
+
+
+def leaves_first(rank, size, has_left):
+    dist.barrier()
+    if rank == 0:
+        dist.destroy_process_group()
+        has_left.set()
+        return
+    assert has_left.wait(PATIENCE)
+    tensor = torch.tensor([rank])
+    for _ in range(20):  # while the process of rank 0 ends
+        (dist.send if rank == 1 else dist.recv)(tensor, 3 - rank)
+    assert tensor.item() == 1
+    with pytest.raises(dist.DistBackendError, match="rank 0 has left"):
+        dist.barrier()
+
+
+def test_other_ranks_go_on_after_rank_0_has_left(tmp_path):
+    run_ranks(leaves_first, 3, tmp_path, arguments=(multiprocessing.get_context("fork").Event(),))
 
 
 def names(rank, size):

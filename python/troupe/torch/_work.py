@@ -1,8 +1,8 @@
 """Defines the handle of an operation in flight, and the thread that settles futures."""
 from __future__ import annotations
 
-import atexit
 import datetime
+import multiprocessing.util
 import os
 import select
 import sys
@@ -166,19 +166,20 @@ class _Settling:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._process = 0
         self._due: Dict[int, Callable[[], None]] = {}
         self._last = 0
-        self._box: Any = None
-        self._thread: Optional[threading.Thread] = None
-        self._ends, self._end = os.pipe()
 
     def tell(self, reply: Any, settle: Callable[[], None]) -> bool:
         """Calls settle when the reply is there. Returns False, and does nothing, if it is there already."""
         with self._lock:
-            if self._thread is None:
+            if self._process != os.getpid():  # the first call, or the first one of a fork
+                self._process, self._due = os.getpid(), {}
                 self._box = _troupe.LoopMailbox()
+                self._ends, self._end = os.pipe()
                 self._thread = threading.Thread(target=self._run, name="troupe.futures", daemon=True)
                 self._thread.start()
+                multiprocessing.util.Finalize(None, self.end, exitpriority=0)
             self._last += 1
             number = self._last
             self._due[number] = settle
@@ -201,9 +202,7 @@ class _Settling:
     def end(self) -> None:
         """Ends the thread while the interpreter still runs. A thread that wakes up later could not continue."""
         os.write(self._end, b".")
-        if self._thread is not None:
-            self._thread.join(1)
+        self._thread.join(1)
 
 
 _settling = _Settling()
-atexit.register(_settling.end)

@@ -129,7 +129,8 @@ class _LingeringControllers:
     """Controllers whose own rank has left. Each ends when the other ranks have left, or with the process."""
 
     def __init__(self) -> None:
-        self._all: List[threading.Thread] = []
+        self._process = 0
+        self._threads: List[threading.Thread] = []
 
     def add(self, controller: Controller) -> None:
         def linger() -> None:
@@ -138,15 +139,16 @@ class _LingeringControllers:
                               f"{_PATIENCE.total_seconds():g} s: its controller ends, and so does their group")
             controller.close()
 
-        self._all = [one for one in self._all if one.is_alive()]
-        thread = threading.Thread(target=linger, name="troupe.controller", daemon=True)
-        self._all.append(thread)
-        thread.start()
+        if self._process != os.getpid():  # the first one, or the first one of a fork
+            self._process, self._threads = os.getpid(), []
+            multiprocessing.util.Finalize(None, self.end, exitpriority=0)  # children of multiprocessing skip atexit's
+        self._threads = [one for one in self._threads if one.is_alive()]
+        self._threads.append(threading.Thread(target=linger, name="troupe.controller", daemon=True))
+        self._threads[-1].start()
 
     def end(self) -> None:
-        for one in self._all:
+        for one in self._threads:
             one.join()
 
 
 _lingering = _LingeringControllers()
-multiprocessing.util.Finalize(None, _lingering.end, exitpriority=0)  # children of multiprocessing do not run atexit's
