@@ -228,9 +228,10 @@ def test_under_troupe_launch_the_group_is_the_launchers_world(tmp_path):
         pytest.skip(str(why))
     done = subprocess.run([sys.executable, "-m", "troupe", "launch", "-n", "2", "--no-prefix", "--", sys.executable, "-c",
                            SCRIPT], capture_output=True, text=True, timeout=PATIENCE,
-                          env=dict(installed(tmp_path), MASTER_ADDR="127.0.0.1", MASTER_PORT="29714"))
+                          env=dict(installed(tmp_path), MASTER_ADDR="127.0.0.1", MASTER_PORT="29714", TROUPE_LOG="info"))
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split("\n"))[-2:] == ["rank 0 of 2: 2", "rank 1 of 2: 2"]
+    assert "world serving in epoch 1 with 2 of 2 ranks" in done.stdout + done.stderr
+    assert "rank 0 of 2: 2\n" in done.stdout and "rank 1 of 2: 2\n" in done.stdout
 
 
 def test_the_list_of_exceptions_of_pytorchs_own_tests_has_reasons():

@@ -53,7 +53,6 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._options = _Backend.Options("troupe", timeout=timeout)
         self._timeout = timeout
         self._sequence = 0  # the number of collectives that this rank has asked for
-        self._lanes = {_COLLECTIVES}
         self._splits = 0
         self._ended = ""
         self._process = os.getpid()
@@ -354,7 +353,6 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         """Each route and tag has a lane of its own, so that transfers wait for their other half alone."""
         self._require_alive(kind)
         lane = f"{source}>{destination} tag {tag}"
-        self._lanes.add(lane)
         memory = movable(kind, tensor)
         given = {"peer": peer, "tag": tag}
         try:
@@ -399,7 +397,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         return None if made is None else TroupeBackend(made, timeout)
 
     def shutdown(self) -> None:
-        """Leaves the group. Operations that wait for other ranks are cancelled; those that run are finished."""
+        """Leaves the group. Operations that wait for other ranks are answered with an error; those that run are finished."""
         self._end("shutdown()")
 
     def abort(self) -> None:
@@ -410,8 +408,6 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         if self._ended or os.getpid() != self._process:
             return
         self._ended = how
-        for lane in self._lanes:
-            self._native.leave(self._rank, lane)
         if how == "abort()":
             threading.Thread(target=self._world.close, name="troupe.abort", daemon=True).start()
         else:
