@@ -243,6 +243,17 @@ def test_under_troupe_launch_the_group_is_the_launchers_world(tmp_path):
     assert sorted(done.stdout.split("\n"))[-3:] == ["a driver sees a world of 2", "rank 0 of 2: 2", "rank 1 of 2: 2"]
 
 
+def other_size(rank, size, file):
+    with troupe.Controller(1) as controller:
+        os.environ.update(controller.environment(0))
+        with pytest.raises(ValueError, match="world of 1 ranks, in which .* the group needs rank 0 of 2: start as many"):
+            init(0, 2, file)
+
+
+def test_a_controller_of_another_size_is_refused(tmp_path):
+    run_ranks_without_group(other_size, 1, tmp_path, (tmp_path / "store",))
+
+
 def test_the_list_of_exceptions_of_pytorchs_own_tests_has_reasons():
     known = json.loads((PYTHON / "tests" / "torch_exceptions.json").read_text(encoding="utf-8"))
     assert all(name.startswith("test_") and reason for name, reason in known.items())

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import warnings
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import _troupe
 from .._controller import Controller
@@ -22,26 +22,36 @@ from .._world import World
 
 #: How long the controller outlives the group in the process of rank 0, while other ranks still use it.
 _PATIENCE = datetime.timedelta(seconds=30)
-_NOT_LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TROUPE_CONTROL",
-                 "TROUPE_PLACE", "TROUPE_DEVICE", "TROUPE_PROCESS", "TROUPE_SPARE", "TROUPE_ATTEMPT", "TROUPE_RANKS")
+#: The longest limit of troupe's settings.
+_LONGEST = datetime.timedelta(days=365)
 #: More requests than a program can have waiting: c10d bounds them by their timeout only.
 _NO_LIMIT = 1_000_000_000
+#: Variables by which a launcher describes the whole job, and TROUPE_CONTROL….
+_OF_THE_JOB = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TROUPE_PLACE",
+               "TROUPE_DEVICE", "TROUPE_SPARE", "TROUPE_ATTEMPT", "TROUPE_RANKS")
+_JOINING = ("TROUPE_JOIN_TOKEN", "TROUPE_PROCESS")
+
+Variables = Dict[str, str]
 
 
 def _settings(timeout: datetime.timedelta) -> Dict[str, Any]:
     """Returns the settings of a group's runtime. Variables of the environment come before these defaults."""
+    limit = min(timeout, _LONGEST)
     defaults: Dict[str, Any] = {
-        "backend": "gloo", "profile": "frugal", "mock.devices": 1, "mock.memory_bytes": "256G",
-        "deadlines.form": timeout, "deadlines.operation": timeout, "limits.pending_operations": 0}
-    variables = {"limits.pending_operations": "TROUPE_LIMITS_PENDING_OPERATIONS"}
+        "backend": "gloo", "profile": "frugal", "mock.devices": 1, "mock.memory_bytes": "256G", "deadlines.form": limit,
+        "deadlines.operation": limit, "limits.pending_operations": 0}
     return {name: value for name, value in defaults.items()
-            if variables.get(name, "TROUPE_" + name.replace(".", "_").upper()) not in os.environ}
+            if "TROUPE_" + name.replace(".", "_").upper() not in os.environ}
 
 
-def _environment(rank: int, size: int, **more: str) -> Dict[str, str]:
-    """Returns this process's environment as a launcher of this group alone would set it."""
-    kept = {name: value for name, value in os.environ.items() if name not in _NOT_LAUNCHED}
-    return dict(kept, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0", **more)
+def _is_for_joining(name: str) -> bool:
+    return name.startswith("TROUPE_CONTROL") or name in _JOINING
+
+
+def _environment(rank: int, size: int, joining: Variables) -> Variables:
+    """Returns this process's environment as a launcher of the group alone would set it."""
+    kept = {name: value for name, value in os.environ.items() if name not in _OF_THE_JOB and not _is_for_joining(name)}
+    return dict(kept, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0", **joining)
 
 
 class GroupWorld:
@@ -56,28 +66,27 @@ class GroupWorld:
     @staticmethod
     def form(store: Any, rank: int, size: int, timeout: datetime.timedelta, *, is_default: bool) -> "GroupWorld":
         """Forms the world. All processes of the group call it. Errors: those of troupe; DistStoreError."""
+        joining: Variables = {}
         controller: Optional[Controller] = None
-        if size == 1:
-            environment = _environment(0, 1)
-            runtime = Runtime(environment=environment, ranks=1, **_settings(timeout))
-        else:
-            if is_default and os.environ.get("TROUPE_CONTROL"):
-                joining = {name: os.environ[name] for name in ("TROUPE_CONTROL", "TROUPE_PROCESS") if name in os.environ}
-            else:
-                joining, controller = _meet(store, rank, size, timeout)
-            environment = _environment(rank, size, TROUPE_PLACE=str(rank), TROUPE_DEVICE="0", **joining)
-            try:
-                runtime = Runtime(environment=environment, **_settings(timeout))
-            except Error:
-                if controller is not None:
-                    controller.close()
-                raise
+        runtime: Optional[Runtime] = None
         try:
-            return GroupWorld(runtime.form_world(), runtime, controller)
+            if is_default and os.environ.get("TROUPE_CONTROL"):
+                joining = {name: value for name, value in os.environ.items() if _is_for_joining(name)}
+            elif size > 1:
+                joining, controller = _meet(store, rank, size, timeout)
+            if joining:
+                joining.update(TROUPE_PLACE=str(rank), TROUPE_DEVICE="0")
+            runtime = Runtime(environment=_environment(rank, size, joining), ranks=0 if joining else 1, **_settings(timeout))
+            world = runtime.form_world()
+            if (world.local_ranks, world.size) != ([rank], size):
+                raise refuse(f"TROUPE_CONTROL is the controller of a world of {world.size} ranks, in which this process has "
+                             f"{world.local_ranks}, and the group needs rank {rank} of {size}: start as many processes as "
+                             f"the group has ranks")
+            return GroupWorld(world, runtime, controller)
         except BaseException:
-            runtime.close()
-            if controller is not None:
-                controller.close()
+            for one in (runtime, controller):
+                if one is not None:
+                    one.close()
             raise
 
     def split(self, groups: Mapping[str, Sequence[int]], own: Optional[str]) -> Optional["GroupWorld"]:
@@ -99,30 +108,30 @@ class GroupWorld:
                 self._controller = None
 
 
-def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Tuple[Variables, Optional[Controller]]:
     """Returns the variables with which this process joins the group's controller and, in rank 0, the controller."""
     # A store may outlive a group, and the next group of this name must not find the controller of this one.
     attempt = store.add(f"troupe/attempts/{rank}", 1)
     key = f"troupe/controller/{attempt}"
     if rank == 0:
         try:
-            controller = Controller(size, policy="fail_fast", rebuilds=0, gather=timeout, lead=_NO_LIMIT)
+            controller = Controller(size, policy="fail_fast", rebuilds=0, gather=min(timeout, _LONGEST), lead=_NO_LIMIT)
         except Error as why:
             store.set(key, json.dumps({"error": str(why)}))
             raise
-        joining = {name: value for name, value in controller.environment().items()
-                   if name in ("TROUPE_CONTROL", "TROUPE_JOIN_TOKEN")}
+        said = controller.environment()
+        joining = {name: said[name] for name in ("TROUPE_CONTROL", "TROUPE_JOIN_TOKEN")}
         store.set(key, json.dumps({"host": socket.gethostname(), "joining": joining}))
         return joining, controller
     store.wait([key], timeout)
-    said = json.loads(store.get(key))
-    if "error" in said:
-        raise refuse(f"rank 0 could not start the controller of this group: {said['error']}", "missing")
-    if said["host"] != socket.gethostname():
-        raise refuse(f"rank 0 is on host {said['host']} and rank {rank} on {socket.gethostname()}: its controller listens on "
+    found = json.loads(store.get(key))
+    if "error" in found:
+        raise refuse(f"rank 0 could not start the controller of this group: {found['error']}", "missing")
+    if found["host"] != socket.gethostname():
+        raise refuse(f"rank 0 is on host {found['host']} and rank {rank} on {socket.gethostname()}: its controller listens on "
                      f"loopback; start one with certificates, and give its TROUPE_CONTROL to all processes "
                      f"(docs/clusters.md), and make smaller groups by split_group()", "unsupported")
-    return said["joining"], None
+    return found["joining"], None
 
 
 class _LingeringControllers:
