@@ -78,8 +78,8 @@ def test_a_device_mesh(tmp_path):
     run_ranks(mesh, 4, tmp_path)
 
 
-def again(rank, size, port):
-    store = dist.TCPStore("127.0.0.1", port, size, is_master=rank == 0, timeout=TIMEOUT)
+def again(rank, size, file):
+    store = dist.FileStore(str(file), size)
     for attempt in range(5):  # in the same store, which keeps what earlier groups wrote
         if rank == 0:
             store.wait([f"rank 1 is ahead {attempt}"], TIMEOUT)
@@ -91,7 +91,7 @@ def again(rank, size, port):
 
 
 def test_a_group_is_made_again_after_its_end(tmp_path):
-    assert run_ranks_without_group(again, 2, tmp_path, (29715,)) == [None, None]
+    assert run_ranks_without_group(again, 2, tmp_path, (tmp_path / "store",)) == [None, None]
 
 
 def run_ranks_without_group(function, size, folder, arguments):
@@ -191,8 +191,8 @@ def test_functional_collectives(tmp_path):
 
 
 SCRIPT = """
-import torch, torch.distributed as dist
-dist.init_process_group("troupe")
+import os, torch, torch.distributed as dist
+dist.init_process_group("troupe", init_method=f"file://{os.environ['STORE']}", rank=int(os.environ["RANK"]), world_size=2)
 tensor = torch.ones(1)
 dist.all_reduce(tensor)
 print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {tensor.item():.0f}", flush=True)
@@ -201,7 +201,7 @@ dist.destroy_process_group()
 
 
 def installed(folder):
-    """Returns a folder with the metadata that an installed package would have, from python/pyproject.toml."""
+    """Makes the metadata that an installed package has, of python/pyproject.toml. Returns an environment with them."""
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 and older have no tomllib")
     project = tomllib.loads((PYTHON / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     info = folder / "troupe_runtime-0.dist-info"
@@ -210,14 +210,13 @@ def installed(folder):
     points = "".join(f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in points.items())
                      for group, points in project["entry-points"].items())
     (info / "entry_points.txt").write_text(points, encoding="utf-8")
-    return dict(os.environ, PYTHONPATH=f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+    return dict(os.environ, PYTHONPATH=f"{folder}:{os.environ.get('PYTHONPATH', '')}", STORE=str(folder / "store"))
 
 
 def test_an_installed_package_needs_no_import(tmp_path):
     environment = installed(tmp_path)
     workers = [subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True,
-                                env=dict(environment, RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
-                                         MASTER_PORT="29713")) for rank in range(2)]
+                                env=dict(environment, RANK=str(rank), WORLD_SIZE="2")) for rank in range(2)]
     assert sorted(one.communicate(timeout=PATIENCE)[0] for one in workers) == ["rank 0 of 2: 2\n", "rank 1 of 2: 2\n"]
 
 
@@ -238,7 +237,7 @@ def test_under_troupe_launch_the_group_is_the_launchers_world(tmp_path):
         pytest.skip(str(why))
     done = subprocess.run([sys.executable, "-m", "troupe", "launch", "-n", "2", "--no-prefix", "--", sys.executable, "-c",
                            LAUNCHED], capture_output=True, text=True, timeout=PATIENCE,
-                          env=dict(installed(tmp_path), MASTER_ADDR="127.0.0.1", MASTER_PORT="29714"))
+                          env=installed(tmp_path))
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n"))[-3:] == ["a driver sees a world of 2", "rank 0 of 2: 2", "rank 1 of 2: 2"]
 
