@@ -94,7 +94,7 @@ private:
 
 real_time_ptr<shown_driver> make_driver(const py::dict& given, const py::object& file,
                                         const std::optional<std::string>& token) {
-  configuration settings = gathered_settings_of(given, file);
+  configuration settings = gathered_settings_of(given, file, py::none());
   if (token) settings.control.assignment.token = *token;
   return real_time_ptr<shown_driver>{new shown_driver{settings}};
 }

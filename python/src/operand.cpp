@@ -311,6 +311,38 @@ given_operand import_operand(const world& where, import_streams& streams_of, ran
   return one;
 }
 
+namespace {
+
+/// Memory of another owner that a simulated device uses in place.
+class lent_block final : public memory_block {
+public:
+  lent_block(std::shared_ptr<device> where, void* address, std::size_t size_bytes, std::shared_ptr<void> owner)
+    : memory_block{std::move(where), memory_kind::device, address, size_bytes}, owner_{std::move(owner)} {}
+
+  void note_use(stream_ref) override {
+    throw exception{errc::unsupported, "troupe does not control the reuse of memory of another owner: keep a handle"};
+  }
+
+private:
+  std::shared_ptr<void> owner_;
+};
+
+} // namespace
+
+given_operand import_address(const world& where, rank target, std::uintptr_t address, std::size_t count, dtype type,
+                             const held_object& owner) {
+  const std::shared_ptr<device>& on = where.device_of(target);
+  const bool is_simulated = on->api().name() == "mock";
+  const std::size_t size = count * size_bytes(type);
+  void* const first = reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): as Python passes addresses
+  return {.memory = is_simulated ? buffer{std::make_shared<lent_block>(on, first, size, owner.owner())}
+                                 : where.adopt_host(first, size, owner.owner()),
+          .type = type,
+          .shape = {count},
+          .count = count,
+          .is_host_array = !is_simulated};
+}
+
 given_operand import_host_operand(const std::shared_ptr<device>& where, const py::object& what, std::optional<dtype> as,
                                   dlpack_use use) {
   given_operand one;

@@ -12,6 +12,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -93,6 +94,12 @@ private:
 [[nodiscard]] given_operand import_operand(const world& where, import_streams& streams_of, rank target,
                                            const pybind11::object& what, std::optional<dtype> as,
                                            const pybind11::object& streams, dlpack_use use);
+
+/// Imports \p count elements of host memory at \p address for rank \p target. A simulated device, which Gloo and the
+/// mock have, uses them in place; others stage them. \p owner is held until no request uses them. The caller ensures
+/// that the memory is aligned for \p type. Errors: those of world::adopt_host().
+[[nodiscard]] given_operand import_address(const world& where, rank target, std::uintptr_t address, std::size_t count,
+                                           dtype type, const held_object& owner);
 
 /// Imports \p what for a virtual world, which has no runtime: a troupe.Buffer, or an object with Python's buffer
 /// protocol.

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <exception>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -76,10 +77,22 @@ configuration with_settings(configuration start, const py::dict& given) {
   return start;
 }
 
-configuration gathered_settings_of(const py::dict& given, const py::object& file) {
-  return with_settings(file.is_none() ? configuration::from_environment()
-                                      : configuration::load(py::cast<std::string>(py::str(file))),
-                       given);
+configuration gathered_settings_of(const py::dict& given, const py::object& file, const py::object& variables) {
+  const auto path = file.is_none() ? std::nullopt : std::optional{py::cast<std::string>(py::str(file))};
+  if (variables.is_none())
+    return with_settings(path ? configuration::load(*path) : configuration::from_environment(), given);
+  const auto all = py::cast<std::map<std::string, std::string>>(py::dict{variables});
+  std::vector<std::string> own;
+  for (const auto& [name, value] : all)
+    if (name.starts_with("TROUPE_")) own.push_back(name);
+  check_variable_names(own);
+  const variable_lookup lookup = [&all](const std::string& name) -> std::optional<std::string> {
+    const auto found = all.find(name);
+    return found != all.end() && !found->second.empty() ? std::optional{found->second} : std::nullopt;
+  };
+  configuration settings = gather_settings(lookup, path).settings();
+  check(settings);
+  return with_settings(std::move(settings), given);
 }
 
 std::vector<int> numbers_of(const std::vector<rank>& all) {
@@ -143,8 +156,9 @@ namespace {
 
 using shown_runtime = ended_without_gil<runtime>;
 
-real_time_ptr<shown_runtime> make_runtime(const py::dict& given, const py::object& file, const py::object& faults) {
-  configuration start = gathered_settings_of(given, file);
+real_time_ptr<shown_runtime> make_runtime(const py::dict& given, const py::object& file, const py::object& faults,
+                                          const py::object& variables) {
+  configuration start = gathered_settings_of(given, file, variables);
   if (!faults.is_none()) start.faults = faults.cast<std::shared_ptr<testing::fault_script>>();
   return real_time_ptr<shown_runtime>{new shown_runtime{"the runtime", std::move(start)}};
 }
@@ -179,7 +193,7 @@ std::shared_ptr<shown_world> form_world(shown_runtime& self, const std::optional
 
 void bind_runtimes(py::module_& module) {
   py::class_<shown_runtime, real_time_ptr<shown_runtime>>(module, "Runtime")
-      .def(py::init(&make_runtime), py::arg("settings"), py::arg("config"), py::arg("faults"))
+      .def(py::init(&make_runtime), py::arg("settings"), py::arg("config"), py::arg("faults"), py::arg("environment"))
       .def("form_world", &form_world, py::arg("id"), py::arg("devices"))
       .def("make_unique_id",
            [](shown_runtime& self) {
@@ -223,9 +237,10 @@ std::unique_ptr<shown_controller> make_controller(int processes, std::string hos
                                                   std::string token, const std::optional<std::string>& certificates,
                                                   const std::string& policy, int smallest,
                                                   std::optional<std::size_t> rebuilds, const py::object& gather,
-                                                  const py::object& suspicion) {
+                                                  const py::object& suspicion, std::optional<std::size_t> lead) {
   controller_options options;
   options.sequencing = find_order_limits(process_variables());
+  options.sequencing.lead = lead.value_or(options.sequencing.lead);
   options.host = std::move(host);
   options.port = port;
   options.terms.world_size = processes;
@@ -246,7 +261,7 @@ void bind_controllers(py::module_& module) {
   py::class_<shown_controller>(module, "Controller")
       .def(py::init(&make_controller), py::arg("processes"), py::arg("host"), py::arg("port"), py::arg("token"),
            py::arg("certificates"), py::arg("policy"), py::arg("smallest"), py::arg("rebuilds"), py::arg("gather"),
-           py::arg("suspicion"))
+           py::arg("suspicion"), py::arg("lead"))
       .def("address", [](const shown_controller& self) { return self.get().address(); })
       .def("process_ended", [](const shown_controller& self, std::string name, std::int64_t pid,
                                std::string how) { self.get().process_ended(std::move(name), pid, std::move(how)); })

@@ -59,9 +59,11 @@ private:
   std::shared_ptr<Held> held_;
 };
 
-/// Returns the settings of the file \p file, or of the environment and TROUPE_CONFIG if it is None, with the settings
-/// \p given. Errors: those of with_settings() and of configuration::load().
-[[nodiscard]] configuration gathered_settings_of(const pybind11::dict& given, const pybind11::object& file);
+/// Returns the settings of the file \p file, or of TROUPE_CONFIG's if it is None, of the environment \p variables, or
+/// of the process's own if it is None, and the settings \p given. Errors: those of with_settings() and of
+/// configuration::load().
+[[nodiscard]] configuration gathered_settings_of(const pybind11::dict& given, const pybind11::object& file,
+                                                 const pybind11::object& variables);
 
 /// Returns \p start with the settings \p given. Names are those of the settings file; a dot may be written as an
 /// underscore ("mock_devices"). Values are strings as in the file, numbers, and for durations seconds or a timedelta.

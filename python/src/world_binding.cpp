@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -165,6 +166,11 @@ void bind_worlds(py::module_& module) {
               bool is_source) {
              return import_operand(self.of(), self.streams(), rank{target}, what, optional_dtype_of(as), streams,
                                    is_source ? dlpack_use::source : dlpack_use::any);
+           })
+      .def("operand_at",
+           [](shown_world& self, int target, std::uintptr_t address, std::size_t count, const py::object& type,
+              const py::object& owner) {
+             return import_address(self.of(), rank{target}, address, count, dtype_of(type), held_object{owner});
            })
       .def("export_memory",
            [](shown_world& self, int where, const given_operand& what, const std::string& name) {

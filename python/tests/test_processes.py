@@ -51,6 +51,31 @@ def said_by(worker: str, ranks: int):
         return said
 
 
+OTHER = """
+import sys, troupe
+with troupe.Runtime(backend="mock", log_level="off") as runtime:
+    world = runtime.form_world()
+    print("formed", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_the_process_of_the_controller_has_a_rank_and_the_controller_bounds_what_waits():
+    with troupe.Controller(2, lead=1) as controller:
+        other = subprocess.Popen([sys.executable, "-c", OTHER], env=controller.environment(1), stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True)
+        with troupe.Runtime(backend="mock", log_level="off", environment=controller.environment(0)) as runtime:
+            world = runtime.form_world()
+            assert world.local_ranks == [0] and other.stdout.readline() == "formed\n"
+            first, second = (world.rank(0).barrier(deadline=5.0) for _ in range(2))
+            with pytest.raises(troupe.Busy):
+                second.result(PATIENCE)
+            assert not first.done()
+            other.communicate("\n", timeout=PATIENCE)
+            with pytest.raises(troupe.Stopping):
+                first.result(PATIENCE)
+
+
 def test_processes_capture_and_replay_a_plan():
     # (1 + 2) * 2, and twice that again
     assert said_by("worker_with_plans.py", 2) == ["rank 0 of 2: 24", "rank 1 of 2: 24"]
@@ -88,6 +113,7 @@ def test_a_controller_that_waits_can_be_told_to_stop_and_closed():
     ({"processes": 2, "smallest": 3}, "smallest is 3 and must be a whole number from 1 to 2"),
     ({"processes": 2, "port": 70000}, "port is 70000 and must be a whole number from 0 to 65535"),
     ({"processes": 2, "rebuilds": -1}, "rebuilds is -1"),
+    ({"processes": 2, "lead": 0}, "lead is 0 and must be a whole number from 1"),
     ({"processes": 2, "policy": "shrinks"}, "shrinks"),
     ({"processes": 2, "gather": -1}, "-1"),
     ({"processes": 2, "host": "0.0.0.0"}, "certificates")])

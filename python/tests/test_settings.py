@@ -51,6 +51,17 @@ def test_more_ranks_than_devices_are_refused():
             runtime.form_world()
 
 
+def test_an_environment_is_read_in_place_of_the_processs_own(monkeypatch):
+    monkeypatch.setenv("TROUPE_MOCK_DEVICES", "5")
+    monkeypatch.setenv("RANK", "not a number")
+    given = {"TROUPE_BACKEND": "mock", "TROUPE_PROFILE": "frugal", "TROUPE_LOG": ""}
+    with troupe.Runtime(environment=given, profile="latency", log_level="off") as runtime:
+        found = runtime.settings
+    assert (found["backend"], found["mock.devices"], found["profile"]) == ("mock", "4", "latency")
+    with pytest.raises(troupe.InvalidArgument, match="TROUPE_PROFIL.*nearest is 'TROUPE_PROFILE'"):
+        troupe.Runtime(environment={"TROUPE_PROFIL": "frugal"})
+
+
 def test_keywords_beat_the_environment_which_beats_the_file(tmp_path):
     file = tmp_path / "troupe.json"
     file.write_text(json.dumps({"backend": "mock", "mock.devices": 5, "profile": "frugal", "log_level": "off"}))

@@ -47,7 +47,7 @@ def test_every_misuse_is_rejected_where_it_is(folder):
 def test_the_package_is_clean_itself(folder):
     options = folder / "options.ini"  # for libraries that may be missing here
     options.write_text("[mypy]\n[mypy-torch.*,cupy.*]\nignore_missing_imports = True\n")
-    said, status = check(folder, f"--config-file={options}", *sorted(PACKAGE.glob("*.py*i")), *sorted(PACKAGE.glob("*.py")))
+    said, status = check(folder, f"--config-file={options}", *sorted(PACKAGE.glob("*.py*i")), *sorted(PACKAGE.rglob("*.py")))
     assert (said, status) == ("", 0)
 
 

@@ -34,6 +34,7 @@ class Controller(Closable):
     smallest: the smallest number of ranks to which the world shrinks.
     rebuilds: the number of losses and faults within ten minutes that the world survives.
     gather: time limit until all processes have joined. suspicion: silence after which a process counts as lost.
+    lead: the most requests of a rank that may wait for other ranks; None is the setting limits.lead.
 
     Errors: InvalidArgument (a number out of range, a port in use, certificates needed but not given), Missing (a file
     of the certificates). Threads: any.
@@ -42,7 +43,8 @@ class Controller(Closable):
     def __init__(self, processes: int, *, host: str = "127.0.0.1", port: int = 0,
                  certificates: Union[str, "os.PathLike[str]", None] = None, token: Optional[str] = None,
                  policy: Policy = "keep_size", smallest: int = 1, rebuilds: Optional[int] = None,
-                 gather: Optional[Seconds] = None, suspicion: Optional[Seconds] = None) -> None:
+                 gather: Optional[Seconds] = None, suspicion: Optional[Seconds] = None,
+                 lead: Optional[int] = None) -> None:
         self._processes = whole("processes", processes, 1, 1 << 20)
         self._token = secrets.token_hex(32) if token is None else token
         self._certificates = None if certificates is None else pathlib.Path(certificates).absolute()
@@ -50,7 +52,8 @@ class Controller(Closable):
         self._native = _troupe.Controller(
             processes, host, whole("port", port, 0, 65535), self._token, folder, policy,
             whole("smallest", smallest, 1, processes),
-            None if rebuilds is None else whole("rebuilds", rebuilds, 0, 1 << 30), gather, suspicion)
+            None if rebuilds is None else whole("rebuilds", rebuilds, 0, 1 << 30), gather, suspicion,
+            None if lead is None else whole("lead", lead, 1, 1_000_000_000))
 
     def __repr__(self) -> str:
         return f"<troupe.Controller: {self._processes} processes at {self.address}>"

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional, Sequence, TypeVar, Union
+from typing import Any, Dict, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import _troupe
 from ._arguments import LARGEST_INT, wholes
@@ -34,6 +34,8 @@ class Runtime(Closable):
     deadlines_form="10s", or **{"deadlines.form": 10.0}. Durations are seconds, a timedelta or text. They override the
     environment (TROUPE_*), which overrides the file config or TROUPE_CONFIG. Those with a name as value have a parameter
     of their own here, so that type checkers know the names; None leaves a setting as it is.
+    environment: variables to read in place of this process's own, e.g. Controller.environment(rank) in the process that
+    has the controller.
 
     As a context manager, it is closed at the end: its worlds stop, and pending requests are answered.
     """
@@ -42,11 +44,12 @@ class Runtime(Closable):
                  faults: Optional[_troupe.FaultScript] = None, backend: Optional[Backend] = None,
                  profile: Optional[Profile] = None, strategy: Optional[Strategy] = None,
                  placement: Optional[Placement] = None, ordering: Optional[Ordering] = None,
-                 fusion: Optional[Fusion] = None, log_level: Optional[LogLevel] = None, **settings: Setting) -> None:
+                 fusion: Optional[Fusion] = None, log_level: Optional[LogLevel] = None,
+                 environment: Optional[Mapping[str, str]] = None, **settings: Setting) -> None:
         named = {"backend": backend, "profile": profile, "strategy": strategy, "placement": placement,
                  "ordering": ordering, "fusion": fusion, "log_level": log_level}
         settings.update((name, value) for name, value in named.items() if value is not None)
-        self._native = _troupe.Runtime(settings, config, faults)
+        self._native = _troupe.Runtime(settings, config, faults, environment)
 
     def form_world(self, id: Optional[bytes] = None, *, devices: Optional[Sequence[int]] = None) -> World:
         """Forms a world over the ranks of the settings, and returns it when it is ready.

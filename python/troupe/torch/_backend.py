@@ -1,0 +1,414 @@
+"""Defines the backend: calls of torch.distributed become requests to this process's rank."""
+from __future__ import annotations
+
+import array
+import datetime
+import os
+import threading
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import Backend as _Backend
+
+from .. import _troupe
+from .._dtypes import element_bytes
+from .._errors import DeadlineExceeded, Error
+from ._failures import failure_of, refuse
+from ._tensors import (Memory, in_memory, joined, movable, one_type, parts_of, reducible, reduction_of, room_for, single,
+                       spread)
+from ._work import Coalesced, Work
+from ._worlds import GroupWorld
+
+_ZERO, _MILLISECOND = datetime.timedelta(0), datetime.timedelta(milliseconds=1)
+#: How much longer the other ranks wait in a monitored barrier than rank 0.
+_LATER = datetime.timedelta(seconds=1)
+#: The lane of all collectives: users of c10d make them in one order at all ranks.
+_COLLECTIVES = "c10d"
+
+
+class _OfThread(threading.local):
+    """What each thread has of its own."""
+
+    work: Any = None  #: the Work that the backend has made last
+    batch: Optional[List[Work]] = None  #: those since start_coalescing()
+
+
+class TroupeBackend(_Backend):  # type: ignore[misc]
+    """One rank of a process group's world. c10d calls its methods, whose signatures are those of c10d's Backend.
+
+    An operation of all ranks is launched when all of them have asked for it with equal counts and types; a send, when its
+    recv is there. So a rank that is missing or differs is an error that names it, not a hang. A timeout is the request's
+    deadline.
+    Errors: ValueError for a call that is wrong at this rank; DistBackendError for an operation that failed, with the
+    troupe.Error as its cause; NotImplementedError for what troupe does not have.
+    Threads: any; collectives must be made in one order at all ranks.
+    """
+
+    def __init__(self, world: GroupWorld, timeout: datetime.timedelta) -> None:
+        super().__init__(world.rank, world.size)
+        self._world, self._native = world, world.world._native
+        self._rank, self._size = world.rank, world.size
+        self._options = _Backend.Options("troupe", timeout=timeout)
+        self._timeout = timeout
+        self._sequence = 0  # the number of collectives that this rank has asked for
+        self._splits = 0
+        self._ended = ""
+        self._process = os.getpid()
+        self.of_thread = _OfThread()
+
+    # The rank and the group -------------------------------------------------------------------------------------------
+
+    def getBackendName(self) -> str:
+        return "troupe"
+
+    @property
+    def options(self) -> Any:
+        return self._options
+
+    @property
+    def supports_splitting(self) -> bool:
+        return True
+
+    @property
+    def supports_coalescing(self) -> bool:
+        return True
+
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        self._timeout = self._options._timeout = timeout
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Does nothing: every rank counts from 0."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """Does nothing: the world has been formed."""
+
+    # Requests ---------------------------------------------------------------------------------------------------------
+
+    def _require_alive(self, what: str) -> None:
+        if self._ended:
+            raise dist.DistBackendError(f"{what} after {self._ended}: this process has left the process group; make another "
+                                        f"by init_process_group() or new_group()")
+        if os.getpid() != self._process:
+            raise dist.DistBackendError(f"{what} in process {os.getpid()}, a fork of process {self._process}, which has the "
+                                        f"rank of this process group: fork before init_process_group(), or start processes "
+                                        f"by 'spawn'")
+
+    def _operand(self, memory: Optional[Memory]) -> Any:
+        if memory is None:
+            return None
+        tensor = memory.tensor
+        return self._native.operand_at(self._rank, tensor.data_ptr(), memory.elements, memory.dtype, tensor)
+
+    def _operation(self, kind: str, source: Optional[Memory], result: Optional[Memory], given: Dict[str, Any]) -> Any:
+        """Returns an operation of this rank. Without `source` or `result` the rank has none."""
+        first = self._operand(source)
+        return _troupe.operation(kind, first, first if result is source else self._operand(result), self._size, given)
+
+    def _ask(self, what: str, operations: Sequence[Any], timeout: datetime.timedelta, outputs: Sequence[Tensor],
+             finish: Optional[Callable[[], None]] = None, lane: str = _COLLECTIVES) -> Work:
+        """Sends one request for all operations. A timeout that is not positive stands for the group's."""
+        operation = operations[0] if len(operations) == 1 else _troupe.group(operations)
+        deadline = timeout if timeout > _ZERO else self._timeout
+        reply = self._native.prepare([operation], self._rank, lane, deadline, None).ask()
+        work = self.of_thread.work = Work(reply, what, deadline, outputs, finish)
+        if self.of_thread.batch is not None:
+            self.of_thread.batch.append(work)
+        return work
+
+    def _call(self, what: str, timeout: datetime.timedelta, outputs: Sequence[Tensor],
+              finish: Optional[Callable[[], None]], *operations: Tuple[Any, ...]) -> Work:
+        """Sends one collective of the operations, each given as the arguments of _operation()."""
+        self._require_alive(what)
+        self._sequence += 1
+        if not operations:
+            raise ValueError(f"{what} was given no tensors")
+        try:
+            return self._ask(what, [self._operation(*one) for one in operations], timeout, outputs, finish)
+        except Error as why:
+            raise failure_of(what, why) from why
+
+    def _reduction(self, what: str, kind: str, source: Tensor, result: Optional[Tensor], by: Any,
+                   **given: Any) -> Tuple[Any, ...]:
+        """Returns the arguments of _operation() for an operation that reduces. `by` is a ReduceOp of c10d."""
+        memory, name = reducible(what, source, reduction_of(by))
+        written = memory if result is source else None if result is None else reducible(what, result, name)[0]
+        given["op"] = name
+        if name == "pre_mul_sum":
+            try:
+                given["factor"] = element_bytes(memory.dtype, float(by.factor))
+            except Error as why:
+                raise failure_of(what, why) from why
+        return kind, memory, written, given
+
+    # Collectives ------------------------------------------------------------------------------------------------------
+
+    def broadcast(self, tensors: List[Tensor], opts: Any) -> Work:
+        memory = movable("broadcast", single("broadcast", tensors))
+        is_root = opts.rootRank == self._rank
+        return self._call("broadcast", opts.timeout, tensors, None,
+                          ("broadcast", memory if is_root else None, memory, {"root": opts.rootRank}))
+
+    def allreduce(self, tensors: List[Tensor], opts: Any) -> Work:
+        tensor = single("all_reduce", tensors)
+        return self._call("all_reduce", opts.timeout, tensors, None,
+                          self._reduction("all_reduce", "all_reduce", tensor, tensor, opts.reduceOp))
+
+    def allreduce_coalesced(self, tensors: List[Tensor], opts: Any) -> Work:
+        what = "all_reduce_coalesced"
+        return self._call(what, opts.timeout, tensors, None,
+                          *(self._reduction(what, "all_reduce", one, one, opts.reduceOp) for one in tensors))
+
+    def allreduce_sparse(self, tensors: List[Tensor], opts: Any) -> Work:
+        refuse("all_reduce of sparse tensors", "its operations move dense memory; use to_dense()")
+
+    def reduce(self, tensors: List[Tensor], opts: Any) -> Work:
+        tensor = single("reduce", tensors)
+        result = tensor if opts.rootRank == self._rank else None
+        return self._call("reduce", opts.timeout, tensors, None,
+                          self._reduction("reduce", "reduce", tensor, result, opts.reduceOp, root=opts.rootRank))
+
+    def allgather(self, output_lists: List[List[Tensor]], inputs: List[Tensor], opts: Any) -> Work:
+        tensor, outputs = single("all_gather", inputs), single("all_gather", output_lists)
+        operation, flat_out = self._gathering("all_gather", tensor, outputs)
+        return self._call("all_gather", opts.timeout, outputs, lambda: spread(flat_out, outputs), operation)
+
+    def allgather_coalesced(self, output_lists: List[List[Tensor]], inputs: List[Tensor], opts: Any) -> Work:
+        what = "all_gather_coalesced"
+        if len(output_lists) != self._size or any(len(one) != len(inputs) for one in output_lists):
+            raise ValueError(f"{what} was given {[len(one) for one in output_lists]} outputs for {len(inputs)} inputs: give a "
+                             f"list for each of the {self._size} ranks, with an output for each input")
+        by_input = [list(one) for one in zip(*output_lists)]
+        made = [self._gathering(what, tensor, outputs) for tensor, outputs in zip(inputs, by_input)]
+
+        def finish() -> None:
+            for (_, flat_out), outputs in zip(made, by_input):
+                spread(flat_out, outputs)
+
+        return self._call(what, opts.timeout, [one for each in output_lists for one in each], finish,
+                          *(operation for operation, _ in made))
+
+    def _gathering(self, what: str, tensor: Tensor, outputs: List[Tensor]) -> Tuple[Tuple[Any, ...], Tensor]:
+        """Returns the operation that gathers into one memory, and the memory, which is to be spread to the outputs."""
+        parts_of(what, outputs, self._size, tensor)
+        if outputs[self._rank].numel() != tensor.numel():
+            raise ValueError(f"{what} was given an input of {tensor.numel()} elements at rank {self._rank}, and its output for "
+                             f"that rank has {outputs[self._rank].numel()}: give equal sizes")
+        flat_out = room_for(outputs)
+        counts = [one.numel() for one in outputs]
+        if len(set(counts)) == 1:
+            return ("all_gather", movable(what, tensor), movable(what, flat_out), {}), flat_out
+        return ("all_gather_v", movable(what, tensor), movable(what, flat_out),
+                {"recv_parts": (in_memory(tensor, counts), None)}), flat_out
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
+        return self._call("all_gather_into_tensor", opts.timeout, [output], None,
+                          self._into_tensor("all_gather_into_tensor", output, input))
+
+    def all_gather_single_coalesced(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any) -> Work:
+        what = "all_gather_into_tensor_coalesced"
+        return self._call(what, opts.timeout, outputs, None,
+                          *(self._into_tensor(what, output, input) for output, input in zip(outputs, inputs)))
+
+    def _into_tensor(self, what: str, output: Tensor, input: Tensor) -> Tuple[Any, ...]:
+        one_type(what, [output], input)
+        if output.numel() != input.numel() * self._size:
+            raise ValueError(f"{what} was given an output of {output.numel()} elements for an input of {input.numel()}: with "
+                             f"{self._size} ranks it must have {input.numel() * self._size}")
+        return "all_gather", movable(what, input), movable(what, output), {}
+
+    def gather(self, output_lists: List[List[Tensor]], inputs: List[Tensor], opts: Any) -> Work:
+        tensor, given = single("gather", inputs), {"root": opts.rootRank}
+        if opts.rootRank != self._rank:
+            return self._call("gather", opts.timeout, [], None, ("gather", movable("gather", tensor), None, given))
+        outputs = single("gather", output_lists)
+        parts_of("gather", outputs, self._size, tensor, equal=True)
+        flat_out = room_for(outputs)
+        return self._call("gather", opts.timeout, outputs, lambda: spread(flat_out, outputs),
+                          ("gather", movable("gather", tensor), movable("gather", flat_out), given))
+
+    def gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
+        what, given = "gather_into_tensor", {"root": opts.rootRank}
+        if opts.rootRank != self._rank:
+            return self._call(what, opts.timeout, [], None, ("gather", movable(what, input), None, given))
+        _, source, result, _ = self._into_tensor(what, output, input)
+        return self._call(what, opts.timeout, [output], None, ("gather", source, result, given))
+
+    def scatter(self, outputs: List[Tensor], input_lists: List[List[Tensor]], opts: Any) -> Work:
+        tensor, given = single("scatter", outputs), {"root": opts.rootRank}
+        memory = movable("scatter", tensor)
+        if opts.rootRank != self._rank:
+            return self._call("scatter", opts.timeout, outputs, None, ("scatter", None, memory, given))
+        inputs = single("scatter", input_lists)
+        parts_of("scatter", inputs, self._size, tensor, equal=True)
+        return self._call("scatter", opts.timeout, outputs, None,
+                          ("scatter", movable("scatter", joined(inputs)), memory, given))
+
+    def reduce_scatter(self, outputs: List[Tensor], input_lists: List[List[Tensor]], opts: Any) -> Work:
+        what = "reduce_scatter"
+        tensor, inputs = single(what, outputs), single(what, input_lists)
+        parts_of(what, inputs, self._size, tensor)
+        counts = [one.numel() for one in inputs]
+        if counts[self._rank] != tensor.numel():
+            raise ValueError(f"{what} was given an output of {tensor.numel()} elements at rank {self._rank}, and the input for "
+                             f"that rank has {counts[self._rank]}: give equal sizes")
+        if len(set(counts)) == 1:
+            operation = self._reduction(what, "reduce_scatter", joined(inputs), tensor, opts.reduceOp)
+        else:
+            operation = self._reduction(what, "reduce_scatter_v", joined(inputs), tensor, opts.reduceOp,
+                                        send_parts=(counts, None))
+        return self._call(what, opts.timeout, outputs, None, operation)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
+        what = "reduce_scatter_tensor"
+        return self._call(what, opts.timeout, [output], None, self._scattering(what, output, input, opts))
+
+    def reduce_scatter_single_coalesced(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any) -> Work:
+        what = "reduce_scatter_tensor_coalesced"
+        return self._call(what, opts.timeout, outputs, None,
+                          *(self._scattering(what, output, input, opts) for output, input in zip(outputs, inputs)))
+
+    def _scattering(self, what: str, output: Tensor, input: Tensor, opts: Any) -> Tuple[Any, ...]:
+        one_type(what, [output], input)
+        if input.numel() != output.numel() * self._size:
+            raise ValueError(f"{what} was given an input of {input.numel()} elements for an output of {output.numel()}: with "
+                             f"{self._size} ranks it must have {output.numel() * self._size}")
+        return self._reduction(what, "reduce_scatter", input, output, opts.reduceOp)
+
+    def all_to_all_single(self, output: Tensor, input: Tensor, output_sizes: List[int], input_sizes: List[int],
+                          opts: Any) -> Work:
+        what = "all_to_all_single"
+        one_type(what, [output], input)
+        sent, received = self._parts(what, "input", input, input_sizes), self._parts(what, "output", output, output_sizes)
+        return self._call(what, opts.timeout, [output], None,
+                          ("all_to_all_v", movable(what, input), movable(what, output),
+                           {"send_parts": (in_memory(input, sent), None),
+                            "recv_parts": (in_memory(output, received), None)}))
+
+    def _parts(self, what: str, name: str, tensor: Tensor, sizes: Sequence[int]) -> List[int]:
+        """Returns the elements of each rank's part. `sizes` are of the first dimension; none: equal parts."""
+        rows = tensor.size(0) if tensor.dim() else 1
+        if not sizes:
+            if rows % self._size:
+                raise ValueError(f"{what} was given an {name} of {rows} rows: without split sizes they must be a multiple of "
+                                 f"the {self._size} ranks")
+            return [tensor.numel() // self._size] * self._size
+        if len(sizes) != self._size or sum(sizes) != rows or min(sizes) < 0:
+            raise ValueError(f"{what} was given {name} split sizes {list(sizes)} for {rows} rows: give one for each of the "
+                             f"{self._size} ranks, {rows} in all")
+        of_row = tensor.numel() // rows if rows else 0
+        return [size * of_row for size in sizes]
+
+    def alltoall(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any) -> Work:
+        what = "all_to_all"
+        if not inputs:
+            raise ValueError(f"{what} was given no tensors")
+        parts_of(what, inputs, self._size, inputs[0])
+        parts_of(what, outputs, self._size, inputs[0])
+        flat_out = room_for(outputs)
+        return self._call(what, opts.timeout, outputs, lambda: spread(flat_out, outputs),
+                          ("all_to_all_v", movable(what, joined(inputs)), movable(what, flat_out),
+                           {"send_parts": (in_memory(flat_out, [one.numel() for one in inputs]), None),
+                            "recv_parts": (in_memory(flat_out, [one.numel() for one in outputs]), None)}))
+
+    def barrier(self, opts: Any) -> Work:
+        return self._call("barrier", opts.timeout, [], None, ("barrier", None, None, {}))
+
+    def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
+        """Waits for all ranks. An error at rank 0 names the first rank that is missing, or all of them."""
+        timeout = self._timeout if opts.timeout < _ZERO else opts.timeout
+        if timeout == _ZERO:
+            raise dist.DistBackendError(f"Rank {self._rank} timed out in monitoredBarrier: its timeout is 0")
+        opts.timeout = timeout if self._rank == 0 else timeout + _LATER  # so that rank 0 reports who is missing
+        try:
+            self.barrier(opts).wait()
+        except dist.DistBackendError as failure:
+            missing = getattr(failure.__cause__, "missing_ranks", ())
+            named = missing if wait_all_ranks else missing[:1]
+            if isinstance(failure.__cause__, DeadlineExceeded) and named:
+                said = (f"Rank{'s' * (len(named) > 1)} {', '.join(map(str, named))} failed to pass monitoredBarrier in "
+                        f"{timeout / _MILLISECOND:.0f} ms")
+            else:
+                said = (f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting for "
+                        f"send/recv from rank 0")
+            raise dist.DistBackendError(f"[Rank {self._rank}]: {said}: {failure}") from failure.__cause__
+
+    # Transfers --------------------------------------------------------------------------------------------------------
+
+    def send(self, tensors: List[Tensor], peer: int, tag: int = 0) -> Work:
+        return self._transfer("send", single("send", tensors), self._rank, peer, peer, tag)
+
+    def recv(self, tensors: List[Tensor], peer: int, tag: int = 0) -> Work:
+        return self._transfer("recv", single("recv", tensors), peer, self._rank, peer, tag)
+
+    def recv_anysource(self, tensors: List[Tensor], tag: int = 0) -> Work:
+        refuse("recv from any source", "a request is validated with the one that it is matched with before anything is "
+                                       "sent, so each recv names its source")
+
+    def _transfer(self, kind: str, tensor: Tensor, source: int, destination: int, peer: int, tag: int) -> Work:
+        """Each route and tag has a lane of its own, so that transfers wait for their other half alone."""
+        self._require_alive(kind)
+        lane = f"{source}>{destination} tag {tag}"
+        memory = movable(kind, tensor)
+        given = {"peer": peer, "tag": tag}
+        try:
+            operation = self._operation(kind, memory, None if kind == "send" else memory, given)
+            return self._ask(f"{kind} ({lane})", [operation], _ZERO, [tensor], None, lane)
+        except Error as why:
+            raise failure_of(kind, why) from why
+
+    # Coalescing, smaller groups, the end ------------------------------------------------------------------------------
+
+    def start_coalescing(self) -> None:
+        self.of_thread.batch = []
+
+    def end_coalescing(self) -> Coalesced:
+        batch, self.of_thread.batch = self.of_thread.batch, None
+        work = self.of_thread.work = Coalesced(batch or ())
+        return work
+
+    def split(self, store: Any, ranks: List[int], opts: Any) -> "TroupeBackend":
+        """Splits the group for PyTorch, which ends the process if a backend in Python returns None."""
+        made = self.part(ranks, self._timeout if opts is None else opts._timeout)
+        if made is None:
+            refuse("split_group at a rank without a part", "PyTorch cannot take a split without result from a group with "
+                                                           "several backends; name a part for each rank")
+        return made
+
+    def part(self, ranks: Sequence[int], timeout: datetime.timedelta) -> Optional["TroupeBackend"]:
+        """Splits the group. All its ranks call it, each with the ranks of one part; returns that with this rank, if any."""
+        self._require_alive("split_group")
+        try:
+            mine = self._world.world.rank(self._rank)
+            said = mine.agree("gather_all", array.array("I", ranks).tobytes(), deadline=timeout, lane=_COLLECTIVES)
+            agreed = said.result().agreed
+            assert agreed is not None
+            parts = sorted({tuple(array.array("I", one)) for one in agreed.parts})
+            self._splits += 1
+            names = {part: f"split {self._splits}.{number}" for number, part in enumerate(parts)}
+            own = next((names[part] for part in parts if self._rank in part), None)
+            made = self._world.split({names[part]: part for part in parts}, own)
+        except Error as why:
+            raise failure_of("split_group", why, timeout) from why
+        return None if made is None else TroupeBackend(made, timeout)
+
+    def shutdown(self) -> None:
+        """Leaves the group. Operations that wait for other ranks are answered with an error; those that run are finished."""
+        self._end("shutdown()")
+
+    def abort(self) -> None:
+        """Does the same as shutdown(), without waiting for operations that run."""
+        self._end("abort()")
+
+    def _end(self, how: str) -> None:
+        if self._ended or os.getpid() != self._process:
+            return
+        self._ended = how
+        if how == "abort()":
+            threading.Thread(target=self._world.close, name="troupe.abort", daemon=True).start()
+        else:
+            self._world.close()

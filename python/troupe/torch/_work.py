@@ -1,0 +1,208 @@
+"""Defines the handle of an operation in flight, and the thread that settles futures."""
+from __future__ import annotations
+
+import datetime
+import multiprocessing.util
+import os
+import select
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import WorkResult
+
+from .. import _troupe
+from .._errors import DeadlineExceeded, Error
+from ._failures import failure_of, not_yet
+
+_NO_TIMEOUT = datetime.timedelta(0)
+
+
+class Work(dist.Work):  # type: ignore[misc]
+    """One operation of this rank. Threads: any.
+
+    The outputs are defined once it is seen to have ended: by wait(), is_completed() or its future.
+    """
+
+    def __init__(self, reply: Any, what: str, deadline: datetime.timedelta, outputs: Sequence[torch.Tensor],
+                 finish: Optional[Callable[[], None]] = None) -> None:
+        super().__init__()
+        self._reply, self._what, self._deadline = reply, what, deadline
+        self._outputs, self._finish = outputs, finish
+        self._lock = threading.Lock()
+        self._failure: Optional[Exception] = None
+        self._future: Optional[torch.futures.Future[Any]] = None
+
+    def wait(self, timeout: Union[datetime.timedelta, None] = None) -> bool:
+        """Waits for the outcome, without the GIL. Raises the operation's error, or DistBackendError after `timeout`."""
+        try:
+            self._reply.result(timeout if timeout else None)
+        except TimeoutError:
+            raise not_yet(self._what, timeout or _NO_TIMEOUT) from None
+        except Error as why:
+            raise self._fail(why) from why
+        self._take_results()
+        return True
+
+    def _take_results(self) -> None:
+        """Copies the results to their places, once."""
+        if self._finish is not None:
+            with self._lock:
+                if self._finish is not None:
+                    self._finish()
+                    self._finish = None
+
+    def _fail(self, why: Error) -> Exception:
+        if self._failure is None:
+            self._failure = failure_of(self._what, why, self._deadline)
+        return self._failure
+
+    def is_completed(self) -> bool:
+        if not self._reply.done():
+            return False
+        if self.exception() is None:
+            self._take_results()
+        return True
+
+    def is_success(self) -> bool:
+        return self._reply.done() and self.exception() is None
+
+    def exception(self) -> Optional[Exception]:
+        """Returns the error of an operation that has failed; None if it has not, or has not ended."""
+        if not self._reply.done():
+            return None
+        why = self._reply.exception()
+        return None if why is None else self._fail(why)
+
+    def result(self) -> List[torch.Tensor]:
+        self.wait()
+        return list(self._outputs)
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        """Returns a future of the outputs. A thread of this module settles it, and runs its callbacks."""
+        with self._lock:
+            is_new = self._future is None
+            if is_new:
+                self._future = torch.futures.Future()
+        if is_new and not _settling.tell(self._reply, self._settle):
+            self._settle()
+        return self._future
+
+    def get_future_result(self) -> "torch.futures.Future[int]":
+        """Returns a future of the number of a WorkResult, which does not fail."""
+
+        def result_of(future: "torch.futures.Future[Any]") -> int:
+            try:
+                future.value()
+            except Exception:
+                was_late = isinstance(getattr(self.exception(), "__cause__", None), DeadlineExceeded)
+                return int(WorkResult.TIMEOUT if was_late else WorkResult.COMM_ERROR)
+            return int(WorkResult.SUCCESS)
+
+        return self.get_future().then(result_of)
+
+    def _settle(self) -> None:
+        """Settles the future of an operation that has ended."""
+        assert self._future is not None
+        try:
+            self.wait()
+        except Exception as failure:
+            self._future.set_exception(failure)
+        else:
+            self._future.set_result(list(self._outputs))
+
+
+class Coalesced(dist.Work):  # type: ignore[misc]
+    """Several operations as one: it has ended when all of them have. Threads: any."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        super().__init__()
+        self._works = list(works)
+
+    def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
+        until = time.monotonic() + timeout.total_seconds() if timeout else None
+        for one in self._works:
+            left = None if until is None else datetime.timedelta(seconds=max(until - time.monotonic(), 1e-6))
+            one.wait(left)
+        return True
+
+    def is_completed(self) -> bool:
+        return all([one.is_completed() for one in self._works])
+
+    def is_success(self) -> bool:
+        return all(one.is_success() for one in self._works)
+
+    def exception(self) -> Optional[Exception]:
+        return next((one.exception() for one in self._works if one.exception() is not None), None)
+
+    def result(self) -> List[torch.Tensor]:
+        return [tensor for one in self._works for tensor in one.result()]
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        made: "torch.futures.Future[Any]" = torch.futures.Future()
+        all_of = torch.futures.collect_all([one.get_future() for one in self._works])
+
+        def settle(of: "torch.futures.Future[Any]") -> None:
+            try:
+                made.set_result([tensor for one in of.value() for tensor in one.value()])
+            except Exception as failure:
+                made.set_exception(failure)
+
+        all_of.add_done_callback(settle)
+        return made
+
+
+class _Settling:
+    """Settles futures on a thread of this module: threads of troupe never wait for the GIL (design record 0044)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = 0
+        self._due: Dict[int, Callable[[], None]] = {}
+        self._last = 0
+
+    def tell(self, reply: Any, settle: Callable[[], None]) -> bool:
+        """Calls settle when the reply is there. Returns False, and does nothing, if it is there already."""
+        with self._lock:
+            if self._process != os.getpid():  # the first call, or the first one of a fork
+                self._process, self._due = os.getpid(), {}
+                self._box = _troupe.LoopMailbox()
+                self._ends, self._end = os.pipe()
+                self._thread = threading.Thread(target=self._run, name="troupe.futures", daemon=True)
+                self._thread.start()
+                multiprocessing.util.Finalize(None, self.end, exitpriority=0)
+            self._last += 1
+            number = self._last
+            self._due[number] = settle
+        if reply._tell(self._box, number):
+            return True
+        del self._due[number]
+        return False
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._box.fileno(), select.POLLIN)
+        poll.register(self._ends, select.POLLIN)
+        while all(descriptor != self._ends for descriptor, _ in poll.poll()):
+            for number in self._box.take():
+                try:
+                    self._due.pop(number)()
+                except Exception:  # of a callback, as threads do for uncaught exceptions
+                    sys.excepthook(*sys.exc_info())
+
+    def end(self) -> None:
+        """Ends the thread while the interpreter still runs. A thread that wakes up later could not continue."""
+        os.write(self._end, b".")
+        self._thread.join(1)
+
+
+_settling = _Settling()

@@ -1,0 +1,163 @@
+"""Forms the world of a process group: a rank in each process, and the controller in the process of rank 0.
+
+The processes find each other through the store that PyTorch passes to a backend. TROUPE_CONTROL names another controller,
+as under `troupe launch`; then the default group is that controller's world.
+"""
+from __future__ import annotations
+
+import datetime
+import json
+import multiprocessing.util
+import os
+import socket
+import threading
+import warnings
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from .. import _troupe
+from .._controller import Controller
+from .._errors import Error, refuse
+from .._runtime import Runtime
+from .._world import World
+
+#: How long the controller outlives the group in the process of rank 0, while other ranks still use it.
+_PATIENCE = datetime.timedelta(seconds=30)
+#: The longest limit of troupe's settings.
+_LONGEST = datetime.timedelta(days=365)
+#: More requests than a program can have waiting: c10d bounds them by their timeout only.
+_NO_LIMIT = 1_000_000_000
+#: Variables by which a launcher describes the whole job, and TROUPE_CONTROL….
+_OF_THE_JOB = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TROUPE_PLACE",
+               "TROUPE_DEVICE", "TROUPE_SPARE", "TROUPE_ATTEMPT", "TROUPE_RANKS")
+_JOINING = ("TROUPE_JOIN_TOKEN", "TROUPE_PROCESS")
+
+Variables = Dict[str, str]
+
+
+def _settings(timeout: datetime.timedelta) -> Dict[str, Any]:
+    """Returns the settings of a group's runtime. Variables of the environment come before these defaults."""
+    limit = min(timeout, _LONGEST)
+    defaults: Dict[str, Any] = {
+        "backend": "gloo", "profile": "frugal", "mock.devices": 1, "mock.memory_bytes": "256G", "deadlines.form": limit,
+        "deadlines.operation": limit, "limits.pending_operations": 0}
+    return {name: value for name, value in defaults.items()
+            if "TROUPE_" + name.replace(".", "_").upper() not in os.environ}
+
+
+def _is_for_joining(name: str) -> bool:
+    return name.startswith("TROUPE_CONTROL") or name in _JOINING
+
+
+def _environment(rank: int, size: int, joining: Variables) -> Variables:
+    """Returns this process's environment as a launcher of the group alone would set it."""
+    kept = {name: value for name, value in os.environ.items() if name not in _OF_THE_JOB and not _is_for_joining(name)}
+    return dict(kept, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0", **joining)
+
+
+class GroupWorld:
+    """One rank of the world of a process group, with what this process has of it. Threads: any."""
+
+    def __init__(self, world: World, runtime: Optional[Runtime], controller: Optional[Controller]) -> None:
+        self.world = world
+        self._runtime, self._controller = runtime, controller
+        self.rank, = world.local_ranks
+        self.size = world.size
+
+    @staticmethod
+    def form(store: Any, rank: int, size: int, timeout: datetime.timedelta, *, is_default: bool) -> "GroupWorld":
+        """Forms the world. All processes of the group call it. Errors: those of troupe; DistStoreError."""
+        joining: Variables = {}
+        controller: Optional[Controller] = None
+        runtime: Optional[Runtime] = None
+        try:
+            if is_default and os.environ.get("TROUPE_CONTROL"):
+                joining = {name: value for name, value in os.environ.items() if _is_for_joining(name)}
+            elif size > 1:
+                joining, controller = _meet(store, rank, size, timeout)
+            if joining:
+                joining.update(TROUPE_PLACE=str(rank), TROUPE_DEVICE="0")
+            runtime = Runtime(environment=_environment(rank, size, joining), ranks=0 if joining else 1, **_settings(timeout))
+            world = runtime.form_world()
+            if (world.local_ranks, world.size) != ([rank], size):
+                raise refuse(f"TROUPE_CONTROL is the controller of a world of {world.size} ranks, in which this process has "
+                             f"{world.local_ranks}, and the group needs rank {rank} of {size}: start as many processes as "
+                             f"the group has ranks")
+            return GroupWorld(world, runtime, controller)
+        except BaseException:
+            for one in (runtime, controller):
+                if one is not None:
+                    one.close()
+            raise
+
+    def split(self, groups: Mapping[str, Sequence[int]], own: Optional[str]) -> Optional["GroupWorld"]:
+        """Splits the world, and returns the part called `own`, if any. All processes name the same groups."""
+        made = self.world.split(groups)
+        world = None if own is None else made[own]
+        return None if world is None else GroupWorld(world, None, None)
+
+    def close(self) -> None:
+        """Ends this rank's part. The controller stays until all ranks have left, without blocking this call."""
+        try:
+            if self._runtime is None:
+                self.world.stop()
+            else:
+                self._runtime.close()
+        finally:
+            if self._controller is not None:
+                _lingering.add(self._controller)
+                self._controller = None
+
+
+def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Tuple[Variables, Optional[Controller]]:
+    """Returns the variables with which this process joins the group's controller and, in rank 0, the controller."""
+    # A store may outlive a group, and the next group of this name must not find the controller of this one.
+    attempt = store.add(f"troupe/attempts/{rank}", 1)
+    key = f"troupe/controller/{attempt}"
+    if rank == 0:
+        try:
+            controller = Controller(size, policy="fail_fast", rebuilds=0, gather=min(timeout, _LONGEST), lead=_NO_LIMIT)
+        except Error as why:
+            store.set(key, json.dumps({"error": str(why)}))
+            raise
+        said = controller.environment()
+        joining = {name: said[name] for name in ("TROUPE_CONTROL", "TROUPE_JOIN_TOKEN")}
+        store.set(key, json.dumps({"host": socket.gethostname(), "joining": joining}))
+        return joining, controller
+    store.wait([key], timeout)
+    found = json.loads(store.get(key))
+    if "error" in found:
+        raise refuse(f"rank 0 could not start the controller of this group: {found['error']}", "missing")
+    if found["host"] != socket.gethostname():
+        raise refuse(f"rank 0 is on host {found['host']} and rank {rank} on {socket.gethostname()}: its controller listens on "
+                     f"loopback; start one with certificates, and give its TROUPE_CONTROL to all processes "
+                     f"(docs/clusters.md), and make smaller groups by split_group()", "unsupported")
+    return found["joining"], None
+
+
+class _LingeringControllers:
+    """Controllers whose own rank has left. Each ends when the other ranks have left, or with the process."""
+
+    def __init__(self) -> None:
+        self._process = 0
+        self._threads: List[threading.Thread] = []
+
+    def add(self, controller: Controller) -> None:
+        def linger() -> None:
+            if not controller.wait(_PATIENCE):
+                warnings.warn(f"rank 0 of a process group has left it, and other ranks have not within "
+                              f"{_PATIENCE.total_seconds():g} s: its controller ends, and so does their group")
+            controller.close()
+
+        if self._process != os.getpid():  # the first one, or the first one of a fork
+            self._process, self._threads = os.getpid(), []
+            multiprocessing.util.Finalize(None, self.end, exitpriority=0)  # children of multiprocessing skip atexit's
+        self._threads = [one for one in self._threads if one.is_alive()]
+        self._threads.append(threading.Thread(target=linger, name="troupe.controller", daemon=True))
+        self._threads[-1].start()
+
+    def end(self) -> None:
+        for one in self._threads:
+            one.join()
+
+
+_lingering = _LingeringControllers()
