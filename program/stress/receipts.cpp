@@ -276,8 +276,8 @@ void receipt_judge::judge_commits() {
     for (const auto& [in, told] : points_[lane.first]) {
       if (!told.points || !told.points->has_survivors) continue;
       std::uint64_t last = 0;
-      for (const auto& [of, number] : epochs)
-        if (of < in) last = std::max(last, number);
+      for (const auto& [of, commit] : epochs)
+        if (of < in) last = std::max(last, commit);
       if (last < terms_.commit_every) continue;
       const resume_point* const point = find_named(*told.points, where);
       const std::optional<std::uint64_t> known = point == nullptr ? std::nullopt : point->commit;

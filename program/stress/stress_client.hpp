@@ -86,8 +86,8 @@ struct stress_totals {
 class stress_ledger {
 public:
   explicit stress_ledger(std::size_t ranks) : logs_(ranks) {}
-  /// Writes each failure to \p log, too. Call it before the clients begin.
-  void write_to(receipt_log& log) { receipts_ = &log; }
+  /// Writes each failure to \p to, too. Call it before the clients begin.
+  void write_to(receipt_log& to) { receipts_ = &to; }
 
   void asked() { add({.asked = 1}); }
   void answered() { add({.answered = 1}); }

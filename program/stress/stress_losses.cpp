@@ -290,15 +290,15 @@ private:
     std::ranges::shuffle(all, draw_);
     for (std::size_t i = 0; i < all.size() && !over_;) {
       // Mostly one fault at a time; sometimes the next ones are raised before the world serves again.
-      victims victims;
+      victims hit;
       std::int64_t until = 0;
       const std::size_t before = i;
       do {
         sleep(draw(options_.between));
-        until = std::max(until, raise(all[i++], victims));
-      } while (i < all.size() && victims.all.size() < ranks_ && draw_() % 4 == 0);
+        until = std::max(until, raise(all[i++], hit));
+      } while (i < all.size() && hit.all.size() < ranks_ && draw_() % 4 == 0);
       while (now_ns() < until) sleep(std::chrono::nanoseconds{until - now_ns()});
-      if (!await_service(until, victims)) {
+      if (!await_service(until, hit)) {
         note_hang("the world did not serve after fault " + std::to_string(i));
         break;
       }
