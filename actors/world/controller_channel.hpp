@@ -23,7 +23,7 @@ public:
   virtual void tell(member_report what) = 0;
   /// Called when the world begins to form an epoch. \p commits: those that it knows, and those that succeed there.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the value
-  virtual void begins([[maybe_unused]] std::shared_ptr<const commit_record> commits) {}
+  virtual void begins([[maybe_unused]] std::shared_ptr<commit_record> commits) {}
   /// Connects \p pipeline's requests to the order that the controller keeps, for the pipeline's epoch. \p exported: the
   /// memory that requests of other processes may name; may be null.
   [[nodiscard]] virtual std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,

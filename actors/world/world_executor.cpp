@@ -170,7 +170,7 @@ void world_executor::follow(const controller_directive& from) {
                            [this](const commits_wanted& wanted) {
                              // The notes that have ended the earlier epochs came before this one.
                              plan_.to_controller->tell(commits_report{
-                                 .of = wanted.of, .told = commits_.record ? commits_.record->told() : told_commits{}});
+                                 .of = wanted.of, .told = commits_.record ? commits_.record->seal() : told_commits{}});
                              return world_effects{};
                            },
                            [this](const failure_directive& directive) {

@@ -69,6 +69,7 @@ void resume_log::begin(epoch of, std::vector<std::shared_ptr<const success_count
   epoch_ = latest_ = of;
   ranks_.clear();
   dropped_.clear();
+  next_of_dropped_.clear();
   for (auto& one : ranks) ranks_.push_back({.successes = std::move(one)});
   open_ = 0;
   next_look_ = least_look;
@@ -80,6 +81,7 @@ void resume_log::stop() {
   used_ = latest_;
   ranks_.clear();
   dropped_.clear();
+  next_of_dropped_.clear();
   for (auto& [index, one] : lanes_) one = {.where = one.where, .commit = one.commit};
   open_ = kept_values_ = kept_bytes_ = 0;
 }
@@ -97,7 +99,9 @@ void resume_log::drop(lane where) {
   const std::lock_guard lock{mutex_};
   advance();
   auto gone = lanes_.extract(lane_of(where));
-  if (!gone.empty()) dropped_.push_back(std::move(gone)); // until advance() finds nothing open in it
+  if (gone.empty()) return;
+  next_of_dropped_[gone.key()] = gone.mapped().next;
+  dropped_.push_back(std::move(gone)); // until advance() finds nothing open in it
 }
 
 std::uint64_t resume_log::lane_of(const std::optional<lane>& where) {
@@ -110,7 +114,11 @@ void resume_log::released(epoch of, const std::optional<lane>& where, std::span<
   const std::lock_guard lock{mutex_};
   if (of != epoch_) return;
   used_ = of;
-  lane_log& there = lanes_[lane_of(where)];
+  const auto [found, is_new] = lanes_.try_emplace(lane_of(where));
+  lane_log& there = found->second;
+  if (is_new && !next_of_dropped_.empty())
+    if (const auto before = next_of_dropped_.find(found->first); before != next_of_dropped_.end())
+      there.next = there.complete = before->second;
   there.where = where;
   // One that needs only some ranks does not show that the others have acknowledged the epoch and heard of its values.
   there.is_used = there.is_used || participants.size() == ranks_.size();
@@ -137,17 +145,43 @@ void resume_log::released(epoch of, const std::optional<lane>& where, std::span<
   next_look_ = std::max(least_look, 2 * open_);
 }
 
-void resume_log::bound_values() {
-  std::size_t values = 0, bytes = 0;
-  for (auto& [index, one] : lanes_) {
+namespace {
+
+/// Drops the last values of lanes that together have more than a \p share-th part of the limits.
+class value_limit {
+public:
+  explicit value_limit(std::size_t share = 1) noexcept : share_{share} {}
+
+  template <class Lane>
+  void bound(Lane& one) {
     std::size_t kept = 0;
     for (; kept < one.agreed.size(); ++kept) {
-      bytes += one.agreed[kept]->bytes.size();
-      if (++values > most_kept_values || bytes > most_kept_value_bytes) break;
+      bytes_ += one.agreed[kept]->bytes.size();
+      if (++values_ > most_kept_values / share_ || bytes_ > most_kept_value_bytes / share_) break;
     }
     one.agreed_unlisted += one.agreed.size() - kept;
     one.agreed.resize(kept);
   }
+
+private:
+  std::size_t share_;
+  std::size_t values_ = 0, bytes_ = 0;
+};
+
+} // namespace
+
+void resume_log::bound_values() {
+  value_limit most;
+  for (auto& [index, one] : lanes_) most.bound(one);
+}
+
+void resume_log::bound_points(std::size_t share) {
+  const std::lock_guard lock{mutex_};
+  if (!points_) return;
+  auto few = std::make_shared<resume_points>(*points_);
+  value_limit most{share};
+  for (resume_point& one : few->lanes) most.bound(one);
+  points_ = std::move(few);
 }
 
 void resume_log::keep(lane_log& there, entry& of, std::shared_ptr<const agreed_value> value) {

@@ -70,7 +70,8 @@ public:
   /// Drops everything, for a world that begins anew or whose last epochs are not known here.
   void forget();
 
-  /// Drops the lane \p where, in which nothing more is released. If the lane is used again, its positions begin at 0.
+  /// Drops the lane \p where, in which nothing more is released. If the lane is used again in this epoch, its positions
+  /// go on, because no two values of an epoch may have one position; in a later epoch they begin at 0.
   void drop(lane where);
 
   /// Records that an operation was released to \p participants, in the order of release. \p commit: see commit_of().
@@ -84,6 +85,9 @@ public:
 
   /// Returns where the lanes stood when the latest epoch began; null in the world's first epoch.
   [[nodiscard]] std::shared_ptr<const resume_points> points() const;
+  /// Leaves values out of points() until they are at most most_kept_values and most_kept_value_bytes, divided by
+  /// \p share, as in bound_values().
+  void bound_points(std::size_t share);
   /// Returns, for each rank, the first operation that was released to it and has not succeeded there; each operation
   /// once. Its ranks are those of this log's world. Whether they have launched it is not known here.
   [[nodiscard]] std::vector<open_operation> first_open();
@@ -146,6 +150,7 @@ private:
   std::map<std::uint64_t, lane_log> lanes_; ///< By lane_of().
   /// Dropped lanes with operations in flight.
   std::vector<std::map<std::uint64_t, lane_log>::node_type> dropped_;
+  std::map<std::uint64_t, std::uint64_t> next_of_dropped_; ///< The next position of lanes dropped in this epoch.
   std::vector<rank_log> ranks_;
   std::size_t open_ = 0;
   std::size_t kept_values_ = 0, kept_bytes_ = 0; ///< Of the entries' values.

@@ -64,16 +64,24 @@ void pipeline_call::succeeded(const completion& result) noexcept {
   }
 }
 
-void pipeline_call::agreed_on(std::shared_ptr<const agreed_value> value, time_point now) noexcept {
+bool pipeline_call::agreed_on(std::shared_ptr<const agreed_value> value, time_point now) noexcept {
   note_asked();
   // Before the reply, as in count().
+  if (progress_.commits && !progress_.commits->note(from_.of_world ? std::nullopt : std::optional{from_.lane}, value)) {
+    fail({.code = errc::rebuilding,
+          .effect = effect::unknown_outcome,
+          .text = "the epoch has ended while the value was on its way: if another rank has received it, the resume "
+                  "points of the next epoch tell it",
+          .rank = self_});
+    return false;
+  }
   if (release_ > 0) progress_.successes.note_early(release_);
-  if (progress_.commits) progress_.commits->note(from_.of_world ? std::nullopt : std::optional{from_.lane}, value);
   if (progress_.line) {
     progress_.line->finished(in_flight_line(), std::nullopt, now);
     progress_.line->tally().count_success(what_.index(), value->bytes.size(), nanoseconds{0}, now - queued_at());
   }
   answer(std::move(value), now);
+  return true;
 }
 
 void pipeline_call::failed(errc code) noexcept {

@@ -37,8 +37,9 @@ public:
   /// Makes it the \p number-th request, from 1, that is released to its rank (CUT-1). Call before it is submitted.
   void released_as(std::uint64_t number) noexcept { release_ = number; }
   /// Answers an agree with \p value, which is decided at its place in the order. Call it after released_as(), in the
-  /// order of release, in place of rank_pipeline::submit().
-  void agreed_on(std::shared_ptr<const agreed_value> value, time_point now) noexcept;
+  /// order of release, in place of rank_pipeline::submit(). Returns false, after an answer with an unknown outcome, if
+  /// the process has already reported what it knows of the epoch (commit_record::seal()).
+  bool agreed_on(std::shared_ptr<const agreed_value> value, time_point now) noexcept;
   /// Notes that all participants have asked for it. Call before it is submitted.
   void all_have_asked() noexcept { all_have_asked_ = true; }
   /// Returns whether it ends soon after the launches before it, independent of clients. These launches may then share

@@ -1,3 +1,4 @@
+#include <troupe/collectives/operation/rank_group.hpp>
 #include <troupe/collectives/progress/told_commits.hpp>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ std::vector<told_commit> all_agreed(std::span<const told_commits> all, epoch of)
 
 } // namespace
 
-void bound_values(std::span<told_commit> lanes) {
+void bound_values(std::span<told_commit> lanes, std::size_t share) {
   std::size_t values = 0, bytes = 0;
   for (const told_commit& one : lanes)
     for (const auto& value : one.agreed) {
@@ -47,7 +48,7 @@ void bound_values(std::span<told_commit> lanes) {
       bytes += value->bytes.size();
     }
   std::vector<std::size_t> dropped(lanes.size());
-  while (values > most_kept_values || bytes > most_kept_value_bytes) {
+  while (values > most_kept_values / share || bytes > most_kept_value_bytes / share) {
     std::size_t most = 0;
     const auto left = [&](std::size_t i) { return lanes[i].agreed.size() - dropped[i]; };
     for (std::size_t i = 1; i < lanes.size(); ++i)
@@ -60,6 +61,14 @@ void bound_values(std::span<told_commit> lanes) {
     all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(dropped[i]));
     lanes[i].unlisted += dropped[i];
   }
+}
+
+std::size_t value_share(std::span<const rank_group> groups, std::size_t world_size) {
+  std::vector<std::size_t> counts(world_size);
+  std::size_t most = 1;
+  for (const rank_group& group : groups)
+    for (const rank one : group.members) most = std::max(most, ++counts[static_cast<std::size_t>(one.value())]);
+  return most;
 }
 
 told_commits common_commits(std::span<const told_commits> all) {
@@ -113,7 +122,7 @@ commit_record::commit_record(epoch of, const std::shared_ptr<const resume_points
   : of_{of}, has_survivors_{!began_with || began_with->has_survivors} {
   if (!began_with) return;
   for (told_commit& one : commits_of(*began_with, of).lanes) {
-    for (auto& value : std::exchange(one.agreed, {})) note(one.where, std::move(value));
+    for (auto& value : std::exchange(one.agreed, {})) static_cast<void>(note(one.where, std::move(value)));
     lanes_.emplace(one.where, one);
   }
 }
@@ -128,8 +137,9 @@ void commit_record::note(const std::optional<lane>& where, std::uint64_t number)
   }
 }
 
-void commit_record::note(const std::optional<lane>& where, std::shared_ptr<const agreed_value> value) noexcept {
+bool commit_record::note(const std::optional<lane>& where, std::shared_ptr<const agreed_value> value) noexcept {
   const std::lock_guard lock{mutex_};
+  if (is_sealed_) return false;
   try {
     const std::size_t bytes = value->bytes.size();
     const bool is_past = value->epoch != of_;
@@ -140,13 +150,14 @@ void commit_record::note(const std::optional<lane>& where, std::shared_ptr<const
     else
       forget_past(where);           // all ranks have acknowledged the epoch, and with it the values before it
   } catch (const std::bad_alloc&) { // the value is not reported, as if it had not arrived here
-    return;
+    return true;
   }
   while (agreed_.size() > most_kept_values || agreed_bytes_ > most_kept_value_bytes) {
     agreed_bytes_ -= agreed_.front().value->bytes.size();
     if (agreed_.front().value->epoch != of_) --past_;
     agreed_.pop_front();
   }
+  return true;
 }
 
 void commit_record::forget_past(const std::optional<lane>& where) noexcept {
@@ -164,6 +175,16 @@ void commit_record::forget_past(const std::optional<lane>& where) noexcept {
 
 told_commits commit_record::told() const {
   const std::lock_guard lock{mutex_};
+  return known();
+}
+
+told_commits commit_record::seal() {
+  const std::lock_guard lock{mutex_};
+  is_sealed_ = true;
+  return known();
+}
+
+told_commits commit_record::known() const {
   told_commits made{.of = of_, .has_survivors = has_survivors_};
   for (const auto& [where, last] : lanes_) made.lanes.push_back(last);
   for (const auto& [where, value] : agreed_) {

@@ -19,6 +19,8 @@
 
 namespace troupe {
 
+struct rank_group;
+
 /// The last commit of a lane that one process knows.
 struct told_commit {
   std::optional<lane> where{}; ///< nullopt: requests to all ranks of the world.
@@ -43,8 +45,12 @@ struct told_commits {
 [[nodiscard]] told_commits common_commits(std::span<const told_commits> all);
 
 /// Removes agreed values from \p lanes, each time the oldest of the lane that has the most, until most_kept_values and
-/// most_kept_value_bytes are kept. Counts them as unlisted.
-void bound_values(std::span<told_commit> lanes);
+/// most_kept_value_bytes are kept, divided by \p share: the number of such lists that are sent together. Counts them as
+/// unlisted.
+void bound_values(std::span<told_commit> lanes, std::size_t share = 1);
+/// Returns the number of groups that the rank in the most groups is in, at least 1. When a split is repeated, the
+/// values of each group have that share of their limits, because those of all groups of a rank are sent in one record.
+[[nodiscard]] std::size_t value_share(std::span<const rank_group> groups, std::size_t world_size);
 
 /// Returns the commits of \p all, the resume points of epoch \p of.
 [[nodiscard]] told_commits commits_of(const resume_points& all, epoch of);
@@ -58,11 +64,16 @@ public:
 
   /// Records a success. Call it before the client gets its reply.
   void note(const std::optional<lane>& where, std::uint64_t number) noexcept;
-  /// Records an agreed value. Call it before the client gets its reply. Of very many, the oldest are forgotten.
-  void note(const std::optional<lane>& where, std::shared_ptr<const agreed_value> value) noexcept;
+  /// Records an agreed value. Call it before the client gets its reply. Of very many, the oldest are forgotten. Returns
+  /// false after seal(): the client must not get the value.
+  [[nodiscard]] bool note(const std::optional<lane>& where, std::shared_ptr<const agreed_value> value) noexcept;
   [[nodiscard]] told_commits told() const;
+  /// Returns told() for the report by which the next epoch is told the values. A value that clients get after it would
+  /// be missing there, so from now on they get none. The epoch has ended, but a batch of decisions may be in progress.
+  [[nodiscard]] told_commits seal();
 
 private:
+  [[nodiscard]] told_commits known() const; ///< As told(), with the mutex locked.
   /// Forgets the values of earlier epochs in \p where, because the lane has one of this epoch.
   void forget_past(const std::optional<lane>& where) noexcept;
 
@@ -77,6 +88,7 @@ private:
   std::deque<noted_value> agreed_; ///< Of this epoch, and of the resume points for lanes without one of this epoch.
   std::size_t agreed_bytes_ = 0;
   std::size_t past_ = 0; ///< Number of values of earlier epochs in agreed_.
+  bool is_sealed_ = false;
 };
 
 /// Limits of the agreed values that are kept for the next epoch, for all lanes of a world.

@@ -115,6 +115,7 @@ private:
     latest_->times.queued = std::min(latest_->times.queued, part.times.queued);
     latest_->times.launched = std::max(latest_->times.launched, part.times.launched);
     latest_->times.done = std::max(latest_->times.done, part.times.done);
+    if (!latest_->agreed) latest_->agreed = part.agreed; // all that have one have the same
   }
 
   [[nodiscard]] outcome conclusion() {

@@ -369,8 +369,9 @@ void order_connection::follow(step& next) {
     one->call->all_have_asked();
     one->call->released_as(++one->of->released);
     if (one->agreed) {
-      if (one->of->pipeline->self() == rank{0}) one->of->peers->tell_agreed(one->call->from().lane, *one->agreed);
-      return one->call->agreed_on(std::move(one->agreed), time_->now());
+      if (one->call->agreed_on(one->agreed, time_->now()) && one->of->pipeline->self() == rank{0})
+        one->of->peers->tell_agreed(one->call->from().lane, *one->agreed);
+      return;
     }
     if (one->others.empty()) return one->of->pipeline->submit(std::move(one->call));
     pipeline_calls together;

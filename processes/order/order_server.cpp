@@ -237,7 +237,7 @@ void order_server::begin_log(world& of, resume_log& log) {
 }
 
 order_server::world& order_server::open_group(const world& parent, const rank_group& group, std::uint64_t number,
-                                              const told_commits& known) {
+                                              const told_commits& known, std::size_t share) {
   std::vector<connection*> ranks;
   std::string key = parent.key + '/' + group.name + ':';
   for (const rank one : group.members) {
@@ -259,6 +259,7 @@ order_server::world& order_server::open_group(const world& parent, const rank_gr
   if (is_alone && told.of != epoch{}) told.of = epoch_;
   kept.log.learn(told);
   begin_log(made, kept.log);
+  if (share > 1) kept.log.bound_points(share);
   if (is_alone) kept.log.stop();
   return made;
 }
@@ -595,12 +596,13 @@ void order_server::follow(connection& to, decision_record& one) {
     case decision_record::form::turn: {
       member* const from = find_member(one.world, to);
       const auto split = from == nullptr ? decltype(from->splits)::node_type{} : from->splits.extract(one.number);
+      const std::size_t share = split.empty() ? 1 : value_share(split.mapped(), from->of->members.size());
       for (opened_world& opened : one.opened) {
         if (split.empty() || opened.group >= split.mapped().size()) break;
         const auto known = std::ranges::find(worlds_, opened.number, [](const auto& each) { return each->number; });
-        const world& made = known != worlds_.end()
-                                ? **known
-                                : open_group(*from->of, split.mapped()[opened.group], opened.number, opened.told);
+        const world& made = known != worlds_.end() ? **known
+                                                   : open_group(*from->of, split.mapped()[opened.group], opened.number,
+                                                                opened.told, share);
         if (made.is_decided_here) opened.resume = made.log->points();
       }
       to.out.add(one);
@@ -647,8 +649,9 @@ void order_server::write_turns(const world& of) {
   // If one of them answers a split, all answer the same one. Opening worlds invalidates no reference.
   const turn_answer& first = turn_answers_.front();
   std::vector<const world*> groups;
+  const std::size_t share = first.split ? value_share(*first.split, of.members.size()) : 1;
   for (std::size_t i = 0; first.split && i < first.split->size(); ++i)
-    groups.push_back(&open_group(of, (*first.split)[i], next_number_++, (*first.told)[i]));
+    groups.push_back(&open_group(of, (*first.split)[i], next_number_++, (*first.told)[i], share));
   for (turn_answer& one : turn_answers_) {
     const member& to = of.members[static_cast<std::size_t>(one.to.value())];
     const bool is_turn = one.kind == turn_answer::form::turn;

@@ -139,7 +139,9 @@ private:
   /// Forgets the lane of \p who if all ranks have answered. Returns whether they have.
   bool retire(process_address who, const std::vector<char>& answered);
   /// Opens the order for a group of a split of \p parent.
-  world& open_group(const world& parent, const rank_group& group, std::uint64_t number, const told_commits& known);
+  /// \p share: see value_share().
+  world& open_group(const world& parent, const rank_group& group, std::uint64_t number, const told_commits& known,
+                    std::size_t share);
   /// Opens the order of a world. An entry of \p ranks is null if that rank is on another host.
   world& open_world(std::uint64_t number, std::string key, std::string name, const std::vector<connection*>& ranks);
   void begin_log(world& of, resume_log& log);

@@ -462,9 +462,12 @@ void peer_requests::send_reply(process_address to, std::uint64_t number, const o
     };
     span(at.launched);
     span(at.done);
+    // The value of an agree is the same at all ranks, so one of them sends it: else a process that has many requests
+    // pending would get more than may wait for it.
     const auto& agreed = std::get<completion>(result).agreed;
-    out.flag(agreed != nullptr);
-    if (agreed) agreed_field(out, *agreed);
+    const bool tells = agreed && self_ == process_address{0};
+    out.flag(tells);
+    if (tells) agreed_field(out, *agreed);
   }
   {
     const std::lock_guard lock{mutex_};

@@ -89,6 +89,7 @@ void turn_table::ask(rank from, turn_terms asked, time_point now, answers& out) 
 }
 
 std::vector<told_commits> turn_table::commits_in(const named_turn& ready) {
+  const std::size_t share = value_share(ready.of.split, ready.ranks.size());
   std::vector<told_commits> all;
   for (std::size_t i = 0; i < ready.of.split.size(); ++i) {
     std::vector<told_commits> reports;
@@ -96,7 +97,7 @@ std::vector<told_commits> turn_table::commits_in(const named_turn& ready) {
       const auto& told = ready.ranks[index(one)].front().told;
       if (!told.empty()) reports.push_back(told[i]);
     }
-    all.push_back(common_commits(reports));
+    bound_values(all.emplace_back(common_commits(reports)).lanes, share);
   }
   return all;
 }

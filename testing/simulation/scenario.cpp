@@ -57,10 +57,11 @@ void draw_transfers(prng chance, planned_request& one) {
 }
 
 /// Replaces some requests by agrees, drawn from a separate generator for the same reason.
-void draw_agrees(prng chance, planned_request& one) {
+void draw_agrees(prng chance, const scenario& of, planned_request& one) {
   if (!chance.one_in(6)) return;
   one.what = operation_kind::agree;
   one.foreign.reset(); // it has no memory
+  if (chance.one_in(10)) one.objecting = draw_rank(chance, of.ranks);
 }
 
 /// Draws registrations of memory during the run, and the requests that use it.
@@ -222,7 +223,7 @@ void draw_splits(scenario& made) {
       if (asked.what == operation_kind::barrier) asked.disagreeing.reset();
       draw_transfers(prng{mix(made.seed, 30, asked.number)}, asked);
       if (asked.what == operation_kind::copy) asked.what = operation_kind::exchange;
-      draw_agrees(prng{mix(made.seed, 36, asked.number)}, asked);
+      draw_agrees(prng{mix(made.seed, 36, asked.number)}, made, asked);
       made.requests.push_back(asked);
     }
     made.splits.push_back(std::move(one));
@@ -303,7 +304,7 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
   for (std::size_t i = 0; i < requests; ++i) made.requests.push_back(draw_request(chance, made, i));
   for (planned_request& one : made.requests) draw_foreign(prng{mix(seed, 7, one.number)}, made, one);
   for (planned_request& one : made.requests) draw_transfers(prng{mix(seed, 8, one.number)}, one);
-  for (planned_request& one : made.requests) draw_agrees(prng{mix(seed, 35, one.number)}, one);
+  for (planned_request& one : made.requests) draw_agrees(prng{mix(seed, 35, one.number)}, made, one);
   draw_registrations(made);
   draw_plans(made);
   if (!kinds.empty())

@@ -116,6 +116,7 @@ struct planned_request {
   /// process takes no part, so the others' turn is refused.
   std::optional<rank> silent{};
   std::optional<rank> disagreeing{}; ///< This rank requests one element less, or names another rule of an agree.
+  std::optional<rank> objecting{};   ///< This rank contributes more to an agree than is allowed.
   std::optional<rank> cancelling{};  ///< This rank withdraws its request.
   /// For a barrier in a lane: it is a commit with this number. Later commits of a lane have larger numbers.
   std::optional<std::uint64_t> commit{};

@@ -225,12 +225,11 @@ void note_resume_points(const scenario& of, const world_event& event, std::uint6
     const resume_point* const point = find_point(*event.resume, by);
     points.complete[number] = point == nullptr ? 0 : point->complete;
     if (point == nullptr || point->agreed_unlisted > 0) {
-      points.agreed[number] =
-          point == nullptr ? std::optional{std::set<std::pair<epoch, std::uint64_t>>{}} : std::nullopt;
+      points.agreed[number] = point == nullptr ? std::optional{simulation_ledger::resumption::values{}} : std::nullopt;
       return;
     }
     auto& values = points.agreed[number].emplace();
-    for (const auto& value : point->agreed) values.emplace(value->epoch, value->position);
+    for (const auto& value : point->agreed) values.emplace(std::pair{value->epoch, value->position}, value->bytes);
   };
   if (!of.processes) note(std::nullopt, std::nullopt); // over processes, each driver has its own lane
   for (std::size_t i = 0; i < of.lanes; ++i) note(i, name_of(i));

@@ -229,6 +229,7 @@ operation simulated_memory::part_of(const planned_request& what, rank self, bool
   if (what.what == operation_kind::agree) {
     const participants among = participants_of(what, self);
     const agreement_rule rule = rule_of(what.number + (less && among.ranks.size() > 1 ? 1 : 0));
+    if (what.objecting == self) return agree{rule, std::vector<std::byte>(most_contributed_bytes + 1)};
     return agree{rule, contribution{static_cast<std::int64_t>(value(what.number, self, 0))}.bytes,
                  rule == agreement_rule::of_rank ? among.root_here : rank{}};
   }

@@ -89,7 +89,10 @@ void simulation_ledger::answered(std::size_t index, outcome result) {
     const error* const failure = failure_of(result);
     error plain = failure == nullptr ? error{} : *failure;
     plain.undefined = nullptr; // addresses come from the system, not from the seed
-    log_.note("answer " + name_of(one) + " " + (failure == nullptr ? "done" : to_string(plain)));
+    const auto* const done = std::get_if<completion>(&result);
+    const bool has_value = done != nullptr && done->agreed != nullptr;
+    log_.note("answer " + name_of(one) + " " + (failure == nullptr ? "done" : to_string(plain)) +
+              (has_value ? " at position " + std::to_string(done->agreed->position) : ""));
   }
   if (++one.answers > 1) return;
   --unanswered_;
@@ -343,6 +346,9 @@ void simulation_ledger::judge_agreed(const entry& one) {
   if ((value != nullptr) != (one.what->what == operation_kind::agree))
     return wrong(name_of(one) + " was answered " + (value ? "with" : "without") + " an agreed value");
   if (!value) return;
+  const auto& refusing = one.what->objecting;
+  if (refusing && memory_.is_among(*one.what, *refusing) && memory_.takes_part(*one.what, *refusing))
+    wrong(name_of(one) + " was answered with a value, although a rank's contribution is refused (ORD-2)");
   if (value->integers() != one.agreed) wrong(name_of(one) + " was answered with a wrong value");
   if (value->epoch != one.asked_in)
     wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and agreed on in epoch " +
@@ -356,6 +362,18 @@ void simulation_ledger::judge_agreed(const entry& one) {
 }
 
 void simulation_ledger::judge_told_values() {
+  for (const auto& [of, events] : resumed_)
+    for (const auto& [now, points] : events)
+      for (const auto& [lane, values] : points.agreed) {
+        if (!lane || !values) continue;
+        for (const auto& [at, bytes] : *values) {
+          const auto received = agreed_.find({of, *lane, at.first, at.second});
+          if (received != agreed_.end() && received->second.bytes != bytes)
+            wrong("epoch " + to_string(now) + " was told another value of position " + std::to_string(at.second) +
+                  " in epoch " + to_string(at.first) + " than a rank has received in lane " + std::to_string(*lane) +
+                  " (CUT-1)");
+        }
+      }
   const auto told = resumed_.find(0);
   if (told == resumed_.end()) return;
   for (const entry& one : entries_) {

@@ -105,8 +105,10 @@ public:
     epoch counted_from{}; ///< 0: the event has none.
     /// The number of complete operations by lane; std::nullopt stands for the requests to the world.
     std::map<std::optional<std::size_t>, std::uint64_t> complete{};
-    /// The agreed values beyond them, by lane: epoch and position. Empty if some are left out.
-    std::map<std::optional<std::size_t>, std::optional<std::set<std::pair<epoch, std::uint64_t>>>> agreed{};
+    /// Agreed values by epoch and position.
+    using values = std::map<std::pair<epoch, std::uint64_t>, std::vector<std::byte>>;
+    /// The agreed values beyond them, by lane. Empty if some are left out.
+    std::map<std::optional<std::size_t>, std::optional<values>> agreed{};
     friend bool operator==(const resumption&, const resumption&) = default;
   };
   /// Records the resume points in an event of epoch \p now of world \p of, which must be the same in all events
@@ -193,7 +195,7 @@ private:
   /// Checks the value of an agree, and that no two ranks have received different values at one position.
   void judge_agreed(const entry& one);
   /// Checks that the events of the next epoch tell the values that a process, which lives on, has received beyond the
-  /// resume points (CUT-1).
+  /// resume points, and that no event tells another value than a rank has received (CUT-1).
   void judge_told_values();
   /// Returns whether \p event may say nothing of earlier commits: it is of a sub-world all of whose processes have
   /// ended while another service began to order its requests, so nobody knows that there was one (docs/recovery.md).

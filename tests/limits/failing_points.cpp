@@ -3,6 +3,7 @@
 // (ONE-1), nothing terminates, and where there is enough again the world serves again.
 //   troupe_failing_points threads|memory FIRST STEP
 #include <troupe/device/memory/memory_reserve.hpp>
+#include <troupe/runtime/rank_lane.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/testing/fault_script.hpp>
 
@@ -168,6 +169,30 @@ struct scene {
       return false;
     }
   }
+  /// All ranks agree: each gets the same value, or none gets one. What is refused at one rank is refused at all.
+  void agree_at_all() const {
+    std::vector<std::future<troupe::completion>> replies;
+    replies.reserve(memory.size());
+    for (const troupe::rank self : where.local_ranks()) try {
+        troupe::rank_lane lane{where, self, agreeing};
+        replies.push_back(lane.agree(troupe::agreement_rule::sum, 1, {.deadline = 100ms}));
+      } catch (const std::bad_alloc&) {
+      } catch (const troupe::exception&) {
+      }
+    std::size_t values = 0;
+    for (auto& one : replies) {
+      if (one.wait_for(60s) != std::future_status::ready) fail("an agree was not answered within 60 s");
+      try {
+        if (one.get().agreed->integer() != static_cast<std::int64_t>(memory.size()))
+          fail("an agree gave a wrong value");
+        ++values;
+      } catch (const std::future_error& lost) {
+        fail(std::string{"an agree was dropped: "} + lost.what());
+      } catch (const std::exception&) { // refused
+      }
+    }
+    if (values != 0 && values != memory.size()) fail("an agree gave its value to some ranks only");
+  }
   bool ask_until_served(std::chrono::seconds patience) {
     for (const auto until = std::chrono::steady_clock::now() + patience; std::chrono::steady_clock::now() < until;) {
       if (is_answered_well(ask())) return true;
@@ -194,6 +219,7 @@ struct scene {
   troupe::runtime rt;
   troupe::world where;
   std::vector<troupe::buffer> memory;
+  troupe::lane agreeing = troupe::lane::named("agreeing"); ///< Named while there is memory.
 };
 
 void play(bool is_of_memory, long long n) {
@@ -208,6 +234,7 @@ void play(bool is_of_memory, long long n) {
   if (!all->ask_until_served(60s)) fail("the world did not serve at all");
   if (is_of_memory) allocations_left = n;
 
+  for (int i = 0; i < 4; ++i) all->agree_at_all();
   std::vector<std::future<troupe::completion>> replies;
   replies.reserve(64);
   for (const bool is_launch : {true, false}) {
@@ -217,6 +244,7 @@ void play(bool is_of_memory, long long n) {
     for (auto& one : replies) static_cast<void>(scene::is_answered_well(std::move(one)));
     replies.clear();
     if (!all->ask_until_served(60s) && !is_out_of_memory) fail("the world did not come back");
+    all->agree_at_all();
   }
   all->faults->release();
   is_out_of_memory = false; // threads stay out: what recovery needs is there

@@ -63,6 +63,7 @@ TEST_CASE("processes are killed, stopped and cut off, and every promise is kept 
   check_seeds(400'001, 400'150, drawing_processes(3));
   check_seeds(500'001, 500'100, drawing_processes(2));
   check_seeds(600'001, 600'050, drawing_processes(8));
+  check_seeds(700'001, 700'060, drawing_processes(4)); // on two hosts, each of which may have an order service
 }
 
 namespace {
@@ -538,6 +539,52 @@ TEST_CASE(
   CHECK(count_in(result.trace, "service 700000 serves 2 ranks in epoch 2") == 0);
   CHECK(count_in(result.trace, "service 700001 serves 2 ranks in epoch 2") == 0);
   CHECK(count_in(result.trace, "service 700001 serves 2 ranks in epoch 3") == 1);
+}
+
+namespace {
+
+/// Adds \p count agrees of all ranks in lane 0.
+void ask_agrees(scenario& to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    to.requests.push_back(asked_next(to, operation_kind::agree));
+    to.requests.back().lane = 0;
+  }
+}
+
+} // namespace
+
+TEST_CASE("the order services of two hosts pass the values of agrees on in the simulation (ORD-1, ORD-2)",
+          "[simulation][agree]") {
+  scenario one = steady_scenario();
+  one.processes.emplace().has_services = true;
+  ask_agrees(one, 12); // by all rules
+  one.requests[5].objecting = rank{3};
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(count_in(result.trace, "serves 2 ranks in epoch 1") == 2);
+  CHECK(count_in(result.trace, "answer r5 (agree, lane 0, rank ") == 4);
+  CHECK(count_in(result.trace, "bytes to an agree, and the limit is") == 4);
+  CHECK(count_in(result.trace, " done at position ") == 44);
+  CHECK(count_in(result.trace, " done at position 10\n") == 4); // what is refused is no operation
+}
+
+TEST_CASE("a world that has shrunk to one process agrees in the simulation, and counts on (CUT-1)",
+          "[simulation][agree][CUT-1]") {
+  scenario one = steady_scenario();
+  one.ranks = 2;
+  one.recovery.policy = recovery_policy::shrink;
+  one.recovery.smallest = 1;
+  one.processes.emplace();
+  ask_agrees(one, 8);
+  one.requests[3].at = std::chrono::milliseconds{185}; // before the other process is back
+  one.faults = {
+      {.number = 0, .kind = fault_kind::killed_process, .at = std::chrono::milliseconds{175}, .where = rank{1}}};
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(count_in(result.trace, "world of 1 is ready") == 1);
+  CHECK(count_in(result.trace, "answer r3 (agree, lane 0, rank 0) done at position 3\n") == 1);
 }
 
 TEST_CASE("sub-worlds and order services are drawn for worlds over processes", "[simulation]") {

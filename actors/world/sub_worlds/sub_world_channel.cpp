@@ -79,14 +79,14 @@ std::shared_ptr<world_order> sub_world_channel::open_order(std::shared_ptr<rank_
   return order->open_world(number, std::move(pipeline));
 }
 
-void sub_world_channel::begins(std::shared_ptr<const commit_record> commits) {
+void sub_world_channel::begins(std::shared_ptr<commit_record> commits) {
   const std::lock_guard lock{mutex_};
   commits_ = std::move(commits);
 }
 
-told_commits sub_world_channel::told() const {
+told_commits sub_world_channel::told() {
   const std::lock_guard lock{mutex_};
-  return commits_ ? commits_->told() : told_commits{};
+  return commits_ ? commits_->seal() : told_commits{};
 }
 
 std::shared_ptr<communicator> sub_world_channel::take_communicator() {

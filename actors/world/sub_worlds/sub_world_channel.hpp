@@ -50,11 +50,11 @@ public:
   /// sub-world has ended.
   void ended();
 
-  /// Returns the commits that the sub-world knows.
-  [[nodiscard]] told_commits told() const;
+  /// Returns the commits that the sub-world knows, after its epoch has ended (commit_record::seal()).
+  [[nodiscard]] told_commits told();
 
   void tell(member_report what) override;
-  void begins(std::shared_ptr<const commit_record> commits) override;
+  void begins(std::shared_ptr<commit_record> commits) override;
   [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                         std::shared_ptr<exported_memory> exported) override;
   [[nodiscard]] std::shared_ptr<communicator> take_communicator() override;
@@ -70,7 +70,7 @@ private:
   bool is_open_ = false; ///< The sub-world has opened its order in that epoch.
   epoch serving_{};      ///< The epoch in which it serves; 0: it does not.
   std::shared_ptr<void> until_idle_{};
-  std::shared_ptr<const commit_record> commits_{};
+  std::shared_ptr<commit_record> commits_{};
 };
 
 } // namespace troupe

@@ -158,7 +158,9 @@ std::vector<sub_worlds::split_record> sub_worlds::take_stock(int world_size, boo
   }
   for (const child& one : living_) {
     const auto of = std::ranges::find(splits_, one.split, &split_record::number);
-    if (one.channel && of != splits_.end()) of->told[one.index] = one.channel->told();
+    if (!one.channel || of == splits_.end()) continue;
+    told_commits& told = of->told[one.index] = one.channel->told();
+    bound_values(told.lanes, value_share(of->groups, static_cast<std::size_t>(world_size)));
   }
   return splits_;
 }

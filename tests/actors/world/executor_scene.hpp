@@ -165,7 +165,7 @@ private:
 class heard_channel : public controller_channel {
 public:
   void tell(member_report what) override { told.push_back(std::move(what)); }
-  void begins(std::shared_ptr<const commit_record> commits) override { begun.push_back(std::move(commits)); }
+  void begins(std::shared_ptr<commit_record> commits) override { begun.push_back(std::move(commits)); }
   [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline>,
                                                         std::shared_ptr<exported_memory>) override {
     return nullptr;
@@ -182,7 +182,7 @@ public:
   }
 
   std::vector<member_report> told;
-  std::vector<std::shared_ptr<const commit_record>> begun;
+  std::vector<std::shared_ptr<commit_record>> begun;
   std::shared_ptr<communicator> formed; ///< For the next epoch.
 };
 

@@ -78,6 +78,8 @@ TEST_CASE("a guided world tells its commits when it is asked, also before its fi
   at.one.direct({commits_wanted{.of = epoch{2}}});
   CHECK(at.channel->all<commits_report>().size() == 2);
   CHECK(at.channel->all<commits_report>().back().of == epoch{2});
+  const auto late = std::make_shared<agreed_value>(agreed_value{.epoch = epoch{1}});
+  CHECK_FALSE(at.channel->begun.back()->note(lane{}, late)); // the report tells all that its clients have received
 }
 
 TEST_CASE("a fault of a guided world is reported with whom it blames, and the controller's verdict is the reason",

@@ -386,12 +386,14 @@ TEST_CASE("a lane that is dropped has no point, and its operations are still wai
   world.succeed(1, 2);
   CHECK(world.log.first_open().empty());
   CHECK(world.log.open() == 0);
-  world.release(step, {0, 1}); // a lane of the same name, which begins anew
+  world.release(step, {0, 1}); // a lane of the same name, whose positions go on
   world.log.drop(step);
-  world.release(step, {0, 1});
+  const auto value = std::make_shared<agreed_value>();
+  world.log.released(world.now, step, std::vector{rank{0}, rank{1}}, {}, {}, value);
+  CHECK(value->position == 2); // no other value of the epoch has it
   CHECK(world.log.open() == 2);
   const resume_point reached = world.end(step);
-  CHECK(reached.complete == 0);
+  CHECK(reached.complete == 2);
   CHECK(reached.incomplete == 1);
   CHECK_FALSE(reached.commit);
   CHECK(find_point(*world.log.points(), other)->commit == 4);

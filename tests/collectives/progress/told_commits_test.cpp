@@ -133,11 +133,11 @@ std::vector<std::string> texts_of(const told_commits& all, const std::optional<l
 TEST_CASE("a value that one of several processes knows is told to all (CUT-1)", "[collectives][resume][agree][CUT-1]") {
   const lane where = lane::named("told/agree");
   commit_record first{epoch{3}, nullptr}, second{epoch{3}, nullptr}, old{epoch{2}, nullptr};
-  first.note(where, value_at(3, 7, "seven"));
-  second.note(where, value_at(3, 7, "seven"));
-  second.note(where, value_at(3, 9, "nine"));
-  second.note(std::nullopt, value_at(3, 0, "world"));
-  old.note(where, value_at(2, 5, "old"));
+  CHECK(first.note(where, value_at(3, 7, "seven")));
+  CHECK(second.note(where, value_at(3, 7, "seven")));
+  CHECK(second.note(where, value_at(3, 9, "nine")));
+  CHECK(second.note(std::nullopt, value_at(3, 0, "world")));
+  CHECK(old.note(where, value_at(2, 5, "old")));
   const told_commits common = common_commits(std::vector{first.told(), second.told(), old.told()});
   CHECK(texts_of(common, where) == std::vector<std::string>{"seven", "nine"});
   CHECK(texts_of(common, std::nullopt) == std::vector<std::string>{"world"});
@@ -151,10 +151,10 @@ TEST_CASE("values of an epoch's resume points are told again, and the oldest of 
   before.lanes.push_back({.where = std::nullopt, .agreed = {value_at(2, 4, "before")}});
   commit_record record{epoch{3}, std::make_shared<const resume_points>(before)};
   CHECK(texts_of(record.told(), std::nullopt) == std::vector<std::string>{"before"});
-  for (std::size_t i = 0; i < most_kept_values; ++i) record.note(std::nullopt, value_at(3, i, "x"));
+  for (std::size_t i = 0; i < most_kept_values; ++i) CHECK(record.note(std::nullopt, value_at(3, i, "x")));
   CHECK(texts_of(record.told(), std::nullopt).size() == most_kept_values);
   CHECK(texts_of(record.told(), std::nullopt).front() == "x");
-  record.note(std::nullopt, value_at(3, most_kept_values, std::string(most_kept_value_bytes, 'y')));
+  CHECK(record.note(std::nullopt, value_at(3, most_kept_values, std::string(most_kept_value_bytes, 'y'))));
   CHECK(texts_of(record.told(), std::nullopt).size() == 1);
 }
 
@@ -164,7 +164,7 @@ TEST_CASE("a value ends those of earlier epochs in its lane, also where it has n
       resume_points{.lanes = {{.where = step, .agreed = {value_at(2, 4, "step")}, .agreed_unlisted = 5},
                               {.where = other, .agreed = {value_at(2, 7, "other")}}}});
   commit_record record{epoch{3}, before}, behind{epoch{3}, before};
-  record.note(step, value_at(3, 4, "new"));
+  CHECK(record.note(step, value_at(3, 4, "new")));
   CHECK(texts_of(record.told(), step) == std::vector<std::string>{"new"});
   CHECK(texts_of(record.told(), other) == std::vector<std::string>{"other"});
   const told_commits common = common_commits(std::vector{behind.told(), record.told()});
@@ -172,12 +172,22 @@ TEST_CASE("a value ends those of earlier epochs in its lane, also where it has n
   CHECK(texts_of(common, other) == std::vector<std::string>{"other"});
 }
 
+TEST_CASE("no value is recorded after the report that tells the others (CUT-1)",
+          "[collectives][resume][agree][CUT-1]") {
+  commit_record record{epoch{3}, nullptr};
+  CHECK(record.note(step, value_at(3, 4, "told")));
+  CHECK(texts_of(record.seal(), step) == std::vector<std::string>{"told"});
+  CHECK_FALSE(record.note(step, value_at(3, 5, "late")));
+  CHECK(texts_of(record.told(), step) == std::vector<std::string>{"told"});
+  CHECK(texts_of(record.seal(), step) == std::vector<std::string>{"told"});
+}
+
 TEST_CASE("values of the lane with the most are left out first, and counted", "[collectives][resume][agree]") {
   commit_record first{epoch{3}, nullptr}, second{epoch{3}, nullptr};
-  first.note(other, value_at(3, 0, "lone"));
+  CHECK(first.note(other, value_at(3, 0, "lone")));
   for (std::size_t i = 0; i < 700; ++i) {
-    first.note(step, value_at(3, i, "x"));
-    second.note(step, value_at(3, 700 + i, "x"));
+    CHECK(first.note(step, value_at(3, i, "x")));
+    CHECK(second.note(step, value_at(3, 700 + i, "x")));
   }
   told_commits common = common_commits(std::vector{first.told(), second.told()});
   CHECK(texts_of(common, other) == std::vector<std::string>{"lone"});

@@ -244,6 +244,24 @@ TEST_CASE("an agree that the end of the epoch finds undecided here may have been
   CHECK(mine.failure().effect == effect::unknown_outcome);
 }
 
+TEST_CASE("a value that comes after the process has reported what it knows is not delivered (CUT-1, ONE-2)",
+          "[distributed][agree][CUT-1][ONE-2]") {
+  const auto rig = in_any_shape(2);
+  world_order_rig& one = *rig;
+  const auto record = std::make_shared<commit_record>(rig_epoch, nullptr);
+  one.rig.ranks[0]->record_commits(record);
+  const auto mine = one.ask(0, step, contributed(agreement_rule::sum, 1));
+  CHECK(record->seal().lanes.empty()); // the epoch has ended meanwhile, and a batch of it is in progress
+  const auto other = one.ask(1, step, contributed(agreement_rule::sum, 1));
+  one.deliver_all();
+  CHECK(other.success().agreed->integer() == 2);
+  REQUIRE(mine.count() == 1);
+  CHECK(mine.failure().code == errc::rebuilding);
+  CHECK(mine.failure().effect == effect::unknown_outcome);
+  CHECK(mine.failure().rank == rank{0});
+  CHECK(record->told().lanes.empty());
+}
+
 TEST_CASE("values beyond the resume point are told to the next epoch (CUT-1)", "[distributed][agree][CUT-1]") {
   distributed_rig one{2};
   const auto sums = one.ask_each(step, 4); // whose success nobody reports

@@ -525,6 +525,55 @@ TEST_CASE("the resume points of a sub-world are kept while the world has its siz
   }
 }
 
+TEST_CASE("values of all sub-worlds of a rank fit into one record when their split is repeated (CUT-1)",
+          "[collectives][distributed][order_server][resume][agree]") {
+  constexpr std::size_t count = 9; // each could have a mebibyte of values, and a batch has at most eight
+  server_scene at;
+  std::vector<rank_group> groups;
+  for (std::size_t i = 0; i < count; ++i) groups.push_back({"group " + std::to_string(i), {rank{0}, rank{1}}});
+  const lane steps = lane::named("server values");
+  const auto known = [&](std::size_t group, std::size_t values) {
+    told_commits made{.of = of, .lanes = {{.where = steps}}};
+    for (std::size_t i = 0; i < values; ++i) {
+      auto value = std::make_shared<agreed_value>();
+      value->epoch = of;
+      value->position = 100 * group + i;
+      value->bytes.resize(most_agreed_bytes);
+      made.lanes[0].agreed.push_back(std::move(value));
+    }
+    return made;
+  };
+  at.begin(epoch{4}, 2);       // of a service that has not recorded the epoch before
+  for (const int r : {0, 1}) { // each process knows the values of some groups
+    request_record turn{.kind = asks::turn, .turn = {.name = "split", .deadline = 1h, .split = groups}};
+    for (std::size_t i = 0; i < count; ++i)
+      turn.turn.told.push_back(known(i, (i % 2 == 0) == (r == 0) ? most_kept_value_bytes / most_agreed_bytes : 0));
+    REQUIRE_FALSE(at.send(r, std::move(turn)));
+  }
+  std::optional<std::vector<opened_world>> first;
+  for (const int r : {0, 1}) {
+    const std::string batch = at.server.take_outgoing(rank{r});
+    CHECK(batch.size() <= longest_batch_bytes);
+    CHECK(at.server.take_outgoing(rank{r}).empty());
+    decision_reader in{2};
+    wire_reader wire{batch};
+    static_cast<void>(batch_header::read(wire));
+    decision_record one;
+    REQUIRE(in.next(wire, one));
+    REQUIRE(one.opened.size() == count);
+    for (std::size_t i = 0; i < count; ++i) {
+      REQUIRE(one.opened[i].resume);
+      const resume_point* const point = find_point(*one.opened[i].resume, steps);
+      REQUIRE(point);
+      CHECK(point->agreed.size() == 1); // of 16, in a ninth of a mebibyte
+      CHECK(point->agreed_unlisted == 15);
+      if (first)
+        CHECK(point->agreed.front()->position == find_point(*(*first)[i].resume, steps)->agreed.front()->position);
+    }
+    first = std::move(one.opened);
+  }
+}
+
 TEST_CASE(
     "a rank that is alone in a sub-world and replaces another one is told the last commit, and that it is lost (CUT-1)",
     "[collectives][distributed][order_server][resume]") {

@@ -137,6 +137,58 @@ TEST_CASE("a process asks all ranks by remote buffers, and is answered once when
   CHECK(*one.notes[0] == *one.notes[2]);
 }
 
+TEST_CASE("one rank sends the value of an agree to the process that asked",
+          "[collectives][distributed][peers][agree]") {
+  constexpr int size = 16; // which gather as much as an agree may
+  constexpr std::size_t count = 8;
+  peers_rig one{size};
+  outsider out{one};
+  std::vector<outcome_log> logs;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<operation> parts(size,
+                                 agree{agreement_rule::gather_all, std::vector<std::byte>(most_contributed_bytes)});
+    logs.emplace_back();
+    out.link.peers()->ask(
+        {.name = ticket{i + 1}, .parts = std::move(parts), .deadline = 1h, .reply = logs.back().make_reply_promise()});
+  }
+  one.run();
+  std::size_t bytes = 0;
+  for (std::string batch; !(batch = one.keeper.take_outgoing(out.self)).empty(); bytes += batch.size())
+    REQUIRE_FALSE(out.link.receive(batch));
+  CHECK(bytes < (count + 1) * most_agreed_bytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    REQUIRE(logs[i].count() == 1);
+    REQUIRE(logs[i].success().agreed);
+    CHECK(logs[i].success().agreed->bytes.size() == most_agreed_bytes);
+    CHECK(logs[i].success().agreed->position == i);
+  }
+}
+
+TEST_CASE("a process without a rank hears no value that rank 0 has not delivered (CUT-1)",
+          "[collectives][distributed][peers][agree][CUT-1]") {
+  peers_rig one{2};
+  outsider out{one};
+  int heard = 0;
+  out.link.peers()->hear_agreed([&](const std::string&, const agreed_value&) { ++heard; });
+  out.run();
+  const auto record = std::make_shared<commit_record>(rig_epoch, nullptr);
+  one.rig.ranks[0]->record_commits(record);
+  const auto agree_on = [&](std::int64_t value) {
+    std::vector<outcome_log> logs;
+    for (int r = 0; r < 2; ++r)
+      logs.push_back(one.ask(r, lane{}, agree{agreement_rule::max, contribution{value}.bytes}));
+    out.run();
+    return logs;
+  };
+  CHECK(agree_on(1)[0].failure().code == errc::none);
+  CHECK(heard == 1);
+  static_cast<void>(record->seal());
+  const auto late = agree_on(2);
+  CHECK(late[0].failure().effect == effect::unknown_outcome);
+  CHECK(late[1].failure().code == errc::none);
+  CHECK(heard == 1);
+}
+
 TEST_CASE("the asker may name its own memory by a handle, too", "[collectives][distributed][peers]") {
   peers_rig one{2};
   auto parts = one.sum_of_all(-1, 4);

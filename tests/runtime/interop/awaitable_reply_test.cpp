@@ -254,7 +254,7 @@ TEST_CASE("requests of a world that stops end the coroutines that wait for them"
   REQUIRE(failure_of(told.outcomes[0]) != nullptr);
 }
 
-TEST_CASE("what only a continuation owned may post another one when it ends", "[runtime][interop]") {
+TEST_CASE("objects that a continuation owned may post another one when they end", "[runtime][interop]") {
   resume_queue queue;
   bool has_run = false;
   const auto note = [](void* of) { *static_cast<bool*>(of) = true; };

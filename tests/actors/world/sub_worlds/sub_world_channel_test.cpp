@@ -147,4 +147,15 @@ TEST_CASE("the order of a sub-world's epoch is called and ends without the lock 
   CHECK(of_epoch.expired());
 }
 
+TEST_CASE("no value of a sub-world is delivered after its parent has told what it knows (CUT-1)",
+          "[actors][splits][agree][CUT-1]") {
+  channel_scene at;
+  const auto record = std::make_shared<commit_record>(epoch{3}, nullptr);
+  const auto value = std::make_shared<agreed_value>(agreed_value{.epoch = epoch{3}});
+  at.one.begins(record);
+  CHECK(record->note(lane{}, value));
+  CHECK(at.one.told().lanes.size() == 1);
+  CHECK_FALSE(record->note(lane{}, value));
+}
+
 } // namespace troupe::tests::sub_world_channel_test
