@@ -193,7 +193,7 @@ def main():
             print(f"skipped: {name}: {why}", flush=True)
         except Exception as why:  # also what the package raises
             failed += 1
-            print(f"FAILED: {name}: {type(why).__name__}: {why}", flush=True)
+            print(f"FAILED: {name}: {type(why).__name__}: {str(why)[-1000:]}", flush=True)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not passed else 0
 
