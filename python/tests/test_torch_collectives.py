@@ -307,6 +307,13 @@ def shapes(rank, size):
     output = torch.empty(6)
     dist.scatter(output, list(torch.stack(all_values(size), 1).unbind(1)) if rank == 0 else None, src=0)
     same(output, values(rank))
+    learned = [torch.zeros(6, requires_grad=True) for _ in range(size)]
+    dist.all_gather(learned, values(rank).requires_grad_())
+    assert all(one.grad_fn is None for one in learned)
+    same(torch.stack([one.detach() for one in learned]), torch.stack(all_values(size)))
+    output = torch.empty(6)
+    dist.reduce_scatter(output, [values(rank).requires_grad_() for _ in range(size)])
+    same(output, torch.stack(all_values(size)).sum(0))
     big = torch.full((3 << 20,), 1.0)  # several chunks
     dist.all_reduce(big)
     assert (big == size).all()

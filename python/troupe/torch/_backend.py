@@ -124,13 +124,14 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
               finish: Optional[Callable[[], None]], *operations: Tuple[Any, ...]) -> Work:
         """Sends one collective of the operations, each given as the arguments of _operation()."""
         self._require_alive(what)
-        self._sequence += 1
         if not operations:
             raise ValueError(f"{what} was given no tensors")
         try:
-            return self._ask(what, [self._operation(*one) for one in operations], timeout, outputs, finish)
+            work = self._ask(what, [self._operation(*one) for one in operations], timeout, outputs, finish)
         except Error as why:
             raise failure_of(what, why) from why
+        self._sequence += 1
+        return work
 
     def _reduction(self, what: str, kind: str, source: Tensor, result: Optional[Tensor], by: Any,
                    **given: Any) -> Tuple[Any, ...]:

@@ -78,7 +78,8 @@ def reducible(what: str, tensor: Tensor, op: str) -> Tuple[Memory, str]:
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:
     """Returns the elements of all tensors in one, in their order."""
-    return torch.cat([one.reshape(-1) for one in tensors])
+    with torch.no_grad():
+        return torch.cat([one.reshape(-1) for one in tensors])
 
 
 def room_for(tensors: Sequence[Tensor]) -> Tensor:
@@ -89,9 +90,10 @@ def room_for(tensors: Sequence[Tensor]) -> Tensor:
 def spread(flat: Tensor, tensors: Sequence[Tensor]) -> None:
     """Copies the elements of `flat` to the tensors, in their order."""
     start = 0
-    for one in tensors:
-        one.copy_(flat[start:start + one.numel()].view(one.shape))
-        start += one.numel()
+    with torch.no_grad():
+        for one in tensors:
+            one.copy_(flat[start:start + one.numel()].view(one.shape))
+            start += one.numel()
 
 
 def single(what: str, tensors: List[Tensor]) -> Tensor:

@@ -22,8 +22,10 @@ from .._world import World
 
 #: How long the controller outlives the group in the process of rank 0, while other ranks still use it.
 _PATIENCE = datetime.timedelta(seconds=30)
-#: The longest limit of troupe's settings.
-_LONGEST = datetime.timedelta(days=365)
+#: How much later than the controller a process gives up while the world forms: the controller says who is missing.
+_VERDICT = datetime.timedelta(seconds=2)
+#: About the longest limit of troupe's settings.
+_LONGEST = datetime.timedelta(days=364)
 #: More requests than a program can have waiting: c10d bounds them by their timeout only.
 _NO_LIMIT = 1_000_000_000
 #: Variables by which a launcher describes the whole job, and TROUPE_CONTROL….
@@ -38,8 +40,8 @@ def _settings(timeout: datetime.timedelta) -> Dict[str, Any]:
     """Returns the settings of a group's runtime. Variables of the environment come before these defaults."""
     limit = min(timeout, _LONGEST)
     defaults: Dict[str, Any] = {
-        "backend": "gloo", "profile": "frugal", "mock.devices": 1, "mock.memory_bytes": "256G", "deadlines.form": limit,
-        "deadlines.operation": limit, "limits.pending_operations": 0}
+        "backend": "gloo", "profile": "frugal", "mock.devices": 1, "mock.memory_bytes": "256G", "deadlines.operation": limit,
+        "deadlines.form": limit + _VERDICT, "limits.pending_operations": 0}
     return {name: value for name, value in defaults.items()
             if "TROUPE_" + name.replace(".", "_").upper() not in os.environ}
 
