@@ -162,12 +162,13 @@ void receipt_judge::take(const std::string& process, const receipt& one) {
     }
     case receipt_kind::committed: {
       ++totals_.commits;
-      auto& last = commits_[{number_of(one.world), number_of(one.where)}][one.epoch.value()];
+      auto& last = commits_[{number_of(one.world), number_of(one.where)}][{one.epoch.value(), from}];
       last = std::max(last, one.step);
       return;
     }
     case receipt_kind::resumed: return take_points(from, one);
     case receipt_kind::fault: return fault(process + ": " + one.text);
+    case receipt_kind::counted:
     case receipt_kind::ended: return;
   }
 }
@@ -237,7 +238,8 @@ void receipt_judge::take_points(number process, const receipt& one) {
       const known_value* const known =
           take_value(process, {world, number_of(where), value->epoch.value(), value->position}, *value);
       if (known != nullptr && std::ranges::find(known->holders, process) == known->holders.end()) ++totals_.told_anew;
-      if (value->position < point.complete)
+      // A value of an earlier epoch is told until the ranks agree again; copies may have moved the point meanwhile.
+      if (value->epoch.value() + 1 == one.epoch.value() && value->position < point.complete)
         fault("world " + one.world + " in epoch " + to_string(one.epoch) + " is told a value at position " +
               std::to_string(value->position) + " of lane " + where + ", of which " + std::to_string(point.complete) +
               " are complete");
@@ -270,14 +272,15 @@ void receipt_judge::judge_told(const place& at, const known_value& one) {
 }
 
 void receipt_judge::judge_commits() {
-  for (const auto& [lane, epochs] : commits_) {
+  for (const auto& [lane, commits] : commits_) {
     const std::string& world = names_[lane.first];
     const std::string& where = names_[lane.second];
     for (const auto& [in, told] : points_[lane.first]) {
       if (!told.points || !told.points->has_survivors) continue;
       std::uint64_t last = 0;
-      for (const auto& [of, commit] : epochs)
-        if (of < in) last = std::max(last, commit);
+      for (const auto& [from, commit] : commits)
+        if (from.first < in && (terms_.order_survives || told.processes.contains(from.second)))
+          last = std::max(last, commit);
       if (last < terms_.commit_every) continue;
       const resume_point* const point = find_named(*told.points, where);
       const std::optional<std::uint64_t> known = point == nullptr ? std::nullopt : point->commit;

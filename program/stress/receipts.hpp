@@ -32,7 +32,8 @@ enum class receipt_kind : std::uint8_t {
   committed, ///< A commit succeeded; `step` is its number.
   resumed,   ///< The resume points of an epoch; `epoch` is the new one.
   fault,     ///< The client has found a fault, which `text` describes.
-  ended      ///< The process has ended its work. `text`: its counts, as JSON.
+  counted,   ///< The requests of a world in this process so far, at the end of an epoch. `text`: JSON.
+  ended      ///< The process has ended its work.
 };
 
 /// One thing that a client of a process has received.
@@ -84,7 +85,7 @@ private:
 struct receipt_terms {
   std::uint64_t commit_every = 0; ///< Steps between two commits of a lane.
   /// Whether what decides the order outlives all faults. Then every value that any process has received is told to the
-  /// next epoch; else those that a process of the next epoch has received.
+  /// next epoch, and no commit is forgotten; else those that a process of the next epoch has received.
   bool order_survives = true;
 };
 
@@ -162,9 +163,10 @@ private:
   std::unordered_map<std::uint64_t, place> places_; ///< By the digest of the value.
   std::map<std::pair<number, number>, std::map<std::uint64_t, std::set<std::uint64_t>>>
       answered_; ///< By process, and world and lane together: the steps of the latest epochs.
-  std::map<lane_step, std::pair<std::string, number>> refused_;                         ///< The code, and who was told.
-  std::map<std::pair<number, number>, std::map<std::uint64_t, std::uint64_t>> commits_; ///< World and lane: by epoch.
-  std::map<number, std::map<std::uint64_t, told_points>> points_;                       ///< By world and epoch.
+  std::map<lane_step, std::pair<std::string, number>> refused_; ///< The code, and who was told.
+  /// World and lane: by epoch and process the last commit that has succeeded.
+  std::map<std::pair<number, number>, std::map<std::pair<std::uint64_t, number>, std::uint64_t>> commits_;
+  std::map<number, std::map<std::uint64_t, told_points>> points_; ///< By world and epoch.
 };
 
 } // namespace troupe::program

@@ -357,9 +357,11 @@ void add_stress(CLI::App& program, action& chosen) {
                   "let two thirds of the clients use worlds that are split off (default)");
   order->add_flag("--processes", options->processes,
                   "run each rank in its own process (default: one for each GPU, or 4)");
-  const CLI::Option* const drivers = add_number(
-      *order, "--drivers", options->drivers,
-      "with --processes: number of drivers, which send --requests / 4 requests in all, beside the clients", 0, 64);
+  const CLI::Option* const drivers = add_number(*order, "--drivers", options->drivers,
+                                                "with --processes: number of drivers, which send --requests / 4 "
+                                                "requests in all, beside the clients; with --kills "
+                                                "or --stops one, which goes on until the end, or 0",
+                                                0, 64);
   order->add_option(
       "--judge", options->judged,
       "only compare the logs in this folder, written with --logs by processes that were started separately");
@@ -367,11 +369,11 @@ void add_stress(CLI::App& program, action& chosen) {
   add_losses(*order, *options);
   order->callback([options, &chosen, clients, drivers] {
     const bool loses = options->kills + options->stops > 0;
-    if (loses && !options->processes)
-      throw CLI::RequiredError{"--processes, whose processes --kills and --stops are of,"};
     if (loses && clients->count() == 0) options->clients = 2 * options->kinds(); // an actor and a thread in each world
-    if (loses && drivers->count() == 0) options->drivers = 1;
+    if (loses) options->drivers = drivers->count() == 0 ? 1 : std::min<std::size_t>(options->drivers, 1);
     chosen = [options, loses] {
+      if (loses && !options->processes)
+        throw exception{errc::invalid_argument, "--kills and --stops are of the processes of a world: add --processes"};
       if (!options->judged.empty())
         return options->loses_processes ? judge_receipts(options->judged) : judge_logs(*options, options->judged, true);
       if (!options->logs.empty() && options->loses_processes) return run_member_through_losses(*options);

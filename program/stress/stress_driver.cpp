@@ -109,7 +109,8 @@ private:
 
   /// Begins step \p index, when there is room for it.
   void play(std::size_t index) {
-    if (in_flight_.size() == slots) {
+    // An epoch may be short: few steps at a time are also judged.
+    if (in_flight_.size() == (epoch_ == epoch{} ? slots : 2)) {
       judge(in_flight_.front());
       in_flight_.pop_front();
     }

@@ -292,6 +292,9 @@ class Losses:
 def losses(job, troupe, logs, seed, count):
     played = Losses(job, logs, seed)
     played.play(count)
+    for host in (1, 2):  # one that was stopped may not have joined again, and then finds no controller
+        job.remove(f"service-{host}")
+    played.await_service()
     job.all["controller"].send_signal(signal.SIGTERM)
     job.await_end(60)
     judged = subprocess.run([troupe, "stress", "order", f"--judge={logs}", "--loses-processes"], capture_output=True, text=True)

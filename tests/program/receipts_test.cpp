@@ -198,6 +198,13 @@ TEST_CASE("where the order may be lost, a value that only lost processes had is 
           "[receipts]") {
   judged_receipts lost{.judge = receipt_judge{{.commit_every = 4, .order_survives = false}}};
   CHECK(lost.take("0-1", answer_receipt(0, 1, 0, 4, "a")).take("1-2", points_receipt(2, 4)).only_fault().empty());
+  receipt committed = answer_receipt(0, 1, 11, 0, "");
+  committed.kind = receipt_kind::committed;
+  judged_receipts forgotten{.judge = receipt_judge{{.commit_every = 4, .order_survives = false}}};
+  CHECK(forgotten.take("0-1", committed).take("1-2", points_receipt(2, 0)).only_fault().empty());
+  judged_receipts known{.judge = receipt_judge{{.commit_every = 4, .order_survives = false}}};
+  CHECK_THAT(known.take("0-1", committed).take("0-1", points_receipt(2, 0)).only_fault(),
+             ContainsSubstring("is told no commit"));
   judged_receipts kept{.judge = receipt_judge{{.commit_every = 4, .order_survives = false}}};
   CHECK_THAT(kept.take("0-1", answer_receipt(0, 1, 0, 4, "a")).take("0-1", points_receipt(2, 4)).only_fault(),
              ContainsSubstring("is not told in epoch 2"));
