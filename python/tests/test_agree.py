@@ -65,8 +65,10 @@ def test_a_world_orders_one_value(world):
 def test_contributions_that_are_too_large_or_no_integers_are_refused(world):
     with pytest.raises(troupe.InvalidArgument, match="integers of 64 bits"):
         world.rank(0).agree("min", [1 << 63])
-    with pytest.raises(troupe.InvalidArgument, match="limit is 4096"):
-        world.rank(0).agree("of_rank", b"x" * 4097).result(20)
+    replies = [world.rank(rank).lane("large").agree("of_rank", b"x" * 4097 if rank == 0 else b"") for rank in range(3)]
+    for reply in replies:  # what one rank asks wrongly is refused at all ranks, when all have asked
+        with pytest.raises(troupe.InvalidArgument, match="limit is 4096"):
+            reply.result(20)
     with pytest.raises(troupe.InvalidArgument, match="agreement rule"):
         world.rank(0).agree("median", 1)
 
