@@ -25,11 +25,11 @@ class Member:
 
 @dataclasses.dataclass
 class Declaration:
-    kind: str  # "struct", "enum" or "using"
+    kind: str  # "struct", "enum", "using" or, for a class with a base, "class"
     name: str
     doc: Doc
     members: list = dataclasses.field(default_factory=list)
-    target: str = ""  # the aliased type of a using declaration
+    target: str = ""  # the aliased type of a using declaration, or the base of a class
 
 
 def parse_doc(lines):
@@ -108,21 +108,24 @@ def parse(text):
         if line.startswith("///"):
             doc.append(line[3:].strip())
             continue
-        begun = re.match(r"(?:(struct) (\w+) \{|(enum) class (\w+)[^{;]*\{|(using) (\w+) =)", line)
+        begun = re.match(r"(?:(struct) (\w+) \{|(enum) class (\w+)[^{;]*\{|(using) (\w+) =|(class) (\w+)(?= *$| :))", line)
         if begun:
             kind, name = [part for part in begun.groups() if part]
             whole = line[begun.end():]
             closed = (lambda: whole.rstrip().endswith(";")) if kind == "using" else (
+                lambda: whole.rstrip().endswith("};")) if kind == "class" else (
                 lambda: whole.count("{") - whole.count("}") < 0)
             while not closed():
                 whole += "\n" + lines[i]
                 i += 1
             made = Declaration(kind, name, parse_doc(doc))
-            body = whole[:whole.rindex("}")] if kind != "using" else ""
+            body = whole[:whole.rindex("}")] if kind in ("struct", "enum") else ""
             if kind == "struct":
                 made.members = parse_members(body.splitlines())
             elif kind == "enum":
                 made.members = parse_enumerators(body)
+            elif kind == "class":
+                made.target = " ".join(re.match(r"\s*: public ([^{]*)\{", whole)[1].split())
             else:
                 made.target = " ".join(whole.rstrip("; \n").split())
             found[name] = made

@@ -35,15 +35,21 @@ struct sum_up {
 };
 
 struct group;
-
-/// One of these.
-/// Units: elements.
-using operation =
-    std::variant<sum_up, group>;
+class operation;
 
 /// Several.
 struct group {
   std::vector<operation> parts;
+};
+
+/// One of these.
+/// Units: elements.
+class operation
+  : public std::variant<sum_up,
+                        group> {
+public:
+  using variant::variant;
+  ~operation();
 };
 
 } // namespace troupe
