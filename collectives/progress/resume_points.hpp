@@ -35,8 +35,8 @@ struct resume_point {
   std::optional<std::uint64_t> commit{};     ///< The number of the last complete commit(); nullopt: there is none.
   std::uint64_t incomplete = 0;              ///< Number of operations that were released and are not complete.
   std::vector<incomplete_operation> later{}; ///< The first of these: at most `most_listed`, fewer in very large worlds.
-  /// The values of agrees that were at positions from `complete` on when their epoch ended, oldest first: a rank may have
-  /// received them, others may not have. Values of an earlier epoch are listed until an operation of all ranks is
+  /// The values of agrees that were at positions from `complete` on when their epoch ended, oldest first: a rank may
+  /// have received them, others may not have. Values of an earlier epoch are listed until an operation of all ranks is
   /// released in the lane; copies may have moved `complete` past them. A value that no process of this epoch and no
   /// service of the order knows is lost.
   std::vector<std::shared_ptr<const agreed_value>> agreed{};

@@ -14,8 +14,8 @@ void report_leak(const error& why) noexcept;
 /// Returns the number of reports since the process began. Tests assert that it does not grow.
 [[nodiscard]] std::size_t leak_count() noexcept;
 
-/// Sets \p handler to be called for each later report (the runtime logs them). An empty handler removes it. It is called
-/// under a lock: it must neither call on_leak() nor cause a report.
+/// Sets \p handler to be called for each later report (the runtime logs them). An empty handler removes it. It is
+/// called under a lock: it must neither call on_leak() nor cause a report.
 void on_leak(std::function<void(const error&)> handler);
 
 /// Calls \p release. If it throws, the error is reported with \p what as the name of the resource.
