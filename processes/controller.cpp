@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
+
 namespace troupe {
 
 namespace {
@@ -193,6 +195,7 @@ struct controller::parts {
   bool has_failed = false;
   std::optional<error> ended;
   condition changed;
+  const pid_t process = ::getpid();
   std::unique_ptr<transport_listener> transport; ///< Outlives the server, which sends through it.
   std::unique_ptr<control_server> server;        ///< Used by the thread below, once that runs.
   std::unique_ptr<meeting_service> meetings;     ///< Null if it cannot listen.
@@ -204,7 +207,10 @@ controller::controller(controller_options options) : controller{std::move(option
 controller::controller(controller_options options, hooks reports)
   : parts_{std::make_unique<parts>(std::move(options), std::move(reports))} {}
 
-controller::~controller() = default;
+controller::~controller() {
+  // A fork has neither the threads nor the ranks: nothing of this process is ended there.
+  if (parts_->process != ::getpid()) static_cast<void>(parts_.release());
+}
 
 std::string controller::address() const {
   return to_string(control_address{parts_->options.host, parts_->transport->port()});

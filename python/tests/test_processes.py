@@ -1,4 +1,5 @@
 """Worlds over processes, from Python: with a Controller in the program, and with the package's program `troupe`."""
+import os
 import pathlib
 import signal
 import subprocess
@@ -140,3 +141,13 @@ def test_the_program_replaces_the_process_that_runs_it(program):
     child.send_signal(signal.SIGINT)  # the second one kills at once
     child.communicate(timeout=PATIENCE)
     assert child.returncode != 0
+
+
+def test_a_fork_may_drop_a_controller():
+    controller = troupe.Controller(2)
+    child = os.fork()
+    if child == 0:
+        del controller  # nothing of the parent's is ended here
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    controller.close()
