@@ -300,6 +300,30 @@ def shapes(rank, size):
         tensor = torch.full(dimensions, float(rank)).to(memory_format=memory_format)
         dist.broadcast(tensor, 1)
         same(tensor, torch.ones(dimensions))
+    # lists have the elements in their order, whatever the memory of the tensor beside them
+    mine = (torch.arange(24.) + rank * 100).view(1, 2, 3, 4)
+    every = [(torch.arange(24.) + one * 100).view(1, 2, 3, 4) for one in range(size)]
+    nhwc = mine.to(memory_format=torch.channels_last)
+    gathered = [torch.empty_like(nhwc) for _ in range(size)]
+    dist.all_gather(gathered, nhwc)
+    same(torch.cat(gathered), torch.cat(every))
+    gathered = [torch.empty(1, 2, 3, 4) for _ in range(size)] if rank == 0 else None
+    dist.gather(nhwc, gathered, dst=0)
+    if rank == 0:
+        same(torch.cat(gathered), torch.cat(every))
+    nhwc = torch.empty_like(nhwc)
+    dist.scatter(nhwc, every if rank == 0 else None, src=0)
+    same(nhwc, mine)
+    dist.reduce_scatter(nhwc, every)
+    same(nhwc, mine * size)
+    with pytest.raises(ValueError, match="same memory format"):
+        dist.all_gather_into_tensor(torch.empty(size, 2, 3, 4), nhwc)
+    def again(_):  # a callback may wait for another future
+        second = torch.ones(3)
+        dist.all_reduce(second, async_op=True).get_future().wait()
+        return second
+
+    same(dist.all_reduce(torch.ones(2), async_op=True).get_future().then(again).wait(), torch.full((3,), float(size)))
     # parts of lists may have gaps
     columns = torch.zeros(6, size)
     dist.all_gather(list(columns.unbind(1)), values(rank))

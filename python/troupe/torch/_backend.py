@@ -16,8 +16,8 @@ from .. import _troupe
 from .._dtypes import element_bytes
 from .._errors import DeadlineExceeded, Error
 from ._failures import failure_of, refuse
-from ._tensors import (Memory, in_memory, joined, movable, one_type, parts_of, reducible, reduction_of, room_for, single,
-                       spread)
+from ._tensors import (Memory, in_memory, in_order, joined, movable, one_layout, one_type, parts_of, reducible,
+                       reduction_of, room_for, single, spread)
 from ._work import Coalesced, Work
 from ._worlds import GroupWorld
 
@@ -202,8 +202,8 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         flat_out = room_for(outputs)
         counts = [one.numel() for one in outputs]
         if len(set(counts)) == 1:
-            return ("all_gather", movable(what, tensor), movable(what, flat_out), {}), flat_out
-        return ("all_gather_v", movable(what, tensor), movable(what, flat_out),
+            return ("all_gather", movable(what, in_order(what, tensor)), movable(what, flat_out), {}), flat_out
+        return ("all_gather_v", movable(what, in_order(what, tensor)), movable(what, flat_out),
                 {"recv_parts": (in_memory(tensor, counts), None)}), flat_out
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
@@ -217,13 +217,14 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def _into_tensor(self, what: str, output: Tensor, input: Tensor) -> Tuple[Any, ...]:
         one_type(what, [output], input)
+        one_layout(what, output, input)
         if output.numel() != input.numel() * self._size:
             raise ValueError(f"{what} was given an output of {output.numel()} elements for an input of {input.numel()}: with "
                              f"{self._size} ranks it must have {input.numel() * self._size}")
         return "all_gather", movable(what, input), movable(what, output), {}
 
     def gather(self, output_lists: List[List[Tensor]], inputs: List[Tensor], opts: Any) -> Work:
-        tensor, given = single("gather", inputs), {"root": opts.rootRank}
+        tensor, given = in_order("gather", single("gather", inputs)), {"root": opts.rootRank}
         if opts.rootRank != self._rank:
             return self._call("gather", opts.timeout, [], None, ("gather", movable("gather", tensor), None, given))
         outputs = single("gather", output_lists)
@@ -241,12 +242,13 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def scatter(self, outputs: List[Tensor], input_lists: List[List[Tensor]], opts: Any) -> Work:
         tensor, given = single("scatter", outputs), {"root": opts.rootRank}
-        memory = movable("scatter", tensor)
+        target, finish = self._in_order_for(what="scatter", output=tensor)
+        memory = movable("scatter", target)
         if opts.rootRank != self._rank:
-            return self._call("scatter", opts.timeout, outputs, None, ("scatter", None, memory, given))
+            return self._call("scatter", opts.timeout, outputs, finish, ("scatter", None, memory, given))
         inputs = single("scatter", input_lists)
         parts_of("scatter", inputs, self._size, tensor, equal=True)
-        return self._call("scatter", opts.timeout, outputs, None,
+        return self._call("scatter", opts.timeout, outputs, finish,
                           ("scatter", movable("scatter", joined(inputs)), memory, given))
 
     def reduce_scatter(self, outputs: List[Tensor], input_lists: List[List[Tensor]], opts: Any) -> Work:
@@ -257,12 +259,19 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         if counts[self._rank] != tensor.numel():
             raise ValueError(f"{what} was given an output of {tensor.numel()} elements at rank {self._rank}, and the input for "
                              f"that rank has {counts[self._rank]}: give equal sizes")
+        target, finish = self._in_order_for(what, tensor)
         if len(set(counts)) == 1:
-            operation = self._reduction(what, "reduce_scatter", joined(inputs), tensor, opts.reduceOp)
+            operation = self._reduction(what, "reduce_scatter", joined(inputs), target, opts.reduceOp)
         else:
-            operation = self._reduction(what, "reduce_scatter_v", joined(inputs), tensor, opts.reduceOp,
+            operation = self._reduction(what, "reduce_scatter_v", joined(inputs), target, opts.reduceOp,
                                         send_parts=(counts, None))
-        return self._call(what, opts.timeout, outputs, None, operation)
+        return self._call(what, opts.timeout, outputs, finish, operation)
+
+    @staticmethod
+    def _in_order_for(what: str, output: Tensor) -> Tuple[Tensor, Optional[Callable[[], None]]]:
+        """Returns memory for the elements of an output in their order, and what copies them to it, if it is not the output."""
+        target = in_order(what, output)
+        return target, None if target is output else lambda: spread(target, [output])
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
         what = "reduce_scatter_tensor"
@@ -275,6 +284,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def _scattering(self, what: str, output: Tensor, input: Tensor, opts: Any) -> Tuple[Any, ...]:
         one_type(what, [output], input)
+        one_layout(what, output, input)
         if input.numel() != output.numel() * self._size:
             raise ValueError(f"{what} was given an input of {input.numel()} elements for an output of {output.numel()}: with "
                              f"{self._size} ranks it must have {output.numel() * self._size}")
@@ -284,6 +294,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
                           opts: Any) -> Work:
         what = "all_to_all_single"
         one_type(what, [output], input)
+        one_layout(what, output, input)
         sent, received = self._parts(what, "input", input, input_sizes), self._parts(what, "output", output, output_sizes)
         return self._call(what, opts.timeout, [output], None,
                           ("all_to_all_v", movable(what, input), movable(what, output),

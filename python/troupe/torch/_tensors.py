@@ -76,6 +76,20 @@ def reducible(what: str, tensor: Tensor, op: str) -> Tuple[Memory, str]:
                      f"{', '.join(sorted(_NAMES.values()))}, and bool by sum, prod, min and max; convert it first")
 
 
+def in_order(what: str, tensor: Tensor) -> Tensor:
+    """Returns the tensor, or a copy if it is channels-last: lists of parts have the elements in their order, not in memory's."""
+    _require_no_gaps(what, tensor)
+    with torch.no_grad():
+        return tensor.contiguous()
+
+
+def one_layout(what: str, output: Tensor, input: Tensor) -> None:
+    """Raises ValueError if only one of them is channels-last, since their elements would be exchanged."""
+    if output.is_contiguous() != input.is_contiguous():
+        raise ValueError(f"{what} was given an output with strides {output.stride()} and an input with strides "
+                         f"{input.stride()}: give both the same memory format, for example by contiguous()")
+
+
 def joined(tensors: Sequence[Tensor]) -> Tensor:
     """Returns the elements of all tensors in one, in their order."""
     with torch.no_grad():

@@ -1,6 +1,7 @@
 """Defines the handle of an operation in flight, and the thread that settles futures."""
 from __future__ import annotations
 
+import concurrent.futures
 import datetime
 import multiprocessing.util
 import os
@@ -162,7 +163,10 @@ class Coalesced(dist.Work):  # type: ignore[misc]
 
 
 class _Settling:
-    """Settles futures on a thread of this module: threads of troupe never wait for the GIL (design record 0044)."""
+    """Settles futures on threads of this module: threads of troupe never wait for the GIL (design record 0044).
+
+    One thread hears of replies, others settle: a callback may wait for another future, as PowerSGD's does in DDP.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -177,6 +181,7 @@ class _Settling:
                 self._process, self._due = os.getpid(), {}
                 self._box = _troupe.LoopMailbox()
                 self._ends, self._end = os.pipe()
+                self._settlers = concurrent.futures.ThreadPoolExecutor(64, "troupe.futures")
                 self._thread = threading.Thread(target=self._run, name="troupe.futures", daemon=True)
                 self._thread.start()
                 multiprocessing.util.Finalize(None, self.end, exitpriority=0)
@@ -194,15 +199,20 @@ class _Settling:
         poll.register(self._ends, select.POLLIN)
         while all(descriptor != self._ends for descriptor, _ in poll.poll()):
             for number in self._box.take():
-                try:
-                    self._due.pop(number)()
-                except Exception:  # of a callback, as threads do for uncaught exceptions
-                    sys.excepthook(*sys.exc_info())
+                self._settlers.submit(self._call, self._due.pop(number))
+
+    @staticmethod
+    def _call(settle: Callable[[], None]) -> None:
+        try:
+            settle()
+        except Exception:  # of a callback, as threads do for uncaught exceptions
+            sys.excepthook(*sys.exc_info())
 
     def end(self) -> None:
         """Ends the thread while the interpreter still runs. A thread that wakes up later could not continue."""
         os.write(self._end, b".")
         self._thread.join(1)
+        self._settlers.shutdown(wait=False)
 
 
 _settling = _Settling()
