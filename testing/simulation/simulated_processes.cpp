@@ -1104,7 +1104,7 @@ void simulated_processes::strike(const planned_fault& one) {
 }
 
 void simulated_processes::stop() {
-  if (is_undisturbed() && controllers_ == 1 && !is_stopping_)
+  if (is_undisturbed() && controllers_ == 1 && controller_ && !is_stopping_)
     for (const auto& one : {driver_, idle_})
       if (one->connections() != 1)
         ledger_.wrong(one->name() + " has connected " + std::to_string(one->connections()) +
