@@ -123,6 +123,8 @@ struct summary {
   std::map<std::uint64_t, simulation_result> failed{}; ///< Failed runs, by seed.
 };
 
+thread_local std::uint64_t played_seed = 0; ///< By this thread, for reports of leaks.
+
 /// Runs every seed once on several threads. A run stays on one thread.
 summary play_all(const simulate_options& options, const seed_range& seeds, std::ofstream* trace) {
   summary all;
@@ -135,6 +137,7 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
                                }};
   const auto play = [&] {
     for (std::uint64_t seed = next.fetch_add(1); seed <= seeds.last; seed = next.fetch_add(1)) {
+      played_seed = seed;
       simulation_result result = simulation::simulate(scenario_of(options, seed), trace != nullptr);
       const std::lock_guard lock{mutex};
       if (trace != nullptr) *trace << "seed " << seed << '\n' << std::exchange(result.trace, {});
@@ -191,7 +194,8 @@ int run(simulate_options options) {
   std::atomic<std::size_t> leaked{0};
   on_leak([&leaked](const error& why) {
     if (why.code == errc::deadline_exceeded) return; // a thread in a call that a fault lets outlast its world
-    if (leaked.fetch_add(1) < most_printed) std::printf("leaked: %s\n", to_string(why).c_str());
+    if (leaked.fetch_add(1) < most_printed)
+      std::printf("leaked in seed %llu: %s\n", static_cast<unsigned long long>(played_seed), to_string(why).c_str());
   });
   const summary all = play_all(options, seeds, options.trace.empty() ? nullptr : &trace);
   on_leak({});

@@ -91,19 +91,7 @@ def again(rank, size, file):
 
 
 def test_a_group_is_made_again_after_its_end(tmp_path):
-    assert run_ranks_without_group(again, 2, tmp_path, (tmp_path / "store",)) == [None, None]
-
-
-def run_ranks_without_group(function, size, folder, arguments):
-    from torch_ranks import Ranks
-
-    ranks = Ranks(function, size, None, {}, arguments)
-    try:
-        results = [ranks.result(rank) for rank in range(size)]
-        assert ranks.join() == [0] * size
-        return results
-    finally:
-        ranks.kill()
+    assert run_ranks(again, 2, None, arguments=(tmp_path / "store",)) == [None, None]
 
 
 def leaves_first(rank, size, has_left):
@@ -149,7 +137,7 @@ def mixed(rank, size, file):
 
 
 def test_a_group_may_have_other_backends_for_other_devices(tmp_path):
-    run_ranks_without_group(mixed, 2, tmp_path, (tmp_path / "store",))
+    run_ranks(mixed, 2, None, arguments=(tmp_path / "store",))
 
 
 def train(rank, size, file):
@@ -173,7 +161,7 @@ def train(rank, size, file):
 
 
 def test_ddp_has_the_weights_that_it_has_with_gloo(tmp_path):
-    run_ranks_without_group(train, 2, tmp_path, (tmp_path / "store",))
+    run_ranks(train, 2, None, arguments=(tmp_path / "store",))
 
 
 def functional(rank, size):
@@ -250,7 +238,7 @@ def other_size(rank, size, file):
 
 
 def test_a_controller_of_another_size_is_refused(tmp_path):
-    run_ranks_without_group(other_size, 1, tmp_path, (tmp_path / "store",))
+    run_ranks(other_size, 1, None, arguments=(tmp_path / "store",))
 
 
 def test_the_list_of_exceptions_of_pytorchs_own_tests_has_reasons():

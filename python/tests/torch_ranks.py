@@ -79,8 +79,8 @@ class Ranks:
 
 
 def run_ranks(function, size, folder, settings=None, arguments=()):
-    """Runs the function at all ranks. Returns the results."""
-    ranks = Ranks(function, size, folder / "store", settings, arguments)
+    """Runs the function at all ranks, without a process group if folder is None. Returns the results."""
+    ranks = Ranks(function, size, folder and folder / "store", settings, arguments)
     try:
         results = [ranks.result(rank) for rank in range(size)]
         assert ranks.join() == [0] * size
