@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 namespace troupe {
@@ -65,13 +66,31 @@ void poller::detach(const polled& watched) {
   wake_.notify(); // a parked thread still holds the list of its last round
 }
 
-void poller::let_go(const polled& watched) {
+void poller::let_go(polled& watched) {
   if (watched.load() == 0) return detach(watched);
-  const std::lock_guard lock{mutex_};
-  if (std::ranges::find(*polled_, &watched, &std::shared_ptr<polled>::get) == polled_->end()) return;
-  leaving_.push_back(&watched);
-  some_leave_.store(true);
-  wake_.notify();
+  {
+    const std::lock_guard lock{mutex_};
+    if (std::ranges::find(*polled_, &watched, &std::shared_ptr<polled>::get) == polled_->end()) return;
+    if (!has_ended_) {
+      leaving_.push_back(&watched);
+      some_leave_.store(true);
+      wake_.notify();
+      return;
+    }
+  }
+  poll_last(watched);
+}
+
+void poller::poll_last(polled& watched) {
+  const time_point now = time_->now();
+  running_time running;
+  {
+    const std::lock_guard lock{mutex_}; // several threads may let go of objects
+    running = running_.read(now);
+  }
+  static_cast<void>(watched.poll(now, running));
+  watched.tidy();
+  detach(watched);
 }
 
 bool poller::will_poll(const polled& watched) noexcept {
@@ -175,7 +194,22 @@ void poller::run() {
     look_began = woken;
     if (is_woken) last_work = woken;
   }
-  if (owes_round_.load()) static_cast<void>(step(*snapshot()));
+  finish();
+}
+
+void poller::finish() {
+  // For what will_poll() has promised, and for what has finished or failed since the last round.
+  static_cast<void>(step(*snapshot()));
+  polled_list left;
+  {
+    const std::lock_guard lock{mutex_};
+    has_ended_ = true;
+    std::ranges::copy_if(*polled_, std::back_inserter(left), [this](const std::shared_ptr<polled>& one) {
+      return std::ranges::find(leaving_, one.get()) != leaving_.end();
+    });
+    leaving_.clear();
+  }
+  for (const auto& one : left) poll_last(*one);
 }
 
 } // namespace troupe

@@ -25,7 +25,8 @@ public:
   polled& operator=(const polled&) = delete;
   virtual ~polled() = default;
 
-  /// Answers all requests that can be answered. Returns whether there were any. Called only on the poller's thread.
+  /// Answers all requests that can be answered. Returns whether there were any. Called only on the poller's thread, and
+  /// after its end by let_go().
   /// \p running: the poller's running_clock, in whose time a device's slowness is judged. Time in a call of the driver
   /// counts in full, because a call that blocks is a sign of a hanging device.
   virtual bool poll(time_point now, running_time running) = 0;
@@ -54,19 +55,21 @@ public:
          nanoseconds counted = counted_of_pause(track_limits{}));
   poller(const poller&) = delete;
   poller& operator=(const poller&) = delete;
-  /// Stops the thread. Pending requests keep their promises, which are answered when their holders are destroyed.
+  /// Stops the thread. Requests that are still pending are answered when they are destroyed.
   ~poller();
 
   /// Starts the thread. Without it, call step() directly.
   void start();
+  /// Stops the thread after a last round. What has finished or failed before this call has its answer when it returns.
   void stop();
 
   void attach(std::shared_ptr<polled> watched);
   /// Detaches \p watched. A round that is in progress may still poll \p watched; later rounds do not.
   void detach(const polled& watched);
   /// Detaches \p watched when its load is 0, immediately or after a later round, so that its pending requests are still
-  /// answered. Its load must not increase any more.
-  void let_go(const polled& watched);
+  /// answered. If the thread has ended, polls \p watched a last time on the calling thread. Its load must not increase
+  /// any more.
+  void let_go(polled& watched);
 
   /// Notifies the poller that the load of a polled object has changed.
   void notify() noexcept { wake_.notify(); }
@@ -91,6 +94,10 @@ private:
   time_point end_round(const polled_list& all) noexcept;
   [[nodiscard]] std::shared_ptr<const polled_list> snapshot() const;
   void detach_leaving();
+  /// Runs the last round of the thread.
+  void finish();
+  /// Polls and detaches \p watched, which no other thread polls any more.
+  void poll_last(polled& watched);
 
   std::shared_ptr<const clock> time_;
   wait_profile profile_;
@@ -107,6 +114,7 @@ private:
   std::atomic<std::uint64_t> replaced_{0}; ///< The number of replacements.
   std::vector<const polled*> leaving_;     ///< Objects of polled_ that wait to be detached, each until its load is 0.
   std::atomic<bool> some_leave_{false};
+  bool has_ended_ = false; ///< The thread has run its last round.
   // Written only by the poller's thread, without a locked instruction.
   alignas(64) std::atomic<nanoseconds::rep> busy_{0};
   std::atomic<nanoseconds::rep> parked_{0};

@@ -76,14 +76,23 @@ private:
   outcome_log seen_;
 };
 
-/// Ends the only actor that is left in \p host.
-void end(listener_handle& last, caf::actor_system& host) {
-  caf::anon_send_exit(last, caf::exit_reason::user_shutdown);
-  last = nullptr;
-  const auto give_up = std::chrono::steady_clock::now() + 30s;
-  while (host.registry().running() != 0 && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
-  CHECK(host.registry().running() == 0);
-}
+/// A handle to the only actor that is left in \p host when the test leaves its scope. It ends there, also after a
+/// failed REQUIRE, because the host's end waits for it.
+struct last_actor {
+  explicit last_actor(caf::actor_system& of) : host{of} {}
+  last_actor(const last_actor&) = delete;
+  last_actor& operator=(const last_actor&) = delete;
+  ~last_actor() {
+    if (handle) caf::anon_send_exit(handle, caf::exit_reason::user_shutdown);
+    handle = nullptr;
+    const auto give_up = std::chrono::steady_clock::now() + 30s;
+    while (host.registry().running() != 0 && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    CHECK(host.registry().running() == 0);
+  }
+
+  caf::actor_system& host;
+  listener_handle handle;
+};
 
 /// Waits until \p seen has \p wanted outcomes, at most 30 s.
 bool reaches(const outcome_log& seen, std::size_t wanted) {
@@ -173,26 +182,26 @@ TEST_CASE("mock worlds are guests in a user's actor system, whose actors outlive
   prepared_system host;
   for (int life = 0; life < 2; ++life) {
     outcome_log seen;
-    listener_handle asker;
+    last_actor asker{host.system};
     {
       mock_world w{host.system, 2};
       mock_world beside{host.system, mock_settings(3)};
       CHECK(&w.runtime().system() == &host.system);
       const auto values = w.make_ranked(count);
-      asker = host.system.spawn<summing_actor>(w.world(), values, seen);
-      compat::post(asker, world_event{});
+      asker.handle = host.system.spawn<summing_actor>(w.world(), values, seen);
+      compat::post(asker.handle, world_event{});
       REQUIRE(reaches(seen, 1));
       CHECK_THAT(seen.all()[0], succeeds());
       CHECK(values_of<float>(values[1]) == std::vector<float>(count, 1 + 2));
-      CHECK_THAT(w.script().launches(rank{1}), are_launches(is_launch("all_reduce", count) && asked_by(asker.id())));
+      CHECK_THAT(w.script().launches(rank{1}),
+                 are_launches(is_launch("all_reduce", count) && asked_by(asker.handle.id())));
       CHECK_THAT(beside.world().barrier(), succeeds());
       CHECK(beside.script().launches(rank{1}).size() == 1); // each has a script of its own
     }
     CHECK(host.system.registry().running() == 1); // the user's actor
-    compat::post(asker, world_event{});           // it still has the handle of a world that has ended
+    compat::post(asker.handle, world_event{});    // it still has the handle of a world that has ended
     REQUIRE(reaches(seen, 2));
     CHECK_THAT(seen.all()[1], was_rejected());
-    end(asker, host.system);
   }
 }
 
@@ -200,7 +209,7 @@ TEST_CASE("a guest that is dropped while a rank hangs ends, and its actors' requ
   prepared_system host;
   outcome_log seen;
   std::future<completion> reply;
-  listener_handle asker;
+  last_actor asker{host.system};
   std::optional<world> kept; // a handle may outlive the mock world
   {
     configuration settings = mock_settings(2);
@@ -210,8 +219,8 @@ TEST_CASE("a guest that is dropped while a rank hangs ends, and its actors' requ
     kept = w.world();
     const auto values = w.make_ranked(count);
     w.script().on(rank{1}).operation(0).hang();
-    asker = host.system.spawn<summing_actor>(w.world(), values, seen);
-    compat::post(asker, world_event{});
+    asker.handle = host.system.spawn<summing_actor>(w.world(), values, seen);
+    compat::post(asker.handle, world_event{});
     while (w.script().launches(rank{1}).empty()) std::this_thread::yield();
     reply = w.world().barrier();
   }
@@ -219,7 +228,6 @@ TEST_CASE("a guest that is dropped while a rank hangs ends, and its actors' requ
   REQUIRE(reaches(seen, 1));
   CHECK(kept->status().phase == world_phase::stopped);
   CHECK(host.system.registry().running() == 1); // the user's actor
-  end(asker, host.system);
 }
 
 TEST_CASE("a mock world is no guest in a system that the test steps", "[testing]") {

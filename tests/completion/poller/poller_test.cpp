@@ -260,6 +260,59 @@ TEST_CASE("a stopped poller leaves pending requests to their holder, whose end a
   CHECK(log.failure().effect == effect::unknown_outcome);
 }
 
+TEST_CASE("a poller that stops answers first what has failed during its last round", "[completion][ONE-1]") {
+  /// Keeps the poller's thread in a round until the test lets it go on.
+  class held_round final : public polled {
+  public:
+    bool poll(time_point, running_time) override {
+      if (std::exchange(is_first_, false)) {
+        entered.set_value();
+        go_on.get_future().wait();
+      }
+      return false;
+    }
+    [[nodiscard]] std::size_t load() const noexcept override { return 0; }
+    std::promise<void> entered;
+    std::promise<void> go_on;
+
+  private:
+    bool is_first_ = true;
+  };
+  track_rig rig;
+  const auto round = std::make_shared<held_round>();
+  poller watch{std::make_shared<monotonic_clock>(), {}};
+  watch.attach(rig.watched); // polled before the thread is held
+  watch.attach(round);
+  watch.start();
+  round->entered.get_future().wait();
+  const auto hung = rig.launch();
+  rig.mark->set({.code = errc::communicator_failed, .text = "aborted"});
+  rig.watched->release_quarantine();
+  std::thread stopping{[&] { watch.stop(); }};
+  while (watch.will_poll(*rig.watched)) std::this_thread::yield();
+  round->go_on.set_value();
+  stopping.join();
+  REQUIRE(hung.log.count() == 1);
+  CHECK(hung.log.failure().code == errc::communicator_failed);
+  CHECK(rig.watched->load() == 0);
+  CHECK(hung.memory.expired());
+}
+
+TEST_CASE("a track that a stopped poller is to let go of is answered at once", "[completion][ONE-1]") {
+  track_rig rig;
+  poller watch{std::make_shared<monotonic_clock>(), {}};
+  watch.attach(rig.watched);
+  watch.start();
+  watch.stop();
+  const auto late = rig.launch();
+  rig.mark->set({.code = errc::abandoned, .text = "released"});
+  rig.watched->release_quarantine();
+  watch.let_go(*rig.watched);
+  REQUIRE(late.log.count() == 1);
+  CHECK(late.log.failure().code == errc::abandoned);
+  CHECK(late.memory.expired());
+}
+
 TEST_CASE("a poller promises to poll what is attached while its thread runs, and polls it even if it is stopped then",
           "[completion]") {
   class counted final : public polled {
