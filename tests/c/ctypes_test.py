@@ -277,8 +277,9 @@ class Tensors(OnWorld):
                          (library.troupe_buffer_address(self.buffers[2]), 2, 4, 32))
         shown.deleter(ctypes.pointer(shown))
         too_much = (ctypes.c_int64 * 1)(COUNT + 1)
-        with self.assertRaises(Failure):
+        with self.assertRaises(Failure) as raised:
             make("buffer_to_dlpack", self.buffers[2], NUMBER["TROUPE_F32"], at(too_much), 1)
+        library.troupe_error_free(raised.exception.error)
         versioned = make("buffer_to_dlpack_versioned", self.buffers[2], NUMBER["TROUPE_F8E4M3"], at(shape), 2)
         imported = make("world_import_dlpack_versioned", self.world.world, versioned, 0, None)
         self.assertEqual(library.troupe_buffer_size(imported), 8)
