@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from .._errors import Error
+from . import _launched
 from ._backend import TroupeBackend
 from ._failures import failure_of
 from ._worlds import GroupWorld
@@ -27,6 +29,27 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
         self._backend = backend
+        if backend.recovers and not backend.is_part:
+            self.new_group = self._new_group  # PyTorch's new_group() calls it then, also at ranks that are no members
+
+    def _new_group(self, ranks: Sequence[int], timeout: Optional[datetime.timedelta] = None, backend: Any = None,
+                   pg_options: Any = None, group_name: str = "", group_desc: Optional[str] = None) -> Any:
+        """Makes a smaller group, for torch.distributed.new_group(): a part of this one, so that it has its epochs.
+
+        All ranks call it; one that is no member gets None.
+        """
+        members, rank = list(ranks), self.rank()
+        if str(backend) not in ("troupe", "cpu:troupe"):
+            return _group_of_another_backend(members, rank, backend, pg_options, group_name, timeout, group_desc)
+        assert timeout is not None
+        made = self._backend.group_of(members, group_name, timeout)
+        return None if made is None else self._smaller(made, group_name, group_desc)
+
+    def _smaller(self, backend: TroupeBackend, name: Optional[str], desc: Optional[str]) -> "TroupeGroup":
+        group = TroupeGroup(dist.PrefixStore(f"{name}/", self.get_group_store()), backend)
+        group._set_group_name(name or "")
+        group._set_group_desc(desc or "undefined")
+        return group
 
     def getBackendName(self) -> str:
         return "troupe"
@@ -104,12 +127,21 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
         if timeout is None:
             timeout = self._backend.options._timeout if opts is None else opts._timeout
         backend = self._backend.part(ranks, timeout)
-        if backend is None:
-            return None
-        group = TroupeGroup(dist.PrefixStore(f"{group_name}/", self.get_group_store()), backend)
-        group._set_group_name(group_name or "")
-        group._set_group_desc(group_desc or "undefined")
-        return group
+        return None if backend is None else self._smaller(backend, group_name, group_desc)
+
+
+def _group_of_another_backend(ranks: List[int], rank: int, backend: Any, pg_options: Any, name: str,
+                              timeout: Optional[datetime.timedelta], desc: Optional[str]) -> Any:
+    """Makes a group as PyTorch does where the default group makes none, and leaves its registration to PyTorch."""
+    made, _ = c10d._new_process_group_helper(len(ranks), ranks.index(rank) if rank in ranks else None, ranks, backend,
+                                             c10d._get_default_store(), name, backend_options=pg_options, timeout=timeout, group_desc=desc)
+    if made is dist.GroupMember.NON_GROUP_MEMBER:
+        return None
+    c10d._unregister_process_group(name)
+    for groups in c10d._world.tags_to_pg.values():
+        if made in groups:
+            groups.remove(made)
+    return made
 
 
 def make_backend(options: Any, backend_options: Any) -> Any:
@@ -129,3 +161,4 @@ def register() -> None:
     """Registers the backend "troupe". PyTorch calls it by an entry point, so that programs need no import."""
     if "TROUPE" not in dist.Backend._plugins:
         dist.Backend.register_backend("troupe", make_backend, extended_api=True, devices=["cpu"])
+        _launched.register()
