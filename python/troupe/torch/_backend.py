@@ -48,16 +48,20 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     def __init__(self, world: GroupWorld, timeout: datetime.timedelta, epochs: Optional[Epochs] = None) -> None:
         """epochs: those of the group that this one is a part of. A group of its own recovers if its controller does."""
         super().__init__(world.rank, world.size)
-        self._epochs, self._is_part = Epochs(world, epochs) if world.recovers else None, epochs is not None
-        self._world, self._native = world, world.world._native
-        self._rank, self._size = world.rank, world.size
         self._options = _Backend.Options("troupe", timeout=timeout)
         self._timeout = timeout
+        self._process = os.getpid()
+        self.of_thread = _OfThread()
+        self._is_part = epochs is not None
+        self._use(world, Epochs(world, epochs) if world.recovers else None)
+
+    def _use(self, world: GroupWorld, epochs: Optional[Epochs]) -> None:
+        """Makes later calls those of this rank of a world."""
+        self._world, self._native, self._epochs = world, world.world._native, epochs
+        self._rank, self._size = world.rank, world.size
         self._sequence = 0  # the number of collectives that this rank has asked for
         self._splits = 0
         self._ended = ""
-        self._process = os.getpid()
-        self.of_thread = _OfThread()
 
     # The rank and the group -------------------------------------------------------------------------------------------
 
@@ -67,6 +71,14 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     @property
     def options(self) -> Any:
         return self._options
+
+    @property
+    def current_rank(self) -> int:
+        return self._rank
+
+    @property
+    def current_size(self) -> int:
+        return self._size
 
     @property
     def recovers(self) -> bool:

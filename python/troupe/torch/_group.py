@@ -12,6 +12,7 @@ from .._errors import Error
 from . import _launched
 from ._backend import TroupeBackend
 from ._failures import failure_of
+from ._reconfigure import ReconfigurableBackend
 from ._worlds import GroupWorld
 
 
@@ -25,10 +26,10 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
     """
 
     def __init__(self, store: Any, backend: TroupeBackend) -> None:
-        super().__init__(store, backend.rank(), backend.size())
+        self._backend = backend
+        super().__init__(store, backend.current_rank, backend.current_size)
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
-        self._backend = backend
         if backend.recovers and not backend.is_part:
             self.new_group = self._new_group  # PyTorch's new_group() calls it then, also at ranks that are no members
 
@@ -53,6 +54,12 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def getBackendName(self) -> str:
         return "troupe"
+
+    def getRank(self) -> int:  # PyTorch's would not see that reconfigure() has changed it
+        return self._backend.current_rank
+
+    def getSize(self) -> int:
+        return self._backend.current_size
 
     def _work(self, made: Any) -> Any:
         """Returns the Work that the backend has just made in this thread, of which `made` is PyTorch's wrapper."""
@@ -147,13 +154,18 @@ def _group_of_another_backend(ranks: List[int], rank: int, backend: Any, pg_opti
 def make_backend(options: Any, backend_options: Any) -> Any:
     """Makes the backend of a new process group in this process. c10d calls it. Returns a group if it has no other backend."""
     group = options.process_group
+    is_alone = not group._device_types and group.name() == "custom"
+    if options.enable_reconfigure:
+        if not is_alone:
+            raise ValueError("enable_reconfigure: a group with other backends for other devices cannot be reconfigured")
+        return TroupeGroup(group.get_group_store(),
+                           ReconfigurableBackend(options.group_rank, options.group_size, options.timeout))
     try:
         world = GroupWorld.form(options.store, options.group_rank, options.group_size, options.timeout,
                                 is_default=not options.global_ranks_in_group)
     except Error as why:
         raise failure_of(f"the process group {options.group_id!r} of {options.group_size} ranks", why) from why
     backend = TroupeBackend(world, options.timeout)
-    is_alone = not group._device_types and group.name() == "custom"
     return TroupeGroup(group.get_group_store(), backend) if is_alone else backend
 
 

@@ -40,7 +40,8 @@ def _rendezvous(url: str, timeout: datetime.timedelta = datetime.timedelta(minut
         yield from _pytorchs(url, timeout=timeout, **named)
         return
     given = {name: int(values[0]) for name, values in parse_qs(urlparse(url).query).items() if name in ("rank", "world_size")}
-    if "rank" not in given and "RANK" not in os.environ and os.environ.get("TROUPE_SPARE"):
+    is_later = os.environ.get("TROUPE_SPARE") or os.environ.get("TROUPE_ATTEMPT", "0") != "0"
+    if "rank" not in given and is_later:  # it may take the place of any rank
         world = GroupWorld.stand_by(timeout)
         rank, size = world.rank, world.size
     else:

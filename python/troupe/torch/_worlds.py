@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import _troupe
 from .._controller import Controller
-from .._errors import Error, refuse
+from .._errors import Error, Stopping, refuse
 from .._runtime import Runtime
 from .._world import World
 
@@ -105,13 +105,22 @@ class GroupWorld:
 
     @staticmethod
     def stand_by(timeout: datetime.timedelta) -> "GroupWorld":
-        """Waits as a spare of the launcher's world, without a limit, until it takes a place. The default group takes the world."""
-        joining = dict(_joining(), TROUPE_PLACE=os.environ["TROUPE_PLACE"], TROUPE_DEVICE="0", TROUPE_SPARE="1")
-        runtime = Runtime(environment=_environment(joining), ranks=0, **_settings(timeout))
+        """Joins the launcher's world as a spare, or in the place of a process that was lost, unless another has taken it.
+
+        It waits, a spare without a limit, until it has a rank. The default group takes the world. If the world ends before, the
+        process ends with status 0 (SystemExit).
+        """
+        kept = {name: os.environ[name] for name in ("TROUPE_PLACE", "TROUPE_SPARE", "TROUPE_ATTEMPT", "RANK", "WORLD_SIZE")
+                if name in os.environ}
+        if "RANK" in kept:
+            kept["LOCAL_RANK"] = "0"
+        runtime = Runtime(environment=_environment(dict(_joining(), **kept, TROUPE_DEVICE="0")), ranks=0, **_settings(timeout))
         try:
             made = GroupWorld(runtime.form_world(), runtime, None, recovers=True)
-        except BaseException:
+        except BaseException as why:
             runtime.close()
+            if isinstance(why, Stopping):  # the others have done the work
+                raise SystemExit(0) from None
             raise
         _awaited.append(made)
         return made
