@@ -7,6 +7,7 @@ A recovery begins with the kill and ends when all ranks have done a step in the 
 PyTorch; --spares 0 includes the start of a process. See docs/guide/torch.md for an environment with PyTorch.
 """
 import argparse
+import math
 import os
 import pathlib
 import queue
@@ -112,7 +113,7 @@ class Job:
 
 
 def percentile(times, fraction):
-    return sorted(times)[min(round(fraction * len(times)), len(times) - 1)]
+    return sorted(times)[math.ceil(fraction * len(times)) - 1]  # nearest rank
 
 
 def run(options, script, chance):

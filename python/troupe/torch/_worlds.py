@@ -82,6 +82,7 @@ class GroupWorld:
         if is_default and _awaited:
             return _awaited.pop()
         joining = _joining() if is_default else {}
+        joins = bool(joining)
         controller: Optional[Controller] = None
         runtime: Optional[Runtime] = None
         try:
@@ -96,7 +97,7 @@ class GroupWorld:
                 raise refuse(f"TROUPE_CONTROL is the controller of a world of {world.size} ranks, in which this process has "
                              f"{world.local_ranks}, and the group needs rank {rank} of {size}: start as many processes as "
                              f"the group has ranks")
-            return GroupWorld(world, runtime, controller, recovers=bool(joining) and controller is None)
+            return GroupWorld(world, runtime, controller, recovers=joins)
         except BaseException:
             for one in (runtime, controller):
                 if one is not None:
