@@ -5,7 +5,7 @@ import array
 import datetime
 import os
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from .. import _troupe
 from .._dtypes import element_bytes
 from .._errors import DeadlineExceeded, Error
 from ._failures import failure_of, refuse
+from ._recovery import COLLECTIVES, SPLIT, Epochs
 from ._tensors import (Memory, in_memory, in_order, joined, movable, one_layout, one_type, parts_of, reducible,
                        reduction_of, room_for, single, spread)
 from ._work import Coalesced, Work
@@ -24,8 +25,6 @@ from ._worlds import GroupWorld
 _ZERO, _MILLISECOND = datetime.timedelta(0), datetime.timedelta(milliseconds=1)
 #: How much longer the other ranks wait in a monitored barrier than rank 0.
 _LATER = datetime.timedelta(seconds=1)
-#: The lane of all collectives: users of c10d make them in one order at all ranks.
-_COLLECTIVES = "c10d"
 
 
 class _OfThread(threading.local):
@@ -46,17 +45,23 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     Threads: any; collectives must be made in one order at all ranks.
     """
 
-    def __init__(self, world: GroupWorld, timeout: datetime.timedelta) -> None:
+    def __init__(self, world: GroupWorld, timeout: datetime.timedelta, epochs: Optional[Epochs] = None) -> None:
+        """epochs: those of the group that this one is a part of. A group of its own recovers if its controller does."""
         super().__init__(world.rank, world.size)
-        self._world, self._native = world, world.world._native
-        self._rank, self._size = world.rank, world.size
         self._options = _Backend.Options("troupe", timeout=timeout)
         self._timeout = timeout
+        self._process = os.getpid()
+        self.of_thread = _OfThread()
+        self._is_part = epochs is not None
+        self._use(world, Epochs(world, epochs) if world.recovers else None)
+
+    def _use(self, world: GroupWorld, epochs: Optional[Epochs]) -> None:
+        """Makes later calls those of this rank of a world."""
+        self._world, self._native, self._epochs = world, world.world._native, epochs
+        self._rank, self._size = world.rank, world.size
         self._sequence = 0  # the number of collectives that this rank has asked for
         self._splits = 0
         self._ended = ""
-        self._process = os.getpid()
-        self.of_thread = _OfThread()
 
     # The rank and the group -------------------------------------------------------------------------------------------
 
@@ -66,6 +71,24 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     @property
     def options(self) -> Any:
         return self._options
+
+    @property
+    def current_rank(self) -> int:
+        return self._rank
+
+    @property
+    def current_size(self) -> int:
+        return self._size
+
+    @property
+    def recovers(self) -> bool:
+        """Whether the group goes on after the loss of a process: see troupe.torch.resume()."""
+        return self._epochs is not None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of another group's world."""
+        return self._is_part
 
     @property
     def supports_splitting(self) -> bool:
@@ -102,7 +125,8 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         if memory is None:
             return None
         tensor = memory.tensor
-        return self._native.operand_at(self._rank, tensor.data_ptr(), memory.elements, memory.dtype, tensor)
+        held = tensor if self._epochs is None else self._epochs.hold(tensor)
+        return self._native.operand_at(self._rank, tensor.data_ptr(), memory.elements, memory.dtype, held)
 
     def _operation(self, kind: str, source: Optional[Memory], result: Optional[Memory], given: Dict[str, Any]) -> Any:
         """Returns an operation of this rank. Without `source` or `result` the rank has none."""
@@ -110,12 +134,14 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         return _troupe.operation(kind, first, first if result is source else self._operand(result), self._size, given)
 
     def _ask(self, what: str, operations: Sequence[Any], timeout: datetime.timedelta, outputs: Sequence[Tensor],
-             finish: Optional[Callable[[], None]] = None, lane: str = _COLLECTIVES) -> Work:
+             finish: Optional[Callable[[], None]] = None, lane: str = COLLECTIVES) -> Work:
         """Sends one request for all operations. A timeout that is not positive stands for the group's."""
         operation = operations[0] if len(operations) == 1 else _troupe.group(operations)
         deadline = timeout if timeout > _ZERO else self._timeout
+        if self._epochs is not None:
+            self._epochs.enter(lane, deadline)
         reply = self._native.prepare([operation], self._rank, lane, deadline, None).ask()
-        work = self.of_thread.work = Work(reply, what, deadline, outputs, finish)
+        work = self.of_thread.work = Work(reply, what, deadline, outputs, finish, self._epochs)
         if self.of_thread.batch is not None:
             self.of_thread.batch.append(work)
         return work
@@ -395,18 +421,48 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         """Splits the group. All its ranks call it, each with the ranks of one part; returns that with this rank, if any."""
         self._require_alive("split_group")
         try:
-            mine = self._world.world.rank(self._rank)
-            said = mine.agree("gather_all", array.array("I", ranks).tobytes(), deadline=timeout, lane=_COLLECTIVES)
-            agreed = said.result().agreed
-            assert agreed is not None
-            parts = sorted({tuple(array.array("I", one)) for one in agreed.parts})
+            parts = self._agree_on_parts(ranks, timeout)
             self._splits += 1
-            names = {part: f"split {self._splits}.{number}" for number, part in enumerate(parts)}
-            own = next((names[part] for part in parts if self._rank in part), None)
-            made = self._world.split({names[part]: part for part in parts}, own)
+            return self._split({f"split {self._splits}.{number}": part for number, part in enumerate(parts)}, timeout)
         except Error as why:
             raise failure_of("split_group", why, timeout) from why
-        return None if made is None else TroupeBackend(made, timeout)
+
+    def _agree_on_parts(self, ranks: Sequence[int], timeout: datetime.timedelta) -> Sequence[Tuple[int, ...]]:
+        """Returns the parts that all ranks have given; in a new process of a world that has made this split, those."""
+        epochs, mine = self._epochs, array.array("I", ranks).tobytes()
+        if epochs is None:
+            said = self._world.world.rank(self._rank).agree("gather_all", mine, deadline=timeout, lane=COLLECTIVES)
+            agreed = said.result().agreed
+            assert agreed is not None
+            return sorted({tuple(array.array("I", one)) for one in agreed.parts})
+        if self._splits == len(epochs.parts):
+            epochs.parts.append(tuple(sorted({tuple(array.array("I", one)) for one in epochs.gather(SPLIT, mine, timeout)})))
+        epochs.mine.append(list(ranks))
+        return epochs.parts[self._splits]
+
+    def _split(self, groups: Mapping[str, Sequence[int]], timeout: datetime.timedelta) -> Optional["TroupeBackend"]:
+        """Splits the world into these groups, of its ranks. Returns the backend of that with this rank, if any."""
+        own = next((name for name, part in groups.items() if self._rank in part), None)
+        made = self._world.split(groups, own)
+        return None if made is None else TroupeBackend(made, timeout, self._epochs)
+
+    def group_of(self, ranks: Sequence[int], name: str, timeout: datetime.timedelta) -> Optional["TroupeBackend"]:
+        """Makes the group of new_group(), which all ranks call with the same ranks, as a part of a world that recovers."""
+        self._require_alive("new_group")
+        try:
+            return self._split({f"group {name}": ranks}, timeout)
+        except Error as why:
+            raise failure_of("new_group", why, timeout) from why
+
+    # Recovery ---------------------------------------------------------------------------------------------------------
+
+    def recovery_of(self, call: str) -> Epochs:
+        """Returns the group's epochs. Errors: ValueError if the group cannot go on after a loss, or has ended."""
+        self._require_alive(call)
+        if self._epochs is None:
+            raise ValueError(f"{call}: the controller of this process group is in rank 0, so it ends with the first loss: start the "
+                             f"processes by `troupe launch` (docs/guide/torch.md#recovery)")
+        return self._epochs
 
     def shutdown(self) -> None:
         """Leaves the group. Operations that wait for other ranks are answered with an error; those that run are finished."""

@@ -12,14 +12,14 @@ from .._errors import DeadlineExceeded, Error, InvalidArgument
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
-def failure_of(what: str, why: Error, deadline: Optional[datetime.timedelta] = None) -> Exception:
+def failure_of(what: str, why: Error, deadline: Optional[datetime.timedelta] = None, advice: str = "") -> Exception:
     """Returns the exception that PyTorch's users catch; its cause is `why`, which has the code, the ranks and the effect.
 
     DistBackendError, a RuntimeError, for an outcome; ValueError for a call that this rank made wrongly.
     """
-    text = f"{what}: {why}"
+    text = f"{what}: {why}{advice}"
     if isinstance(why, DeadlineExceeded) and deadline is not None:  # as gloo says it, because programs look for it
-        text = f"{what}: Timed out waiting {deadline / _MILLISECOND:.0f}ms: {why}"
+        text = f"{what}: Timed out waiting {deadline / _MILLISECOND:.0f}ms: {why}{advice}"
     made: Exception = ValueError(text) if isinstance(why, InvalidArgument) else dist.DistBackendError(text)
     made.__cause__ = why
     return made

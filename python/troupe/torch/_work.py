@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import WorkResult
 from .. import _troupe
 from .._errors import DeadlineExceeded, Error
 from ._failures import failure_of, not_yet
+from ._recovery import Backward, Epochs
 
 _NO_TIMEOUT = datetime.timedelta(0)
 
@@ -29,22 +30,29 @@ class Work(dist.Work):  # type: ignore[misc]
     """
 
     def __init__(self, reply: Any, what: str, deadline: datetime.timedelta, outputs: Sequence[torch.Tensor],
-                 finish: Optional[Callable[[], None]] = None) -> None:
+                 finish: Optional[Callable[[], None]] = None, epochs: Optional[Epochs] = None) -> None:
         super().__init__()
         self._reply, self._what, self._deadline = reply, what, deadline
-        self._outputs, self._finish = outputs, finish
+        self._outputs, self._finish, self._epochs = outputs, finish, epochs
+        self._backward = Backward.current()
         self._lock = threading.Lock()
         self._failure: Optional[Exception] = None
         self._future: Optional[torch.futures.Future[Any]] = None
 
     def wait(self, timeout: Union[datetime.timedelta, None] = None) -> bool:
-        """Waits for the outcome, without the GIL. Raises the operation's error, or DistBackendError after `timeout`."""
+        """Waits for the outcome, without the GIL. Raises the operation's error, or DistBackendError after `timeout`.
+
+        In a backward pass the operation's error is raised at the end of the pass.
+        """
         try:
             self._reply.result(timeout if timeout else None)
         except TimeoutError:
             raise not_yet(self._what, timeout or _NO_TIMEOUT) from None
         except Error as why:
-            raise self._fail(why) from why
+            failure, backward = self._fail(why), Backward.current()
+            if backward is None or not backward.hold(failure):
+                raise failure from why
+            return True
         self._take_results()
         return True
 
@@ -58,7 +66,7 @@ class Work(dist.Work):  # type: ignore[misc]
 
     def _fail(self, why: Error) -> Exception:
         if self._failure is None:
-            self._failure = failure_of(self._what, why, self._deadline)
+            self._failure = failure_of(self._what, why, self._deadline, self._epochs.advice() if self._epochs else "")
         return self._failure
 
     def is_completed(self) -> bool:
@@ -114,9 +122,10 @@ class Work(dist.Work):  # type: ignore[misc]
         try:
             self.wait()
         except Exception as failure:
-            self._future.set_exception(failure)
-        else:
-            self._future.set_result(list(self._outputs))
+            if self._backward is None or not self._backward.hold(failure):
+                self._future.set_exception(failure)
+                return
+        self._future.set_result(list(self._outputs))
 
 
 class Coalesced(dist.Work):  # type: ignore[misc]

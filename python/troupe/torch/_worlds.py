@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import _troupe
 from .._controller import Controller
-from .._errors import Error, refuse
+from .._errors import Error, Stopping, refuse
 from .._runtime import Runtime
 from .._world import World
 
@@ -50,17 +50,28 @@ def _is_for_joining(name: str) -> bool:
     return name.startswith("TROUPE_CONTROL") or name in _JOINING
 
 
-def _environment(rank: int, size: int, joining: Variables) -> Variables:
-    """Returns this process's environment as a launcher of the group alone would set it."""
+def _environment(joining: Variables) -> Variables:
+    """Returns this process's environment without what describes the whole job, and with `joining`."""
     kept = {name: value for name, value in os.environ.items() if name not in _OF_THE_JOB and not _is_for_joining(name)}
-    return dict(kept, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0", **joining)
+    return dict(kept, **joining)
+
+
+def _joining() -> Variables:
+    """Returns the variables by which this process joins the controller that TROUPE_CONTROL names; none without it."""
+    if not os.environ.get("TROUPE_CONTROL"):
+        return {}
+    return {name: value for name, value in os.environ.items() if _is_for_joining(name)}
+
+
+#: The world that this process has stood by for, until the default group takes it.
+_awaited: "List[GroupWorld]" = []
 
 
 class GroupWorld:
     """One rank of the world of a process group, with what this process has of it. Threads: any."""
 
-    def __init__(self, world: World, runtime: Optional[Runtime], controller: Optional[Controller]) -> None:
-        self.world = world
+    def __init__(self, world: World, runtime: Optional[Runtime], controller: Optional[Controller], recovers: bool) -> None:
+        self.world, self.recovers = world, recovers
         self._runtime, self._controller = runtime, controller
         self.rank, = world.local_ranks
         self.size = world.size
@@ -68,34 +79,58 @@ class GroupWorld:
     @staticmethod
     def form(store: Any, rank: int, size: int, timeout: datetime.timedelta, *, is_default: bool) -> "GroupWorld":
         """Forms the world. All processes of the group call it. Errors: those of troupe; DistStoreError."""
-        joining: Variables = {}
+        if is_default and _awaited:
+            return _awaited.pop()
+        joining = _joining() if is_default else {}
+        joins = bool(joining)
         controller: Optional[Controller] = None
         runtime: Optional[Runtime] = None
         try:
-            if is_default and os.environ.get("TROUPE_CONTROL"):
-                joining = {name: value for name, value in os.environ.items() if _is_for_joining(name)}
-            elif size > 1:
+            if not joining and size > 1:
                 joining, controller = _meet(store, rank, size, timeout)
             if joining:
                 joining.update(TROUPE_PLACE=str(rank), TROUPE_DEVICE="0")
-            runtime = Runtime(environment=_environment(rank, size, joining), ranks=0 if joining else 1, **_settings(timeout))
+            runtime = Runtime(environment=_environment(dict(joining, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0")),
+                              ranks=0 if joining else 1, **_settings(timeout))
             world = runtime.form_world()
             if (world.local_ranks, world.size) != ([rank], size):
                 raise refuse(f"TROUPE_CONTROL is the controller of a world of {world.size} ranks, in which this process has "
                              f"{world.local_ranks}, and the group needs rank {rank} of {size}: start as many processes as "
                              f"the group has ranks")
-            return GroupWorld(world, runtime, controller)
+            return GroupWorld(world, runtime, controller, recovers=joins)
         except BaseException:
             for one in (runtime, controller):
                 if one is not None:
                     one.close()
             raise
 
+    @staticmethod
+    def stand_by(timeout: datetime.timedelta) -> "GroupWorld":
+        """Joins the launcher's world as a spare, or in the place of a process that was lost, unless another has taken it.
+
+        It waits, a spare without a limit, until it has a rank. The default group takes the world. If the world ends before, the
+        process ends with status 0 (SystemExit).
+        """
+        kept = {name: os.environ[name] for name in ("TROUPE_PLACE", "TROUPE_SPARE", "TROUPE_ATTEMPT", "RANK", "WORLD_SIZE")
+                if name in os.environ}
+        if "RANK" in kept:
+            kept["LOCAL_RANK"] = "0"
+        runtime = Runtime(environment=_environment(dict(_joining(), **kept, TROUPE_DEVICE="0")), ranks=0, **_settings(timeout))
+        try:
+            made = GroupWorld(runtime.form_world(), runtime, None, recovers=True)
+        except BaseException as why:
+            runtime.close()
+            if isinstance(why, Stopping):  # the others have done the work
+                raise SystemExit(0) from None
+            raise
+        _awaited.append(made)
+        return made
+
     def split(self, groups: Mapping[str, Sequence[int]], own: Optional[str]) -> Optional["GroupWorld"]:
         """Splits the world, and returns the part called `own`, if any. All processes name the same groups."""
         made = self.world.split(groups)
         world = None if own is None else made[own]
-        return None if world is None else GroupWorld(world, None, None)
+        return None if world is None else GroupWorld(world, None, None, self.recovers)
 
     def close(self) -> None:
         """Ends this rank's part. The controller stays until all ranks have left, without blocking this call."""
