@@ -16,7 +16,8 @@ if not torch.distributed.is_available():
 
 from ._backend import TroupeBackend  # noqa: E402
 from ._group import TroupeGroup, register  # noqa: E402
+from ._records import write_flight_record  # noqa: E402
 
-__all__ = ["TroupeBackend", "TroupeGroup", "register"]
+__all__ = ["TroupeBackend", "TroupeGroup", "register", "write_flight_record"]
 
 register()

@@ -12,9 +12,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Backend as _Backend
 
-from .. import _troupe
+from .. import _errors, _troupe
 from .._dtypes import element_bytes
 from .._errors import DeadlineExceeded, Error
+from . import _records
+from ._comparison import compare
 from ._failures import failure_of, refuse
 from ._tensors import (Memory, in_memory, in_order, joined, movable, one_layout, one_type, parts_of, reducible,
                        reduction_of, room_for, single, spread)
@@ -33,6 +35,13 @@ class _OfThread(threading.local):
 
     work: Any = None  #: the Work that the backend has made last
     batch: Optional[List[Work]] = None  #: those since start_coalescing()
+
+
+class _LeftWorld:
+    """Stands for the world of a group that has ended, for a call that began before that."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise _errors.refuse("this process has left the process group", "stopping")
 
 
 class TroupeBackend(_Backend):  # type: ignore[misc]
@@ -56,6 +65,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._splits = 0
         self._ended = ""
         self._process = os.getpid()
+        self._compares = dist.get_debug_level() == dist.DebugLevel.DETAIL
         self.of_thread = _OfThread()
 
     # The rank and the group -------------------------------------------------------------------------------------------
@@ -115,6 +125,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         operation = operations[0] if len(operations) == 1 else _troupe.group(operations)
         deadline = timeout if timeout > _ZERO else self._timeout
         reply = self._native.prepare([operation], self._rank, lane, deadline, None).ask()
+        _records.add(reply)
         work = self.of_thread.work = Work(reply, what, deadline, outputs, finish)
         if self.of_thread.batch is not None:
             self.of_thread.batch.append(work)
@@ -127,11 +138,18 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         if not operations:
             raise ValueError(f"{what} was given no tensors")
         try:
+            self._compare(what, timeout, operations)
             work = self._ask(what, [self._operation(*one) for one in operations], timeout, outputs, finish)
         except Error as why:
-            raise failure_of(what, why) from why
+            raise failure_of(what, why, timeout if timeout > _ZERO else self._timeout) from why
         self._sequence += 1
         return work
+
+    def _compare(self, what: str, timeout: datetime.timedelta, operations: Sequence[Tuple[Any, ...]] = ()) -> None:
+        """With TORCH_DISTRIBUTED_DEBUG=DETAIL, waits until all ranks have given equal shapes and types."""
+        if self._compares:
+            compare(self._world.world.rank(self._rank), self._size, what, operations,
+                    timeout if timeout > _ZERO else self._timeout, _COLLECTIVES)
 
     def _reduction(self, what: str, kind: str, source: Tensor, result: Optional[Tensor], by: Any,
                    **given: Any) -> Tuple[Any, ...]:
@@ -395,6 +413,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         """Splits the group. All its ranks call it, each with the ranks of one part; returns that with this rank, if any."""
         self._require_alive("split_group")
         try:
+            self._compare("split_group", timeout)
             mine = self._world.world.rank(self._rank)
             said = mine.agree("gather_all", array.array("I", ranks).tobytes(), deadline=timeout, lane=_COLLECTIVES)
             agreed = said.result().agreed
@@ -421,6 +440,11 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
             return
         self._ended = how
         if how == "abort()":
-            threading.Thread(target=self._world.close, name="troupe.abort", daemon=True).start()
+            threading.Thread(target=self._leave, name="troupe.abort", daemon=True).start()
         else:
-            self._world.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leaves the world. Programs may hold the group for long: it must not hold the world's device and its thread."""
+        self._native = _LeftWorld()
+        self._world.close()

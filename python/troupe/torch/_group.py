@@ -10,6 +10,7 @@ import torch.distributed as dist
 from .._errors import Error
 from ._backend import TroupeBackend
 from ._failures import failure_of
+from ._variables import warn_of_the_rest
 from ._worlds import GroupWorld
 
 
@@ -119,9 +120,11 @@ def make_backend(options: Any, backend_options: Any) -> Any:
         world = GroupWorld.form(options.store, options.group_rank, options.group_size, options.timeout,
                                 is_default=not options.global_ranks_in_group)
     except Error as why:
-        raise failure_of(f"the process group {options.group_id!r} of {options.group_size} ranks", why) from why
+        raise failure_of(f"the process group {options.group_id!r} of {options.group_size} ranks", why, forms=True) from why
     backend = TroupeBackend(world, options.timeout)
     is_alone = not group._device_types and group.name() == "custom"
+    if is_alone:
+        warn_of_the_rest()
     return TroupeGroup(group.get_group_store(), backend) if is_alone else backend
 
 
