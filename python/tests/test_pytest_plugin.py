@@ -30,12 +30,12 @@ def test_sum(troupe_world):
 
 @pytest.mark.troupe(ranks=3)
 class TestMarked:
-    def test_of_the_class(self, troupe_mock):
+    def test_the_marker_of_a_class(self, troupe_mock):
         troupe_mock.world.barrier().result()
         assert troupe_mock.world.size == 3 and len(troupe_mock.launches(2)) == 1
 
     @pytest.mark.troupe(ranks=4)
-    def test_of_its_own(self, troupe_world):
+    def test_the_marker_of_a_test(self, troupe_world):
         assert troupe_world.size == 4
 
 @pytest.mark.parametrize("troupe_world", [1, {"ranks": 5}], indirect=True)
